@@ -49,19 +49,20 @@ var layers = map[string]int{
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
 	"internal/data/checkpoint": 3, "internal/data/updatelog": 2, "internal/data/registry": 2,
-	"internal/data/dataset": 2, "internal/data/snapshot": 2, "internal/data/store": 2,
+	"internal/data/dataset": 2, "internal/data/snapshot": 3, "internal/data/store": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
-	"internal/proc/stream": 3, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
+	"internal/proc/stream": 4, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2,
 	"internal/proc/control": 3, "worker": 3,
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
 	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
-	"internal/run/plain": 5, "internal/run/settings": 5, "internal/run/secrets": 6, "internal/run/training": 6,
-	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
+	"internal/run/plain": 5, "internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6,
+	"internal/run/training": 7,
+	"internal/run/reach":    7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8,
 	"internal/run/localrun": 9, "internal/run/bench": 10,
 	"cmd": 11, "examples": 11, "studies": 11,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -110,7 +110,7 @@ func (c *cluster) start(host string) {
 			cfg.Network = c.around(host, cfg.Network)
 		}
 		cfg.Network = slowWriter{cfg.Network, &c.landing}
-		cfg.Store = store.Folder(lateFS{cfg.Disk, unwritten}, "checkpoint")
+		cfg.Store = lateStore{cfg.Store, unwritten}
 		if open := cfg.OpenLog; c.slow != nil {
 			cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 				l, err := open(ctx, addr, o)
@@ -123,17 +123,17 @@ func (c *cluster) start(host string) {
 	})
 }
 
-// lateFS is a disk on which no file is created before a channel is closed, if there is one.
-type lateFS struct {
-	disk.FS
+// lateStore is a store into which nothing is put before a channel is closed, if there is one.
+type lateStore struct {
+	store.Store
 	from <-chan struct{}
 }
 
-func (f lateFS) Create(name string) (disk.File, error) {
-	if f.from != nil {
-		<-f.from
+func (s lateStore) Put(name string, write func(io.Writer) error) error {
+	if s.from != nil {
+		<-s.from
 	}
-	return f.FS.Create(name)
+	return s.Store.Put(name, write)
 }
 
 // dial joins as a worker, from a host of its own.

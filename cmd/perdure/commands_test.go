@@ -88,7 +88,6 @@ func TestNotResumable(t *testing.T) {
 	t.Parallel()
 	for recovery, want := range map[string]string{
 		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
-		"stateless": "keeps no checkpoints, and its update log is of that run alone: it cannot be resumed",
 	} {
 		dir := newFolder(t)
 		p := atClock30(t, dir, "--recovery", recovery)

@@ -119,7 +119,8 @@ var helps = map[string]string{
 	"train_compute_ms": "Let every worker's clock compute for at least N milliseconds; what is left is " +
 		"slept, and takes no core",
 	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
-	"job_store": "Keep checkpoints there: file:///DIR, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with the " +
+	"job_store": "Keep checkpoints, or snapshots of shards, there: file:///DIR, or " +
+		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with the " +
 		"credentials of the environment or of ~/.aws",
 	"job_keep": "How many checkpoints to keep, the newest; 0: all. Under scar at least two stay",
 	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
@@ -134,7 +135,8 @@ var helps = map[string]string{
 	"train_final_re_lu": "cnn: a last ReLU on the scores, as the authors of the network have it.",
 	"train_scale": "WORKERS take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
 		"may be given again, with later clocks (default none).",
-	"train_resume": "Go on from the last checkpoint of that run's folder, with its settings; --clocks, " +
+	"train_resume": "Go on from the last checkpoint of that run's folder, or from its update log, with its " +
+		"settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
 		"--keep-checkpoints, --store, --out and --quiet may differ.",
 	"train_fork": "Go on from a checkpoint of that run's folder as another run, with its settings: from that of " +
@@ -155,7 +157,8 @@ var helps = map[string]string{
 	"log_natsca":       "The certificate authority that vouches for --nats.",
 	"log_natscert":     "This job's own certificate for --nats.",
 	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
-	"up_resume": "Go on from the last checkpoint of that run of perdure up, with its settings; --clocks, " +
+	"up_resume": "Go on from the last checkpoint of that run of perdure up, or from its update log, with its " +
+		"settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints, " +
 		"--store and --out may differ. Your programs begin at its clock.",
 	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +

@@ -217,7 +217,7 @@ func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) er
 	_, index := Place(p.Host)
 	cfg := server.Config{
 		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listens(),
-		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Disk: p.Disk, SnapshotDir: "snapshots",
+		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Snapshots: store.Folder(p.Disk, "snapshots"),
 		OpenLog: p.openLog(ctx), Log: p.Log, Drain: p.drain, Keys: p.hosts.Keys,
 	}
 	for _, f := range change {

@@ -118,6 +118,9 @@ func (in *Intake) SetSpans(roster uint64, spans []perdure.Span) {
 // Roster returns the newest roster that SetSpans was given.
 func (in *Intake) Roster() uint64 { return in.roster }
 
+// Spans says when each slot takes part. It is the intake's own: do not change it.
+func (in *Intake) Spans() []perdure.Span { return in.spans }
+
 // Applied returns the applied vector. It is the intake's own: do not change it.
 func (in *Intake) Applied() []perdure.Clock { return in.applied }
 

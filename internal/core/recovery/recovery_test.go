@@ -189,11 +189,11 @@ func TestCheck(t *testing.T) {
 func TestMayResume(t *testing.T) {
 	for name, may := range map[string]bool{
 		"none": false, "checkpoint:20": true, "checkpoint:auto": true, "resend": true, "chain:2": false,
-		"chain:3,every:5": false, "chain:2,checkpoint:20": true, "stateless": false, "scar:20,1/8,round": true,
+		"chain:3,every:5": false, "chain:2,checkpoint:20": true, "stateless": true, "scar:20,1/8,round": true,
 	} {
 		s := recovery.Of(parse(t, name))
 		err := s.MayResume()
-		if (err == nil) != may || may != s.Traits().Keeps() || err != nil &&
+		if (err == nil) != may || may != (s.Traits().Keeps() || s.Traits().Logged()) || err != nil &&
 			(!strings.HasPrefix(err.Error(), "a run under "+name+" keeps no checkpoints, and ") ||
 				!strings.Contains(err.Error(), "; one under resend:C")) {
 			t.Errorf("%s: may a later run go on from one: %v", name, err)

@@ -1,10 +1,6 @@
 package recovery
 
-import (
-	"fmt"
-
-	"github.com/perdure/perdure"
-)
+import "github.com/perdure/perdure"
 
 // stateless keeps nothing in servers: workers append their updates to a durable update log,
 // and a shard's rows are a function of its stream.
@@ -32,7 +28,4 @@ func (s stateless) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next 
 
 func (s stateless) MayContinue() error { return nil }
 
-func (s stateless) MayResume() error {
-	return fmt.Errorf("a run under %s keeps no checkpoints, and its update log is of that run alone: it cannot be "+
-		"resumed; one under resend:C, say, can", s.r)
-}
+func (s stateless) MayResume() error { return nil } // from what the log has, and the snapshots before that

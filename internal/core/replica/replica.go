@@ -355,6 +355,12 @@ func (r *Replica) AnswerOpens(pos uint64) {
 	}
 }
 
+// Roster is the newest roster that the log has, its number and when each slot takes part. It is the replica's
+// own: do not change it.
+func (r *Replica) Roster() (number uint64, spans []perdure.Span) {
+	return r.State.intake.Roster(), r.State.intake.Spans()
+}
+
 // TellSeen has slots told of which of their clocks more are seen by all, since somebody has
 // left.
 func (r *Replica) TellSeen() {

@@ -1,6 +1,9 @@
-// Package snapshot keeps files of a shard's whole state at a position of its update log, so that who
-// restores it need not read the log from its begin. A file is written once, whole or not at all, and
+// Package snapshot keeps a shard's whole state at a position of its update log in an object of a store, so
+// that who restores it need not read the log from its begin. It is written once, whole or not at all, and
 // never changed; what a reader returns without an error is what was written, bit by bit.
+//
+// What a snapshot says is a function of the log before its position, whoever wrote it: so the newest
+// there is may be used, and nobody records their names.
 //
 // All functions may be called concurrently for different shards.
 package snapshot
@@ -15,13 +18,13 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // ErrOtherJob is wrapped when a file belongs to another job, or another shard.
@@ -61,7 +64,7 @@ type About struct {
 	Rows       int64              `json:"rows"`     // bytes
 }
 
-// File names a snapshot within its folder.
+// File names a snapshot within its store.
 type File struct {
 	Name     string
 	Position uint64
@@ -73,15 +76,14 @@ func (s *About) name() string {
 	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
 }
 
-// Write writes a snapshot file durably. body writes the head and then the
-// rows, of as many bytes as s says.
-func Write(fsys disk.FS, dir string, s *About, body func(io.Writer) error) (File, error) {
+// Write puts a snapshot into a store. body writes the head and then the rows, of as many bytes as s says.
+func Write(in store.Store, s *About, body func(io.Writer) error) (File, error) {
 	about, err := json.Marshal(s)
 	if err != nil {
 		return File{}, fmt.Errorf("snapshot: %w", err)
 	}
 	file := File{s.name(), s.Position}
-	err = disk.WriteFile(fsys, path.Join(dir, file.Name), func(to io.Writer) error {
+	err = in.Put(file.Name, func(to io.Writer) error {
 		w := &summed{to: to}
 		start := append(make([]byte, 0, fixedBytes+len(about)), magic...)
 		start = binary.LittleEndian.AppendUint32(start, Version)
@@ -125,16 +127,18 @@ func (s *summed) add(b []byte) {
 	s.n, s.sum = s.n+int64(len(b)), crc32.Update(s.sum, castagnoli, b)
 }
 
-// List lists a shard's snapshot files, the newest first. Whether they are whole
-// is not known.
-func List(fsys disk.FS, dir string, shard perdure.ShardID) (files []File, err error) {
-	names, err := fsys.List(dir)
+// prefix is how the names of a shard's snapshots begin. (Of shards with more digits there are more.)
+func prefix(shard perdure.ShardID) string { return fmt.Sprintf("s%05d-p", shard) }
+
+// List lists a shard's snapshots, the newest first. Whether they are whole is not known.
+func List(in store.Store, shard perdure.ShardID) (files []File, err error) {
+	all, err := in.List(prefix(shard))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	for _, name := range names {
-		if of, position, ok := parseName(name); ok && of == shard {
-			files = append(files, File{name, position})
+	for _, e := range all {
+		if of, position, ok := parseName(e.Name); ok && of == shard {
+			files = append(files, File{e.Name, position})
 		}
 	}
 	slices.SortStableFunc(files, func(a, b File) int {
@@ -155,49 +159,50 @@ func parseName(name string) (shard perdure.ShardID, position uint64, ok bool) {
 	return perdure.ShardID(of), position, err == nil
 }
 
-// Prune deletes a shard's snapshot files of positions before the given one, and
-// what was begun of such.
-func Prune(fsys disk.FS, dir string, shard perdure.ShardID, before uint64) error {
-	names, err := fsys.List(dir)
+// Prune deletes a shard's snapshots of positions before the given one, and what was begun of such.
+func Prune(in store.Store, shard perdure.ShardID, before uint64) error {
+	all, err := in.List(prefix(shard))
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	for _, name := range names {
-		final, temporary := disk.TemporaryOf(name)
-		if !temporary {
-			final = name
+	begun, err := in.Begun()
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	var old []string
+	for _, e := range append(all, begun...) {
+		final, ok := store.BegunOf(e.Name)
+		if !ok {
+			final = e.Name
 		}
-		if of, position, ok := parseName(final); !ok || of != shard || position >= before {
-			continue
+		if of, position, ok := parseName(final); ok && of == shard && position < before {
+			old = append(old, e.Name)
 		}
-		if err := fsys.Remove(path.Join(dir, name)); err != nil {
-			return fmt.Errorf("snapshot: %w", err)
-		}
+	}
+	if err := in.Delete(old...); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
 	}
 	return nil
 }
 
-// Read reads and checks a snapshot file of a job's shard. body is given what
-// the file says of itself, and the head and then the rows to read; what it makes of
+// Read reads and checks a snapshot of a job's shard. body is given what
+// it says of itself, and the head and then the rows to read; what it makes of
 // them counts only if Read returns no error.
-func Read(fsys disk.FS, dir, name, job string, shard perdure.ShardID,
+func Read(in store.Store, name, job string, shard perdure.ShardID,
 	body func(*About, io.Reader) error,
 ) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("snapshot: %s is %w: %s", name, disk.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
-	size, err := disk.Size(fsys, path.Join(dir, name))
+	f, err := in.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return bad("it is missing")
 	}
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	f, err := fsys.Open(path.Join(dir, name))
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
 	defer f.Close()
+	size := f.Size()
 	r := &summed{from: f}
 	s, err := readAbout(r, bad)
 	if err != nil {

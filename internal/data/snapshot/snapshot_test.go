@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -25,7 +26,7 @@ var snapshotOf = About{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, P
 
 func writeSnapshot(t *testing.T, fsys disk.FS, s About) File {
 	t.Helper()
-	f, err := Write(fsys, "", &s, func(w io.Writer) error {
+	f, err := Write(store.Folder(fsys, ""), &s, func(w io.Writer) error {
 		_, err := w.Write([]byte("headrows 123"))
 		return err
 	})
@@ -36,7 +37,7 @@ func writeSnapshot(t *testing.T, fsys disk.FS, s About) File {
 }
 
 func readSnapshot(fsys disk.FS, name, job string) (s About, body string, err error) {
-	err = Read(fsys, "", name, job, 3, func(about *About, r io.Reader) error {
+	err = Read(store.Folder(fsys, ""), name, job, 3, func(about *About, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		s, body = *about, string(b)
 		return err
@@ -116,7 +117,7 @@ func TestListAndPrune(t *testing.T) {
 	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
 	_ = begun.Close()
 	names := func() (names []string) {
-		files, err := List(fsys, "", 3)
+		files, err := List(store.Folder(fsys, ""), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func TestListAndPrune(t *testing.T) {
 	if got := names(); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if err := Prune(fsys, "", 3, 30); err != nil {
+	if err := Prune(store.Folder(fsys, ""), 3, 30); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); strings.Join(got, " ") != strings.Join(want[:2], " ") {

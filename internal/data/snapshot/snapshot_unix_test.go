@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // TestDamagedSnapshotFiles: whatever becomes of a snapshot on a real disk, who reads it is
@@ -18,13 +19,13 @@ import (
 func TestDamagedSnapshotFiles(t *testing.T) {
 	dir := t.TempDir()
 	body := func(w io.Writer) error { _, err := io.WriteString(w, "headrows"); return err }
-	file, err := Write(disk.OS(), dir, &About{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
+	file, err := Write(store.Folder(disk.OS(), dir), &About{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
 	must(t, err)
 	path := filepath.Join(dir, file.Name)
 	good, err := os.ReadFile(path)
 	must(t, err)
 	read := func() error {
-		return Read(disk.OS(), dir, file.Name, "j", 3, func(_ *About, r io.Reader) error {
+		return Read(store.Folder(disk.OS(), dir), file.Name, "j", 3, func(_ *About, r io.Reader) error {
 			_, err := io.Copy(io.Discard, r)
 			return err
 		})

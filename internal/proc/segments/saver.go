@@ -9,6 +9,7 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -92,6 +93,21 @@ func (s *Saver) Insist(what string, f func() error) error {
 		}
 		return err
 	})
+}
+
+// Await does f, which reads what is there, and again for as long as it may pass that it cannot.
+func (s *Saver) Await(what string, f func() error) error {
+	var final error
+	err := s.Insist(what, func() error {
+		final = nil
+		err := f()
+		if err != nil && !store.Passes(err) {
+			final = err
+			return nil
+		}
+		return err
+	})
+	return cmp.Or(final, err)
 }
 
 // Fails notes why the disk cannot be written, or read, and has the coordinator told.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -8,34 +9,26 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/server"
 )
 
-// slowDisk syncs no file before it may.
-type slowDisk struct {
-	disk.FS
+// slowStore has put no object before it may.
+type slowStore struct {
+	store.Store
 	may chan struct{} // closed: it may
 }
 
-type slowFile struct {
-	disk.File
-	may chan struct{}
+func (s slowStore) Put(name string, write func(io.Writer) error) error {
+	return s.Store.Put(name, func(w io.Writer) error {
+		err := write(w)
+		<-s.may
+		return err
+	})
 }
 
-func (d slowDisk) Create(path string) (disk.File, error) {
-	f, err := d.FS.Create(path)
-	return slowFile{f, d.may}, err
-}
-
-func (f slowFile) Sync() error {
-	<-f.may
-	return f.File.Sync()
-}
-
-// inSlowFleet runs a test with servers whose disk syncs nothing before it may. Updates of
+// inSlowFleet runs a test with servers whose store has nothing before it may. Updates of
 // the clocks 0 to 4 are sent to server 0.
 func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *fleet, may chan struct{})) {
 	t.Helper()
@@ -48,7 +41,7 @@ func inSlowFleet(t *testing.T, recovery string, members []int, test func(f *flee
 			w.say(wire.KindUpdate, clock, add(1))
 		}
 		test(f, may())
-	}, func(cfg *server.Config) { cfg.Store = store.Folder(slowDisk{cfg.Disk, may()}, "checkpoint") })
+	}, func(cfg *server.Config) { cfg.Store = slowStore{cfg.Store, may()} })
 }
 
 // saved checks which cuts a server says are saved, and that each holds the updates of

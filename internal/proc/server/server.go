@@ -28,7 +28,6 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -47,12 +46,11 @@ type Config struct {
 	Coordinator string      // the coordinator's address
 	Zone        string      // the failure domain that it is in; "": not known
 	Store       store.Store // of checkpoints; nil: none are kept
-	Disk        disk.FS
 	// OpenLog opens the job's update log at an address, where it has one.
 	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
-	LogBytes      int64  // that it takes at most, of all shards; 0: there is no bound
-	SnapshotDir   string // of shards whose updates are in an update log
-	SnapshotBytes int64  // of all shards' updates, after which they are written there; 0: 256 MiB
+	LogBytes      int64       // that it takes at most, of all shards; 0: there is no bound
+	Snapshots     store.Store // of shards whose updates are in an update log; nil: there are none
+	SnapshotBytes int64       // of all shards' updates, after which they are written there; 0: 256 MiB
 	Log           *slog.Logger
 	Heartbeat     time.Duration    // between two statuses; 0: 100 ms
 	OnOrder       func(wire.Order) // faults for this process; may be nil
@@ -117,13 +115,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.SnapshotBytes == 0 {
 		cfg.SnapshotBytes = defaultSnapshotBytes
 	}
-	if cfg.Store != nil { // one that is away now is waited for where it is needed
-		if err := cfg.Store.Prepare(); err != nil && !store.Passes(err) {
-			return fmt.Errorf("server: %w", err)
+	for _, in := range []store.Store{cfg.Store, cfg.Snapshots} {
+		if in == nil {
+			continue
 		}
-	}
-	if cfg.SnapshotDir != "" {
-		if err := cfg.Disk.MkdirAll(cfg.SnapshotDir); err != nil {
+		if err := in.Prepare(); err != nil && !store.Passes(err) { // one that is away is waited for where it is needed
 			return fmt.Errorf("server: %w", err)
 		}
 	}

@@ -74,7 +74,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
 		sh.stream = stream.New(s.ctx, stream.Settings{
-			Shard: id, Lock: &sh.mu, Disk: s.cfg.Disk, Dir: s.cfg.SnapshotDir, Limits: stream.Limits{
+			Shard: id, Lock: &sh.mu, Store: s.cfg.Snapshots, Limits: stream.Limits{
 				Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
 			},
 		})

@@ -32,11 +32,14 @@ func newReplay(s *Server, sh *shard) *replay {
 // run runs until the shard is retired, or nothing more can be read.
 func (r *replay) run(v *perdure.View) {
 	err := r.follow(v)
-	if err == nil || r.stream.Ended() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
+	if err == nil || r.over() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
 		return
 	}
 	r.fail(err)
 }
+
+// over reports whether the shard is not here any more, or the server ends.
+func (r *replay) over() bool { return r.sh.retired() || r.stream.Ended() }
 
 func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
 
@@ -81,7 +84,14 @@ func (r *replay) follow(v *perdure.View) error {
 // load makes the shard what its newest snapshot says, or, where there is none, what it is before its
 // first record. It returns where to read from.
 func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
-	in, from, err := r.stream.Load(&r.sh.job, r.s.cfg.Log)
+	var in *replica.Incoming
+	err = r.sh.saver.Await("cannot read a snapshot; training waits", func() (err error) {
+		in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)
+		return err
+	})
+	if r.over() {
+		return 0, context.Canceled
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +99,14 @@ func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
 		r.resume(in, v)
 		return from, nil
 	}
-	c, err := r.sh.saver.Load(v)
+	var c replica.Content
+	err = r.sh.saver.Await("cannot read a checkpoint; training waits", func() (err error) {
+		c, err = r.sh.saver.Load(v)
+		return err
+	})
+	if r.over() {
+		return 0, context.Canceled
+	}
 	if err == nil {
 		r.sh.fill(c, v)
 	}
@@ -207,30 +224,12 @@ func (r *replay) takeEntry(e updatelog.Entry) error {
 // takeRecord takes a record into the log. It needs the shard's lock.
 func (r *replay) takeRecord(record []byte) error {
 	sh, buffers := r.sh, &r.s.buffers
-	var f wire.Frame
-	rest, err := wire.Decode(record, &f)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
-	}
-	if err != nil {
+	e, counts, err := r.stream.Entry(record, &sh.link, &sh.rep.State, len(sh.view.Tables), r.s.cfg.weak.Generations)
+	if err != nil || !counts {
 		return err
 	}
-	e, err := sh.link.FromLog(&f, &sh.rep.State, len(sh.view.Tables))
-	if err != nil {
-		return err
-	}
-	switch f.Kind {
-	case wire.KindUpdate:
-		if buffers.Wants(e.Frame.Body) { // it is not this server's alone
-			e.Frame.Body = append(buffers.Payload(len(f.Payload))[:0], f.Payload...)
-		}
-	case wire.KindTick:
-	default:
-		ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // it has updates of the table
-		if !ofWorker && !r.stream.Takes(&f, r.s.cfg.weak.Generations) {
-			return nil
-		}
-		e.Frame.Payload = append([]byte(nil), f.Payload...)
+	if e.Frame.Kind == wire.KindUpdate && buffers.Wants(e.Frame.Body) { // it is not this server's alone
+		e.Frame.Body = append(buffers.Payload(len(e.Frame.Body))[:0], e.Frame.Body...)
 	}
 	sh.link.Append(e)
 	return nil

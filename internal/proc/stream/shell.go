@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -18,8 +20,7 @@ import (
 type Settings struct {
 	Shard  perdure.ShardID
 	Lock   sync.Locker // the shard's: it guards the Stream, and the rows that snapshots are of
-	Disk   disk.FS
-	Dir    string // of snapshots
+	Store  store.Store // of snapshots
 	Limits Limits
 }
 
@@ -111,19 +112,54 @@ func (st *Stream) Use(log updatelog.Log) { st.log = log }
 // and returns where its next record will be.
 func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err error) {
 	first, next, err := st.log.Extent(st.ctx, int(st.Shard))
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
+	}
+	return next, st.Within(from, first, next)
+}
+
+// Within refuses a stream of the records from first on, and before next, that is to be read from a position
+// which it does not have.
+func (st *Stream) Within(from, first, next updatelog.Position) error {
+	switch {
 	case from > next:
-		return 0, fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: "+
+		return fmt.Errorf("the snapshot holds all before record %d, and the log ends before record %d: "+
 			"what was in it is gone, or it is another one; "+
 			"give the job the log that it had", from, next)
 	case from < first:
-		return 0, fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, "+
+		return fmt.Errorf("%w: the newest snapshot that can be used holds all before record %d, "+
 			"and the log begins at record %d; "+
-			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, st.Dir)
+			"bring the newer snapshots back to %s, or begin the job again", updatelog.ErrTrimmed, from, first, st.Store)
 	}
-	return next, nil
+	return nil
+}
+
+// Entry makes an entry of the shard's log of one that was read from the stream, and reports whether it counts;
+// of an update the body lies where it was read. all: see [Facts.Take]. It needs the lock.
+func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, tables int, all bool) (
+	e replica.Entry, counts bool, err error,
+) {
+	var f wire.Frame
+	rest, err := wire.Decode(record, &f)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes too many", wire.ErrPayload, len(rest))
+	}
+	if err != nil {
+		return e, false, err
+	}
+	if e, err = l.FromLog(&f, state, tables); err != nil {
+		return e, false, err
+	}
+	switch f.Kind {
+	case wire.KindUpdate, wire.KindTick:
+		return e, true, nil
+	}
+	ofWorker := f.Kind == wire.KindAddTable && f.Slot >= 0 // it has updates of the table
+	if !ofWorker && !st.Takes(&f, all) {
+		return e, false, nil
+	}
+	e.Frame.Payload = append([]byte(nil), f.Payload...)
+	return e, true, nil
 }
 
 // Begin says that the rows are there that are of a position. It needs the lock.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -35,7 +37,7 @@ func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(upd
 
 // A stream that is read from a position has all that follows it, or says what is missing.
 func TestOpen(t *testing.T) {
-	st := New(t.Context(), Settings{Lock: &sync.Mutex{}, Dir: "snapshots"})
+	st := New(t.Context(), Settings{Lock: &sync.Mutex{}, Store: store.Folder(disk.NewMemory(), "snapshots")})
 	st.Use(&fakeLog{first: 5, next: 9})
 	for from, want := range map[updatelog.Position]string{
 		4: "bring the newer snapshots back to snapshots", 5: "", 9: "", 10: "the log ends before record 9",

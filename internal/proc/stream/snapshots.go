@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
@@ -25,7 +26,7 @@ var ErrRetired = errors.New("stream: the shard has moved")
 func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Incoming, from updatelog.Position,
 	err error,
 ) {
-	files, err := snapshot.List(st.Disk, st.Dir, st.Shard)
+	files, err := snapshot.List(st.Store, st.Shard)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -34,7 +35,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 	}
 	for i, file := range files {
 		in := replica.NewIncoming(job, st.Shard)
-		err = snapshot.Read(st.Disk, st.Dir, file.Name, job.ID, st.Shard,
+		err = snapshot.Read(st.Store, file.Name, job.ID, st.Shard,
 			func(about *snapshot.About, r io.Reader) error { return fromFile(in, about, r) })
 		if err == nil {
 			st.Lock.Lock()
@@ -43,7 +44,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 			st.facts.Restore(in.Life())
 			return in, updatelog.Position(file.Position), nil
 		}
-		if errors.Is(err, snapshot.ErrOtherJob) {
+		if errors.Is(err, snapshot.ErrOtherJob) || store.Passes(err) { // it may be whole
 			return nil, 0, err
 		}
 		log.Warn("cannot use a snapshot; an older one may do", "shard", st.Shard, "err", err)
@@ -72,7 +73,7 @@ func fromFile(in *replica.Incoming, about *snapshot.About, r io.Reader) error {
 // Newer returns the position of a snapshot that another server has written since this one looked;
 // 0: there is none.
 func (st *Stream) Newer() (pos uint64) {
-	files, err := snapshot.List(st.Disk, st.Dir, st.Shard)
+	files, err := snapshot.List(st.Store, st.Shard)
 	if err != nil || len(files) == 0 || files[0].Position <= st.newest {
 		return 0
 	}
@@ -106,7 +107,7 @@ func (st *Stream) Write(about *snapshot.About, snap *replica.Snapshot) (rest Res
 		}
 	}()
 	room := make([]byte, piece)
-	file, err := snapshot.Write(st.Disk, st.Dir, about, func(w io.Writer) error {
+	file, err := snapshot.Write(st.Store, about, func(w io.Writer) error {
 		_, err := w.Write(snap.Words)
 		for i := 0; i < len(snap.Rows) && err == nil; {
 			b := st.copyRows(snap.Rows[i], room)
@@ -143,7 +144,7 @@ func (st *Stream) Forget(rest Rest) error {
 	if !rest.mine {
 		return nil
 	}
-	err := snapshot.Prune(st.Disk, st.Dir, st.Shard, rest.oldest.Position)
+	err := snapshot.Prune(st.Store, st.Shard, rest.oldest.Position)
 	if err != nil || rest.cut == nil {
 		return err
 	}

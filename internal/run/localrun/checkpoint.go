@@ -12,10 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// kept is where a run has its checkpoints.
+// kept is where a run has its checkpoints, and its snapshots.
 type kept struct {
 	store.Store
-	s *settings.Run
+	snapshots store.Store // nil: it has none
+	s         *settings.Run
 }
 
 // keep opens the run's store and takes it, and brings the checkpoint there that the run goes on from.
@@ -30,7 +31,10 @@ func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err erro
 			return k, err
 		}
 	}
-	k = kept{in, s}
+	k = kept{Store: in, s: s}
+	if k.snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
+		return k, errors.Join(err, k.leave())
+	}
 	if s.Resumed != "" {
 		if err := k.goOn(ctx); err != nil {
 			return k, errors.Join(err, k.leave())
@@ -39,8 +43,11 @@ func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err erro
 	return k, nil
 }
 
-// goOn brings the checkpoint that the run goes on from.
+// goOn brings what the run goes on from.
 func (k kept) goOn(ctx context.Context) (err error) {
+	if k.s.Checkpoints.Ended != nil {
+		return k.s.Checkpoints.Ended.Write(ctx, k.snapshots, &k.s.Job)
+	}
 	if k.s.Checkpoints.Fork != nil {
 		from, err := checkpoints.Open(k.s.Resumed)
 		if err == nil {
@@ -64,7 +71,11 @@ func (k kept) leave() error {
 	if k.s.Checkpoints.Store == "" {
 		return nil
 	}
-	return checkpoints.Unclaim(k.Store)
+	err := checkpoints.Unclaim(k.Store)
+	if k.s.Checkpoints.Ended != nil {
+		err = errors.Join(err, k.s.Checkpoints.Ended.Remove(k.snapshots))
+	}
+	return err
 }
 
 // bring copies objects from one store to another that has none of them.

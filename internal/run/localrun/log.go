@@ -38,6 +38,15 @@ func (r *Run) leaveLog() {
 	}
 }
 
+// leftLog says what an earlier run, from which this one goes on, has left in a log elsewhere; "": nothing.
+func leftLog(s *settings.Run) string {
+	if s.Checkpoints.Ended == nil || s.HasOwnLog() {
+		return ""
+	}
+	return "the updates of the earlier run stay in its log, and take room there, until you remove them: " +
+		"perdure log rm " + s.Resumed
+}
+
 // sizeLog sees that there is room for the log of a run that will be in a folder.
 func sizeLog(s *settings.Run, run string) (err error) {
 	if !recovery.Of(s.Job.Recovery).Traits().Logged() {

@@ -89,6 +89,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if s := r.s.Saved; o.Warn != nil && s != nil && s.Passed != "" {
 		o.Warn(s.Passed)
 	}
+	if left := leftLog(&r.s); o.Warn != nil && left != "" {
+		o.Warn(left)
+	}
 	frames, web, err := r.listen(o.Warn)
 	if err == nil {
 		err = r.prepare(ctx, o.Folder)

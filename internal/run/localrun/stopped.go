@@ -69,6 +69,10 @@ func (r *Run) stopped(why error) error {
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its folder has what it went on from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
+	if r.s.Log != nil && p.Clock > 0 {
+		return fmt.Errorf("%w; resuming goes on from what its update log has: perdure %s --resume %s%s", at, command,
+			r.dir.Path(), place)
+	}
 	cannot, rows := recovery.Of(r.s.Job.Recovery).MayResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
 		if p.Durable = savedRows(r.kept); !p.Closed {

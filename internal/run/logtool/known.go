@@ -2,6 +2,7 @@ package logtool
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +11,8 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -20,7 +21,7 @@ import (
 type knownLog struct {
 	job    string
 	shards int
-	folder string          // of the snapshots
+	in     store.Store     // of the snapshots
 	before []snapshot.File // by shard, the newest there was before the log was looked at
 }
 
@@ -39,7 +40,10 @@ func knowLog(run string) (*knownLog, error) {
 	if !s.HasOwnLog() {
 		return nil, nil
 	}
-	k := &knownLog{job: s.Job.ID, shards: s.Job.Shards, folder: settings.SnapshotFolder(run)}
+	k := &knownLog{job: s.Job.ID, shards: s.Job.Shards}
+	if k.in, err = s.OpenSnapshots(context.Background(), run); err != nil {
+		return nil, err
+	}
 	k.before, err = k.newest()
 	return k, err
 }
@@ -49,7 +53,7 @@ func knowLog(run string) (*knownLog, error) {
 func (k *knownLog) newest() ([]snapshot.File, error) {
 	newest := make([]snapshot.File, k.shards)
 	for shard := range newest {
-		files, err := snapshot.List(disk.OS(), filepath.ToSlash(k.folder), perdure.ShardID(shard))
+		files, err := snapshot.List(k.in, perdure.ShardID(shard))
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
@@ -39,14 +38,16 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	if err != nil {
 		return err
 	}
-	var in store.Store
-	snaps, strategy := "", recovery.Of(s.Job.Recovery).Traits()
+	var in, snapshots store.Store
+	strategy := recovery.Of(s.Job.Recovery).Traits()
 	switch {
 	case c.Job.Run != "":
 		if in, err = s.OpenStore(atOnce, c.Job.Run); err != nil {
 			return err
 		}
-		snaps = settings.SnapshotFolder(c.Job.Run)
+		if snapshots, err = s.OpenSnapshots(atOnce, c.Job.Run); err != nil {
+			return err
+		}
 	case strategy.Logged():
 		return c.Job.NeedsFolder("its servers keep snapshots there")
 	case strategy.Keeps():
@@ -63,9 +64,8 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	}
 	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
-		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Disk: disk.OS(),
-		Log:     c.Log,
-		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), SnapshotDir: s.SnapshotDir(snaps), SnapshotBytes: s.SnapshotBytes(),
+		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Log: c.Log,
+		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
 	}))
 }

@@ -106,7 +106,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err := s.goOn(folder, &m); err != nil {
 		return s, err
 	}
-	if s.Saved == nil { // else what it names was read when it was chosen
+	if s.Checkpoints.Ended != nil { // its streams are the earlier job's
+		s.Job.ID = NewJobID()
+	} else if s.Saved == nil { // else what it names was read when it was chosen
 		s.Checkpoints.From = m.Names()
 		from, err := s.OpenEarlier(context.Background())
 		if err == nil {

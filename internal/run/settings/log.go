@@ -3,14 +3,21 @@ package settings
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/ended"
 )
 
 // Log are what they ask for, in run.json.
@@ -209,14 +216,63 @@ func (s *Run) LogOptions(o updatelog.Options) updatelog.DialOptions {
 	return d
 }
 
+// readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
+func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, err error) {
+	begin, err := s.Begin()
+	if err != nil {
+		return nil, err
+	}
+	r := ended.Run{Job: s.recordedJob(ctx, folder), View: begin.View}
+	if r.Checkpoints, err = s.OpenStore(ctx, folder); err != nil {
+		return nil, err
+	}
+	if r.Snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
+		return nil, err
+	}
+	if s.HasOwnLog() {
+		r.Log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience)
+	} else {
+		soon, cancel := context.WithTimeout(ctx, logPatience)
+		defer cancel()
+		r.Log, err = updatelog.Inspect(soon, s.Log.NATS, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Log.Close()) }()
+	return ended.Read(ctx, &r)
+}
+
+// recordedJob is the job that a run's coordinator has recorded, with the seal of what it began with; where that
+// cannot be read it is that of the settings.
+func (s *Run) recordedJob(ctx context.Context, folder string) perdure.JobSpec {
+	var f membership.Facts
+	reg, err := registry.OpenFile(disk.OS(), filepath.Join(folder, "registry", "facts"))
+	if err != nil {
+		return s.Job
+	}
+	doc, revision, err := reg.Load(ctx)
+	if err = errors.Join(err, reg.Close()); err != nil || revision == 0 || json.Unmarshal(doc, &f) != nil {
+		return s.Job
+	}
+	return f.Job
+}
+
+// logPatience is how long the log of a run that has ended may take to answer.
+const logPatience = 5 * time.Second
+
 func LogFolder(run string) string { return filepath.Join(run, "log") }
 
-// SnapshotDir is the folder, if the job has snapshots.
-func (s *Run) SnapshotDir(folder string) string {
-	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
-		return ""
+// OpenSnapshots opens where the job has its snapshots, if it has any: with its checkpoints, or in a folder of
+// their own in the run's.
+func (s *Run) OpenSnapshots(ctx context.Context, folder string) (store.Store, error) {
+	switch {
+	case !recovery.Of(s.Job.Recovery).Traits().Logged():
+		return nil, nil
+	case s.Checkpoints.Store != "":
+		return s.OpenStore(ctx, folder)
 	}
-	return folder
+	return store.Folder(disk.OS(), filepath.ToSlash(SnapshotFolder(folder))), nil
 }
 
 func SnapshotFolder(run string) string { return filepath.Join(run, "snapshots") }

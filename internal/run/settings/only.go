@@ -49,12 +49,19 @@ var onlyWith = []struct {
 			"and chain:N,checkpoint:auto do; leave it out, or choose one",
 	},
 	{
-		[]string{"keep-checkpoints", "store"},
-		func(job *perdure.JobSpec) bool {
-			return recovery.Of(job.Recovery).Traits().Saves() || recovery.RoundsOf(job.Recovery).Any()
-		},
+		[]string{"keep-checkpoints"},
+		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Keeps() },
 		"is about checkpoints, and a job under that strategy makes none; leave it out, or choose --recovery " +
 			"resend:auto, say",
+	},
+	{
+		[]string{"store"},
+		func(job *perdure.JobSpec) bool {
+			t := recovery.Of(job.Recovery).Traits()
+			return t.Keeps() || t.Logged()
+		},
+		"is about checkpoints and snapshots, and a job under that strategy makes none; leave it out, or choose " +
+			"--recovery resend:auto, say",
 	},
 	{
 		[]string{

@@ -49,6 +49,10 @@ func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
 // sameForm refuses another strategy than a run had, where it cannot go on from what that has
 // saved: rows that are each of a clock of their own, or all of one.
 func sameForm(was, now perdure.Recovery) error {
+	if recovery.Of(was).Traits().Logged() && !recovery.Of(now).Traits().Logged() {
+		return fmt.Errorf("%w: --recovery %s: the run has its updates in a log, and only %s goes on from that; "+
+			"leave it out", perdure.ErrUsage, now, was)
+	}
 	before, after := recovery.RoundsOf(was).Any(), recovery.RoundsOf(now).Any()
 	switch {
 	case before == after:

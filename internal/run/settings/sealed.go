@@ -102,8 +102,8 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 }
 
 // readEarlier reads what a run of that folder is to go on from: its settings and its newest
-// checkpoint. It refuses a run that is alive, and settings that no run can have; whether they
-// are those of the checkpoint says checkSeal, once they are complete.
+// checkpoint, or what it has left in its update log. It refuses a run that is alive, and settings that no run can
+// have; whether they are those of the checkpoint says checkSeal, once they are complete.
 func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
@@ -117,6 +117,13 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if err := recovery.Of(s.Job.Recovery).MayResume(); err != nil {
 		return s, m, fmt.Errorf("%w: %s: %w; begin anew with --from %s", perdure.ErrUsage, folder, err,
 			filepath.Join(folder, "run.json"))
+	}
+	if recovery.Of(s.Job.Recovery).Traits().Logged() {
+		if s.Checkpoints.Ended, err = s.readEnded(context.Background(), folder); err != nil {
+			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)
+		}
+		s.Checkpoints.furthest = s.Checkpoints.Ended.Furthest
+		return s, s.Checkpoints.Ended.Manifest(), nil
 	}
 	from, err := s.OpenStore(context.Background(), folder)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/run/ended"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
@@ -69,6 +70,8 @@ type Checkpoints struct {
 	// The files of the one that the run goes on from, and where the earlier run has them, as Store.
 	From    []string `json:"-"`
 	Earlier string   `json:"-"`
+	// Ended is what the earlier run has left in its update log, where the run goes on from that.
+	Ended *ended.State `json:"-"`
 	// Fork is what a run goes on from that is another job, and Forked says that it did.
 	Fork   *checkpoint.Kept `json:"-"`
 	Forked bool             `json:"forked,omitempty"`

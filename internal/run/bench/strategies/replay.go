@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -349,13 +350,17 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 				"has less to do", f.Target, f.Kind)
 		}
 	}
-	return readWhole(settings.SnapshotFolder(p.Dir().Path()), shards)
+	in, err := p.Settings().OpenSnapshots(context.Background(), p.Dir().Path())
+	if err != nil {
+		return err
+	}
+	return readWhole(in, shards)
 }
 
 // readWhole says that of a shard with a snapshot not all of the log was read.
-func readWhole(folder string, shards []perdure.ShardID) error {
+func readWhole(in store.Store, shards []perdure.ShardID) error {
 	for _, s := range shards {
-		files, err := snapshot.List(disk.OS(), folder, s)
+		files, err := snapshot.List(in, s)
 		if err == nil && len(files) > 0 {
 			err = fmt.Errorf("bench: shard %d has a snapshot, so that not all of its log had to be read", s)
 		}

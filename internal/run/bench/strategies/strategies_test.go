@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -75,13 +76,14 @@ func TestReplayed(t *testing.T) {
 func TestReplayReadsWhole(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "snapshots")
 	shards := []perdure.ShardID{0, 3}
-	must(t, readWhole(folder, shards))
+	in := store.Folder(disk.OS(), folder)
+	must(t, readWhole(in, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
 		about := &snapshot.About{Job: "job", Shard: shard, Epoch: 1, Position: 7}
-		_, err := snapshot.Write(disk.OS(), folder, about, func(io.Writer) error { return nil })
+		_, err := snapshot.Write(in, about, func(io.Writer) error { return nil })
 		must(t, err)
-		if err := readWhole(folder, shards); (err != nil) != (shard == 3) || err != nil &&
+		if err := readWhole(in, shards); (err != nil) != (shard == 3) || err != nil &&
 			!strings.Contains(err.Error(), "shard 3 has a snapshot") {
 			t.Errorf("with a snapshot of shard %d: %v", shard, err)
 		}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// killedStateless is the folder of a run under stateless whose supervisor was killed, and with it all processes.
+func killedStateless(t *testing.T, consistency string, more ...string) (dir string) {
+	t.Helper()
+	dir = newFolder(t)
+	p := start(t, append(endless(dir), append(more, "--recovery", "stateless", "--consistency", consistency,
+		"--snapshot-mb", "1", "--scale", "4@clock:20")...)...)
+	p.Says("fault: slow")
+	snapshots, err := stateless(t, dir).OpenSnapshots(t.Context(), dir)
+	must(t, err)
+	await(t, func() bool {
+		all, err := snapshots.List("s")
+		return err == nil && len(all) == 2*6
+	}, func() string { return "there are not two snapshots of each shard\n" + logs(dir) })
+	p.Kill()
+	await(t, func() bool { // its processes may live for a moment
+		lock, err := disk.Share(filepath.Join(settings.LogFolder(dir), "lock"))
+		if err == nil {
+			must(t, lock.Close())
+		}
+		return err == nil
+	}, func() string { return "its log does not end" })
+	return dir
+}
+
+func stateless(t *testing.T, dir string) *settings.Run {
+	t.Helper()
+	s, err := settings.Read(filepath.Join(dir, "run.json"))
+	must(t, err)
+	return &s
+}
+
+// resumesAt is the clock from which a run goes on, and how far any of its slots has come.
+func resumesAt(t *testing.T, dir string) (from, furthest int64) {
+	t.Helper()
+	a := clocks(1_000_000)
+	a.Store, a.Given["store"] = "file:///nowhere", true
+	s, err := a.Resume(dir)
+	must(t, err)
+	return int64(s.Checkpoints.Ended.Cut), int64(s.Checkpoints.Ended.Furthest)
+}
+
+// TestStatelessResumed: when all processes are gone the next run goes on from what the update log has, on another
+// number of servers, with all who take part, and again from that. Nothing is lost, and nothing counts twice; under
+// bsp the model is that of a run that was never ended. Snapshots are where --store says.
+func TestStatelessResumed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ consistency, store string }{
+		{"bsp", ""},
+		{"bsp", "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "store"))},
+		{"ssp:2", ""},
+		{"asp", ""},
+	} {
+		t.Run(c.consistency+c.store, func(t *testing.T) {
+			t.Parallel()
+			at := func(place string) (flag []string) {
+				if c.store != "" {
+					flag = []string{"--store", c.store + place}
+				}
+				return flag
+			}
+			dir := killedStateless(t, c.consistency, at("")...)
+			from, furthest := resumesAt(t, dir)
+			first, last := furthest+50, furthest+70
+			again := func(dir string, clocks int64, more ...string) []string {
+				return append([]string{"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(clocks)}, more...)
+			}
+			if from < 20 {
+				t.Errorf("it goes on from clock %d", from)
+			}
+			s, to := trained(t, again(dir, first, append(at("2"), "--servers", "3", "--fault",
+				fmt.Sprintf("kill:server:2@clock:%d", from+10))...)...)
+			s, _ = trained(t, again(to, last, at("3")...)...)
+			if want := int64(s.Shards) * (4*last - 20); *s.UpdatesApplied != want || *s.UpdatesLost != 0 ||
+				s.Servers != 3 || int64(s.Clocks) != last {
+				t.Errorf("%d clocks, %d servers, %d updates applied and %d lost of %d", s.Clocks, s.Servers,
+					*s.UpdatesApplied, *s.UpdatesLost, want)
+			}
+			if c.consistency == "bsp" {
+				want := one(t, "--clocks", fmt.Sprint(last), "--scale", "4@clock:20", "--recovery", "none")
+				sameModel(t, s, want, dir)
+			}
+			if files, err := filepath.Glob(filepath.Join(to, "snapshots", "*")); (len(files) > 0) != (c.store == "") {
+				t.Errorf("the run's own folder of snapshots has %v, %v", files, err)
+			}
+		})
+	}
+}
+
+// TestStatelessNotResumed: what keeps a run from going on is said in one line, and nothing stays; a damaged snapshot
+// is passed over for the one before.
+func TestStatelessNotResumed(t *testing.T) {
+	t.Parallel()
+	dir := killedStateless(t, "bsp")
+	from, _ := resumesAt(t, dir)
+	refused := func(pattern string, more ...string) {
+		t.Helper()
+		to := newFolder(t)
+		wantRefused(t, exitError, pattern, append([]string{
+			"train", "--resume", dir, "--clocks", "1000000", "--out",
+			to,
+		}, more...)...)
+		if _, err := os.Stat(to); err == nil {
+			t.Error("a run that is refused leaves a folder")
+		}
+	}
+	wantRefused(t, exitUsage, "only stateless goes on from that; leave it out", "train", "--resume", dir, "--clocks",
+		"1000000", "--recovery", "resend:5")
+	wantRefused(t, exitUsage, "--workers cannot be changed with --resume", "train", "--resume", dir, "--workers", "2")
+	wantRefused(t, exitUsage, fmt.Sprintf("stands at clock %d already", from), "train", "--resume", dir, "--clocks",
+		fmt.Sprint(from))
+	run := fileOf(t, dir, "run.json")
+	other := strings.Replace(run, `"Batch": 8`, `"Batch": 9`, 1)
+	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(other), 0o666))
+	wantRefused(t, exitUsage, "run.json says params.Batch 9, ", "train", "--resume", dir, "--clocks", "1000000")
+	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(run), 0o666))
+	newest, err := filepath.Glob(filepath.Join(dir, "snapshots", "s00001-*"))
+	must(t, err)
+	must(t, os.WriteFile(newest[1], []byte("no snapshot"), 0o666))
+	if again, _ := resumesAt(t, dir); again != from {
+		t.Errorf("with a damaged snapshot it goes on from clock %d, and else from %d", again, from)
+	}
+	must(t, os.Remove(newest[0]))
+	refused("shard 1: .* bring the newer snapshots back to ")
+	must(t, os.Rename(settings.LogFolder(dir), dir+"log"))
+	refused("there is no log in ")
+}
+
+// TestStatelessElsewhere: a run whose log is elsewhere goes on from the streams that it has left there, which stay
+// until they are removed; then it cannot.
+func TestStatelessElsewhere(t *testing.T) {
+	t.Parallel()
+	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	must(t, err)
+	defer func() { must(t, s.Close()) }()
+	dir, to := newFolder(t), newFolder(t)
+	args := append(endless(dir), "--recovery", "stateless", "--nats", s.URL(), "--log-mb", "200")
+	p := start(t, args...)
+	p.Says("fault: slow")
+	_, _, errs := p.Stop()
+	says := regexp.MustCompile(`interrupted at clock \d+; resuming goes on from what its update log has: ` +
+		`perdure train --resume \S+\n`)
+	if !says.MatchString(errs) {
+		t.Errorf("it says %s", errs)
+	}
+	from, _ := resumesAt(t, dir)
+	p = start(t, "train", "--resume", dir, "--clocks", fmt.Sprint(from+50), "--out", to)
+	p.Says("the updates of the earlier run stay in its log, and take room there, until you remove them: " +
+		"perdure log rm " + dir)
+	sum := p.succeeds(to)
+	sameModel(t, sum, one(t, "--clocks", fmt.Sprint(from+50)), to)
+	wantOut(t, 0, []string{"log", "rm", dir, "--force"}, "removed 6 of 6 streams of job ")
+	wantRefused(t, exitError, "is not in the log at .*: it was removed", "train", "--resume", dir, "--clocks",
+		"1000000")
+	if strings.Contains(logs(to), "panic") {
+		t.Error(logs(to))
+	}
+	in := store.Folder(disk.OS(), settings.SnapshotFolder(to))
+	if all, err := in.List("s"); err != nil || len(all) < 6 {
+		t.Errorf("its snapshots are %v, %v", all, err)
+	}
+}

@@ -1,0 +1,293 @@
+// Package ended is what a run that has ended left in its update log: of each shard the state that its
+// newest snapshot and the records behind it make, as a server would have it that took the shard over. What
+// workers had begun is decided as when all of them die at once. So the states begin another run: each
+// is written as the first snapshot of a new stream.
+//
+// A State is not safe for concurrent use.
+package ended
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/segments"
+	"github.com/perdure/perdure/internal/proc/stream"
+)
+
+// Run is a run that has ended, whose updates are in a log.
+type Run struct {
+	Job perdure.JobSpec
+	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
+	// itself, that one's cut, tables and slots.
+	View                   perdure.View
+	Checkpoints, Snapshots store.Store
+	Log                    *updatelog.Inspector
+}
+
+// State is what a run has left.
+type State struct {
+	Job        perdure.JobSpec
+	Generation perdure.Generation
+	Cut        perdure.Clock // all shards have all updates of the clocks below it
+	Furthest   perdure.Clock // the most clocks that any shard has of any slot
+	Tables     []perdure.TableSpec
+	Slots      []perdure.Span // nil: all take part throughout
+
+	shards []*shard
+}
+
+// ErrNothing is wrapped when a run has ended before there was anything to go on from.
+var ErrNothing = errors.New("nothing to go on from")
+
+// Read reads all that a run has left. It has all rows in memory then.
+func Read(ctx context.Context, r *Run) (*State, error) {
+	streams, err := r.Log.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := &State{Job: r.Job, Generation: r.View.Generation}
+	for id := range perdure.ShardID(r.Job.Shards) {
+		at := slices.IndexFunc(streams,
+			func(s updatelog.Stream) bool { return s.Job == r.Job.ID && s.Shard == int(id) })
+		if at < 0 {
+			return nil, fmt.Errorf("stream %s is not in the log at %s: it was removed, as when a run is done, or this "+
+				"is another log", updatelog.StreamName(r.Job.ID, int(id)), r.Log.URL())
+		}
+		sh := newShard(r, id)
+		if err := sh.read(ctx, r, streams[at]); err != nil {
+			return nil, fmt.Errorf("shard %d: %w", id, err)
+		}
+		st.shards = append(st.shards, sh)
+	}
+	return st, st.settle()
+}
+
+// Manifest is what a checkpoint of the state would say of the job.
+func (st *State) Manifest() checkpoint.Manifest {
+	return checkpoint.Manifest{
+		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
+	}
+}
+
+// settle brings all shards to the same roster and the same tables, and decides what becomes of the clocks that
+// workers had begun.
+func (st *State) settle() error {
+	roster, spans := st.shards[0].rep.Roster()
+	for _, sh := range st.shards {
+		if n, s := sh.rep.Roster(); n > roster {
+			roster, spans = n, s
+		}
+	}
+	for _, sh := range st.shards {
+		if n, _ := sh.rep.Roster(); n < roster {
+			sh.fact(wire.KindRoster, perdure.NoSlot, perdure.Clock(roster), wire.JSON(spans))
+		}
+	}
+	if roster > 0 {
+		st.Slots = slices.Clone(spans)
+	}
+	if err := st.agree(); err != nil {
+		return err
+	}
+	for slot := range perdure.Slot(len(spans)) {
+		if err := st.decide(slot); err != nil {
+			return err
+		}
+	}
+	for _, sh := range st.shards {
+		if err := sh.settle(); err != nil {
+			return fmt.Errorf("shard %d: %w", sh.id, err)
+		}
+	}
+	st.Cut = perdure.MaxClock
+	for _, sh := range st.shards {
+		st.Cut = min(st.Cut, sh.rep.State.MinClock())
+		st.Furthest = max(st.Furthest, slices.Max(sh.rep.State.Applied()))
+	}
+	if st.Cut == 0 {
+		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothing)
+	}
+	return nil
+}
+
+// agree takes the tables of a shard for those of all: who has ended a clock has made them everywhere.
+func (st *State) agree() error {
+	for _, p := range st.shards[0].rep.State.Parts() {
+		st.Tables = append(st.Tables, p.Spec)
+	}
+	for _, sh := range st.shards {
+		if len(sh.rep.State.Parts()) != len(st.Tables) {
+			return fmt.Errorf("%w: the run ended while its tables were made", ErrNothing)
+		}
+	}
+	return nil
+}
+
+// decide carries out what becomes of the clocks that a slot had begun: see [verdict.Start].
+func (st *State) decide(slot perdure.Slot) error {
+	fences := make([]words.Fence, len(st.shards))
+	for i, sh := range st.shards {
+		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
+	}
+	start, torn := verdict.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
+	if torn {
+		return fmt.Errorf("%w: some shards have clock %d of slot %d, others have lost their part of it; bring a copy "+
+			"of the log back", updatelog.ErrDamaged, start-1, slot)
+	}
+	for _, sh := range st.shards {
+		sh.fact(wire.KindFence, slot, 0, nil)
+		sh.fact(wire.KindDecide, slot, start, nil)
+	}
+	return nil
+}
+
+// Write writes the state as the first snapshots of another job's streams.
+func (st *State) Write(ctx context.Context, to store.Store, job *perdure.JobSpec) error {
+	if err := to.Prepare(); err != nil {
+		return err
+	}
+	v := perdure.View{
+		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]perdure.ShardView, job.Shards),
+		Slots: make([]perdure.SlotView, len(st.shards[0].rep.State.Applied())),
+	}
+	for _, sh := range st.shards {
+		if err := sh.write(ctx, to, job, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove takes back what Write has written.
+func (st *State) Remove(from store.Store) (err error) {
+	for _, sh := range st.shards {
+		err = errors.Join(err, snapshot.Prune(from, sh.id, uint64(first)+1))
+	}
+	return err
+}
+
+// nobody is the incarnation of whom none comes after.
+const nobody = math.MaxUint32
+
+// first is where a new stream begins.
+const first updatelog.Position = 1
+
+// shard is one shard's state.
+type shard struct {
+	id     perdure.ShardID
+	mu     sync.Mutex // of the stream, though nobody else is there
+	rep    *replica.Replica
+	link   link.Link
+	stream *stream.Stream
+}
+
+func newShard(r *Run, id perdure.ShardID) *shard {
+	sh := &shard{id: id, rep: replica.New(replica.Settings{Shard: id, Job: r.Job})}
+	sh.link = link.New(link.Settings{
+		Name: link.Name{Shard: id, Generation: r.View.Generation}, Job: &r.Job, Solo: true,
+	})
+	return sh
+}
+
+// read makes it what its newest snapshot says, or what it was before its first record, and then what its stream
+// makes of that.
+func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
+	sh.stream = stream.New(ctx, stream.Settings{
+		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: stream.Limits{Job: r.Job.ID},
+	})
+	in, from, err := sh.stream.Load(&r.Job, slog.New(slog.DiscardHandler)) // the log may make up for a damaged one
+	if err != nil {
+		return err
+	}
+	sh.rep.Follow(&r.View, replica.Place{}, false)
+	if in != nil {
+		sh.rep.Adopt(in)
+	} else {
+		c, err := segments.New(ctx, segments.Settings{
+			Job: &r.Job, Shard: sh.id, Lock: &sh.mu, Store: r.Checkpoints,
+		}).Load(&r.View)
+		if err != nil {
+			return err
+		}
+		sh.rep.Fill(c, &r.View)
+	}
+	if s.Damage == nil {
+		if err := sh.stream.Within(from, s.First, s.Next); err != nil {
+			return err
+		}
+		s.First = from
+	}
+	return r.Log.Records(ctx, s, func(rec updatelog.Record) error {
+		for i := range rec.Entries {
+			if err := sh.take(&rec.Entries[i]); err != nil {
+				return fmt.Errorf("record %d: %w", rec.Position, err)
+			}
+		}
+		return nil
+	})
+}
+
+// take takes an entry of the stream.
+func (sh *shard) take(e *updatelog.Entry) error {
+	entry, ok, err := sh.stream.Entry(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
+	if err != nil || !ok {
+		return err
+	}
+	return sh.step(&entry)
+}
+
+func (sh *shard) step(e *replica.Entry) error {
+	sh.rep.Step(e, e.Frame.Body)
+	return sh.settle()
+}
+
+// settle applies what may be applied. Nobody reads, so that nothing else follows.
+func (sh *shard) settle() error {
+	sh.rep.Settle()
+	fx := sh.rep.Effects()
+	defer fx.Clear()
+	if len(fx.Torn) > 0 {
+		return errors.New(fx.Torn[0].Why)
+	}
+	return fx.Fail
+}
+
+// fact has the shard take what a head would have appended when all workers had died.
+func (sh *shard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
+	e := replica.Entry{Frame: wire.Frame{
+		Header: wire.Header{Kind: kind, Shard: sh.id, Slot: slot, Incarnation: nobody, Clock: clock}, Payload: body,
+	}}
+	sh.rep.Step(&e, nil)
+}
+
+// write writes it as a snapshot of another job's, with which a view says that it begins.
+func (sh *shard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *perdure.View) error {
+	was := &sh.rep.State
+	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})
+	rep.Follow(v, replica.Place{}, false)
+	rep.Fill(replica.Content{
+		Parts: was.Parts(), States: was.States(), Applied: slices.Clone(was.Applied()), Seq: was.Seq(),
+	}, v)
+	snap := rep.State.Snapshot(replica.Life{})
+	st := stream.New(ctx, stream.Settings{Shard: sh.id, Lock: &sh.mu, Store: to, Limits: stream.Limits{Job: job.ID}})
+	_, err := st.Write(&snapshot.About{
+		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(first),
+		Head: int64(len(snap.Words)), Rows: snap.Bytes,
+	}, snap)
+	return err
+}
