@@ -17,8 +17,9 @@ import (
 
 // bucket is a server that speaks as S3 does.
 type bucket struct {
-	URL   string       // of a store in it
-	Fails atomic.Int64 // how many of the next requests that put something fail
+	URL     string // of a store in it
+	backend gofakes3.Backend
+	Fails   atomic.Int64 // how many of the next requests that put something fail
 }
 
 // storeSecret must be nowhere in a run's folder.
@@ -26,7 +27,8 @@ const storeSecret = "s3cr3tThatNobodyIsToSee"
 
 func newBucket(t testing.TB) *bucket {
 	t.Helper()
-	b, backend := &bucket{}, s3mem.New()
+	backend := s3mem.New()
+	b := &bucket{backend: backend}
 	must(t, backend.CreateBucket("bucket"))
 	s3 := gofakes3.New(backend).Server()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,6 +47,17 @@ func newBucket(t testing.TB) *bucket {
 
 // at is another store in the bucket.
 func (b *bucket) at(prefix string) string { return strings.Replace(b.URL, "/a?", "/"+prefix+"?", 1) }
+
+// object is what the store has under a name.
+func (b *bucket) object(t testing.TB, name string) string {
+	t.Helper()
+	found, err := b.backend.GetObject("bucket", "a/"+name, nil)
+	must(t, err)
+	defer found.Contents.Close()
+	content, err := io.ReadAll(found.Contents)
+	must(t, err)
+	return string(content)
+}
 
 // stores starts a command line that has the bucket's credentials.
 func stores(t testing.TB, args ...string) *process {
@@ -77,6 +90,9 @@ func TestStore(t *testing.T) {
 				}
 				return err
 			}))
+			if model := b.object(t, "model.safetensors"); model != fileOf(t, dir, "model.safetensors") {
+				t.Errorf("the store has a model of %d bytes, and it is not the run's", len(model))
+			}
 			for _, where := range []string{dir, b.URL} {
 				p := stores(t, "checkpoint", "verify", where)
 				if code, out, errs := p.Wait(); code != 0 || !strings.Contains(out, ": whole: ") {

@@ -19,7 +19,7 @@ import (
 )
 
 // export reads the whole model as of the job's end from the servers, judges it
-// on the test set and writes model.safetensors.
+// on the test set and writes it.
 func (r *Run) export(ctx context.Context) (m tally.Model, err error) {
 	w, err := workload.New(r.s.Job.Workload, r.s.Params)
 	if err != nil {
@@ -54,14 +54,25 @@ func (r *Run) export(ctx context.Context) (m tally.Model, err error) {
 		return m, err
 	}
 	m.SHA256 = safetensors.Hash(tensors)
-	path := filepath.Join(r.dir.Path(), "model.safetensors")
-	return m, r.insist(ctx, "the model", func() error {
-		return disk.WriteFile(disk.OS(), path, func(out io.Writer) error {
-			buf := bufio.NewWriterSize(out, 1<<20)
-			meta := safetensors.Metadata(r.s.Job.Workload, m.Clock, w.Constants())
-			return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
-		})
+	return m, r.keepModel(ctx, func(out io.Writer) error {
+		buf := bufio.NewWriterSize(out, 1<<20)
+		meta := safetensors.Metadata(r.s.Job.Workload, m.Clock, w.Constants())
+		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
 	})
+}
+
+// modelFile is what the model is called, in the run's folder and in the store of its checkpoints.
+const modelFile = "model.safetensors"
+
+// keepModel writes the model into the run's folder, and into the store that the run was given: what it leaves is then
+// there whatever becomes of this machine.
+func (r *Run) keepModel(ctx context.Context, write func(io.Writer) error) error {
+	path := filepath.Join(r.dir.Path(), modelFile)
+	err := r.insist(ctx, "the model", func() error { return disk.WriteFile(disk.OS(), path, write) })
+	if err != nil || r.s.Checkpoints.Store == "" {
+		return err
+	}
+	return r.insist(ctx, "the model", func() error { return r.kept.Put(modelFile, write) })
 }
 
 // tensorsOf reads a whole table: of a sparse one, the rows that it stores.

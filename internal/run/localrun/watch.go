@@ -2,11 +2,13 @@ package localrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/tally"
@@ -79,15 +81,19 @@ func (r *Run) tell(text string) {
 // insistPause is the time between two tries to write to a full disk.
 const insistPause = time.Second
 
-// insist writes something into the run's folder; while the disk is full it says so, and tries
-// again.
+// insist writes something into the run's folder, or its store; while the disk is full, or the store away, it says
+// so, and tries again.
 func (r *Run) insist(ctx context.Context, what string, write func() error) error {
 	told := false
-	return disk.Retry{Pause: insistPause}.Do(ctx, func() error {
+	return disk.Retry{Pause: insistPause, Passes: store.Passes}.Do(ctx, func() error {
 		err := write()
-		if disk.Full(err) && !told {
+		if store.Passes(err) && !told {
 			told = true
-			r.tell(fmt.Sprintf("cannot write %s (%v); trying until there is room", what, err))
+			until := "there is room"
+			if errors.Is(err, store.ErrAway) {
+				until = "it answers"
+			}
+			r.tell(fmt.Sprintf("cannot write %s (%v); trying until %s", what, err, until))
 		}
 		return err
 	})
