@@ -30,6 +30,20 @@ type TableSpec struct {
 	NonFinite NonFinite `json:"non_finite,omitempty"`
 	// Distance says how far a row is from what it was, where rows are chosen by that.
 	Distance Distance `json:"distance,omitempty"`
+
+	// Whole, of a dense table: it is one unit. All of its rows are on one shard, and where rows are
+	// saved by themselves it is saved as a whole, and so lost and restored as a whole. A model whose
+	// layers are tables is partitioned by layer then, and not by row.
+	Whole bool `json:"whole,omitempty"`
+	// Shard is the one that a whole table is on. The coordinator decides it when the table is
+	// created, whatever a program asks for, and it stays the same for as long as the table is there.
+	Shard ShardID `json:"shard,omitempty"`
+}
+
+// Asked returns the table as a program asks for it: without what the coordinator decides.
+func (t TableSpec) Asked() TableSpec {
+	t.Shard = 0
+	return t
 }
 
 // NonFinite is a table's policy for updates that contain NaN or ±Inf.
@@ -117,7 +131,15 @@ func (t TableSpec) Validate(shards int) error {
 }
 
 func (t TableSpec) validateRows(shards int) error {
+	if t.Shard < 0 || int(t.Shard) >= shards || t.Shard > 0 && !t.Whole {
+		return fmt.Errorf("%w: table %s: shard %d; leave it 0: where a whole table is, the coordinator decides, "+
+			"and others are on all %d shards", ErrUsage, t.Name, t.Shard, shards)
+	}
 	if t.Sparse {
+		if t.Whole {
+			return fmt.Errorf("%w: table %s: a sparse table is on all shards and cannot be whole; leave out Whole, "+
+				"or give it a number of rows", ErrUsage, t.Name)
+		}
 		if t.Rows != 0 {
 			return fmt.Errorf("%w: table %s: a sparse table has no number of rows; leave out its %d", ErrUsage,
 				t.Name, t.Rows)
@@ -133,9 +155,9 @@ func (t TableSpec) validateRows(shards int) error {
 		return fmt.Errorf("%w: table %s: %d rows; a table needs at least 1 row, or Sparse", ErrUsage, t.Name, t.Rows)
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
 		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
-	case int64(shards) > t.Rows:
-		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows", ErrUsage,
-			shards, t.Name, t.Rows)
+	case int64(shards) > t.Rows && !t.Whole:
+		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows, or make the "+
+			"table whole", ErrUsage, shards, t.Name, t.Rows)
 	case t.Evict != 0:
 		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)
 	}

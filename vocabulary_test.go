@@ -302,6 +302,8 @@ func TestTableSpec(t *testing.T) {
 		"normal, no spread": table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitNormal }),
 		"sparse":            sparse(func(*perdure.TableSpec) {}),
 		"sparse, evicting":  sparse(func(s *perdure.TableSpec) { s.Evict, s.NonFinite = 100, perdure.AllowNonFinite }),
+		"whole, and on the last shard": table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 3 }),
+		"whole, of one row":            table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 1 }),
 		"ssp": table(func(s *perdure.TableSpec) {
 			s.Consistency = perdure.Consistency{
 				Kind:      perdure.SSP,
@@ -359,6 +361,11 @@ func TestBadTableSpec(t *testing.T) {
 			"distance tv is of counts",
 		},
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
+		{table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 0 }), "at least 1 row"},
+		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 4 }), "shard 4; leave it 0"},
+		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, -1 }), "shard -1; leave it 0"},
+		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "others are on all 4 shards"},
+		{sparse(func(s *perdure.TableSpec) { s.Whole = true }), "cannot be whole; leave out Whole"},
 		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "leave out its 10"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
 		{

@@ -23,6 +23,8 @@ func bounded() map[string]func(*perdure.TableSpec) {
 		"sparse": sparsely,
 		"sgd":    func(s *perdure.TableSpec) { s.Rows, s.Rule = 400, perdure.Rule{Kind: perdure.RuleSGD, Rate: 1} },
 		"small":  func(s *perdure.TableSpec) { s.Rows = 8 },
+		"whole":  whole("t", 400),
+		"tiny":   whole("t", 3),
 	}
 }
 
@@ -144,7 +146,7 @@ func (s *boundedSlot) check(list []perdure.RowID, got []float32) error {
 // onShard returns n rows of a sparse table that are on one shard.
 func onShard(shard perdure.ShardID, shards, n int) (ids []perdure.RowID) {
 	for row := perdure.RowID(1); len(ids) < n; row++ {
-		if placement.ShardOfID(row, shards) == shard {
+		if placement.ShardOf(&perdure.TableSpec{Sparse: true}, shards, row) == shard {
 			ids = append(ids, row)
 		}
 	}

@@ -357,7 +357,7 @@ func (r *replica) apply(s *chainServer, end int) {
 		id := len(r.parts)
 		spec := s.view.Tables[id]
 		shard := perdure.ShardID(slices.Index(s.replicas, r))
-		first, n := placement.Range(spec.Rows, s.c.job.Shards, shard)
+		first, n := placement.Range(&spec, s.c.job.Shards, shard)
 		r.parts = append(r.parts, table.New(spec, perdure.TableID(id), s.c.job.Seed, first, n))
 	}
 	for ; r.done < end; r.done++ {

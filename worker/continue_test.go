@@ -52,7 +52,7 @@ func (c *chained) all(t *worker.Table) (shard0, shard1 float32) {
 	if err := t.GetRun(c.ctx, 0, got); err != nil {
 		c.Fatal(err)
 	}
-	first, _ := placement.Range(rows, 2, 1)
+	first, _ := placement.Range(&perdure.TableSpec{Rows: rows}, 2, 1)
 	mid := int(first) * dim
 	for i, v := range got {
 		if i < mid && v != got[0] || i >= mid && v != got[mid] {

@@ -554,7 +554,7 @@ func TestTooManyParts(t *testing.T) {
 		table := c.table(w, sparsely)
 		n, row, flush := 0, perdure.RowID(0), error(nil)
 		for ; n < 1<<17 && flush == nil; n++ {
-			for row++; placement.ShardOfID(row, c.job.Shards) != 1; row++ {
+			for row++; placement.ShardOf(&perdure.TableSpec{Sparse: true}, c.job.Shards, row) != 1; row++ {
 			}
 			if err := table.Inc(row, make([]float32, dim)); err != nil {
 				t.Fatal(err)

@@ -25,7 +25,7 @@ func TestReadAgainBeforeDrop(t *testing.T) {
 func readAgain(c *cluster, model string, again int) {
 	var ids []perdure.RowID // of one shard
 	for row := perdure.RowID(0); len(ids) < 3; row++ {
-		if placement.ShardOfID(row, c.job.Shards) == 1 {
+		if placement.ShardOf(&perdure.TableSpec{Sparse: true}, c.job.Shards, row) == 1 {
 			ids = append(ids, row)
 		}
 	}

@@ -48,6 +48,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	if spec.Consistency == (perdure.Consistency{}) {
 		spec.Consistency = l.job.ConsistencyOf(spec.Name)
 	}
+	spec = spec.Asked()
 	spec.Rule = spec.Rule.WithDefaults()
 	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.Recovery.Suits(spec)); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	var sentOn any
 	err := l.waits.until(ctx, func() (bool, error) {
 		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
-		if id >= 0 && l.view.Tables[id] != spec {
+		if id >= 0 && l.view.Tables[id].Asked() != spec {
 			return false, fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrUsage, spec.Name)
 		}
 		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
@@ -77,7 +78,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		l.tables = append(l.tables, nil)
 	}
 	if l.tables[id] == nil {
-		l.tables[id] = l.newTable(c, perdure.TableID(id), spec)
+		l.tables[id] = l.newTable(c, perdure.TableID(id), l.view.Tables[id])
 	}
 	t := l.tables[id]
 	return t, l.reach(ctx, t)
@@ -87,9 +88,7 @@ func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec)
 	t := &Table{c: c, id: id, spec: spec, out: l.out.Table(id, spec), rows: l.reads.Table(id, spec)}
 	for s := range l.job.Shards {
 		p := &part{shard: perdure.ShardID(s)}
-		if !spec.Sparse {
-			p.first, p.rows = placement.Range(spec.Rows, l.job.Shards, p.shard)
-		}
+		p.first, p.rows = placement.Range(&spec, l.job.Shards, p.shard)
 		p.deltas = t.out.Part(p.shard)
 		t.parts = append(t.parts, p)
 	}
@@ -107,7 +106,8 @@ func (l *locked) reach(ctx context.Context, t *Table) error {
 	return err
 }
 
-// Spec returns what the table is: its name, its size, its rule, its consistency model.
+// Spec returns what the table is: its name, its size, its rule, its consistency model, and of a
+// whole one the shard that it is on.
 func (t *Table) Spec() perdure.TableSpec { return t.spec }
 
 // Get reads one row into dst, of Dim values, as new as the table's consistency model asks for;
@@ -199,10 +199,7 @@ func (t *Table) checkList(rows []perdure.RowID, values int) error {
 
 // part returns the part that holds a row.
 func (t *Table) part(row perdure.RowID) *part {
-	if t.spec.Sparse {
-		return t.parts[placement.ShardOfID(row, len(t.parts))]
-	}
-	return t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), row)]
+	return t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
 }
 
 // Inc adds delta, of Dim values, to what this slot does to a row in the present clock. It is

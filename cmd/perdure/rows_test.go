@@ -178,10 +178,10 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 	}
 	for i := range clockSets {
 		row := perdure.RowID(i)
-		note(fmt.Sprintf("row %d", i), placement.ShardOf(clockSets, len(v.Shards), row),
+		note(fmt.Sprintf("row %d", i), placement.ShardOf(&perdure.TableSpec{Rows: clockSets}, len(v.Shards), row),
 			rows[i*setDim:(i+1)*setDim], false)
 		id := setIDs(seed)[i]
-		note(fmt.Sprintf("sparse row %d", id), placement.ShardOfID(id, len(v.Shards)),
+		note(fmt.Sprintf("sparse row %d", id), placement.ShardOf(&perdure.TableSpec{Sparse: true}, len(v.Shards), id),
 			sparseRows[i*setDim:(i+1)*setDim], true)
 	}
 	judgeSets(t, &status, &v, least, most)

@@ -510,15 +510,7 @@ func (h *History) finalLossy(rows Contents, lost Lost) error {
 
 // shard returns which shard has a row of the table, by its place in ids.
 func (h *History) shard(row int) perdure.ShardID {
-	if h.spec.Sparse {
-		return placement.ShardOfID(h.ids[row], h.job.Shards)
-	}
-	for s := range perdure.ShardID(h.job.Shards) {
-		if first, rows := placement.Range(h.spec.Rows, h.job.Shards, s); h.ids[row] < first+perdure.RowID(rows) {
-			return s
-		}
-	}
-	panic(fmt.Sprintf("sim: no shard has row %d", row))
+	return placement.ShardOf(&h.spec, h.job.Shards, h.ids[row])
 }
 
 // has notes how far a slot's program has come.

@@ -148,11 +148,9 @@ func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.S
 	var files []checkpoint.FileRef
 	history := -1
 	for t, spec := range v.Tables {
-		first, rows := perdure.RowID(0), 0
-		if !spec.Sparse {
-			first, rows = placement.Range(spec.Rows, l.h.job.Shards, shard)
-		}
-		if parts = append(parts, table.Blank(spec, perdure.TableID(t), l.h.job.Seed, first, rows)); spec == l.h.spec {
+		first, rows := placement.Range(&spec, l.h.job.Shards, shard)
+		parts = append(parts, table.Blank(spec, perdure.TableID(t), l.h.job.Seed, first, rows))
+		if spec.Name == l.h.spec.Name {
 			history = t
 		}
 	}

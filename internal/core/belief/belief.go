@@ -37,8 +37,8 @@ func Believe(job *perdure.JobSpec, v *perdure.View, worker perdure.Slot, r Repor
 }
 
 // Fits refuses a dense table that the servers cannot have room for, of which each has as many
-// bytes; 0: there is no bound. Each shard is held that many times (copies). A table that is
-// there already fits.
+// bytes; 0: there is no bound. Each shard is held that many times (copies), and a whole table is
+// all on one server. A table that is there already fits.
 func Fits(
 	job *perdure.JobSpec, tables []perdure.TableSpec, servers, copies int, bytes int64, spec *perdure.TableSpec,
 ) error {
@@ -52,6 +52,9 @@ func Fits(
 			return nil
 		}
 		left -= t.Rows * int64(t.Dim) * 4
+	}
+	if spec.Whole {
+		left = min(left, bytes)
 	}
 	if needs := spec.Rows * int64(spec.Dim) * 4; needs > left {
 		return fmt.Errorf("table %s of %d rows × %d takes %d MiB; there is room for %d", spec.Name, spec.Rows,

@@ -45,6 +45,11 @@ func TestFits(t *testing.T) {
 			Consistency: perdure.Consistency{Kind: perdure.BSP},
 		}
 	}
+	whole := func(rows int64) perdure.TableSpec {
+		t := dense("new", rows)
+		t.Whole = true
+		return t
+	}
 	sparse := dense("new", 1<<40)
 	sparse.Sparse = true
 	there := []perdure.TableSpec{dense("old", mib/16)} // takes 1 MiB
@@ -63,6 +68,8 @@ func TestFits(t *testing.T) {
 		"it is there":          {dense("old", mib/16), 1, mib, 1, ""},
 		"another of that name": {dense("old", 1<<30), 1, mib, 1, ""}, // refused, but not for its size
 		"no bound":             {dense("new", 1<<40), 1, 0, 1, ""},
+		"a whole one":          {whole(mib / 16), 4, mib, 1, ""},
+		"too large for one":    {whole(mib/16 + 1), 4, mib, 1, "takes 1 MiB; there is room for 1"},
 		"a sparse one":         {sparse, 1, mib, 1, ""},
 		"one that is no table": {perdure.TableSpec{Name: "new", Rows: -1}, 1, mib, 1, ""},
 	} {

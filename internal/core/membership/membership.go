@@ -218,11 +218,13 @@ func (c *Core) vacate(slot int) {
 	}
 }
 
-// AddTable creates a table, or attaches to an equal one of that name.
+// AddTable creates a table, or attaches to an equal one of that name. Where a whole table is, is
+// decided here and nowhere else.
 func (c *Core) AddTable(spec perdure.TableSpec) error {
+	spec = spec.Asked()
 	for _, t := range c.facts.View.Tables {
 		if t.Name == spec.Name {
-			if t != spec {
+			if t.Asked() != spec {
 				return fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrRefused, spec.Name)
 			}
 			return nil
@@ -237,6 +239,8 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 				spec.Name)
 		}
 	}
+	job := &c.facts.Job
+	spec.Shard = placement.Place(&spec, c.facts.View.Tables, job.Shards, job.Servers)
 	c.rec.changeTables(append(c.facts.View.Tables, spec))
 	return nil
 }

@@ -265,6 +265,7 @@ func scriptTable(t *testing.T, d *datadriven.TestData, c *cluster) {
 	err = c.core.AddTable(perdure.TableSpec{
 		Name: name, Rows: int64(rows), Dim: 1,
 		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: m,
+		Whole: d.HasArg("whole"),
 	})
 	if err != nil {
 		fmt.Fprintln(&c.told, err)
@@ -323,6 +324,11 @@ func (c *cluster) describe() string {
 	}
 	for i := range v.Slots {
 		c.describeSlot(&out, i)
+	}
+	for _, t := range v.Tables {
+		if t.Whole {
+			fmt.Fprintf(&out, "  table %s: all on shard %d\n", t.Name, t.Shard)
+		}
 	}
 	return out.String()
 }

@@ -28,10 +28,7 @@ func (b *Box) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	t := &Table{box: b, id: id, spec: spec}
 	for _, s := range b.shards {
 		d := &Deltas{of: t, shard: s}
-		first, rows := perdure.RowID(0), 0
-		if !spec.Sparse {
-			first, rows = placement.Range(spec.Rows, len(b.shards), s.id)
-		}
+		first, rows := placement.Range(&spec, len(b.shards), s.id)
 		d.init(spec, first, rows, &b.spareLeft)
 		t.parts = append(t.parts, d)
 	}

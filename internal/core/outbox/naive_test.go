@@ -297,10 +297,8 @@ func (w *world) delta() []float32 {
 }
 
 func (w *world) part(t int, id perdure.RowID) (*Deltas, perdure.ShardID) {
-	s := placement.ShardOfID(id, w.job.Shards)
-	if t == 0 {
-		s = placement.ShardOf(testRows, w.job.Shards, id)
-	}
+	spec := perdure.TableSpec{Sparse: t > 0, Rows: testRows}
+	s := placement.ShardOf(&spec, w.job.Shards, id)
 	return w.tables[t].Part(s), s
 }
 

@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,8 +13,9 @@ import (
 )
 
 func ExampleRange() {
+	t := perdure.TableSpec{Rows: 10}
 	for s := range perdure.ShardID(3) {
-		first, count := placement.Range(10, 3, s)
+		first, count := placement.Range(&t, 3, s)
 		fmt.Println("shard", s, "holds", count, "rows from", first)
 	}
 	// Output:
@@ -22,27 +24,92 @@ func ExampleRange() {
 	// shard 2 holds 3 rows from 7
 }
 
-// The ranges are in order, cover every row once, and ShardOf agrees with them.
+// The ranges are in order, cover every row once, and ShardOf agrees with them. They are as equal
+// as they can be, or one has all of a whole table.
 func TestRangesPartitionTheRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rows := rapid.Int64Range(1, 2000).Draw(t, "rows")
-		shards := rapid.IntRange(1, int(min(rows, 64))).Draw(t, "shards")
-		next, small, large := perdure.RowID(0), int(rows), 0
+		spec := perdure.TableSpec{Rows: rapid.Int64Range(1, 2000).Draw(t, "rows"), Whole: rapid.Bool().Draw(t, "whole")}
+		most := 64
+		if !spec.Whole {
+			most = int(min(spec.Rows, 64))
+		}
+		shards := rapid.IntRange(1, most).Draw(t, "shards")
+		if spec.Whole {
+			spec.Shard = perdure.ShardID(rapid.IntRange(0, shards-1).Draw(t, "shard"))
+		}
+		next, small, large := perdure.RowID(0), int(spec.Rows), 0
 		for s := range perdure.ShardID(shards) {
-			first, count := placement.Range(rows, shards, s)
-			if first != next {
-				t.Fatalf("shard %d begins at row %d, want %d", s, first, next)
+			first, count := placement.Range(&spec, shards, s)
+			if count == 0 && first == 0 && s != spec.Shard && spec.Whole {
+				continue
+			}
+			if first != next || count == 0 {
+				t.Fatalf("shard %d has %d rows from row %d, want some from row %d", s, count, first, next)
 			}
 			for r := first; r < first+perdure.RowID(count); r++ {
-				if got := placement.ShardOf(rows, shards, r); got != s {
+				if got := placement.ShardOf(&spec, shards, r); got != s {
 					t.Fatalf("row %d is said to be on shard %d, want %d", r, got, s)
 				}
 			}
 			next += perdure.RowID(count)
 			small, large = min(small, count), max(large, count)
 		}
-		if next != perdure.RowID(rows) || large-small > 1 {
-			t.Fatalf("%d rows covered of %d, sizes %d to %d", next, rows, small, large)
+		if next != perdure.RowID(spec.Rows) || large-small > 1 {
+			t.Fatalf("%d rows covered of %d, sizes %d to %d", next, spec.Rows, small, large)
+		}
+	})
+}
+
+// Nobody knows how many rows a sparse table has.
+func TestRangeOfSparse(t *testing.T) {
+	if first, n := placement.Range(&perdure.TableSpec{Sparse: true}, 3, 1); first != 0 || n != 0 {
+		t.Errorf("%d rows from row %d", n, first)
+	}
+}
+
+func ExamplePlace() {
+	var tables []perdure.TableSpec
+	for _, rows := range []int64{10, 200, 30, 5, 1, 3} {
+		t := perdure.TableSpec{Rows: rows, Dim: 2, Whole: true}
+		t.Shard = placement.Place(&t, tables, 4, 2)
+		tables = append(tables, t)
+		fmt.Println("a table of", rows, "rows is on shard", t.Shard)
+	}
+	rows := perdure.TableSpec{Rows: 1000, Dim: 2}
+	fmt.Println("one that is cut by rows says", placement.Place(&rows, tables, 4, 2))
+	// Output:
+	// a table of 10 rows is on shard 0
+	// a table of 200 rows is on shard 2
+	// a table of 30 rows is on shard 1
+	// a table of 5 rows is on shard 0
+	// a table of 1 rows is on shard 0
+	// a table of 3 rows is on shard 0
+	// one that is cut by rows says 0
+}
+
+// Tables of one size are spread over all servers, and then over all shards.
+func TestPlaceSpreads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		servers := rapid.IntRange(1, 8).Draw(t, "servers")
+		shards := rapid.IntRange(servers, 20).Draw(t, "shards")
+		n := rapid.IntRange(1, 40).Draw(t, "tables")
+		owners := placement.Assign(shards, servers)
+		var tables []perdure.TableSpec
+		on, at := make([]int, servers), make([]int, shards)
+		for range n {
+			spec := perdure.TableSpec{Rows: 7, Dim: 3, Whole: true}
+			spec.Shard = placement.Place(&spec, tables, shards, servers)
+			tables = append(tables, spec)
+			on[owners[spec.Shard]]++
+			at[spec.Shard]++
+		}
+		if slices.Max(on)-slices.Min(on) > 1 {
+			t.Fatalf("servers have %v of %d tables", on, n)
+		}
+		for s := 1; s < shards; s++ {
+			if owners[s] == owners[s-1] && (at[s] > at[s-1] || at[s] < at[s-1]-1) {
+				t.Fatalf("shards have %v, of servers %v", at, owners)
+			}
 		}
 	})
 }
@@ -65,9 +132,10 @@ func TestAssignIsBalanced(t *testing.T) {
 
 // Where a row of a sparse table is never changes, and rows that follow one another
 // are spread evenly.
-func TestShardOfID(t *testing.T) {
+func TestShardOfSparse(t *testing.T) {
+	sparse := &perdure.TableSpec{Sparse: true}
 	for row, want := range map[perdure.RowID]perdure.ShardID{0: 0, 1: 14, 2: 6, 1000: 1, math.MaxUint64: 3} {
-		if got := placement.ShardOfID(row, 16); got != want {
+		if got := placement.ShardOf(sparse, 16, row); got != want {
 			t.Errorf("row %d is on shard %d of 16, want %d", row, got, want)
 		}
 	}
@@ -75,7 +143,7 @@ func TestShardOfID(t *testing.T) {
 		count := make([]int, shards)
 		const rows = 100_000
 		for row := range perdure.RowID(rows) {
-			count[placement.ShardOfID(row, shards)]++
+			count[placement.ShardOf(sparse, shards, row)]++
 		}
 		for s, n := range count {
 			if mean := rows / shards; n < mean*9/10 || n > mean*11/10 {

@@ -375,9 +375,9 @@ func (t *Table) Reach() *Call {
 	c := t.r.newCall(t, nil)
 	for _, p := range t.parts {
 		q := t.r.asked.make(wire.KindGet, t, p.shard, consistency.Always)
-		q.rows.First, q.rows.Count = p.first, 1
+		q.rows.First, q.rows.Count = p.first, min(1, p.rows)
 		if t.spec.Sparse {
-			q.rows.First, q.rows.Count, q.rows.IDs = 0, 0, q.ids[:0]
+			q.rows.IDs = q.ids[:0]
 		}
 		c.add(q)
 	}

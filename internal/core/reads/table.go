@@ -65,9 +65,7 @@ func (r *Reader) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	t.reuses = t.subscribes || r.cfg.continues() || m.Kind == perdure.SSP && m.Staleness > 0 && !r.cfg.Exact
 	for _, s := range r.shards {
 		p := &part{shard: s}
-		if !spec.Sparse {
-			p.first, p.rows = placement.Range(spec.Rows, len(r.shards), s.id)
-		}
+		p.first, p.rows = placement.Range(&spec, len(r.shards), s.id)
 		p.cache.init(&t.spec, p.first, p.rows, &r.left)
 		t.parts = append(t.parts, p)
 	}
@@ -78,10 +76,7 @@ func (r *Reader) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 
 // part returns the part that holds a row.
 func (t *Table) part(row perdure.RowID) *part {
-	if t.spec.Sparse {
-		return t.parts[placement.ShardOfID(row, len(t.parts))]
-	}
-	return t.parts[placement.ShardOf(t.spec.Rows, len(t.parts), row)]
+	return t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
 }
 
 // Forget empties the table's cache: what is read next comes from the servers, as new as

@@ -38,10 +38,8 @@ func (p *plan) spec() perdure.TableSpec {
 
 // home is the shard that holds a row.
 func (p *plan) home(row int) int {
-	if p.sparse {
-		return int(placement.ShardOfID(perdure.RowID(row), p.shards))
-	}
-	return int(placement.ShardOf(int64(p.rows), p.shards, perdure.RowID(row)))
+	spec := p.spec()
+	return int(placement.ShardOf(&spec, p.shards, perdure.RowID(row)))
 }
 
 func newShardSide(p *plan, shard int) shardSide {
@@ -446,6 +444,7 @@ func (k *keyOf) value(v reflect.Value) {
 
 // first is the first row of a dense shard.
 func (p *plan) first(shard int) int {
-	first, _ := placement.Range(int64(p.rows), p.shards, perdure.ShardID(shard))
+	spec := p.spec()
+	first, _ := placement.Range(&spec, p.shards, perdure.ShardID(shard))
 	return int(first)
 }

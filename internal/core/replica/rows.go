@@ -97,11 +97,8 @@ func (w *rows) apply(b *wire.Block, last perdure.Clock) error {
 
 // add makes a table's part with its initial rows.
 func (w *rows) add(spec perdure.TableSpec) {
-	id, first, n := perdure.TableID(len(w.parts)), perdure.RowID(0), 0
-	if !spec.Sparse {
-		first, n = placement.Range(spec.Rows, w.job.Shards, w.shard)
-	}
-	w.parts = append(w.parts, table.New(spec, id, w.job.Seed, first, n))
+	first, n := placement.Range(&spec, w.job.Shards, w.shard)
+	w.parts = append(w.parts, table.New(spec, perdure.TableID(len(w.parts)), w.job.Seed, first, n))
 }
 
 // specs are the tables that there are.
@@ -118,7 +115,7 @@ func (w *rows) check(p *table.Part, rows *wire.Rows, values int) error {
 		return err
 	}
 	for _, id := range rows.IDs {
-		if at := placement.ShardOfID(id, w.job.Shards); at != w.shard {
+		if at := placement.ShardOf(&p.Spec, w.job.Shards, id); at != w.shard {
 			return fmt.Errorf("%w: row %d of table %s is on shard %d, not on shard %d", table.ErrRow, id, p.Spec.Name,
 				at, w.shard)
 		}

@@ -218,9 +218,9 @@ func (in *Incoming) addPart(t *headTable) error {
 	if err := t.Spec.Validate(in.job.Shards); err != nil {
 		return err
 	}
-	first, rows := perdure.RowID(0), t.Rows
-	if !t.Spec.Sparse {
-		first, rows = placement.Range(t.Spec.Rows, in.job.Shards, in.shard)
+	first, rows := placement.Range(&t.Spec, in.job.Shards, in.shard)
+	if t.Spec.Sparse {
+		rows = t.Rows
 	}
 	if t.Rows != rows || rows < 0 || rows > table.MaxStored && t.Spec.Sparse {
 		return fmt.Errorf("it has %d rows of table %s", t.Rows, t.Spec.Name)

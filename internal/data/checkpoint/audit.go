@@ -145,11 +145,8 @@ func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdu
 	if t >= len(tables) || tables[t] != has.Spec {
 		return corrupt("its table %d is %s, and %s has another there", t, has.Spec.Name, manifest)
 	}
-	if has.Spec.Sparse {
-		return nil
-	}
-	first, n := placement.Range(has.Spec.Rows, shards, shard)
-	if has.First != int64(first) || has.Rows != int64(n) {
+	first, n := placement.Range(&has.Spec, shards, shard)
+	if !has.Spec.Sparse && (has.First != int64(first) || has.Rows != int64(n)) {
 		return corrupt("it has %d rows from row %d of table %s; of its %d rows shard %d is to have %d from row %d",
 			has.Rows, has.First, has.Spec.Name, has.Spec.Rows, shard, n, first)
 	}

@@ -126,7 +126,7 @@ func (m meta) check() error {
 }
 
 func (t metaTable) check() error {
-	if err := t.Spec.Validate(1); err != nil {
+	if err := t.Spec.Asked().Validate(1); err != nil { // it does not know how many shards there are
 		return err
 	}
 	switch {

@@ -141,6 +141,9 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: name each row", ErrRow, n,
 				p.Spec.Name)
 		}
+	case p.Rows == 0 && n > 0:
+		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds none of it", ErrRow, first,
+			first+perdure.RowID(n)-1, p.Spec.Name)
 	case first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n):
 		return fmt.Errorf("%w: rows %d to %d of table %s; the shard holds %d to %d",
 			ErrRow, first, first+perdure.RowID(n)-1, p.Spec.Name, p.First, p.First+perdure.RowID(p.Rows)-1)

@@ -139,6 +139,7 @@ var sampleTable = perdure.TableSpec{
 	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite, Distance: perdure.DistanceTV,
+	Whole: true, Shard: 3,
 }
 
 var sampleJob = perdure.JobSpec{

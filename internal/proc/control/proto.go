@@ -290,6 +290,8 @@ func tableToProto(t perdure.TableSpec) *controlv1.Table {
 		Evict:       int64(t.Evict),
 		NonFinite:   string(t.NonFinite),
 		Distance:    string(t.Distance),
+		Whole:       t.Whole,
+		Shard:       int32(t.Shard),
 	}
 }
 
@@ -309,6 +311,8 @@ func tableFromProto(p *controlv1.Table) (perdure.TableSpec, error) {
 		Evict:       perdure.Clock(p.Evict),
 		NonFinite:   perdure.NonFinite(p.NonFinite),
 		Distance:    perdure.Distance(p.Distance),
+		Whole:       p.Whole,
+		Shard:       perdure.ShardID(p.Shard),
 	}, nil
 }
 

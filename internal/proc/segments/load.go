@@ -69,7 +69,7 @@ func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int,
 		return nil, fmt.Errorf("segment has a table %s that is not the job's", spec.Name)
 	}
 	if !spec.Sparse {
-		from, n := placement.Range(spec.Rows, job.Shards, id)
+		from, n := placement.Range(&spec, job.Shards, id)
 		if first != int64(from) || rows != int64(n) {
 			return nil, fmt.Errorf("segment holds rows %d to %d of table %s, the shard %d to %d", first, first+rows-1,
 				spec.Name, from, int(from)+n-1)

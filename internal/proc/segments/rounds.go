@@ -85,10 +85,7 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 		return c, nil // its tables are entries of the log
 	}
 	for t, spec := range v.Tables {
-		first, rows := perdure.RowID(0), 0
-		if !spec.Sparse {
-			first, rows = placement.Range(spec.Rows, job.Shards, id)
-		}
+		first, rows := placement.Range(&spec, job.Shards, id)
 		c.Parts = append(c.Parts, table.Blank(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
 	files := make([]checkpoint.FileRef, len(saved))
@@ -113,10 +110,8 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 func initial(v *perdure.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
 	rows := 0
 	for _, spec := range v.Tables {
-		if !spec.Sparse {
-			_, n := placement.Range(spec.Rows, job.Shards, id)
-			rows += n
-		}
+		_, n := placement.Range(&spec, job.Shards, id)
+		rows += n
 	}
 	if rows == 0 {
 		return nil // as when the job begins

@@ -20,7 +20,7 @@ import (
 func sparseRows(shards ...perdure.ShardID) (ids []perdure.RowID) {
 	row := perdure.RowID(1 << 50)
 	for _, s := range shards {
-		for row++; placement.ShardOfID(row, 2) != s; row++ {
+		for row++; placement.ShardOf(&perdure.TableSpec{Sparse: true}, 2, row) != s; row++ {
 		}
 		ids = append(ids, row)
 	}

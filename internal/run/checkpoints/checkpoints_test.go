@@ -53,7 +53,7 @@ func segment(cut perdure.Clock, shard perdure.ShardID, follows *checkpoint.FileR
 		Job: testJob.ID, Generation: 1, Epoch: 1, Cut: cut, Shard: shard, Seq: uint64(cut),
 		Applied: []perdure.Clock{cut}, Follows: follows,
 	}
-	first, rows := placement.Range(tables[0].Rows, testJob.Shards, shard)
+	first, rows := placement.Range(&tables[0], testJob.Shards, shard)
 	w := make([]float32, 0, 2*rows)
 	for i := range rows {
 		at := cut

@@ -158,7 +158,7 @@ func (f *Folder) model(k *checkpoint.Kept) ([]safetensors.Tensor, error) {
 			if t < len(s.Tables) {
 				tables[t].add(s.Tables[t].Image)
 			} else if !spec.Sparse { // it was added after the cut, and has its initial rows
-				first, rows := placement.Range(spec.Rows, m.Job.Shards, ref.Shard)
+				first, rows := placement.Range(&spec, m.Job.Shards, ref.Shard)
 				tables[t].add(table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows).Image())
 			}
 		}

@@ -59,10 +59,7 @@ type restored struct {
 func (f *Folder) restore(m *checkpoint.Running, shard perdure.ShardID) (*restored, error) {
 	r := &restored{}
 	for t, spec := range m.Tables {
-		first, rows := placement.Range(spec.Rows, m.Job.Shards, shard)
-		if spec.Sparse {
-			first, rows = 0, 0
-		}
+		first, rows := placement.Range(&spec, m.Job.Shards, shard)
 		r.parts = append(r.parts, table.Blank(spec, perdure.TableID(t), m.Job.Seed, first, rows))
 	}
 	var err error

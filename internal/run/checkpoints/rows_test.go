@@ -44,7 +44,7 @@ func rowsJob() perdure.JobSpec {
 
 // part is which rows of the dense table a shard has, and which of them its n-th file has.
 func part(shard perdure.ShardID, n int) (first, rows, at int) {
-	begin, rows := placement.Range(9, 2, shard)
+	begin, rows := placement.Range(&perdure.TableSpec{Rows: 9}, 2, shard)
 	return int(begin), rows, (n - 1) % 4
 }
 

@@ -718,6 +718,8 @@ type Table struct {
 	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for that number of clocks is dropped; 0: never
 	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
 	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2) or tv
+	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: it is one unit, all on one shard
+	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the shard that it is on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -820,6 +822,20 @@ func (x *Table) GetDistance() string {
 		return x.Distance
 	}
 	return ""
+}
+
+func (x *Table) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *Table) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
 }
 
 // Rule says how an update changes a row. Settings that a rule does not have are
@@ -1829,7 +1845,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
-	"\x06roster\x18\v \x01(\x04R\x06roster\"\xa8\x02\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\xd4\x02\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -1842,7 +1858,9 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"non_finite\x18\t \x01(\tR\tnonFinite\x12\x1a\n" +
 	"\bdistance\x18\n" +
-	" \x01(\tR\bdistance\"\xe0\x02\n" +
+	" \x01(\tR\bdistance\x12\x14\n" +
+	"\x05whole\x18\v \x01(\bR\x05whole\x12\x14\n" +
+	"\x05shard\x18\f \x01(\x05R\x05shard\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +

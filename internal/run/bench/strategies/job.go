@@ -250,7 +250,10 @@ func (j *job) probe(ctx context.Context) error {
 	row := make([]float32, spec.Dim)
 	for {
 		for s := range j.Settings().Job.Shards {
-			first, _ := placement.Range(spec.Rows, j.Settings().Job.Shards, perdure.ShardID(s))
+			first, n := placement.Range(&spec, j.Settings().Job.Shards, perdure.ShardID(s))
+			if n == 0 {
+				continue
+			}
 			t.Forget()
 			from := time.Now()
 			if err := t.Get(ctx, first, row); err != nil {

@@ -275,7 +275,10 @@ func (p *replayer) strike(
 	spec := p.seen.Spec()
 	row := make([]float32, spec.Dim)
 	for _, s := range shards {
-		first, _ := placement.Range(spec.Rows, p.Settings().Job.Shards, s)
+		first, n := placement.Range(&spec, p.Settings().Job.Shards, s)
+		if n == 0 {
+			continue
+		}
 		p.seen.Forget()
 		if err := p.seen.Get(ctx, first, row); err != nil {
 			return 0, err
