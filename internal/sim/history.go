@@ -40,6 +40,7 @@ type History struct {
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
 	lines *Lineage        // where each row is saved by itself; else nil
+	moved error           // a whole table was not where it belongs
 	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
 	Pace  time.Duration   // between two clocks
 
@@ -136,6 +137,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 		defer h.lines.saved(f, fs)
 	}
 	defer h.bases.saved(v, died)
+	h.placed(v)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
 		// or one without any clock
@@ -543,6 +545,9 @@ func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 
 // Final judges the whole tables after the job, by name, and what was counted as lost.
 func (h *History) Final(tables map[string]Contents, lost Lost) error {
+	if h.moved != nil {
+		return h.moved
+	}
 	if h.loses {
 		return h.finalLossy(tables[h.spec.Name], lost)
 	}

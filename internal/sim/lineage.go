@@ -122,6 +122,7 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 	if err != nil {
 		return err
 	}
+	unit := ""
 	for row, id := range l.h.ids {
 		if l.h.shard(row) != shard {
 			continue
@@ -135,6 +136,11 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 				s.files[row])
 		}
 		s.files[row] = file
+		if row == 0 {
+			unit = file
+		} else if l.h.spec.Whole && file != unit {
+			return violated("row %d of a whole table is saved in %q, and row 0 in %q", row, file, unit)
+		}
 	}
 	return nil
 }

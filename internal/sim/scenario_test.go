@@ -54,6 +54,7 @@ type scenario struct {
 	routs       int           // times at which all do
 	freezes     int           // processes that nobody hears for a while
 	plan        []sim.Planned // of who takes part from which clock on
+	whole       bool          // tables are whole, and dense
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
 	follow      bool          // checkpoints have only what has changed
@@ -80,11 +81,11 @@ func (s scenario) String() string {
 		"replaces %t, %v between clocks; "+
 		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d "+
 		"exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan "+
-		"%v, %d changes",
+		"%v, %d changes, whole tables %t",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent,
 		!s.job.NoReplace, s.pace,
 		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts,
-		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales)
+		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -356,7 +357,9 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			slots += mostMore
 		}
 		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
-		h.Pace = s.pace
+		if h.Pace = s.pace; s.whole {
+			h.Whole()
+		}
 		o := sim.Options{
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
 			Parent: s.parent, Plan: s.plan, Told: h, Retain: s.retain, Follow: s.follow,

@@ -99,6 +99,15 @@ func drawRoster(draw drawing) drawing {
 	}
 }
 
+// wholly makes the tables of a scenario whole.
+func wholly(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := draw(seed)
+		s.whole = true
+		return s, rng
+	}
+}
+
 // mostShort is how many seeds are run where little time is to be spent, beside those that once
 // found a mistake. They are the same each time; make sim runs others.
 const mostShort = 20
@@ -137,6 +146,8 @@ func runSeeds(t *testing.T, draw drawing) {
 	failed := 0
 	for _, seed := range list {
 		s, rng := draw(seed)
+		// seeds that once found a mistake go on meaning what they did
+		s.whole = seed%4 == 3 && !slices.Contains(found[t.Name()], seed)
 		if err := run(t, seed, s, rng, nil); err != nil {
 			t.Errorf("seed %d (%s): %v; replay with -run %s -sim.seed=%d", seed, s, err, t.Name(), seed)
 			failed++

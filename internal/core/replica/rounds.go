@@ -35,7 +35,10 @@ func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
 		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed,
-		settings: scar.Settings{Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard},
+		settings: scar.Settings{
+			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
+			Torn: s.Weak.Units,
+		},
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 // score gives each row its key. first says, by slot, which files are to be emptied.
 func (l *Ledger) score(parts []*table.Part, first []bool) {
 	all := 0
-	for _, p := range parts {
-		all += p.Stored()
+	for t, p := range parts {
+		all += l.tables[t].units(p)
 	}
 	s := scorer{
 		by: l.set.Selector, full: l.full, first: first, all: all,
@@ -28,9 +28,9 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 	}
 	for t, p := range parts { // the rows before the cursor come after all others
 		if t < l.next.table {
-			s.ordinal -= p.Stored()
+			s.ordinal -= l.tables[t].units(p)
 		} else if t == l.next.table {
-			s.ordinal -= min(l.next.at, p.Stored())
+			s.ordinal -= min(l.next.at, l.tables[t].units(p))
 		}
 	}
 	if s.ordinal < 0 {
@@ -38,7 +38,7 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 	}
 	for t, p := range parts {
 		s.table = perdure.TableID(t)
-		s.score(p, l.tables[t], l.picking.list(t, p.Stored()))
+		s.score(p, l.tables[t], l.picking.list(t, l.tables[t].units(p)))
 	}
 }
 
@@ -57,14 +57,13 @@ type scorer struct {
 func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
 	switch s.by {
 	case perdure.SelectPriority:
-		distances(p, r, keys)
-	case perdure.SelectUsed:
-		for at := 0; at < len(keys); {
-			for _, n := range r.counts.upTo(at, len(keys)) {
-				keys[at] = min(n, keyMost)
-				at++
-			}
+		if r.whole {
+			distance(p, r, keys)
+		} else {
+			distances(p, r, keys)
 		}
+	case perdure.SelectUsed:
+		r.uses(p, keys)
 	case perdure.SelectRandom:
 		s.random(p, keys)
 	default:
@@ -129,6 +128,38 @@ func distances(p *table.Part, r *rows, keys []uint32) {
 	}
 }
 
+// distance is distances for a whole table: of all of its rows together.
+func distance(p *table.Part, r *rows, keys []uint32) {
+	if len(keys) == 0 {
+		return
+	}
+	width, far := p.Spec.Dim, table.Farness{Counts: p.Spec.Distance == perdure.DistanceTV}
+	for at := 0; at < p.Rows; {
+		end, here := r.past.run(at, p.Rows)
+		for here && at < end {
+			now, saved := p.Values(at, end-at), r.past.values.upTo(at, end)
+			n := min(len(now), len(saved))
+			far.Add(now[:n], saved[:n], width)
+			at += n / width
+		}
+		at = end
+	}
+	keys[0] = far.Key(r.bytes)
+}
+
+// uses gives rows the number of their updates, and a whole table the mean of its rows', rounded up.
+func (r *rows) uses(p *table.Part, keys []uint32) {
+	for at := 0; at < len(keys); {
+		for _, n := range r.counts.upTo(at, len(keys)) {
+			keys[at] = min(n, keyMost)
+			at++
+		}
+	}
+	if r.whole && len(keys) > 0 {
+		keys[0] = uint32((uint64(keys[0]) + uint64(p.Rows) - 1) / uint64(p.Rows))
+	}
+}
+
 func sameBits(a, b []float32) bool {
 	for i := range a {
 		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
@@ -174,12 +205,13 @@ func (s *scorer) round(keys []uint32) {
 
 // roundNext returns the cursor of the row after the last one that round has taken, given that
 // row's key.
-func (c cursor) roundNext(parts []*table.Part, key uint32) cursor {
+func (l *Ledger) roundNext(parts []*table.Part, key uint32) cursor {
+	c := l.next
 	for steps := int(keyMost-key) + 1; ; {
 		if c.table >= len(parts) {
 			c = cursor{}
 		}
-		left := max(parts[c.table].Stored()-c.at, 0)
+		left := max(l.tables[c.table].units(parts[c.table])-c.at, 0)
 		if steps < left {
 			c.at += steps
 			return c

@@ -19,6 +19,9 @@ type Settings struct {
 	// the shard has moved: the first choice has all of them. What that costs above the
 	// budget is a debt: until it is paid, choices have no rows but those of compaction.
 	Full bool
+	// Torn says that a whole table's rows are chosen one by one, as if it were none. Only tests
+	// say so.
+	Torn bool
 	// Saves is how many choices were made for the shard before, by ledgers that are gone.
 	// random makes others of the next ones.
 	Saves uint64
@@ -60,9 +63,9 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 	for t, p := range parts {
 		r := l.table(t, p)
 		r.restored(p)
-		for at := range p.Stored() {
+		for at := range r.units(p) {
 			from := int32(-1)
-			if t < len(layer) && at < len(layer[t]) {
+			if t < len(layer) && at < len(layer[t]) { // of a whole table all rows are of the file of the first
 				from = layer[t][at]
 			}
 			if from >= 0 {
@@ -115,7 +118,7 @@ func (l *Ledger) table(t int, p *table.Part) *rows {
 		l.tables = append(l.tables, nil)
 	}
 	if l.tables[t] == nil {
-		l.tables[t] = newRows(p, l.set.Selector)
+		l.tables[t] = newRows(p, &l.set)
 	}
 	return l.tables[t]
 }
@@ -131,9 +134,10 @@ func (l *Ledger) Forget() {
 
 // Choice is what a save has.
 type Choice struct {
-	Runs  [][]table.Run // by table: positions, ascending and without overlap
+	Runs  [][]table.Run // by table: positions of rows, ascending and without overlap
 	Bytes int64         // of these rows, as a snapshot has them
 
+	units  [][]table.Run // by table: of which units these are, in the same way
 	full   bool
 	before cursor
 }
@@ -179,7 +183,7 @@ func (l *Ledger) meet(parts []*table.Part) (all int64) {
 	for t, p := range parts {
 		r := l.table(t, p)
 		r.meet(p, l.full)
-		all += int64(p.Stored()) * r.bytes
+		all += int64(r.units(p)) * r.bytes
 	}
 	l.files.drop()
 	return all
@@ -188,7 +192,7 @@ func (l *Ledger) meet(parts []*table.Part) (all int64) {
 // keep notes the rows of a choice as they are now.
 func (l *Ledger) keep(c *Choice, parts []*table.Part) {
 	for t, p := range parts {
-		l.tables[t].keep(p, c.Runs[t])
+		l.tables[t].keep(p, c.units[t])
 	}
 }
 
@@ -196,9 +200,9 @@ func (l *Ledger) keep(c *Choice, parts []*table.Part) {
 func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
 	l.end(c)
 	now := l.files.add(f, c.Bytes)
-	for t, runs := range c.Runs {
+	for t, units := range c.units {
 		r := l.tables[t]
-		r.chosen(runs, func(of *place) { l.files.move(of, now, r.bytes) })
+		r.chosen(units, func(of *place) { l.files.move(of, now, r.bytes) })
 	}
 	l.files.drop()
 }
@@ -211,10 +215,10 @@ func (l *Ledger) Unwritten(c *Choice) {
 	l.credit += c.Bytes
 	l.full, l.next = c.full, c.before
 	asks := l.set.Selector == perdure.SelectPriority || l.set.Selector == perdure.SelectUsed
-	for t, runs := range c.Runs {
+	for t, units := range c.units {
 		r := l.tables[t]
 		r.owes = r.owes || asks
-		r.chosen(runs, func(of *place) {
+		r.chosen(units, func(of *place) {
 			if asks {
 				*of |= owed
 			}

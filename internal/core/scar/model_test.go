@@ -54,7 +54,8 @@ type present struct {
 	rowKey
 	at     int
 	bytes  int64
-	values []float32
+	values []float32 // of a whole table, row after row
+	dim    int       // values of a row
 	dense  bool
 	counts bool // its distance is that of counts
 	key    float64
@@ -68,15 +69,23 @@ func newModel(s Settings) *model {
 // stored lists the stored rows, by table and position.
 func stored(parts []*table.Part) (all []present) {
 	for t, p := range parts {
-		for at := range p.Stored() {
+		for at, rows := 0, unitRows(p); at < p.Stored(); at += rows {
 			all = append(all, present{
-				rowKey: rowKey{t, idAt(p, at)}, at: at, bytes: int64(p.RowBytes()),
-				values: slices.Clone(p.Values(at, 1)),
+				rowKey: rowKey{t, idAt(p, at)}, at: at, bytes: int64(rows * p.RowBytes()), dim: p.Spec.Dim,
+				values: slices.Clone(p.Values(at, rows)),
 				dense:  !p.Spec.Sparse, counts: p.Spec.Distance == perdure.DistanceTV,
 			})
 		}
 	}
 	return all
+}
+
+// unitRows is how many rows a unit of a part has.
+func unitRows(p *table.Part) int {
+	if p.Spec.Whole {
+		return p.Rows
+	}
+	return 1
 }
 
 func idAt(p *table.Part, at int) perdure.RowID {
@@ -88,8 +97,11 @@ func idAt(p *table.Part, at int) perdure.RowID {
 
 func (m *model) row(k rowKey, p *table.Part) *modelRow {
 	if m.rows[k] == nil {
-		m.rows[k] = &modelRow{saved: make([]float32, p.Spec.Dim)}
-		p.Initial(m.rows[k].saved, k.id)
+		saved := make([]float32, unitRows(p)*p.Spec.Dim)
+		for i := range unitRows(p) {
+			p.Initial(saved[i*p.Spec.Dim:(i+1)*p.Spec.Dim], k.id+perdure.RowID(i))
+		}
+		m.rows[k] = &modelRow{saved: saved}
 	}
 	return m.rows[k]
 }
@@ -224,7 +236,7 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 	case perdure.SelectRandom:
 		return float64(randomKey(saveSeed(m.set, m.saves), perdure.TableID(r.table), r.id))
 	case perdure.SelectUsed:
-		key = float64(row.count)
+		key = math.Ceil(float64(row.count) / float64(len(r.values)/r.dim))
 	case perdure.SelectPriority:
 		if same := bytes.Equal(bitsOf(r.values), bitsOf(row.saved)); !same {
 			key = float64(float32(m.far(r, row.saved) / float64(r.bytes)))
@@ -245,14 +257,29 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 	return key
 }
 
-// far is how far a row is from what was saved.
+// far is how far a row is from what was saved, or a whole table's rows together.
 func (m *model) far(r *present, saved []float32) float64 {
-	if !r.counts {
-		return math.Sqrt(table.Gap(r.values, saved))
+	all := 0.0
+	for at := 0; at < len(saved); at += r.dim {
+		now, was := r.values[at:at+r.dim], saved[at:at+r.dim]
+		switch {
+		case bytes.Equal(bitsOf(now), bitsOf(was)): // NaN, too
+		case r.counts:
+			all += variation(now, was)
+		default:
+			all += table.Gap(now, was)
+		}
 	}
+	if r.counts {
+		return all
+	}
+	return math.Sqrt(all)
+}
+
+func variation(now, saved []float32) float64 {
 	sum, before, all := 0.0, 0.0, 0.0
 	for k := range saved {
-		sum, before = sum+float64(r.values[k]), before+float64(saved[k])
+		sum, before = sum+float64(now[k]), before+float64(saved[k])
 	}
 	if sum <= 0 {
 		return 0
@@ -262,7 +289,7 @@ func (m *model) far(r *present, saved []float32) float64 {
 		if before > 0 {
 			was = float64(saved[k]) * (1 / before)
 		}
-		all += math.Abs(float64(float64(r.values[k])*(1/sum)) - was)
+		all += math.Abs(float64(float64(now[k])*(1/sum)) - was)
 	}
 	return sum * all / 2
 }

@@ -50,7 +50,7 @@ func each(keys []uint32, low, high uint32, f func(between, higher uint64, at int
 	}
 }
 
-// take takes the rows with the highest keys until the budget is full: none with key 0, and
+// take takes the units with the highest keys until the budget is full: none with key 0, and
 // those that are forced in any case.
 func (l *Ledger) take(c *Choice, parts []*table.Part) {
 	bytes := make([]int64, len(parts))
@@ -64,7 +64,7 @@ func (l *Ledger) take(c *Choice, parts []*table.Part) {
 	if all {
 		last = keyForced
 	}
-	c.Runs = make([][]table.Run, len(parts))
+	c.Runs, c.units = make([][]table.Run, len(parts)), make([][]table.Run, len(parts))
 	for t, p := range parts {
 		keys := k.keys[t]
 		ties := tied{bytes: bytes[t], left: &left}
@@ -83,12 +83,13 @@ func (l *Ledger) take(c *Choice, parts []*table.Part) {
 				k.taken[at/64] = higher
 			})
 		}
-		var rows int
-		c.Runs[t], rows = runsOf(k.taken)
-		c.Bytes += int64(rows) * bytes[t]
+		var n int
+		c.units[t], n = runsOf(k.taken)
+		c.Runs[t] = l.tables[t].rowsOf(p, c.units[t])
+		c.Bytes += int64(n) * bytes[t]
 	}
 	if l.set.Selector == perdure.SelectRound && last > 0 && last <= keyMost {
-		l.next = l.next.roundNext(parts, last)
+		l.next = l.roundNext(parts, last)
 	}
 }
 
@@ -161,7 +162,7 @@ func (k *picking) tie(p *table.Part, keys []uint32, last uint32, bytes, left int
 	return least
 }
 
-// sampled is a key of a sample, with the bytes of its row.
+// sampled is a key of a sample, with the bytes that it stands for.
 type sampled struct {
 	key   uint32
 	bytes int64
@@ -220,14 +221,21 @@ func (k *picking) between(tables int, bytes []int64, least int64) (low, high uin
 	}
 	k.sample = k.sample[:0]
 	for t, keys := range k.keys[:tables] {
+		if len(keys) < step { // a whole table's only key may stand for most of the bytes
+			for _, key := range keys {
+				k.sample = append(k.sample, sampled{key, bytes[t]})
+			}
+			continue
+		}
 		for at := 0; at+step <= len(keys); at += step { // not each as far from the next: rows may have an order
-			k.sample = append(k.sample, sampled{keys[at+int(mix(uint64(at))%uint64(step))], bytes[t]})
+			key := keys[at+int(mix(uint64(at))%uint64(step))]
+			k.sample = append(k.sample, sampled{key, bytes[t] * int64(step)})
 		}
 	}
 	slices.SortFunc(k.sample, func(a, b sampled) int { return cmp.Compare(b.key, a.key) })
 	rank := 0
 	for sum := int64(0); rank < len(k.sample) && sum < least; rank++ {
-		sum += k.sample[rank].bytes * int64(step)
+		sum += k.sample[rank].bytes
 	}
 	low, high = 1, math.MaxUint32
 	if i := rank + sampleSlack; i < len(k.sample) {

@@ -1,6 +1,8 @@
 package scar
 
 import (
+	"math"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -8,14 +10,15 @@ import (
 // batch is how many rows are looked at together.
 const batch = 128
 
-// rows is what is known of a table's rows, by position. Those of a sparse table move when others
-// are evicted: Evicting has to be told.
+// rows is what is known of a table's units, by position: of its rows, or, of a whole table, of the one
+// that all of them are. Rows of a sparse table move when others are evicted: Evicting has to be told.
 type rows struct {
-	bytes  int64 // of a row
+	whole  bool  // all rows are one unit
+	bytes  int64 // of a unit
 	of     plane[place]
-	past   past          // priority: the values last saved
-	counts plane[uint32] // used: updates since
-	n      int           // rows that are known
+	past   past          // priority: the values last saved, by row
+	counts plane[uint32] // used: updates since, of each row; of a whole table's rows the sum
+	n      int           // units that are known
 	keeps  bool          // past is kept
 	count  bool          // counts are
 	moves  bool          // rows go, and others take their places
@@ -23,11 +26,15 @@ type rows struct {
 	owes   bool // some of them may be owed
 }
 
-func newRows(p *table.Part, by perdure.Selector) *rows {
+func newRows(p *table.Part, set *Settings) *rows {
 	r := &rows{
-		bytes: int64(p.RowBytes()), keeps: by == perdure.SelectPriority, count: by == perdure.SelectUsed,
+		whole: p.Spec.Whole && !set.Torn, bytes: int64(p.RowBytes()),
+		keeps: set.Selector == perdure.SelectPriority, count: set.Selector == perdure.SelectUsed,
 		moves: p.Spec.Evict > 0, sparse: p.Spec.Sparse,
 		of: newPlane[place](1), counts: newPlane[uint32](1),
+	}
+	if r.whole {
+		r.bytes *= int64(p.Rows)
 	}
 	if r.keeps {
 		r.past = newPast(p)
@@ -38,10 +45,27 @@ func newRows(p *table.Part, by perdure.Selector) *rows {
 
 func (r *rows) place(at int) *place { return &r.of.rows(at, 1)[0] }
 
-// reserve makes rows of which nothing is known, up to n.
-func (r *rows) reserve(n int) {
+// units returns how many units a part has.
+func (r *rows) units(p *table.Part) int {
+	if r.whole {
+		return min(1, p.Rows)
+	}
+	return p.Stored()
+}
+
+// rowsOf returns the runs of rows that runs of units are.
+func (r *rows) rowsOf(p *table.Part, units []table.Run) []table.Run {
+	if r.whole && len(units) > 0 {
+		return []table.Run{{Rows: p.Rows}}
+	}
+	return units
+}
+
+// reserve makes units of which nothing is known, for all rows of a part.
+func (r *rows) reserve(p *table.Part) {
+	n := r.units(p)
 	r.of.reserve(r.n, n)
-	r.past.n = max(r.n, n)
+	r.past.n = max(r.past.n, p.Stored())
 	if r.count {
 		r.counts.reserve(r.n, n)
 	}
@@ -50,19 +74,18 @@ func (r *rows) reserve(n int) {
 
 // restored knows all rows of a part, which are as they are saved.
 func (r *rows) restored(p *table.Part) {
-	r.reserve(p.Stored())
+	r.reserve(p)
 }
 
 // meet knows the rows that are new, as saved with their initial values unless blank is set.
 func (r *rows) meet(p *table.Part, blank bool) {
-	was := r.n
 	if r.keeps && !blank {
-		r.past.begin(was, p.Stored())
+		r.past.begin(r.past.n, p.Stored())
 	}
-	r.reserve(p.Stored())
+	r.reserve(p)
 }
 
-// remove forgets a row. The last one takes its place.
+// remove forgets a row of a sparse table. The last one takes its place.
 func (r *rows) remove(at int) {
 	r.n--
 	r.of.fill(at, r.n)
@@ -76,9 +99,13 @@ func (r *rows) remove(at int) {
 
 // used counts an update of rows, all of which are known.
 func (r *rows) used(p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
+	if r.whole {
+		bump(r.counts.rows(0, 1), count)
+		return
+	}
 	if ids == nil {
 		for at := int(first - p.First); count > 0; {
-			n := bump(r.counts.upTo(at, at+count))
+			n := bump(r.counts.upTo(at, at+count), 1)
 			at, count = at+n, count-n
 		}
 		return
@@ -88,29 +115,31 @@ func (r *rows) used(p *table.Part, first perdure.RowID, ids []perdure.RowID, cou
 		n := min(len(ids), batch)
 		p.Positions(ids[:n], found[:n])
 		for _, at := range found[:n] {
-			bump(r.counts.rows(at, 1))
+			bump(r.counts.rows(at, 1), 1)
 		}
 		ids = ids[n:]
 	}
 }
 
-// bump counts one more, as far as 4 bytes go, and returns how many counts there are.
-func bump(counts []uint32) int {
+// bump counts some more, as far as 4 bytes go, and returns how many counts there are.
+func bump(counts []uint32, more int) int {
 	for i, c := range counts {
-		counts[i] = max(c+1, c)
+		counts[i] = uint32(min(uint64(c)+uint64(more), math.MaxUint32))
 	}
 	return len(counts)
 }
 
-// keep notes rows as they are now.
-func (r *rows) keep(p *table.Part, runs []table.Run) {
-	if !r.keeps && !r.count && !r.moves {
-		return
-	}
-	for _, run := range runs {
-		if r.keeps {
+// keep notes the rows of chosen units as they are now.
+func (r *rows) keep(p *table.Part, units []table.Run) {
+	if r.keeps {
+		for _, run := range r.rowsOf(p, units) {
 			r.past.keep(run)
 		}
+	}
+	if !r.count && !r.moves {
+		return
+	}
+	for _, run := range units {
 		if r.count {
 			r.counts.each(run, func(counts []uint32) { clear(counts) })
 		}
@@ -124,10 +153,10 @@ func (r *rows) keep(p *table.Part, runs []table.Run) {
 	}
 }
 
-// chosen calls f for where the newest save is of each row that a choice has.
-func (r *rows) chosen(runs []table.Run, f func(of *place)) {
+// chosen calls f for where the newest save is of each unit that a choice has.
+func (r *rows) chosen(units []table.Run, f func(of *place)) {
 	if !r.moves {
-		for _, run := range runs {
+		for _, run := range units {
 			r.of.each(run, func(of []place) {
 				for i := range of {
 					f(&of[i])

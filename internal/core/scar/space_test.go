@@ -369,7 +369,7 @@ func TestCounts(t *testing.T) {
 	const rows = 600_000 // in three pieces
 	spec := perdure.TableSpec{Name: "a", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 	p := table.New(spec, 0, 0, 50, rows)
-	r := newRows(p, perdure.SelectUsed)
+	r := newRows(p, &Settings{Selector: perdure.SelectUsed})
 	r.meet(p, false)
 	r.used(p, 60, nil, rows-20)
 	r.used(p, 0, []perdure.RowID{50, 60, 60, 50 + rows - 1}, 4)

@@ -34,6 +34,14 @@ var (
 		},
 		{Name: "d", Sparse: true, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.25}},
 		{Name: "e", Rows: 20, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleAdd}, Distance: perdure.DistanceTV},
+		{
+			Name: "f", Rows: 40, Dim: 7, Whole: true, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			NonFinite: perdure.AllowNonFinite,
+		},
+		{
+			Name: "g", Rows: 9, Dim: 3, Whole: true, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			Distance: perdure.DistanceTV, Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1},
+		},
 	}
 )
 
@@ -115,6 +123,9 @@ func (w *world) update() {
 		if ids != nil {
 			id = ids[i]
 		}
+		if p.Spec.Whole {
+			id = p.First
+		}
 		w.model.row(rowKey{t, id}, p).count++
 	}
 }
@@ -146,7 +157,7 @@ func (w *world) choose() {
 				w.t.Fatalf("runs %v", runs) // neighbours are one run
 			}
 			end = run.First + run.Rows
-			for at := run.First; at < end; at++ {
+			for at := run.First; at < end; at += unitRows(w.parts[t]) {
 				got = append(got, rowKey{t, idAt(w.parts[t], at)})
 			}
 			total -= int64(run.Rows * w.parts[t].RowBytes())
@@ -209,7 +220,7 @@ func (w *world) compare() {
 		live := int64(0)
 		for k, r := range w.model.rows {
 			if r.file == f.number {
-				live += int64(w.parts[k.table].RowBytes())
+				live += int64(unitRows(w.parts[k.table]) * w.parts[k.table].RowBytes())
 			}
 		}
 		for _, g := range w.ledger.files.slots {
@@ -296,13 +307,13 @@ func (w *world) restore() {
 				w.t.Fatal(err)
 			}
 		}
-		for at := range p.Stored() {
-			k := rowKey{t, idAt(p, at)}
-			layer[t] = append(layer[t], -1)
+		for at, n := 0, unitRows(p); at < p.Stored(); at += n {
+			k, file := rowKey{t, idAt(p, at)}, int32(-1)
 			if v := rows[k]; v != nil {
-				layer[t][at] = from[k]
-				copy(p.Values(at, 1), v)
+				file = from[k]
+				copy(p.Values(at, n), v)
 			}
+			layer[t] = append(layer[t], slices.Repeat([]int32{file}, n)...)
 		}
 		w.parts[t] = p
 	}

@@ -14,6 +14,7 @@ type Set struct {
 	Joins       bool // nobody waits for slots that joined a running job
 	Pushes      bool // changed rows are not pushed, though their readers are told so
 	Holding     bool // a restored shard answers before it has been sent all again
+	Units       bool // rows of a whole table are saved one by one
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 
 	// Of a worker.

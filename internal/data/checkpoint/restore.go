@@ -55,9 +55,10 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 		}
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
 	}
-	if r.version == SegmentVersion && t.Spec.Sparse && !slices.Equal(out, allRows(t.Rows)) {
-		return nil, corrupt("table %s has %d rows that were chosen, in %d runs, not in one", t.Spec.Name, t.Rows,
-			len(out))
+	one := t.Spec.Sparse || t.Spec.Whole && len(out) > 0 // of a whole table all rows were chosen, or none
+	if r.version == SegmentVersion && one && !slices.Equal(out, allRows(t.Rows)) {
+		return nil, corrupt("table %s has %d of %d rows that were chosen, in %d runs, and not all in one", t.Spec.Name,
+			rowsIn(out), t.Rows, len(out))
 	}
 	return out, nil
 }

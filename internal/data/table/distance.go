@@ -71,6 +71,65 @@ func total(u []float32) (sum float64) {
 	return sum
 }
 
+// Farness is how far many rows are from what they were, all of them together. The zero value is of
+// none, and of Euclidean distances. It has the same bits on every machine, as long as rows are added
+// in the same order: those that are as they were make no difference.
+type Farness struct {
+	Counts bool // they are rows of counts: what is added up is their scaled total variations
+
+	sum   float64 // of Gap, or of variations
+	moved bool    // a row is not what it was
+}
+
+// Add adds rows of width values, a, which were b.
+func (f *Farness) Add(a, b []float32, width int) {
+	var far [batch]float64
+	for len(a) > 0 {
+		n := min(len(a)/width, batch)
+		if f.Counts {
+			for i := range n {
+				far[i] = variation(a[i*width:(i+1)*width], b[i*width:(i+1)*width])
+			}
+		} else {
+			gaps(far[:n], a, b, width)
+		}
+		for i, d := range far[:n] {
+			u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
+			if math.IsNaN(d) || math.IsInf(d, 0) { // NaN, or Inf-Inf
+				if identical(u, v) {
+					continue
+				}
+				d = math.Inf(1)
+			}
+			f.moved = f.moved || d != 0 || f.Counts && !slices.Equal(u, v)
+			f.sum += d
+		}
+		a, b = a[n*width:], b[n*width:]
+	}
+}
+
+// Key is the key of the distance, divided by a number, as Distances makes one.
+func (f *Farness) Key(by int64) uint32 {
+	d := f.sum
+	if !f.Counts {
+		d = math.Sqrt(d)
+	}
+	key := min(math.Float32bits(float32(d/float64(by))), Farthest)
+	if key == 0 && f.moved {
+		return 1
+	}
+	return key
+}
+
+func identical(a, b []float32) bool {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // AtLeast sets a bit of dst for each key that is not below least, the first one's the lowest bit
 // of the first word, and clears all others. There is a word for each 64 keys, or fewer.
 func AtLeast(dst []uint64, keys []uint32, least uint32) { atLeast(dst, keys, least) }

@@ -1,0 +1,27 @@
+package sim
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+)
+
+// Whole makes the tables whole, each on one shard, and that of the history dense. It is called before
+// the job begins.
+func (h *History) Whole() {
+	h.spec.Sparse, h.spec.Rows, h.spec.Whole = false, int64(h.rows), true
+	h.spec.Shard = placement.Place(&h.spec, nil, h.job.Shards, h.job.Servers)
+	h.ids = rowIDs(h.spec, h.job.Seed, h.rows)
+	if h.twin != nil && !h.twin.Spec.Sparse {
+		h.twin.Spec.Whole = true
+	}
+}
+
+// placed judges where tables are recorded to be: once, and where the first one belongs.
+func (h *History) placed(v *perdure.View) {
+	for _, t := range v.Tables {
+		if t.Name == h.spec.Name && t.Shard != h.spec.Shard && h.moved == nil {
+			h.moved = violated("table %s is recorded on shard %d, and belongs on shard %d", t.Name, t.Shard,
+				h.spec.Shard)
+		}
+	}
+}
