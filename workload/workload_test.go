@@ -75,6 +75,12 @@ func TestNewRefuses(t *testing.T) {
 		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no rows of users"},
 		{"softmax", change(func(p *workload.Params) { p.FinalReLU = true }), perdure.ErrUsage, "no final ReLU"},
 		{"mf", change(func(p *workload.Params) { p.Batch, p.FinalReLU = 0, true }), perdure.ErrUsage, "no final ReLU"},
+		{"softmax", change(func(p *workload.Params) { p.ByLayer = true }), perdure.ErrUsage, "no layers"},
+		{"mf", change(func(p *workload.Params) { p.Batch, p.ByLayer = 0, true }), perdure.ErrUsage, "no layers"},
+		{
+			"cnn", change(func(p *workload.Params) { p.ByLayer, p.Sparse = true, true }), perdure.ErrUsage,
+			"leave out either --sparse or --partition layer",
+		},
 	} {
 		w, err := workload.New(c.name, c.params)
 		if w != nil || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||

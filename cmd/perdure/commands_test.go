@@ -110,7 +110,7 @@ func TestFromRunJSON(t *testing.T) {
 }
 
 // TestNetwork: a network of several tables, trained in chains, has the same model
-// whatever is killed; --final-relu makes it another.
+// whatever is killed, and whatever it is partitioned by; --final-relu makes it another.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	model := func(more ...string) string {
@@ -126,6 +126,10 @@ func TestNetwork(t *testing.T) {
 	calm := model()
 	if killed := model("--fault", "kill:server:0@clock:4", "--fault", "kill:worker:1@clock:7"); killed != calm {
 		t.Errorf("model %s, of a job left alone %s", killed, calm)
+	}
+	layers := []string{"--partition", "layer", "--shards", "40", "--fault", "kill:server:2@clock:6"}
+	if layered := model(layers...); layered != calm {
+		t.Errorf("by layer it is model %s, by row %s", layered, calm)
 	}
 	if model("--final-relu") == calm {
 		t.Error("--final-relu changes nothing")

@@ -132,6 +132,8 @@ var helps = map[string]string{
 	"train_fraction": "mf: part of a worker's ratings that a clock goes through (default the workload's).",
 	"train_whole_users": "mf: a clock goes through all ratings of some users, in turn, not through ratings " +
 		"drawn at random.",
+	"train_partition": "cnn: row cuts each table over all shards; layer keeps each on one of them, and scar saves " +
+		"and restores it as a whole",
 	"train_final_re_lu": "cnn: a last ReLU on the scores, as the authors of the network have it.",
 	"train_scale": "WORKERS take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
 		"may be given again, with later clocks (default none).",

@@ -32,6 +32,7 @@ var rowsModels = []string{"bsp", "ssp:3", "essp:3", "asp"}
 // number would be larger than the set.
 const (
 	clockSets     = 64             // rows
+	wholeSets     = 16             // of the whole table
 	clocksInValue = sumsClocks / 2 // which float32 holds exactly
 	setDim        = 3 * sumsSlots
 )
@@ -43,21 +44,25 @@ var (
 	setsSparse = perdure.TableSpec{
 		Name: "sparse-sets", Sparse: true, Dim: setDim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	}
+	setsWhole = perdure.TableSpec{
+		Name: "whole-sets", Rows: wholeSets, Whole: true, Dim: setDim, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}
 )
 
 // setsWorker adds each clock's update to all rows.
 type setsWorker struct {
-	c             *worker.Client
-	ids           []perdure.RowID
-	dense, sparse *worker.Table
+	c                    *worker.Client
+	ids                  []perdure.RowID
+	dense, sparse, whole *worker.Table
 }
 
 func newSetsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper, error) {
 	w := &setsWorker{c: c, ids: setIDs(seed)}
-	var err1, err2 error
+	var err1, err2, err3 error
 	w.dense, err1 = c.Table(ctx, setsDense)
 	w.sparse, err2 = c.Table(ctx, setsSparse)
-	return w, errors.Join(err1, err2)
+	w.whole, err3 = c.Table(ctx, setsWhole)
+	return w, errors.Join(err1, err2, err3)
 }
 
 func setIDs(seed uint64) (ids []perdure.RowID) {
@@ -85,6 +90,9 @@ func (w *setsWorker) step(ctx context.Context, clock perdure.Clock) error {
 		return err
 	}
 	if err := w.sparse.IncRows(w.ids, rows); err != nil {
+		return err
+	}
+	if err := w.whole.IncRun(0, rows[:wholeSets*setDim]); err != nil {
 		return err
 	}
 	return pacePrograms(ctx)
@@ -156,7 +164,7 @@ func rowsThrough(
 // row was never saved, and is lost as a whole, nobody knows any more: of these rows all that is
 // known is that they lack what is lost at least.
 func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
-	rows, sparseRows := readSets(ctx, t, j, seed)
+	rows, sparseRows, wholeRows, home := readSets(ctx, t, j, seed)
 	status, v, err := reach.Look(ctx, j.Control())
 	for err != nil && ctx.Err() == nil { // the coordinator may be away still
 		status, v, err = reach.Look(ctx, j.Control())
@@ -184,6 +192,12 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 		note(fmt.Sprintf("sparse row %d", id), placement.ShardOf(&perdure.TableSpec{Sparse: true}, len(v.Shards), id),
 			sparseRows[i*setDim:(i+1)*setDim], true)
 	}
+	for i := range wholeSets {
+		row := wholeRows[i*setDim : (i+1)*setDim]
+		if note(fmt.Sprintf("row %d of a whole table", i), home, row, false); !slices.Equal(row, wholeRows[:setDim]) {
+			t.Errorf("a whole table is torn: row %d has %v, and row 0 %v", i, row, wholeRows[:setDim])
+		}
+	}
 	judgeSets(t, &status, &v, least, most)
 }
 
@@ -209,7 +223,9 @@ func judgeSets(t *testing.T, status *control.Status, v *perdure.View, least, mos
 }
 
 // readSets reads the rows as of the job's end.
-func readSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) (dense, sparse []float32) {
+func readSets(
+	ctx context.Context, t *testing.T, j *localrun.Run, seed uint64,
+) (dense, sparse, whole []float32, home perdure.ShardID) {
 	c, err := reach.Observe(ctx, worker.Config{
 		Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job,
 	})
@@ -217,11 +233,15 @@ func readSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) (
 	defer c.Close()
 	c.At(sumsClocks)
 	dense, sparse = make([]float32, clockSets*setDim), make([]float32, clockSets*setDim)
+	whole = make([]float32, wholeSets*setDim)
 	table, err := c.Table(ctx, setsDense)
 	must(t, err)
 	must(t, table.GetRun(ctx, 0, dense))
 	table, err = c.Table(ctx, setsSparse)
 	must(t, err)
 	must(t, table.GetRows(ctx, setIDs(seed), sparse))
-	return dense, sparse
+	table, err = c.Table(ctx, setsWhole)
+	must(t, err)
+	must(t, table.GetRun(ctx, 0, whole))
+	return dense, sparse, whole, table.Spec().Shard
 }

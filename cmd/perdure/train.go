@@ -72,10 +72,16 @@ type trainCmd struct {
 	L2         *float64   `name:"l2" help:"@train_weight" placeholder:"X"`
 	Fraction   *float64   `name:"clock-fraction" help:"@train_fraction" placeholder:"X"`
 	WholeUsers bool       `help:"@train_whole_users"`
-	FinalReLU  bool       `name:"final-relu" help:"@train_final_re_lu"`
+	CNN        cnnFlags   `embed:""`
 	Scale      []string   `help:"@train_scale" placeholder:"SCALE" sep:"none"`
 	Again      againFlags `embed:""`
 	Quiet      bool       `help:"Print only the result." short:"q"`
+}
+
+// cnnFlags are of the workload of that name.
+type cnnFlags struct {
+	FinalReLU bool   `name:"final-relu" help:"@train_final_re_lu"`
+	Partition string `help:"@train_partition (default ${default})." default:"row" placeholder:"row|layer"`
 }
 
 // againFlags name an earlier run.
@@ -135,8 +141,8 @@ func (t *trainCmd) asked(given map[string]bool) *settings.Asked {
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: t.Rule, LR: t.LR, Schedule: t.Schedule, StepEvery: t.StepEvery, StepFactor: t.StepFactor,
 		Batch: t.Batch, Sparse: t.Sparse, Data: home(t.Data), Rank: t.Rank, L2: t.L2, Fraction: t.Fraction,
-		WholeUsers: t.WholeUsers, FinalReLU: t.FinalReLU, EvalEvery: t.EvalEvery, ComputeMs: t.ComputeMs,
-		CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
+		WholeUsers: t.WholeUsers, FinalReLU: t.CNN.FinalReLU, Partition: t.CNN.Partition, EvalEvery: t.EvalEvery,
+		ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
 	}
 	return a
 }

@@ -93,6 +93,10 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and "+
 			"whole users", perdure.ErrUsage)
 	}
+	if p.ByLayer && p.Sparse {
+		return nil, fmt.Errorf("%w: cnn: sparse tables are cut over all shards; leave out either --sparse or "+
+			"--partition layer", perdure.ErrUsage)
+	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
 		return nil, err
@@ -104,6 +108,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	w := &program{model: model, params: p, specs: model.specs(p.Rule)}
 	w.values, w.gradient = blank(w.specs), blank(w.specs)
 	for i := range w.specs {
+		w.specs[i].Whole = p.ByLayer
 		if p.Sparse {
 			w.specs[i].Sparse, w.specs[i].Rows = true, 0
 		}

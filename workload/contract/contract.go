@@ -33,6 +33,7 @@ type Params struct {
 	Factors Factors      `json:",omitzero"` // of workload mf
 
 	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
+	ByLayer   bool `json:",omitzero"` // of workload cnn: each table is whole
 }
 
 // Factors is what a user chooses about a matrix factorisation.

@@ -63,6 +63,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if p.FinalReLU {
 		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
 	}
+	if p.ByLayer {
+		return nil, fmt.Errorf("%w: mf has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+	}
 	if p.Batch != 0 {
 		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
 			"fraction instead", perdure.ErrUsage, p.Batch)

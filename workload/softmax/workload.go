@@ -53,6 +53,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if p.FinalReLU {
 		return nil, fmt.Errorf("%w: softmax has no final ReLU; leave it out", perdure.ErrUsage)
 	}
+	if p.ByLayer {
+		return nil, fmt.Errorf("%w: softmax has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+	}
 	if p.Rule.Kind == perdure.RuleAdd {
 		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows "+
 			"them, for example sgd", perdure.ErrUsage)

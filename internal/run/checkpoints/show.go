@@ -190,6 +190,8 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 		switch {
 		case t.Stored != nil && t.Sparse:
 			rows = fmt.Sprintf("%d stored", *t.Stored)
+		case t.Whole:
+			rows = fmt.Sprintf("%d, all on shard %d", t.Rows, t.Shard)
 		case !t.Sparse:
 			rows = fmt.Sprint(t.Rows)
 		}

@@ -29,7 +29,8 @@ type WorkAsked struct {
 	L2         *float64
 	Fraction   *float64
 	WholeUsers bool
-	FinalReLU  bool // of cnn
+	FinalReLU  bool   // of cnn
+	Partition  string // of cnn: row or layer
 	EvalEvery  string
 	ComputeMs  int
 	CacheMB    int
@@ -48,6 +49,9 @@ func (a *Asked) askWork(s *Run) error {
 	}
 	w, p := &a.Work, &s.Params
 	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
+	if p.ByLayer, err = w.byLayer(); err != nil {
+		return err
+	}
 	if w.Batch != nil {
 		p.Batch = *w.Batch
 	}
@@ -74,6 +78,17 @@ func (a *Asked) askWork(s *Run) error {
 		s.RetainMB = DefaultRetainMB
 	}
 	return nil
+}
+
+// byLayer reports whether a model is partitioned by layer.
+func (w *WorkAsked) byLayer() (bool, error) {
+	switch w.Partition {
+	case "", "row":
+		return false, nil
+	case "layer":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: --partition %s; choose row or layer", perdure.ErrUsage, w.Partition)
 }
 
 // rule makes the update rule.
@@ -125,6 +140,7 @@ var ownFlags = []struct{ flag, workload string }{
 	{"clock-fraction", mf.Name},
 	{"whole-users", mf.Name},
 	{"final-relu", cnn.Name},
+	{"partition", cnn.Name},
 }
 
 // onlyOwn refuses flags that the workload does not take.

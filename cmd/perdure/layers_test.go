@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// layers is a network that is partitioned by layer: of its tables conv1 and fc2 are on server 0, conv2 and
+// bias on server 1, and fc1, of 512 rows, is alone on server 2.
+func layers(more ...string) []string {
+	return append([]string{
+		"train", "cnn", "--quiet", "--partition", "layer", "--workers", "2", "--servers", "3", "--shards", "5",
+		"--clocks", "8", "--batch", "4", "--eval-every", "0",
+	}, more...)
+}
+
+// TestLayersLost: under scar a server that dies takes a layer with it, and the layer comes back as a
+// whole: all of its rows are as last saved, or all are initial ones. What is kept can be looked into.
+func TestLayersLost(t *testing.T) {
+	t.Parallel()
+	for every, initial := range map[string]bool{"1": false, "100": true} {
+		s, dir := trained(t, layers("--recovery", "scar:"+every+",1/4,round", "--fault", "kill:server:2@clock:5")...)
+		if s.Saving == nil || s.Saving.Rows == nil || len(s.Failures) != 1 {
+			t.Fatalf("%+v", s)
+		}
+		r := s.Saving.Rows
+		if r.Restored+r.Initial != 512 || min(r.Restored, r.Initial) != 0 || (r.Initial > 0) != initial {
+			t.Errorf("under %s %d rows are as last saved, and %d initial; all 512 are to be initial: %t", s.Recovery,
+				r.Restored, r.Initial, initial)
+		}
+		if initial {
+			continue // nothing was saved
+		}
+		look := func(command string, more ...string) []string {
+			return append([]string{"checkpoint", command}, more...)
+		}
+		wantOut(t, 0, look("verify", dir), ": whole: ")
+		wantOut(t, 0, look("show", dir), "\nfc1.weight", "all on shard 4")
+		wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), " of job ")
+	}
+}
+
+// TestLayersResumed: a job that is partitioned by layer goes on with another number of servers, and then
+// ends with the model of one that was never ended, and of one that is partitioned by row.
+func TestLayersResumed(t *testing.T) {
+	t.Parallel()
+	_, dir := trained(t, layers("--recovery", "checkpoint:4")...)
+	model := filepath.Join(t.TempDir(), "model")
+	wantOut(t, 0, []string{"checkpoint", "export", dir, "--to", model}, "clock 8 of job ")
+	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
+		t.Error("the model of the last checkpoint is not the run's")
+	}
+	rows, _ := trained(t, layers("--partition", "row", "--clocks", "12")...)
+	for _, servers := range []int{1, 5} {
+		s, to := trained(t, "train", "--quiet", "--resume", dir, "--servers", fmt.Sprint(servers), "--clocks", "12",
+			"--fault", "kill:server:0@clock:10")
+		if *s.ModelSHA256 != *rows.ModelSHA256 || s.Clocks != 12 {
+			t.Errorf("on %d servers it ends at clock %d with model %s; by row it is %s", servers, s.Clocks,
+				*s.ModelSHA256, *rows.ModelSHA256)
+		}
+		wantOut(t, 0, []string{"checkpoint", "show", to}, "\nfc1.weight", "all on shard 4")
+	}
+	wantRefused(t, exitUsage, "cannot be changed with --resume", "train", "--resume", dir, "--partition", "row")
+}
