@@ -291,7 +291,7 @@ var mistakes = []struct {
 		"bench recovery --recovery chain:2 --fault kill-log", 2,
 		`--fault kill-log needs an update log; add --recovery stateless`,
 	},
-	{"bench recovery --measure fun", 2, `unknown --measure "fun"; choose train, push, faults, save, replay`},
+	{"bench recovery --measure fun", 2, `unknown --measure "fun"; choose train, push, faults, save, rows, replay`},
 	{"bench recovery --measure replay --servers 7", 2, `7 servers for 6 shards`},
 	{"bench recovery --measure replay --shards 0", 2, `0 shards; choose`},
 	{"bench recovery --measure replay --mb -1", 2, `--mb`},
