@@ -295,7 +295,7 @@ func TestStop(t *testing.T) {
 	if code, _, stderr := p.Wait(); code != exitSignal || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	wantOut(t, 1, []string{"status", "--run", dir}, "has ended without a result")
+	wantOut(t, 0, []string{"status", "--run", dir}, "was ended early, at clock")
 }
 
 // TestChildrenEnd: when the parent is killed, no process outlives it by more

@@ -3,11 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/runs"
 )
 
 // printEnded shows how the run has ended whose coordinator does not answer, as err says;
@@ -24,14 +23,9 @@ func (t *target) printEnded(err error) error {
 		}
 		return alive
 	}
-	s, bad := rundir.ReadSummary(t.Run)
-	switch {
-	case errors.Is(bad, fs.ErrNotExist):
-		return fmt.Errorf("the run in %s has ended without a result: it was stopped, or failed; its logs/ and "+
-			"events.jsonl say more", t.Run)
-	case bad != nil:
-		return bad
+	r, err := runs.One(t.Run)
+	if err != nil {
+		return err
 	}
-	screen.Ended(stdout, t.Run, &s)
-	return nil
+	return r.Show(stdout, false)
 }

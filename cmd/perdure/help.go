@@ -203,9 +203,22 @@ var helps = map[string]string{
 	"checkpoint_dir": "A run's folder, its folder of checkpoints, or the URL of its store.",
 	"checkpoint_one": "A run's folder, its folder of checkpoints, or the URL of its store; @CLOCK after it names the " +
 		"checkpoint of a clock",
-	"checkpoint_keep": "How many whole checkpoints to keep, the newest; 0: all, and only files of none are deleted.",
-	"serve_dir":       "The log's folder; it is made where it is not there.",
-	"serve_listen":    "Where to listen (default ${default}: a free port, after a restart the same).",
+	"runs_compare": "Hold runs side by side: the settings that differ, and how each ended.",
+	"runs_export":  "Write runs as CSV, or for TensorBoard.",
+	"runs_rm": "Delete runs that have ended: all that they have written into their folders. What else is in " +
+		"these stays.",
+	"runs_folders": "Runs' folders, or folders with runs below them (default runs).",
+	"runs_sort": "Order: name, began, time, result (the best first), faults or lost (default as the folders are " +
+		"found).",
+	"runs_two":         "The runs' folders; of a folder with runs below it all are taken.",
+	"runs_all":         "Show settings that are the same, too.",
+	"runs_csv":         "A row for each run: what runs ls has, and each setting.",
+	"runs_series":      "A row for each measurement of each run.",
+	"runs_tensorboard": "A folder for each run, with its measurements as TensorBoard reads them.",
+	"runs_ended":       "The run's folder.",
+	"checkpoint_keep":  "How many whole checkpoints to keep, the newest; 0: all, and only files of none are deleted.",
+	"serve_dir":        "The log's folder; it is made where it is not there.",
+	"serve_listen":     "Where to listen (default ${default}: a free port, after a restart the same).",
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
 		"death, but not the machine's) or always (it is on the disk) (default ${default}).",
 	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",

@@ -17,6 +17,7 @@
 package rundir
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ import (
 
 // The names within a run's folder.
 const (
-	runFile       = "run.json"
+	RunFile       = "run.json"
 	eventsFile    = "events.jsonl"
 	seriesFile    = "series.csv"
 	summaryFile   = "summary.json"
@@ -141,8 +142,24 @@ func (d *Dir) Checkpoint() string { return filepath.Join(d.path, checkpointDir) 
 // LogFile returns the path of a process's log file: logs/NAME.log.
 func (d *Dir) LogFile(name string) string { return filepath.Join(d.path, logsDir, name+".log") }
 
-// WriteRun makes or replaces run.json.
-func (d *Dir) WriteRun(run any) error { return d.replace(runFile, run) }
+// Schema says how a run's folder is laid out, and what its files mean: 1. Folders of before it had a
+// number have none, and are read, too.
+const Schema = 1
+
+const schemaKey = "schema"
+
+// WriteRun makes or replaces run.json: what run has, and the schema in front of it.
+func (d *Dir) WriteRun(run any) error {
+	b, err := json.MarshalIndent(run, "", "  ")
+	if err != nil {
+		return fmt.Errorf("rundir: encode %s: %w", RunFile, err)
+	}
+	b, ok := bytes.CutPrefix(b, []byte("{\n"))
+	if !ok {
+		return fmt.Errorf("rundir: encode %s: it is no object", RunFile)
+	}
+	return d.write(RunFile, append(fmt.Appendf(nil, "{\n  %q: %d,\n", schemaKey, Schema), b...))
+}
 
 // replace writes v as the whole content of a file, or leaves the file as it is.
 func (d *Dir) replace(name string, v any) error {
@@ -150,7 +167,11 @@ func (d *Dir) replace(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("rundir: encode %s: %w", name, err)
 	}
-	err = disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(d.path, name)), func(w io.Writer) error {
+	return d.write(name, b)
+}
+
+func (d *Dir) write(name string, b []byte) error {
+	err := disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(d.path, name)), func(w io.Writer) error {
 		_, err := w.Write(append(b, '\n'))
 		return err
 	})

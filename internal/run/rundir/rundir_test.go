@@ -121,7 +121,7 @@ func TestGolden(t *testing.T) {
 		write(t, d)
 		must(t, d.Close())
 		var got bytes.Buffer
-		for _, file := range []string{runFile, eventsFile, seriesFile, summaryFile} {
+		for _, file := range []string{RunFile, eventsFile, seriesFile, summaryFile} {
 			b, err := os.ReadFile(filepath.Join(d.Path(), file))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
@@ -216,7 +216,7 @@ func TestConcurrent(t *testing.T) {
 				if err := errors.Join(
 					d.Event(Event{Kind: "k", Text: strings.Repeat("x", 100*i)}),
 					d.Point(SeriesPoint{Seconds: float64(i)}),
-					d.WriteRun(i),
+					d.WriteRun(map[string]int{"seed": i}),
 				); err != nil {
 					t.Error(err)
 				}
@@ -251,8 +251,8 @@ func TestErrors(t *testing.T) {
 	if d.Event(Event{Details: map[string]any{"x": math.NaN()}}) == nil {
 		t.Error("an event that has no JSON was written")
 	}
-	if d.WriteRun(func() {}) == nil {
-		t.Error("a run that has no JSON was written")
+	if d.WriteRun(func() {}) == nil || d.WriteRun(1) == nil {
+		t.Error("a run that has no JSON, or is no object, was written")
 	}
 	must(t, d.Close())
 	if !errors.Is(d.Event(Event{}), os.ErrClosed) || !errors.Is(d.Point(SeriesPoint{}), os.ErrClosed) ||
@@ -260,7 +260,8 @@ func TestErrors(t *testing.T) {
 		t.Error("a closed run was written to")
 	}
 	must(t, os.RemoveAll(d.Path()))
-	if !errors.Is(d.WriteRun(1), os.ErrNotExist) || !errors.Is(d.WriteSummary(Summary{}), os.ErrNotExist) {
+	if !errors.Is(d.WriteRun(map[string]int{"seed": 1}), os.ErrNotExist) ||
+		!errors.Is(d.WriteSummary(Summary{}), os.ErrNotExist) {
 		t.Error("a run without a folder was written to")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
@@ -37,6 +38,10 @@ func ReadRun(file string, run any, retired ...string) error {
 		}
 		return fmt.Errorf("%s is no run's settings: %w", file, err)
 	}
+	if err := known(b); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	retired = append([]string{schemaKey}, retired...)
 	s := strict{tokens: json.NewDecoder(bytes.NewReader(b)), retired: retired}
 	if err := s.value("", reflect.TypeOf(run)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -46,6 +51,21 @@ func ReadRun(file string, run any, retired ...string) error {
 			err = fmt.Errorf("%s cannot be %s", bad.Field, bad.Value)
 		}
 		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// known refuses the settings of a run whose folder is of a newer schema.
+func known(b []byte) error {
+	var of struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &of); err != nil {
+		return nil // the strict reader says what is wrong with it
+	}
+	if of.Schema > Schema {
+		return fmt.Errorf("%w: the run is of a newer version of Perdure, with schema %d; this one reads up to %d: use "+
+			"that version", perdure.ErrUsage, of.Schema, Schema)
 	}
 	return nil
 }

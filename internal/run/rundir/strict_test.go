@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -33,12 +34,24 @@ type near struct {
 func TestReadRun(t *testing.T) {
 	d := create1(t)
 	defer d.Close()
-	name := filepath.Join(d.Path(), runFile)
+	name := filepath.Join(d.Path(), RunFile)
 	var got asked
 	must(t, d.WriteRun(asked{Seed: 1}))
 	must(t, d.WriteRun(asked{Seed: math.MaxUint64, Models: map[string]perdure.Consistency{"w": {Kind: perdure.ASP}}}))
 	if must(t, ReadRun(name, &got)); got.Seed != math.MaxUint64 {
 		t.Errorf("read %+v", got)
+	}
+	for _, c := range []struct{ text, want string }{
+		{`{"schema": 1, "seed": 3}`, ""},
+		{`{"seed": 3}`, ""}, // of before it had a number
+		{`{"schema": 2, "seed": 3, "colour": "red"}`, "newer version of Perdure"},
+	} {
+		must(t, os.WriteFile(name, []byte(c.text), 0o666))
+		err := ReadRun(name, &got)
+		if c.want == "" && (err != nil || got.Seed != 3) ||
+			c.want != "" && (!errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: read %+v, %v", c.text, got, err)
+		}
 	}
 	for content, want := range map[string]string{
 		"":                               "is no run's settings: it is empty",

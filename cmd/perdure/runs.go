@@ -1,0 +1,104 @@
+package main
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/internal/run/runs"
+)
+
+type runsCmds struct {
+	Ls      runsLsCmd      `cmd:"" help:"List runs, a line each."`
+	Show    runsShowCmd    `cmd:"" help:"Say how a run is doing, or how it ended."`
+	Compare runsCompareCmd `cmd:"" help:"@runs_compare"`
+	Export  runsExportCmd  `cmd:"" help:"@runs_export"`
+	Rm      runsRmCmd      `cmd:"" help:"@runs_rm"`
+}
+
+// paths are folders as people name them.
+func paths(names []string) (all []string) {
+	for _, name := range names {
+		all = append(all, kong.ExpandPath(name))
+	}
+	return all
+}
+
+type runsLsCmd struct {
+	Folders []string `arg:"" optional:"" name:"folder" help:"@runs_folders"`
+	Sort    string   `help:"@runs_sort" placeholder:"ORDER"`
+	JSON    bool     `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *runsLsCmd) Run() error {
+	names := c.Folders
+	if len(names) == 0 {
+		names = []string{"runs"}
+	}
+	all, err := runs.Find(names)
+	if err != nil {
+		return err
+	}
+	return runs.List(stdout, all, c.Sort, c.JSON)
+}
+
+type runsShowCmd struct {
+	Folder string `arg:"" name:"run" help:"The run's folder."`
+	JSON   bool   `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *runsShowCmd) Run() error {
+	r, err := runs.One(c.Folder)
+	if err != nil {
+		return err
+	}
+	return r.Show(stdout, c.JSON)
+}
+
+type runsCompareCmd struct {
+	Folders []string `arg:"" name:"run" help:"@runs_two"`
+	All     bool     `help:"@runs_all"`
+	JSON    bool     `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *runsCompareCmd) Run() error {
+	all, err := runs.Find(c.Folders)
+	if err != nil {
+		return err
+	}
+	return runs.Compare(stdout, all, c.All, c.JSON)
+}
+
+type runsExportCmd struct {
+	Folders     []string `arg:"" name:"folder" help:"@runs_folders"`
+	CSV         string   `name:"csv" help:"@runs_csv" placeholder:"FILE" type:"path"`
+	Series      string   `help:"@runs_series" placeholder:"FILE" type:"path"`
+	TensorBoard string   `name:"tensorboard" help:"@runs_tensorboard" placeholder:"DIR" type:"path"`
+	Force       bool     `help:"Replace files that are there."`
+}
+
+func (c *runsExportCmd) Run() error {
+	all, err := runs.Find(c.Folders)
+	if err != nil {
+		return err
+	}
+	return runs.Export(stdout, all, runs.Exports{
+		CSV: c.CSV, Series: c.Series, TensorBoard: c.TensorBoard, Force: c.Force,
+	})
+}
+
+type runsRmCmd struct {
+	Folders []string `arg:"" name:"run" help:"@runs_ended"`
+	DryRun  bool     `name:"dry-run" help:"Only say what would be deleted."`
+}
+
+func (c *runsRmCmd) Run() error {
+	for _, folder := range c.Folders {
+		r, err := runs.One(folder)
+		if err == nil {
+			err = r.Remove(stdout, c.DryRun)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package runs
+
+import (
+	"cmp"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// Exports are where runs are to be written to; "": not there.
+type Exports struct {
+	CSV         string // a file with a row for each run
+	Series      string // a file with a row for each measurement of each run
+	TensorBoard string // a folder with a folder for each run
+	Force       bool   // files that are there are replaced
+}
+
+// Export writes runs for other programs. A damaged run is in the rows of runs, with why, and in nothing else.
+func Export(out io.Writer, all []*Run, to Exports) error {
+	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
+		return fmt.Errorf("%w: say what to write: --csv FILE, --series FILE or --tensorboard DIR", perdure.ErrUsage)
+	}
+	if to.CSV != "" {
+		rows, err := csvRows(all)
+		if err == nil {
+			err = writeCSV(out, to.CSV, rows, "runs", to.Force)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if to.Series != "" {
+		rows, err := seriesRows(out, all)
+		if err == nil {
+			err = writeCSV(out, to.Series, rows, "measurements", to.Force)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if to.TensorBoard != "" {
+		return writeBoards(out, all, to.TensorBoard, to.Force)
+	}
+	return nil
+}
+
+// csvRows are a head and a row for each run: what a list has, and each setting of run.json, by its path.
+func csvRows(all []*Run) (rows [][]string, err error) {
+	var columns []map[string]string
+	names := map[string]bool{}
+	for _, r := range all {
+		column := map[string]string{}
+		if r.Settings.Job.ID != "" {
+			if column, err = flatSettings(r); err != nil {
+				return nil, err
+			}
+		}
+		columns = append(columns, column)
+		for name := range column {
+			names[name] = true
+		}
+	}
+	settings := slices.Sorted(maps.Keys(names))
+	for i, r := range all {
+		line, err := flatLine(r)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			rows = append(rows, append(slices.Clone(lineNames), settings...))
+		}
+		var row []string
+		for _, name := range lineNames {
+			row = append(row, line[name])
+		}
+		for _, name := range settings {
+			row = append(row, columns[i][name])
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// lineNames are the fields of a Line, in their order.
+var lineNames = []string{
+	"folder", "state", "began", "workload", "workers", "servers", "seed", "consistency", "recovery", "on_outage",
+	"clock", "clocks", "wall_seconds", "metric", "result", "faults", "updates_lost", "clocks_redone", "model_sha256",
+	"problem",
+}
+
+func flatLine(r *Run) (map[string]string, error) {
+	b, err := json.Marshal(r.Line())
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	if err := json.Unmarshal(b, &tree); err != nil {
+		return nil, err
+	}
+	flat := map[string]string{}
+	flatten(flat, "", tree)
+	return flat, nil
+}
+
+// seriesRows are the measurements of all runs, with the run's folder in front. Columns that only some
+// runs have are empty for the others.
+func seriesRows(out io.Writer, all []*Run) (rows [][]string, err error) {
+	var columns []string
+	read := map[string]rundir.Series{}
+	for _, r := range all {
+		s, err := rundir.ReadSeries(r.Folder)
+		if err != nil {
+			fmt.Fprintf(out, "%s: left out: %v\n", r.Folder, cause(err))
+			continue
+		}
+		read[r.Folder] = s
+		for _, c := range s.Columns {
+			if !slices.Contains(columns, c) {
+				columns = append(columns, c)
+			}
+		}
+	}
+	rows = append(rows, append([]string{"run"}, columns...))
+	for _, r := range all {
+		s := read[r.Folder]
+		for _, cells := range s.Rows {
+			row := make([]string, 1+len(columns))
+			row[0] = r.Folder
+			for i, c := range s.Columns {
+				row[1+slices.Index(columns, c)] = cells[i]
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+func writeCSV(out io.Writer, file string, rows [][]string, what string, force bool) error {
+	err := writeFile(file, force, func(w io.Writer) error {
+		c := csv.NewWriter(w)
+		return cmp.Or(c.WriteAll(rows), c.Error())
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %d %s\n", file, len(rows)-1, what)
+	return nil
+}
+
+// writeFile writes a file, whole or not at all.
+func writeFile(file string, force bool, write func(io.Writer) error) error {
+	if _, err := os.Lstat(file); err == nil && !force {
+		return fmt.Errorf("%w: %s is there already; choose another name, or --force", perdure.ErrUsage, file)
+	}
+	err := disk.WriteFile(disk.OS(), filepath.ToSlash(file), write)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, filepath.Dir(file))
+	}
+	return err
+}
+
+// boardNames are the tags that TensorBoard groups a run's measurements by.
+var boardNames = map[string]string{
+	"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test",
+	"train_rmse": "rmse/train", "test_rmse": "rmse/test", "clocks_per_second": "speed/clocks_per_second",
+	"samples_per_second": "speed/samples_per_second", "mb_pushed_per_second": "network/mb_pushed_per_second",
+	"mb_pulled_per_second": "network/mb_pulled_per_second", "time_compute": "time/compute",
+	"time_staleness": "time/staleness", "time_communication": "time/communication",
+	"cpu_server": "processors/server", "cpu_worker": "processors/worker", "cpu_coordinator": "processors/coordinator",
+	"mb_server": "memory/mb_server", "mb_worker": "memory/mb_worker", "mb_coordinator": "memory/mb_coordinator",
+	"outage_clocks": "outage/clocks", "stale_rows": "outage/stale_rows", "outage_queued_mb": "outage/queued_mb",
+	"outage_waited_s": "outage/waited_s", "backlog": "outage/backlog",
+}
+
+// writeBoards writes a folder for each run, of the measurements at their clocks and times.
+func writeBoards(out io.Writer, all []*Run, dir string, force bool) error {
+	for _, r := range all {
+		s, err := rundir.ReadSeries(r.Folder)
+		if err != nil {
+			fmt.Fprintf(out, "%s: left out: %v\n", r.Folder, cause(err))
+			continue
+		}
+		name := strings.Trim(strings.ReplaceAll(filepath.ToSlash(r.Folder), "../", ""), "/.")
+		to := filepath.Join(dir, filepath.FromSlash(cmp.Or(name, "run")))
+		if err := os.MkdirAll(to, 0o777); err != nil {
+			return fmt.Errorf("%w: %w", perdure.ErrUsage, cause(err))
+		}
+		file := filepath.Join(to, fmt.Sprintf("events.out.tfevents.%d.perdure", r.Began.Unix()))
+		err = writeFile(file, force, func(w io.Writer) error { return writeBoard(w, r, &s) })
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s: %d measurements\n", file, len(s.Rows))
+	}
+	return nil
+}
+
+func writeBoard(w io.Writer, r *Run, s *rundir.Series) error {
+	began := float64(r.Began.Unix())
+	b := newBoard(w, began)
+	at, clock := slices.Index(s.Columns, "seconds"), slices.Index(s.Columns, "clock")
+	for _, row := range s.Rows {
+		var seconds float64
+		var step int64
+		if at >= 0 {
+			seconds, _ = strconv.ParseFloat(row[at], 64) // 0: at the beginning
+		}
+		if clock >= 0 {
+			step, _ = strconv.ParseInt(row[clock], 10, 64) // likewise
+		}
+		var scalars []scalar
+		for i, c := range s.Columns {
+			if v, err := strconv.ParseFloat(row[i], 64); err == nil && boardNames[c] != "" {
+				scalars = append(scalars, scalar{boardNames[c], v})
+			}
+		}
+		b.add(began+seconds, step, scalars)
+	}
+	return b.err
+}

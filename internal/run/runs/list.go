@@ -1,0 +1,205 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// Line is a run as a list has it. What is not known is nil or empty.
+type Line struct {
+	Folder      string        `json:"folder"`
+	State       State         `json:"state"`
+	Began       *time.Time    `json:"began"`
+	Workload    string        `json:"workload"`
+	Workers     int           `json:"workers"`
+	Servers     int           `json:"servers"`
+	Seed        uint64        `json:"seed"`
+	Consistency string        `json:"consistency"`
+	Recovery    string        `json:"recovery"`
+	OnOutage    string        `json:"on_outage"`
+	Clock       perdure.Clock `json:"clock"` // that was reached
+	Clocks      perdure.Clock `json:"clocks"`
+	WallSeconds *float64      `json:"wall_seconds"`
+	Metric      string        `json:"metric"` // of Result: accuracy, rmse or loss, on the test set
+	Result      *float64      `json:"result"`
+	Faults      *int          `json:"faults"`
+	Lost        *int64        `json:"updates_lost"`
+	Redone      *int64        `json:"clocks_redone"`
+	Model       *string       `json:"model_sha256"`
+	Problem     string        `json:"problem,omitempty"`
+}
+
+// Line makes the run's line.
+func (r *Run) Line() Line {
+	job := &r.Settings.Job
+	l := Line{Folder: r.Folder, State: r.State, Clock: r.Clock}
+	if !r.Began.IsZero() {
+		at := r.Began.UTC()
+		l.Began = &at
+	}
+	if r.Problem != nil {
+		l.Problem = plain.Text(r.Problem)
+	}
+	if job.ID == "" {
+		return l // its settings cannot be read
+	}
+	l.Workload, l.Workers, l.Servers, l.Seed, l.Clocks = job.Workload, job.Slots, job.Servers, job.Seed, job.Clocks
+	l.Consistency, l.Recovery, l.OnOutage = job.Consistency.String(), job.Recovery.String(), job.OnOutage.String()
+	if s := r.Summary; s != nil {
+		failures := len(s.Failures)
+		l.WallSeconds, l.Faults, l.Lost, l.Redone, l.Model = &s.WallSeconds, &failures, s.UpdatesLost,
+			s.ClocksRedone, s.ModelSHA256
+		l.Metric, l.Result = r.result()
+	}
+	return l
+}
+
+// result is what the run's model is judged by, and how well it did.
+func (r *Run) result() (metric string, value *float64) {
+	switch s := r.Summary; {
+	case s == nil:
+	case s.TestAccuracy != nil:
+		return "accuracy", s.TestAccuracy
+	case s.TestRMSE != nil:
+		return "rmse", s.TestRMSE
+	case s.TestLoss != nil:
+		return "loss", s.TestLoss
+	}
+	return "", nil
+}
+
+// Orders are what a list may be ordered by, each with what comes first.
+var Orders = map[string]func(a, b *Line) int{
+	"name":   func(a, b *Line) int { return cmp.Compare(a.Folder, b.Folder) },
+	"began":  func(a, b *Line) int { return unknownLast(a.Began, b.Began, time.Time.Compare) },
+	"time":   func(a, b *Line) int { return unknownLast(a.WallSeconds, b.WallSeconds, cmp.Compare) },
+	"faults": func(a, b *Line) int { return unknownLast(a.Faults, b.Faults, cmp.Compare) },
+	"lost":   func(a, b *Line) int { return unknownLast(a.Lost, b.Lost, cmp.Compare) },
+	"result": byResult,
+}
+
+// byResult has the best first, of each metric.
+func byResult(a, b *Line) int {
+	if a.Metric != b.Metric {
+		return cmp.Compare(cmp.Or(a.Metric, "~"), cmp.Or(b.Metric, "~"))
+	}
+	if a.Metric == "accuracy" {
+		return unknownLast(b.Result, a.Result, cmp.Compare)
+	}
+	return unknownLast(a.Result, b.Result, cmp.Compare)
+}
+
+func unknownLast[T any](a, b *T, compare func(a, b T) int) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return compare(*a, *b)
+}
+
+// List prints a line for each run, in an order of Orders; "": as they were found.
+func List(out io.Writer, all []*Run, order string, asJSON bool) error {
+	compare, known := Orders[order]
+	if !known && order != "" {
+		return fmt.Errorf("%w: --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
+	}
+	lines := []Line{}
+	for _, r := range all {
+		lines = append(lines, r.Line())
+	}
+	if known {
+		slices.SortStableFunc(lines, func(a, b Line) int { return compare(&a, &b) })
+	}
+	if asJSON {
+		return writeJSON(out, lines)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join([]string{
+		"RUN", "BEGAN", "WORKLOAD", "SHAPE", "CONSISTENCY", "RECOVERY", "ENDED", "CLOCKS", "RESULT", "FAULTS", "LOST",
+		"REDONE", "TIME",
+	}, "\t"))
+	for i := range lines {
+		fmt.Fprintln(w, strings.Join(lines[i].cells(), "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for i := range lines {
+		if l := &lines[i]; strings.Contains(l.Problem, l.Folder) {
+			fmt.Fprintln(out, l.Problem)
+		} else if l.Problem != "" {
+			fmt.Fprintf(out, "%s: %s\n", l.Folder, l.Problem)
+		}
+	}
+	return nil
+}
+
+func orderNames() string {
+	var names []string
+	for name := range Orders {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+const unknown = "-"
+
+func (l *Line) cells() []string {
+	began, shape, clocks := unknown, unknown, unknown
+	if l.Began != nil {
+		began = l.Began.Local().Format("2006-01-02 15:04")
+	}
+	if l.Workload != "" {
+		shape = fmt.Sprintf("%dw %ds", l.Workers, l.Servers)
+		clocks = fmt.Sprint(l.Clock)
+		if l.Clock < l.Clocks && l.State != Done {
+			clocks += fmt.Sprintf("/%d", l.Clocks)
+		}
+	}
+	return []string{
+		l.Folder, began, cmp.Or(l.Workload, unknown), shape, cmp.Or(l.Consistency, unknown),
+		cmp.Or(l.Recovery, unknown), string(l.State), clocks, resultText(l.Metric, l.Result), text(l.Faults),
+		text(l.Lost), text(l.Redone), secondsText(l.WallSeconds),
+	}
+}
+
+// text is a number that may not be known.
+func text[T any](v *T) string {
+	if v == nil {
+		return unknown
+	}
+	return fmt.Sprint(*v)
+}
+
+func resultText(metric string, v *float64) string {
+	switch {
+	case v == nil:
+		return unknown
+	case metric == "accuracy":
+		return fmt.Sprintf("%.2f %%", 100**v)
+	}
+	return fmt.Sprintf("%s %.4f", metric, *v)
+}
+
+func secondsText(v *float64) string {
+	switch {
+	case v == nil:
+		return unknown
+	case *v < 99.95:
+		return fmt.Sprintf("%.1f s", *v)
+	}
+	return (time.Duration(*v+0.5) * time.Second).String()
+}

@@ -1,0 +1,345 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fake is a run's folder. accuracy < 0: it has no summary.
+func fake(t testing.TB, folder string, seed uint64, accuracy float64, events ...rundir.Event) {
+	t.Helper()
+	d, err := rundir.Create(folder)
+	must(t, err)
+	job := perdure.JobSpec{
+		ID: fmt.Sprint("job", seed), Workload: "softmax", Seed: seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 20},
+	}
+	must(t, d.WriteRun(settings.Run{Version: "v1", Job: job, Params: workload.Params{Batch: 64}}))
+	for _, e := range events {
+		must(t, d.Event(e))
+	}
+	half, one := 0.5, 1.0
+	must(t, d.Point(rundir.SeriesPoint{Seconds: 1, Clock: 10, TrainLoss: &one}))
+	must(t, d.Point(rundir.SeriesPoint{Seconds: 2, Clock: 20, TrainLoss: &half, TestAccuracy: &accuracy}))
+	if accuracy >= 0 {
+		lost, sha := int64(3), strings.Repeat(fmt.Sprint(seed), 64)
+		must(t, d.WriteSummary(rundir.Summary{
+			Workload: "softmax", Workers: 4, Servers: 2, Shards: 16, Seed: seed, Clocks: 100,
+			WallSeconds: float64(seed), Consistency: job.Consistency, Recovery: job.Recovery,
+			TestAccuracy: &accuracy, UpdatesLost: &lost, ModelSHA256: &sha,
+			Failures: []rundir.Failure{{Kind: "kill", Target: "server:0", AtClock: 30}},
+		}))
+	}
+	must(t, d.Close())
+}
+
+// house has runs that ended in all ways, with a damaged and a half-written one among them.
+func house(t testing.TB) string {
+	t.Helper()
+	root := t.TempDir()
+	fake(t, filepath.Join(root, "a"), 2, 0.8)
+	fake(t, filepath.Join(root, "deep", "b"), 1, 0.9)
+	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is to end"})
+	fake(t, filepath.Join(root, "f"), 4, -1, rundir.Event{Clock: 50, Kind: "failed", Text: "it cannot go on"})
+	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
+	fake(t, filepath.Join(root, "x"), 6, 0.7)
+	must(t, os.WriteFile(filepath.Join(root, "x", "summary.json"), []byte(`{"workload": "soft`), 0o666))
+	must(t, os.MkdirAll(filepath.Join(root, "y"), 0o777))
+	must(t, os.WriteFile(filepath.Join(root, "y", rundir.RunFile), nil, 0o666))
+	return root
+}
+
+func found(t testing.TB, names ...string) []*Run {
+	t.Helper()
+	all, err := Find(names)
+	must(t, err)
+	return all
+}
+
+// TestList: each run is a line, however it ended; what cannot be read says so, and hides no other.
+func TestList(t *testing.T) {
+	root := house(t)
+	all := found(t, root, filepath.Join(root, "a")) // named twice, it is listed once
+	var states []string
+	for _, r := range all {
+		states = append(states, filepath.Base(r.Folder)+" "+string(r.State))
+	}
+	want := []string{"a done", "c stopped", "b done", "f failed", "k killed", "x damaged", "y damaged"}
+	if !slices.Equal(states, want) {
+		t.Errorf("found %v, want %v", states, want)
+	}
+	var out bytes.Buffer
+	must(t, List(&out, all, "result", false))
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []string{"RUN", "deep/b", "/a "} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("line %d is %q, want %s there", i, lines[i], want)
+		}
+	}
+	for _, want := range []string{"90.00 %", "40/100", "its summary cannot be read", "no run's settings: it is empty"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+	if err := List(&out, all, "colour", false); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "began, faults") {
+		t.Errorf("an unknown order: %v", err)
+	}
+}
+
+// TestLineNames: each field of a line is a column of the export, in the same order.
+func TestLineNames(t *testing.T) {
+	b, err := json.Marshal(found(t, house(t))[0].Line())
+	must(t, err)
+	at := -1
+	for _, name := range lineNames {
+		if i := strings.Index(string(b), `"`+name+`":`); name != "problem" && i <= at {
+			t.Errorf("%s is not where it should be in %s", name, b)
+		} else {
+			at = max(at, i)
+		}
+	}
+	if n := reflect.TypeFor[Line]().NumField(); n != len(lineNames) {
+		t.Errorf("a line has %d fields, an export %d columns", n, len(lineNames))
+	}
+}
+
+func TestNotThere(t *testing.T) {
+	root := t.TempDir()
+	for _, names := range [][]string{{filepath.Join(root, "gone")}, {root}} {
+		if _, err := Find(names); !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v", names, err)
+		}
+	}
+	if _, err := One(root); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "no run's folder") {
+		t.Errorf("a folder that is no run's: %v", err)
+	}
+}
+
+func TestShow(t *testing.T) {
+	root := house(t)
+	for name, want := range map[string][]string{
+		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
+		"c": {"was ended early, at clock 40 of 100", "perdure train --resume"},
+		"f": {"failed at clock 50", "it cannot go on"},
+		"k": {"was killed with all its processes at clock 60"},
+		"x": {"is damaged", "its summary cannot be read"},
+	} {
+		r, err := One(filepath.Join(root, name))
+		must(t, err)
+		var out bytes.Buffer
+		must(t, r.Show(&out, false))
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s lacks %q:\n%s", name, w, out.String())
+			}
+		}
+		out.Reset()
+		must(t, r.Show(&out, true))
+		if !json.Valid(out.Bytes()) {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+	r, err := One(filepath.Join(root, "y"))
+	must(t, err)
+	if err := r.Show(&bytes.Buffer{}, false); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a run without settings: %v", err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	root := house(t)
+	all := found(t, filepath.Join(root, "a"), filepath.Join(root, "deep"))
+	var out bytes.Buffer
+	must(t, Compare(&out, all, false, false))
+	for _, want := range []string{
+		"* job.seed", "0.9000 (+12.5 %)", "  updates lost", "1.00 (-50.0 %)", "--all shows them",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "job.workload") {
+		t.Errorf("what is the same is shown:\n%s", out.String())
+	}
+	if err := Compare(&out, all[:1], false, false); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("one run was compared: %v", err)
+	}
+	if err := Compare(&out, found(t, root), false, false); err == nil {
+		t.Error("a run without settings was compared")
+	}
+}
+
+// TestExport reads again what was written, and writes over nothing.
+func TestExport(t *testing.T) {
+	root, to := house(t), t.TempDir()
+	all := found(t, root)
+	exports := Exports{
+		CSV: filepath.Join(to, "runs.csv"), Series: filepath.Join(to, "series.csv"),
+		TensorBoard: filepath.Join(to, "board"),
+	}
+	var out bytes.Buffer
+	must(t, Export(&out, all, exports))
+	read := func(file string) [][]string {
+		b, err := os.ReadFile(file)
+		must(t, err)
+		rows, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+		must(t, err)
+		return rows
+	}
+	rows := read(exports.CSV)
+	if len(rows) != 1+len(all) || rows[1][slices.Index(rows[0], "result")] != "0.8" ||
+		rows[7][slices.Index(rows[0], "problem")] == "" || rows[1][slices.Index(rows[0], "params.Batch")] != "64" {
+		t.Errorf("runs: %v", rows)
+	}
+	rows = read(exports.Series)
+	if len(rows) != 1+2*6 || rows[2][0] != all[0].Folder || rows[2][slices.Index(rows[0], "clock")] != "20" {
+		t.Errorf("series: %v", rows)
+	}
+	files, err := filepath.Glob(filepath.Join(to, "board", root, "a", "events.out.tfevents.*"))
+	must(t, err)
+	if len(files) != 1 {
+		t.Fatalf("the board has %v", files)
+	}
+	b, err := os.ReadFile(files[0])
+	must(t, err)
+	if got := records(t, b); len(got) != 3 || !strings.Contains(string(got[0]), "brain.Event:2") ||
+		step(t, got[2]) != 20 || !strings.Contains(string(got[2]), "accuracy/test") {
+		t.Errorf("the board has %q", got)
+	}
+	if err := Export(&out, all, exports); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a file was replaced: %v", err)
+	}
+	exports.Force = true
+	must(t, Export(&out, all, exports))
+	if err := Export(&out, all, Exports{}); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("nothing was to be written: %v", err)
+	}
+}
+
+// records are those of a TFRecord file.
+func records(t *testing.T, b []byte) (all [][]byte) {
+	t.Helper()
+	for len(b) > 0 {
+		n := binary.LittleEndian.Uint64(b)
+		if binary.LittleEndian.Uint32(b[8:]) != masked(b[:8]) ||
+			binary.LittleEndian.Uint32(b[12+n:]) != masked(b[12:12+n]) {
+			t.Fatal("a checksum is wrong")
+		}
+		all = append(all, b[12:12+n])
+		b = b[16+n:]
+	}
+	return all
+}
+
+func step(t *testing.T, event []byte) (n uint64) {
+	t.Helper()
+	for len(event) > 0 {
+		number, kind, size := protowire.ConsumeTag(event)
+		event = event[size:]
+		if number == eventStep {
+			n, _ = protowire.ConsumeVarint(event)
+		}
+		event = event[protowire.ConsumeFieldValue(number, kind, event):]
+	}
+	return n
+}
+
+// TestMasked has the checksum as TensorBoard's own reader makes it.
+func TestMasked(t *testing.T) {
+	if got := masked([]byte("123456789")); got != 0xc78ab0e5 {
+		t.Errorf("%#x", got)
+	}
+}
+
+// TestRemove: a run that ended is deleted, but not what somebody has put into its folder; one that
+// goes on is not.
+func TestRemove(t *testing.T) {
+	root := house(t)
+	remove := func(name string, dry bool) (string, error) {
+		r, err := One(filepath.Join(root, name))
+		must(t, err)
+		var out bytes.Buffer
+		err = r.Remove(&out, dry)
+		return out.String(), err
+	}
+	if out, err := remove("a", true); err != nil || !strings.Contains(out, "would be deleted") {
+		t.Errorf("%s, %v", out, err)
+	}
+	notes := filepath.Join(root, "a", "notes.txt")
+	must(t, os.WriteFile(notes, []byte("mine"), 0o666))
+	if out, err := remove("a", false); err != nil || !strings.Contains(out, "it has notes.txt") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(root, "a")); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if out, err := remove("k", false); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "k")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its folder: %v", err)
+	}
+	d, err := rundir.Create(filepath.Join(root, "live"))
+	must(t, err)
+	defer d.Close()
+	must(t, d.WriteRun(map[string]int{"of a newer version": 1})) // what cannot be read may go on, too
+	for _, dry := range []bool{true, false} {
+		out, err := remove("live", dry)
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "goes on") {
+			t.Errorf("a run that goes on: %s, %v", out, err)
+		}
+	}
+}
+
+func TestCurve(t *testing.T) {
+	for want, values := range map[string][]float64{
+		"":     {math.NaN()},
+		"▁":    {3},
+		"▁▁":   {3, 3},
+		"▁█":   {0, math.Inf(1), 1},
+		"█▄▁":  {2, 1, 0},
+		"▁▂▆█": {0, 0, 1, 2, 5, 6, 7, 8},
+	} {
+		if got := curve(values, 4); got != want {
+			t.Errorf("%v is %q, want %q", values, got, want)
+		}
+	}
+}
+
+// BenchmarkList lists a thousand runs.
+func BenchmarkList(b *testing.B) {
+	root := b.TempDir()
+	for i := range 1000 {
+		fake(b, filepath.Join(root, fmt.Sprint(i)), uint64(i), 0.8, make([]rundir.Event, 40)...)
+	}
+	for b.Loop() {
+		must(b, List(&bytes.Buffer{}, found(b, root), "result", false))
+	}
+}

@@ -1,0 +1,142 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// document is a run for programs: its line, what it was asked to be, and how it ended.
+type document struct {
+	Line
+	Last     string          `json:"last_event"`
+	Settings any             `json:"settings"`
+	Summary  *rundir.Summary `json:"summary"`
+}
+
+// Show prints a run as a page.
+func (r *Run) Show(out io.Writer, asJSON bool) error {
+	if r.State == Damaged && r.Settings.Job.ID == "" {
+		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
+	}
+	if asJSON {
+		return writeJSON(out, document{r.Line(), r.Last, &r.Settings, r.Summary})
+	}
+	if r.Summary != nil {
+		screen.Ended(out, r.Folder, r.Summary)
+	} else {
+		job := &r.Settings.Job
+		fmt.Fprintf(out, "%s %s: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n", r.Folder, r.how(),
+			job.Workload, job.Consistency, job.Recovery, job.Slots, job.Servers, job.Shards, job.Seed)
+	}
+	for _, row := range r.asked() {
+		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
+	}
+	if err := r.printFailures(out); err != nil {
+		return err
+	}
+	for _, line := range r.curves() {
+		fmt.Fprintln(out, "  "+line)
+	}
+	if r.Problem != nil {
+		fmt.Fprintf(out, "  %-16s %v\n", "unreadable", r.Problem)
+	}
+	return nil
+}
+
+// how says how a run without a result is doing, and what to do then.
+func (r *Run) how() string {
+	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
+	switch r.State {
+	case Running:
+		return "goes on, " + at + " (perdure status --run " + r.Folder + " says more)"
+	case Stopped:
+		command := "train"
+		if r.Settings.Job.Workload == settings.OwnWorkload {
+			command = "up"
+		}
+		return "was ended early, " + at + " (perdure " + command + " --resume " + r.Folder + " goes on with it)"
+	case Failed:
+		return "failed " + at
+	case Killed:
+		return "was killed with all its processes " + at
+	}
+	return "is damaged"
+}
+
+// asked is what is worth telling of what the run was asked to be, and is not in its end.
+func (r *Run) asked() (rows [][2]string) {
+	row := func(name, value string) {
+		if value != "" {
+			rows = append(rows, [2]string{name, value})
+		}
+	}
+	s := &r.Settings
+	if !r.Began.IsZero() {
+		row("began", r.Began.Local().Format(time.DateTime)+", version "+s.Version)
+	}
+	row("faults planned", strings.Join(s.Faults, ", "))
+	row("scaled", strings.Join(s.Scale, ", "))
+	if s.Until.Metric != "" {
+		row("until", fmt.Sprintf("%s:%g", s.Until.Metric, s.Until.Value))
+	}
+	if s.ComputeMs > 0 {
+		row("computing", fmt.Sprintf("at least %d ms in each clock", s.ComputeMs))
+	}
+	row("store", s.Checkpoints.Store)
+	row("went on from", s.Resumed)
+	if r.Summary == nil {
+		row("last", r.Last)
+	}
+	return rows
+}
+
+func (r *Run) printFailures(out io.Writer) error {
+	if r.Summary == nil || len(r.Summary.Failures) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  FAULT\tOF\tAT\tCLOCK\tNOTICED\tSERVES AGAIN\tLOST\tREDONE")
+	for _, f := range r.Summary.Failures {
+		fmt.Fprintf(w, "  %s\t%s\t%.2f s\t%d\t%s\t%s\t%s\t%s\n", f.Kind, cmp.Or(f.Target, unknown), f.AtSeconds,
+			f.AtClock, millisecondsText(f.DetectedAfterMs), millisecondsText(f.ServingAgainAfterMs),
+			text(f.UpdatesLost), text(f.ClocksRedone))
+	}
+	return w.Flush()
+}
+
+func millisecondsText(v *float64) string {
+	if v == nil {
+		return unknown
+	}
+	return fmt.Sprintf("%.0f ms", *v)
+}
+
+// curveWidth is how many characters a curve has.
+const curveWidth = 48
+
+// curves draws how the run learned, as far as its series can be read.
+func (r *Run) curves() (lines []string) {
+	s, err := rundir.ReadSeries(r.Folder)
+	if err != nil {
+		return nil // a run without one may be looked at
+	}
+	for _, c := range []struct{ column, name string }{
+		{"train_loss", "train loss"}, {"test_accuracy", "test accuracy"}, {"test_rmse", "test rmse"},
+	} {
+		values := s.Numbers(c.column)
+		if len(values) < 2 {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%-16s %.4g %s %.4g", c.name, values[0], curve(values, curveWidth),
+			values[len(values)-1]))
+	}
+	return lines
+}
