@@ -302,8 +302,8 @@ func TestTableSpec(t *testing.T) {
 		"normal, no spread": table(func(s *perdure.TableSpec) { s.Init.Kind = perdure.InitNormal }),
 		"sparse":            sparse(func(*perdure.TableSpec) {}),
 		"sparse, evicting":  sparse(func(s *perdure.TableSpec) { s.Evict, s.NonFinite = 100, perdure.AllowNonFinite }),
-		"whole, and on the last shard": table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 3 }),
-		"whole, of one row":            table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 1 }),
+		"whole":             table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 3 }),
+		"one row whole":     table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 1 }),
 		"ssp": table(func(s *perdure.TableSpec) {
 			s.Consistency = perdure.Consistency{
 				Kind:      perdure.SSP,

@@ -11,7 +11,7 @@ import (
 func layers(more ...string) []string {
 	return append([]string{
 		"train", "cnn", "--quiet", "--partition", "layer", "--workers", "2", "--servers", "3", "--shards", "5",
-		"--clocks", "8", "--batch", "4", "--eval-every", "0",
+		"--clocks", "8", "--batch", "4", "--eval-every", "0", "--compute-ms", "20",
 	}, more...)
 }
 
@@ -25,7 +25,8 @@ func TestLayersLost(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		r := s.Saving.Rows
-		if r.Restored+r.Initial != 512 || min(r.Restored, r.Initial) != 0 || (r.Initial > 0) != initial {
+		// a disk that is slow may not have it when the server dies
+		if r.Restored+r.Initial != 512 || min(r.Restored, r.Initial) != 0 || initial && r.Initial == 0 {
 			t.Errorf("under %s %d rows are as last saved, and %d initial; all 512 are to be initial: %t", s.Recovery,
 				r.Restored, r.Initial, initial)
 		}
@@ -38,6 +39,21 @@ func TestLayersLost(t *testing.T) {
 		wantOut(t, 0, look("verify", dir), ": whole: ")
 		wantOut(t, 0, look("show", dir), "\nfc1.weight", "all on shard 4")
 		wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), " of job ")
+		layersGoOn(t, dir)
+	}
+}
+
+// layersGoOn goes on from such a job, in its own course on other servers and in another; layers are lost in
+// both, and come back as last saved.
+func layersGoOn(t *testing.T, dir string) {
+	t.Helper()
+	for _, how := range []string{"--resume", "--fork"} {
+		s, to := trained(t, "train", "--quiet", how, dir, "--servers", "5", "--clocks", "12", "--fault",
+			"kill:server:4@clock:10") // fc1's
+		if r := s.Saving.Rows; s.Clocks != 12 || r.Restored < 512 {
+			t.Errorf("%s: %d clocks, and %+v", how, s.Clocks, r)
+		}
+		wantOut(t, 0, []string{"checkpoint", "verify", to}, ": whole: ")
 	}
 }
 

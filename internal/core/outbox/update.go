@@ -226,7 +226,8 @@ type packer struct {
 func (p *packer) check() error {
 	if n := len(p.u.parts); n >= math.MaxUint16 || p.u.bytes > wire.MaxUpdate/2 {
 		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes, "+
-			"and %d parts of up to %d each, can be sent; use more shards, or Flush less often",
+			"and %d parts of up to %d each, can be sent; use more shards, and tables that are not whole, or Flush "+
+			"less often",
 			perdure.ErrUsage, p.u.bytes, n, int64(wire.MaxUpdate/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil

@@ -23,21 +23,35 @@ func BenchmarkChoose(b *testing.B) {
 		for _, by := range selectors {
 			for _, share := range []float64{1, 1.0 / 8} {
 				b.Run(fmt.Sprintf("dim%d/%s/%.3f", dim, by, share), func(b *testing.B) {
-					p := dense(0, chooseBytes/4/dim, dim, perdure.InitUniform)
-					delta := make([]float32, chooseBytes/4)
-					for i := range delta {
-						delta[i] = float32(i%1013) / 1000
-					}
-					benchmarkChoose(b, p, by, share, func(l *scar.Ledger) {
-						if err := p.ApplyRows(p.First, nil, p.Rows, delta, 1); err != nil {
-							b.Fatal(err)
-						}
-						l.Changed(0, p, p.First, nil, p.Rows)
-					})
+					benchmarkChooseDense(b, dense(0, chooseBytes/4/dim, dim, perdure.InitUniform), by, share)
 				})
 			}
 		}
 	}
+}
+
+// BenchmarkChooseWhole is BenchmarkChoose of a whole table.
+func BenchmarkChooseWhole(b *testing.B) {
+	for _, dim := range []int{64, 8, 1} {
+		b.Run(fmt.Sprintf("dim%d", dim), func(b *testing.B) {
+			p := dense(0, chooseBytes/4/dim, dim, perdure.InitUniform)
+			p.Spec.Whole = true
+			benchmarkChooseDense(b, p, perdure.SelectPriority, 1)
+		})
+	}
+}
+
+func benchmarkChooseDense(b *testing.B, p *table.Part, by perdure.Selector, share float64) {
+	delta := make([]float32, chooseBytes/4)
+	for i := range delta {
+		delta[i] = float32(i%1013) / 1000
+	}
+	benchmarkChoose(b, p, by, share, func(l *scar.Ledger) {
+		if err := p.ApplyRows(p.First, nil, p.Rows, delta, 1); err != nil {
+			b.Fatal(err)
+		}
+		l.Changed(0, p, p.First, nil, p.Rows)
+	})
 }
 
 // BenchmarkChooseSparse is BenchmarkChoose of sparse rows of 16 values, of which a third are new

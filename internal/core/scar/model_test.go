@@ -259,15 +259,22 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 
 // far is how far a row is from what was saved, or a whole table's rows together.
 func (m *model) far(r *present, saved []float32) float64 {
-	all := 0.0
-	for at := 0; at < len(saved); at += r.dim {
-		now, was := r.values[at:at+r.dim], saved[at:at+r.dim]
-		switch {
-		case bytes.Equal(bitsOf(now), bitsOf(was)): // NaN, too
-		case r.counts:
-			all += variation(now, was)
-		default:
-			all += table.Gap(now, was)
+	all, wide := 0.0, r.dim*table.Together(r.dim)
+	for from := 0; from < len(saved); from += wide {
+		end := min(from+wide, len(saved))
+		if d := table.Gap(r.values[from:end], saved[from:end]); d <= math.MaxFloat64 && !r.counts {
+			all += d
+			continue
+		}
+		for at := from; at < end; at += r.dim { // row by row: those that are as they were do not count, NaN or not
+			now, was := r.values[at:at+r.dim], saved[at:at+r.dim]
+			switch {
+			case bytes.Equal(bitsOf(now), bitsOf(was)):
+			case r.counts:
+				all += variation(now, was)
+			default:
+				all += table.Gap(now, was)
+			}
 		}
 	}
 	if r.counts {

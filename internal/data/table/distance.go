@@ -72,8 +72,9 @@ func total(u []float32) (sum float64) {
 }
 
 // Farness is how far many rows are from what they were, all of them together. The zero value is of
-// none, and of Euclidean distances. It has the same bits on every machine, as long as rows are added
-// in the same order: those that are as they were make no difference.
+// none, and of Euclidean distances. It has the same bits on every machine, as long as the same rows are
+// added in the same calls, or in such as begin at a multiple of Together; rows that are as they were may be
+// left out.
 type Farness struct {
 	Counts bool // they are rows of counts: what is added up is their scaled total variations
 
@@ -81,30 +82,51 @@ type Farness struct {
 	moved bool    // a row is not what it was
 }
 
+// Together is how many rows of width values Add looks at as one: a power of two, since few values at a
+// time would cost more than the work.
+func Together(width int) int {
+	n := 1
+	for 2*n*width <= 64 {
+		n *= 2
+	}
+	return n
+}
+
 // Add adds rows of width values, a, which were b.
 func (f *Farness) Add(a, b []float32, width int) {
 	var far [batch]float64
-	for len(a) > 0 {
-		n := min(len(a)/width, batch)
-		if f.Counts {
-			for i := range n {
-				far[i] = variation(a[i*width:(i+1)*width], b[i*width:(i+1)*width])
-			}
-		} else {
-			gaps(far[:n], a, b, width)
-		}
+	for wide := width * Together(width); !f.Counts && len(a) >= wide; {
+		n := min(len(a)/wide, batch)
+		gaps(far[:n], a, b, wide)
 		for i, d := range far[:n] {
-			u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
-			if math.IsNaN(d) || math.IsInf(d, 0) { // NaN, or Inf-Inf
-				if identical(u, v) {
-					continue
-				}
-				d = math.Inf(1)
-			}
-			f.moved = f.moved || d != 0 || f.Counts && !slices.Equal(u, v)
-			f.sum += d
+			f.add(d, a[i*wide:(i+1)*wide], b[i*wide:(i+1)*wide], width)
 		}
-		a, b = a[n*width:], b[n*width:]
+		a, b = a[n*wide:], b[n*wide:]
+	}
+	if !f.Counts && len(a) > 0 {
+		f.add(gap(a, b), a, b, width)
+		return
+	}
+	for ; len(a) > 0; a, b = a[width:], b[width:] {
+		u, v := a[:width], b[:width]
+		if f.add(variation(u, v), u, v, width); !f.moved {
+			f.moved = !slices.Equal(u, v)
+		}
+	}
+}
+
+// add adds the distance of some rows. A row with NaN or Inf in it that is as it was is not far.
+func (f *Farness) add(d float64, a, b []float32, width int) {
+	switch {
+	case d <= math.MaxFloat64:
+		f.moved = f.moved || d != 0
+		f.sum += d
+	case len(a) > width:
+		for ; len(a) > 0; a, b = a[width:], b[width:] {
+			f.add(gap(a[:width], b[:width]), a[:width], b[:width], width)
+		}
+	case !identical(a, b):
+		f.moved, f.sum = true, math.Inf(1)
 	}
 }
 

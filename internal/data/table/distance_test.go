@@ -1,0 +1,79 @@
+package table
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestFarness: many rows together are as far as their vector is, or as their variations come to; of one row
+// that is what Distances and Variations say. What is left out since it is as it was makes no difference, and
+// so does NaN that was there.
+func TestFarness(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, width := range []int{1, 3, 16, 64, 100} {
+		for _, counts := range []bool{false, true} {
+			group := Together(width)
+			rows := 5*group + r.IntN(group)
+			now, was := make([]float32, rows*width), make([]float32, rows*width)
+			want := 0.0
+			for row := range rows {
+				u, v := now[row*width:(row+1)*width], was[row*width:(row+1)*width]
+				for i := range u {
+					u[i], v[i] = float32(r.IntN(9)), float32(r.IntN(9))
+				}
+				if row/group%2 == 1 {
+					copy(v, u) // may be left out
+				}
+				if counts {
+					want += variation(u, v)
+				} else {
+					want += gapPlain(u, v)
+				}
+			}
+			now[group*width] = float32(math.NaN())
+			was[group*width] = now[group*width]
+			all, changed := Farness{Counts: counts}, Farness{Counts: counts}
+			all.Add(now, was, width)
+			for row := 0; row < rows; row += 2 * group {
+				end := min(row+group, rows) * width
+				changed.Add(now[row*width:end], was[row*width:end], width)
+			}
+			if !counts {
+				want = math.Sqrt(want)
+			}
+			if all != changed || math.Abs(float64(math.Float32frombits(all.Key(7)))-want/7) > 1e-6*want {
+				t.Errorf("rows of %d values, counts %t: %+v, and of those that changed %+v; want %v", width, counts,
+					all, changed, want)
+			}
+			one, key, of := Farness{Counts: counts}, make([]uint32, 1), Distances
+			if counts {
+				of = Variations
+			}
+			of(key, now[:width], was[:width], width, 7)
+			if one.Add(now[:width], was[:width], width); one.Key(7) != key[0] {
+				t.Errorf("a row of %d values has key %d, want %d", width, one.Key(7), key[0])
+			}
+			one.Add(now[group*width:][:width], make([]float32, width), width)
+			if one.Key(7) != Farthest {
+				t.Errorf("a row that is NaN now has key %d", one.Key(7))
+			}
+		}
+	}
+}
+
+// TestFarnessMoved: rows that have changed are never as far as those that have not, however little that is.
+func TestFarnessMoved(t *testing.T) {
+	for _, f := range []Farness{{}, {Counts: true}} {
+		if f.Add([]float32{1, 2}, []float32{1, 2}, 1); f.Key(1) != 0 {
+			t.Errorf("%+v has key %d", f, f.Key(1))
+		}
+		f.Add([]float32{2, 4}, []float32{1, 2}, 2) // the same distribution
+		if f.Counts && f.Key(1) != 1 {
+			t.Errorf("%+v has key %d, want 1", f, f.Key(1))
+		}
+		if f.Key(math.MaxInt64) == 0 {
+			t.Errorf("%+v of very many bytes has key 0", f)
+		}
+	}
+}
