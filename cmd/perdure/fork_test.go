@@ -39,7 +39,8 @@ func TestFork(t *testing.T) {
 		t.Errorf("the folder of the first was\n%s\nand is\n%s", before, after)
 	}
 	s, _ := trained(t, "train", "--quiet", "--fork", fmt.Sprintf("%s@%d", dir, kept[0].Cut),
-		"--recovery", "scar:1000,1", "--fault", fmt.Sprintf("kill:server:0@clock:%d", kept[0].Cut+5))
+		"--recovery", fmt.Sprintf("scar:%d,1", kept[0].Cut), "--fault",
+		fmt.Sprintf("kill:server:0@clock:%d", kept[0].Cut+5))
 	if lost := *s.UpdatesLost; s.Clocks != 60 || s.Saving == nil || s.Saving.Rows.Initial != 0 || lost < 1 {
 		t.Errorf("a server's death after a fork: %d clocks, %d updates lost, %+v", s.Clocks, lost, s.Saving)
 	}

@@ -163,6 +163,8 @@ var helps = map[string]string{
 		"settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints, " +
 		"--store and --out may differ. Your programs begin at its clock.",
+	"up_fork": "Go on from a checkpoint of that run of perdure up as another run, as with train --fork. Your " +
+		"programs begin at its clock.",
 	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +
 		"--listen, --grace, --store and --out may differ.",
 	"target_run":     "The run's folder (default the newest in runs/).",

@@ -81,7 +81,7 @@ func TestScarResumed(t *testing.T) {
 			break
 		}
 		if err != nil || s.Saved == nil || !regexp.MustCompile(`is damaged, and passed over: r\d+\.running`).
-			MatchString(s.Saved.Passed) {
+			MatchString(s.Saved.Note) {
 			t.Errorf("the newest is damaged: %+v, %v", s.Saved, err)
 		}
 	}

@@ -19,12 +19,19 @@ import (
 
 type upCmd struct {
 	jobFlags
+	Again upAgainFlags `embed:""`
+}
+
+// upAgainFlags name an earlier run of up.
+type upAgainFlags struct {
 	Resume string `help:"@up_resume" placeholder:"DIR" type:"existingdir"`
+	Fork   string `help:"@up_fork" placeholder:"DIR[@CLOCK]" type:"path"`
 	From   string `help:"@up_from" placeholder:"FILE" type:"existingfile"`
 }
 
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
-	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), &againFlags{Resume: u.Resume, From: u.From})
+	again := againFlags(u.Again)
+	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), &again)
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,16 @@ func TestUpStops(t *testing.T) {
 		t.Errorf("resumed from clock %d: %v; the rows end as %v", cut, err, p.sums)
 	}
 	wantOut(t, 0, []string{"status", "--run", p.dir}, fmt.Sprintf("done: %d clocks", cut+9), "updates lost     0\n")
+	wantRefused(t, exitUsage, "use: perdure up --fork", "train", "--fork", dir)
+	p.dir += "3"
+	u, programs = startUp(t, p, "--fork", fmt.Sprintf("%s@%d", dir, cut), "--clocks", fmt.Sprint(cut+9), "--recovery",
+		"chain:2")
+	if code, _, _ := u.Wait(); code != 0 {
+		t.Errorf("forked: exit code %d%s", code, logs(p.dir))
+	}
+	if err := errors.Join(programs()...); err != nil || p.sums[3] != float32(2*(cut+9)) {
+		t.Errorf("forked from clock %d: %v; the rows end as %v", cut, err, p.sums)
+	}
 	seed := settings.Asked{Workload: settings.OwnWorkload, Given: map[string]bool{"seed": true}}
 	if _, err := seed.Resume(p.dir); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("up --resume --seed: %v", err)

@@ -55,6 +55,7 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 		return
 	}
 	ro.ledger = scar.Resume(ro.settings, c.Parts, c.Saved.Files, c.Saved.Layer)
+	ro.ledger.Past(c.Saved.Past)
 }
 
 // forget notes that what is saved is not known here any more.

@@ -30,6 +30,8 @@ type Content struct {
 type Saved struct {
 	Files []words.SegmentFile // the oldest first
 	Layer [][]int32           // by table, by position: index of the row's file; -1: it is initial
+	// Past are the rows as they were saved, where they have changed since; nil: they are as they were.
+	Past []*table.Part
 }
 
 // rows are what updates change: rows of all tables, and what slots' programs have saved. They

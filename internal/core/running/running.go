@@ -23,6 +23,9 @@ type Checkpoint struct {
 	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
 	// not known yet what they begin with.
 	Unbegun int `json:"unbegun,omitempty"`
+	// Current says that the job begins with rows as they were at its cut: what was saved of them before is in the
+	// files, for whoever loses them.
+	Current bool `json:"current,omitempty"`
 }
 
 // Told is how much of what a shard's holder has saved is counted already.
@@ -45,13 +48,21 @@ func Resumed(number uint64, files [][]perdure.SavedFile) Checkpoint {
 	return c
 }
 
-// Begins returns with which files a shard begins when the job does, and whether what they lack
-// of it is to be counted: it is where there was a job before.
+// Forked returns that of a job which goes on from a cut of another one, as if that one had saved rows in these files
+// before, by shard.
+func Forked(number uint64, files [][]perdure.SavedFile) Checkpoint {
+	c := New(len(files))
+	c.Number, c.Files, c.Current = number, files, true
+	return c
+}
+
+// Begins returns with which files a shard begins when the job does, and whether its rows are those of the files,
+// so that what they lack of it is to be counted: it is so where there was a job before, and no cut of it.
 func (c Checkpoint) Begins(shard int) (lost bool, saved []perdure.SavedFile) {
 	if c.Number == 0 {
 		return false, nil
 	}
-	return true, c.Files[shard]
+	return !c.Current, c.Files[shard]
 }
 
 // Begun says with which rows a job goes on from another one's, where that was not known before

@@ -94,6 +94,10 @@ func TestResumed(t *testing.T) {
 			t.Errorf("shard %d begins with %v, and %t", i, saved, lost)
 		}
 	}
+	forked := running.Forked(1, [][]perdure.SavedFile{{file("a")}})
+	if lost, saved := forked.Begins(0); lost || len(saved) != 1 || forked.Begun(&forked, 0) != "" {
+		t.Errorf("a job that begins at a cut, with files of before: %t, %v", lost, saved)
+	}
 	st := &words.ShardStatus{Seq: 9, Kept: []words.Kept{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
 	second := c.Lost(st, 6)
 	if text := second.Begun(&c, 5); text != "" {

@@ -80,6 +80,16 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 	return l
 }
 
+// Past says that the rows of dense tables, by table, have changed since they were saved, whose ledger Resume has just
+// made: saved are they as they were.
+func (l *Ledger) Past(saved []*table.Part) {
+	for t, p := range saved {
+		if r := l.table(t, p); r.keeps {
+			r.past.are(p)
+		}
+	}
+}
+
 // Added may be called when a table has been added to the shard, while all its rows are
 // initial. Without it the first choice makes them again, which takes longer.
 func (l *Ledger) Added(t perdure.TableID, p *table.Part) {

@@ -135,3 +135,50 @@ func TestFull(t *testing.T) {
 		}
 	}
 }
+
+// A ledger that is made of files, of rows that have changed since, chooses what that one chooses which has seen them
+// change.
+func TestPastOfChangedRows(t *testing.T) {
+	const n = 64
+	for _, by := range []perdure.Selector{perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom} {
+		p, saved := dense(0, n, 2, perdure.InitNormal), dense(0, n, 2, perdure.InitNormal)
+		set := scar.Settings{Selector: by, Share: 1.0 / 4}
+		l := scar.New(set)
+		l.Added(0, p)
+		layer := [][]int32{make([]int32, n)}
+		for at := range layer[0] {
+			layer[0][at] = -1
+		}
+		change := func(times int) {
+			for i := range n {
+				add(t, p, 100+perdure.RowID(i), float32((i*37+times*11)%23))
+			}
+		}
+		for file := range int32(3) {
+			change(int(file))
+			c := l.Choose([]*table.Part{p}, 1)
+			for _, r := range c.Runs[0] {
+				for at := r.First; at < r.First+r.Rows; at++ {
+					layer[0][at] = file
+					copy(saved.Values(at, 1)[:2], p.Values(at, 1)[:2])
+				}
+			}
+			l.Written(c, words.SegmentFile{File: string(rune('a' + file)), Bytes: c.Bytes})
+		}
+		change(3)
+		set.Saves = 3
+		of := []words.SegmentFile{{File: "a"}, {File: "b"}, {File: "c"}}
+		again := scar.Resume(set, []*table.Part{p}, of, layer)
+		again.Past([]*table.Part{saved})
+		for i := range 3 {
+			one, two := l.Choose([]*table.Part{p}, 1), again.Choose([]*table.Part{p}, 1)
+			if !reflect.DeepEqual(one.Runs, two.Runs) || one.Bytes == 0 {
+				t.Errorf("%s: choice %d is %v, and of the one that has seen all %v", by, i, two.Runs, one.Runs)
+			}
+			f := words.SegmentFile{File: string(rune('d' + i)), Bytes: one.Bytes}
+			l.Written(one, f)
+			again.Written(two, f)
+			change(4 + i)
+		}
+	}
+}

@@ -93,6 +93,17 @@ func (s *past) begin(was, n int) {
 	}
 }
 
+// are sets all rows to what they are in another part.
+func (s *past) are(saved *table.Part) {
+	for block := 0; block<<s.shift < s.n; block++ {
+		first := block << s.shift
+		s.bring(block, first) // of its rows none yet
+		for at, end := first, min(s.n, first+1<<s.shift); at < end; {
+			at += copy(s.values.upTo(at, end), saved.Values(at, end-at)) / s.values.width
+		}
+	}
+}
+
 // remove forgets a row that is to go from the part. The last one takes its place.
 func (s *past) remove(at int) {
 	last := s.n - 1

@@ -14,10 +14,18 @@ import (
 // Load reads what the shard held at the cut that a view says: from its checkpoint, or, at clock 0 and
 // where none is kept, nothing.
 func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
-	job, id := s.Job, s.Shard
-	if recovery.RoundsOf(job.Recovery).Any() {
+	switch rows := recovery.RoundsOf(s.Job.Recovery).Any(); {
+	case rows && !v.Shards[s.Shard].Lost && v.Cut > 0:
+		return s.loadFork(v)
+	case rows:
 		return s.loadRows(v)
 	}
+	return s.loadCut(v)
+}
+
+// loadCut reads what the shard held at the cut that a view says.
+func (s *Saver) loadCut(v *perdure.View) (replica.Content, error) {
+	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
 	if at == 0 {

@@ -84,25 +84,47 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 		c.Kept = initial(v, job, id)
 		return c, nil // its tables are entries of the log
 	}
+	parts, layers, err := s.lay(v)
+	if err != nil {
+		return c, err
+	}
+	newest := layers.Segments[len(saved)-1]
+	copy(c.States, newest.States)
+	copy(c.Applied, newest.Applied)
+	c.Parts, c.Seq = parts, newest.Seq
+	c.Saved = &replica.Saved{Files: saved, Layer: layers.Of}
+	c.Kept = kept(layers)
+	return c, nil
+}
+
+// lay makes the shard's rows as they were last saved.
+func (s *Saver) lay(v *perdure.View) (parts []*table.Part, l *checkpoint.Layers, err error) {
+	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, job.Shards, id)
-		c.Parts = append(c.Parts, table.Blank(spec, perdure.TableID(t), job.Seed, first, rows))
+		parts = append(parts, table.Blank(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
+	saved := v.Shards[id].Saved
 	files := make([]checkpoint.FileRef, len(saved))
 	for i, f := range saved {
 		files[i] = checkpoint.FileRef(f)
 	}
-	layers, err := checkpoint.RestoreRows(s.Store, job.ID, id, files, c.Parts)
+	l, err = checkpoint.RestoreRows(s.Store, job.ID, id, files, parts)
+	return parts, l, err
+}
+
+// loadFork reads what the shard held at the cut from which its job goes on, and what had been saved of each row by
+// then.
+func (s *Saver) loadFork(v *perdure.View) (replica.Content, error) {
+	c, err := s.loadCut(v)
 	if err != nil {
 		return c, err
 	}
-	newest := layers.Segments[len(files)-1]
-	copy(c.States, newest.States)
-	copy(c.Applied, newest.Applied)
-	c.Seq = newest.Seq
-	c.Saved = &replica.Saved{Files: saved, Layer: layers.Of}
-	c.Kept = kept(layers)
-	return c, nil
+	past, layers, err := s.lay(v)
+	if err == nil {
+		c.Saved = &replica.Saved{Files: v.Shards[s.Shard].Saved, Layer: layers.Of, Past: past}
+	}
+	return c, err
 }
 
 // initial counts the rows of a shard of which nothing was saved: of a dense table all, and of a sparse

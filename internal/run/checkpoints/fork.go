@@ -29,12 +29,15 @@ func (f *Folder) Choose() (*checkpoint.Kept, error) {
 }
 
 // Fork writes a checkpoint that was chosen as one of another job, whose own folder is to. Where rows
-// are saved by themselves it is a running one, and Fork returns what the job begins with; of a cut
-// then all rows are saved, as of its clock. The files are written anew, since each names its job.
+// are saved by themselves it is a running one, and Fork returns what the job begins with. Of a cut that is what the
+// job's selector would have saved by then, beside the cut, where the run keeps what that takes (see rewind); else all
+// rows are saved, as of its clock. The files are written anew, since each names its job.
 func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (saved *settings.Saved, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
 		return nil, fmt.Errorf("%w: what %s has saved is of no one clock", perdure.ErrUsage, k.File)
+	case rows && k.Number == 0:
+		saved, err = f.forkSelected(k, to, job)
 	case rows:
 		saved, err = f.forkRows(k, to, job)
 	default:
@@ -68,14 +71,9 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 // forkRows writes a running checkpoint.
 func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	m := &k.Manifest
-	fork := checkpoint.Running{
-		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
-		SavedAt: f.Now.UTC(),
-	}
-	saved := &settings.Saved{Number: fork.Number}
+	var all [][]perdure.SavedFile
 	for shard := range perdure.ShardID(job.Shards) {
 		layers, err := f.layers(k, shard)
-		one := checkpoint.RunningShard{Shard: shard}
 		var files []perdure.SavedFile
 		for i, s := range layers {
 			if err != nil {
@@ -84,14 +82,31 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
 			var ref checkpoint.SegmentRef
 			ref, err = checkpoint.WriteSegment(to.Store, s)
-			one.Files, files = append(one.Files, ref.Self()), append(files, perdure.SavedFile(ref.Self()))
+			files = append(files, perdure.SavedFile(ref.Self()))
 		}
 		if err != nil {
 			return nil, err
 		}
-		fork.Shards, saved.Files = append(fork.Shards, one), append(saved.Files, files)
+		all = append(all, files)
 	}
-	return saved, checkpoint.PublishRunning(to.Store, fork)
+	return f.publish(m, to, job, all)
+}
+
+// publish writes the manifest of a running checkpoint of these files, by shard, with which a job begins at a clock.
+func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]perdure.SavedFile,
+) (*settings.Saved, error) {
+	fork := checkpoint.Running{
+		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
+		SavedAt: f.Now.UTC(),
+	}
+	for shard, list := range files {
+		one := checkpoint.RunningShard{Shard: perdure.ShardID(shard)}
+		for _, file := range list {
+			one.Files = append(one.Files, checkpoint.FileRef(file))
+		}
+		fork.Shards = append(fork.Shards, one)
+	}
+	return &settings.Saved{Number: fork.Number, Files: files}, checkpoint.PublishRunning(to.Store, fork)
 }
 
 // layers returns the segments that a shard's running checkpoint is to be made of: of a cut one with
@@ -113,18 +128,7 @@ func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoin
 			continue
 		}
 		for t, p := range r.parts {
-			rows := p.SnapshotOf(runsOf(r.layers.Of[t], int32(i)))
-			room := make([]byte, pieceBytes)
-			s.Tables = append(s.Tables, checkpoint.TableRows{
-				Spec: p.Spec, First: int64(p.First),
-				Stream: &checkpoint.Stream{
-					Rows: int64(rows.Rows()), Runs: rows.Runs(),
-					Next: func() ([]byte, error) {
-						b, _ := rows.Next(len(room), func(int) []byte { return room })
-						return b, nil
-					},
-				},
-			})
+			s.Tables = append(s.Tables, rowsOf(p, runsOf(r.layers.Of[t], int32(i))))
 		}
 		out = append(out, s)
 	}

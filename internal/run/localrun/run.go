@@ -86,9 +86,6 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if r.view == nil {
 		r.view = screen.Silent{}
 	}
-	if s := r.s.Saved; o.Warn != nil && s != nil && s.Passed != "" {
-		o.Warn(s.Passed)
-	}
 	if left := leftLog(&r.s); o.Warn != nil && left != "" {
 		o.Warn(left)
 	}
@@ -98,6 +95,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.letGo())
+	}
+	if s := r.s.Saved; o.Warn != nil && s != nil && s.Note != "" {
+		o.Warn(s.Note)
 	}
 	exe, err := os.Executable()
 	if err != nil {

@@ -31,6 +31,10 @@ var taken = map[string][]string{
 		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
 		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
+	"up --fork": {
+		"fork", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"keep-checkpoints", "store", "delay", "bandwidth",
+	},
 	"up --from": {"from", "out", "fault", "listen", "grace", "store", "delay", "bandwidth"},
 }
 

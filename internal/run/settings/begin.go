@@ -50,8 +50,10 @@ func (s *Run) Begin() (membership.Facts, error) {
 	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // what was planned then is among its slots
 		f.Resume(s.Slots)
-		if s.Saved != nil {
-			f.Running = running.Resumed(s.Saved.Number, s.Saved.Files)
+		if sv := s.Saved; sv != nil && sv.Current {
+			f.Running = running.Forked(sv.Number, sv.Files)
+		} else if sv != nil {
+			f.Running = running.Resumed(sv.Number, sv.Files)
 		}
 		return f, nil
 	}

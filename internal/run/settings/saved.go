@@ -14,7 +14,10 @@ import (
 type Saved struct {
 	Number uint64                `json:"number"` // of its manifest
 	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
-	Passed string                `json:"-"`      // a line about newer ones, which are damaged; "": there are none
+	// Current says that the run begins with all rows as they were at its cut, which is a checkpoint beside this one:
+	// what is in these files a shard begins with that is lost.
+	Current bool   `json:"current,omitempty"`
+	Note    string `json:"-"` // a line that people are told of what was chosen; "": there is nothing to tell
 }
 
 // readSaved finds the newest running checkpoint of a store that is whole, to the last byte. It
@@ -40,7 +43,7 @@ func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
 		if n > 1 {
 			more = fmt.Sprintf(", and %d more", n-1)
 		}
-		s.Saved.Passed = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
+		s.Saved.Note = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
 			from, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
 	}
 	return r.Manifest(), nil
