@@ -383,7 +383,7 @@ func TestDocsRun(t *testing.T) {
 // where it trains on the usual data.
 const smallerBatches = `#!/bin/sh
 case " $* " in
-*" --data "*|*" --resume "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
+*" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
 " train "*) exec %q "$@" --batch 8 ;;
 esac
 exec %q "$@"

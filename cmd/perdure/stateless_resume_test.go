@@ -175,3 +175,26 @@ func TestStatelessElsewhere(t *testing.T) {
 		t.Errorf("its snapshots are %v, %v", all, err)
 	}
 }
+
+// TestStatelessStore: snapshots are in a bucket and nowhere else, whole runs go on while it takes nothing, servers that
+// die begin from there, and so does the next run.
+func TestStatelessStore(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), newFolder(t)
+	args := small("--recovery", "stateless", "--snapshot-mb", "1", "--clocks", "300", "--store", b.URL, "--out", dir,
+		"--fault", "slow*1.01:worker:0@clock:60", "--fault", "kill:server:0@clock:250")
+	p := stores(t, append(args[:1:1], args[2:]...)...)
+	p.Says("fault: slow")
+	b.Fails.Store(40)
+	sameModel(t, p.succeeds(dir), one(t, "--clocks", "300"), dir)
+	if b.Fails.Load() >= 0 {
+		t.Errorf("%d requests would still fail", b.Fails.Load())
+	}
+	if files, err := os.ReadDir(filepath.Join(dir, "snapshots")); err == nil {
+		t.Errorf("the run's own folder of snapshots has %v", files)
+	}
+	to := newFolder(t)
+	again := []string{"train", "--quiet", "--resume", dir, "--clocks", "330", "--out", to, "--store"}
+	stores(t, append(again, b.URL)...).refused(exitUsage, "taken: it belongs to job [0-9a-f]+ ")
+	sameModel(t, stores(t, append(again, b.at("b"))...).succeeds(to), one(t, "--clocks", "330"), to)
+}
