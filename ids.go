@@ -7,7 +7,7 @@ type RowID uint64
 type TableID uint32
 
 // ShardID numbers a shard within its job, from 0. Shard i of a job holds part i
-// of every table's rows.
+// of every table's rows, but for whole tables: each is on one shard.
 type ShardID int32
 
 // Slot numbers a worker's place in the job, from 0.
