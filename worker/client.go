@@ -34,13 +34,17 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/proc/waits"
 )
 
 // Client is one process's membership in a job. See the package comment.
 type Client struct {
 	cfg    Config
+	run    context.Context // its life
 	cancel context.CancelFunc
+	saves  saves.Saves // what goes to the job's store; safe for concurrent use
 	done   sync.WaitGroup
 	heard  hearing
 	wake   chan struct{} // of capacity 1: a status is worth sending
@@ -65,10 +69,13 @@ func (c *Client) lock() *locked {
 // newClient returns a client that has not begun.
 func newClient(cfg Config, s session) *Client {
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
+	c.saves.Open, c.saves.Log = cfg.OpenStore, cfg.Log
+	c.saves.Tell = c.state.notify
 	c.state = locked{
-		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{mu: &c.mu}, session: s,
+		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits.Waits{Mu: &c.mu}, session: s,
 		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
-		slot:    cfg.Slot, out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
+		saving:  saving{Saves: &c.saves}, slot: cfg.Slot,
+		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
@@ -93,7 +100,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	cfg.weak = weaken.Of(ctx)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := newClient(cfg, session)
-	c.cancel = cancel
+	c.run, c.cancel = run, cancel
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator,
@@ -216,10 +223,11 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 		l.out.Join(&l.job, l.slot)
 	}
 	l.session.welcome(conn, &w)
+	c.saves.At(w.Store)
 	for _, sh := range l.shards {
 		sh.as.Incarnation = w.Incarnation
 	}
-	l.waits.wake()
+	l.waits.Wake()
 	l.notify()
 }
 

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -38,14 +36,17 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	}
 	begin := time.Now()
 	defer l.stats.clocked(begin, l.stats.stale)
-	err := l.waits.until(ctx, func() (bool, error) {
-		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom(), nil
+	err := l.waits.Until(ctx, func() (bool, error) {
+		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom() && l.saving.ready(), nil
 	})
 	l.outages.waited(begin)
 	if err != nil {
 		return l.out.Clock(), err
 	}
 	if l.out.Phase() == outbox.Open {
+		if err := l.saving.failed(); err != nil {
+			return l.out.Clock(), err
+		}
 		if err := l.buildUpdates(); err != nil {
 			return l.out.Clock(), err
 		}
@@ -56,7 +57,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		}
 	}
 	if l.out.TwoStep() {
-		err := l.waits.until(ctx, func() (bool, error) {
+		err := l.waits.Until(ctx, func() (bool, error) {
 			return !l.out.Phase().UnderWay() || l.out.Stage() && !l.view.Pause, nil
 		})
 		if err != nil {
@@ -86,6 +87,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 // turn takes the clock that a roll-back or the job's end dictates.
 func (l *locked) turn() perdure.Clock {
 	rolled := l.out.Phase() == outbox.Rolled
+	l.saving.drop()
 	if l.out.Turn(); rolled {
 		l.setMoment()
 		l.notify()
@@ -128,6 +130,7 @@ func (l *locked) buildUpdates() error {
 	}
 	l.reads.Built()
 	l.out.Seal()
+	l.saving.drop()
 	l.reads.Renew()
 	if l.out.Phase() != outbox.Built {
 		l.sendUpdates()
@@ -217,25 +220,7 @@ func (c *Client) Settle(ctx context.Context) error {
 		l.letGo(everyShard)
 		l.servers.flush()
 	}
-	return l.waits.until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
-}
-
-// SaveState gives what the program itself must keep: a position in the data, say, or a random
-// state. It travels with the slot's next update, and is staged, ticked and saved with it: the
-// slot's next process gets it from LoadState. It is copied, and at most wire.PartBytes (1 MiB)
-// long.
-func (c *Client) SaveState(state []byte) error {
-	if len(state) > wire.PartBytes {
-		return fmt.Errorf("%w: saved state of %d bytes; at most %d fit in one message",
-			perdure.ErrUsage, len(state), wire.PartBytes)
-	}
-	l := c.lock()
-	defer c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
-		return err
-	}
-	l.out.SaveState(append([]byte{}, state...))
-	return nil
+	return l.waits.Until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
 }
 
 // SaveDue reports whether a checkpoint will be of the end of the present clock. A program to
@@ -247,27 +232,6 @@ func (c *Client) SaveDue() bool {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.out.SaveDue()
-}
-
-// LoadState returns what the slot's program had saved before the present clock; nil: nothing.
-// The slice is the caller's. It may be what was saved some clocks before, under scar where rows
-// were lost or the job goes on from another run, and under resend:C,partial after a worker and a
-// server have died: a program to which that matters saves its clock, too.
-func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
-	l := c.lock()
-	defer c.mu.Unlock()
-	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
-		return nil, err
-	}
-	if saved := l.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
-		return slices.Clone(saved), nil
-	}
-	call := l.reads.Load(l.shards[placement.Home(l.slot, len(l.shards))].rows, l.out.Clock())
-	if err := l.await(ctx, call, l.usable); err != nil {
-		return nil, err
-	}
-	defer call.Free()
-	return call.State(), nil
 }
 
 // Finish says that this slot has done its last clock, and waits until the whole job is done;
@@ -285,7 +249,7 @@ func (c *Client) Finish(ctx context.Context) error {
 	l.stats.over = time.Now()
 	defer l.out.Last(false)
 	over := func() bool { return l.view.Done || l.view.Slots[l.slot].Left }
-	err := l.waits.until(ctx, func() (bool, error) { return over(), l.usable() })
+	err := l.waits.Until(ctx, func() (bool, error) { return over(), l.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
 		return nil // whatever became of the connections since; or it was away when the others were told
 	}
@@ -301,7 +265,7 @@ func (c *Client) Finish(ctx context.Context) error {
 func (c *Client) AwaitSlots(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return l.waits.until(ctx, func() (bool, error) {
+	return l.waits.Until(ctx, func() (bool, error) {
 		vacant := slices.ContainsFunc(l.view.Slots, func(s perdure.SlotView) bool {
 			return s.Has(l.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
 		})
@@ -323,7 +287,7 @@ func (c *Client) EndJob(ctx context.Context) error {
 		}
 		l.report(wire.Report{Clock: clock, EndAfter: true})
 		pause, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		err := l.waits.until(pause, func() (bool, error) { return l.view.End != before, l.usable() })
+		err := l.waits.Until(pause, func() (bool, error) { return l.view.End != before, l.usable() })
 		over := pause.Err() != nil
 		cancel()
 		if ctx.Err() != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -57,6 +59,13 @@ type Config struct {
 	// OpenLog opens the job's update log at an address, where it has one; nil: without
 	// credentials. It is called once, by Dial.
 	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+	// StateBytes is how large a state is at most that travels with an update, and does not lie in
+	// the job's store; 0: 1 MiB, and no more than that.
+	StateBytes int
+	// OpenStore opens the job's store, which the coordinator has said where it is; nil: it is a folder,
+	// or in a bucket, whose credentials are found as AWS's programs find them. It is called when a
+	// state is saved there, or is to be read.
+	OpenStore func(ctx context.Context, where string) (store.Store, error)
 
 	weak weaken.Set // by Dial's context: negative controls in simulations
 }
@@ -123,4 +132,19 @@ func (cfg *Config) complete() {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1
 	}
+	if cfg.StateBytes <= 0 || cfg.StateBytes > wire.PartBytes {
+		cfg.StateBytes = wire.PartBytes
+	}
+	if cfg.OpenStore == nil {
+		cfg.OpenStore = openStore
+	}
+}
+
+// openStore opens a store that is where the text says.
+func openStore(ctx context.Context, where string) (store.Store, error) {
+	l, err := location.Parse(where)
+	if err != nil {
+		return nil, err
+	}
+	return l.Open(ctx)
 }

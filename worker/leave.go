@@ -48,7 +48,7 @@ func (c *Client) Left() (at perdure.Clock, left bool) {
 // join waits until this process may speak for its slot, and knows the servers.
 func (c *Client) join(ctx context.Context) error {
 	l := c.lock()
-	err := l.waits.until(ctx, func() (bool, error) {
+	err := l.waits.Until(ctx, func() (bool, error) {
 		known := l.session.welcomed && l.viewed && l.view.Shards[0].Server >= 0
 		return known && int(l.slot) < len(l.view.Slots), nil
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/waits"
 )
 
 // locked is what a client's lock guards. Client.lock returns it, so that only the lock's
@@ -18,8 +19,9 @@ type locked struct {
 	cfg     *Config
 	done    *sync.WaitGroup // of the client's goroutines
 	wake    chan struct{}   // of capacity 1: a status is worth sending
-	waits   waits
+	waits   waits.Waits
 	session session
+	saving  saving
 	servers servers
 
 	// What the coordinator's first welcome has said.
@@ -50,11 +52,11 @@ func (l *locked) notify() {
 
 // fail ends the client; the first error stays.
 func (l *locked) fail(err error) {
-	if l.waits.err == nil {
-		l.waits.err = err
+	if l.waits.Err == nil {
+		l.waits.Err = err
 	}
 	l.servers.end()
-	l.waits.wake()
+	l.waits.Wake()
 }
 
 // failIf ends the client if there is an error.
@@ -72,16 +74,16 @@ const (
 
 // asSlot returns why this process cannot do what only a slot can, rolled back or not.
 func (l *locked) asSlot(what string) error {
-	if l.waits.err == nil && l.slot < 0 {
+	if l.waits.Err == nil && l.slot < 0 {
 		return fmt.Errorf("%w: an observer %s", perdure.ErrUsage, what)
 	}
-	return l.waits.err
+	return l.waits.Err
 }
 
 // usable returns why Get, Inc and the like cannot be done now.
 func (l *locked) usable() error {
-	if l.waits.err != nil {
-		return l.waits.err
+	if l.waits.Err != nil {
+		return l.waits.Err
 	}
 	if l.out.Phase() == outbox.Rolled {
 		return perdure.ErrRolledBack

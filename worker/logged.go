@@ -132,5 +132,5 @@ func (l *locked) logged(sh *shardLink, u *outbox.Update, err error) {
 	if l.out.Crowds() {
 		l.notify()
 	}
-	l.waits.wake()
+	l.waits.Wake()
 }

@@ -69,7 +69,7 @@ func (c *Client) watch(ctx context.Context) {
 			for _, sh := range l.shards {
 				l.observe(sh, now)
 			}
-			l.letGo(l.log.old(now, c.cfg.OutAfter, l.waits.longer(c.cfg.OutAfter/4, now)))
+			l.letGo(l.log.old(now, c.cfg.OutAfter, l.waits.Longer(c.cfg.OutAfter/4, now)))
 			c.mu.Unlock()
 		}
 	}
@@ -105,7 +105,7 @@ func (l *locked) isThere(sh *shardLink, now absence.Time) {
 	l.reads.Back(sh.rows)
 	l.cfg.Log.Info("a shard is back", "shard", sh.id, "queued", sh.out.Keeps())
 	l.letGo(func(other *shardLink) bool { return other == sh })
-	l.waits.wake()
+	l.waits.Wake()
 }
 
 // goOn goes on without a shard.
@@ -117,7 +117,7 @@ func (l *locked) goOn(sh *shardLink) {
 	}
 	l.cfg.Log.Warn("a shard is out; going on without it", "shard", sh.id)
 	l.release(sh)
-	l.waits.wake()
+	l.waits.Wake()
 }
 
 // release lets calls that wait for a shard's rows look again: what they may read while it is

@@ -82,7 +82,7 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 		l.stats.blocked(begin, call)
 		l.outages.waited(begin)
 	}()
-	err := l.waits.until(ctx, func() (bool, error) {
+	err := l.waits.Until(ctx, func() (bool, error) {
 		if err := check(); err != nil {
 			return false, err
 		}
@@ -100,7 +100,7 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 // abandon gives a call up and waits until no answer is being received into its memory.
 func (l *locked) abandon(call *reads.Call) {
 	call.Abandon()
-	l.waits.while(func() bool {
+	l.waits.While(func() bool {
 		l.carryOut()
 		return call.Receives()
 	})
@@ -128,7 +128,7 @@ func (l *locked) gather() (some bool) {
 		l.servers.closeSource(from)
 	}
 	if due.Wake {
-		l.waits.wake()
+		l.waits.Wake()
 	}
 	return len(due.Frames) > 0
 }
@@ -136,6 +136,6 @@ func (l *locked) gather() (some bool) {
 // settle says that a connection is not receiving into a reader's memory any more.
 func (l *locked) settle(p *peer) {
 	if l.reads.Settle(&p.answers) {
-		l.waits.wake()
+		l.waits.Wake()
 	}
 }

@@ -51,7 +51,7 @@ func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool,
 	var until time.Time
 	for calm := 0; ; {
 		if !l.shards.open() {
-			if err := l.waits.until(ctx, func() (bool, error) { return l.shards.open(), nil }); err != nil {
+			if err := l.waits.Until(ctx, func() (bool, error) { return l.shards.open(), nil }); err != nil {
 				return false, err
 			}
 			until = time.Time{} // it was an outage
@@ -72,7 +72,7 @@ func (c *Client) AtRest(ctx context.Context, patience time.Duration) (rest bool,
 		if time.Now().After(until) {
 			return false, nil
 		}
-		if err := l.waits.pause(ctx, restEvery); err != nil {
+		if err := l.waits.Pause(ctx, restEvery); err != nil {
 			return false, err
 		}
 	}
@@ -91,11 +91,11 @@ func (l *locked) askBehind(ctx context.Context) (behind bool, err error) {
 	l.servers.flush()
 	soon, cancel := context.WithTimeout(ctx, 10*restEvery)
 	defer cancel()
-	err = l.waits.until(soon, func() (answered bool, _ error) {
+	err = l.waits.Until(soon, func() (answered bool, _ error) {
 		answered, behind = l.shards.answered(request)
 		return answered, nil
 	})
-	if err != nil && soon.Err() != nil && ctx.Err() == nil && l.waits.err == nil {
+	if err != nil && soon.Err() != nil && ctx.Err() == nil && l.waits.Err == nil {
 		return true, nil
 	}
 	return behind, err

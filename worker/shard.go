@@ -198,7 +198,7 @@ func (l *locked) fromServer(p *peer, f *wire.Frame) error {
 		l.reads.TakeState(f)
 	case f.Kind == wire.KindEcho:
 		sh.rest.answers(f)
-		l.waits.wake()
+		l.waits.Wake()
 	case f.Kind == wire.KindIDs:
 		err = l.reads.TakeIDs(f)
 	case f.Kind == wire.KindPush:
@@ -236,8 +236,8 @@ func (l *locked) onOpened(sh *shardLink, f *wire.Frame, isHead, isReader bool) e
 	}
 	if isHead && !l.traits.Logged() {
 		if sh.head.batch, err = sh.out.Resend(counts, sh.as, sh.head.batch); err != nil {
-			l.waits.err = err
-			l.waits.wake()
+			l.waits.Err = err
+			l.waits.Wake()
 		}
 	}
 	if isReader {
@@ -277,7 +277,7 @@ func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 	if l.out.Crowds() || l.out.IsLast() {
 		l.notify()
 	}
-	l.waits.wake()
+	l.waits.Wake()
 }
 
 // greet tells the replica that is read from what it needs to know as it is opened, and asks

@@ -60,7 +60,7 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
 	var sentOn any
-	err := l.waits.until(ctx, func() (bool, error) {
+	err := l.waits.Until(ctx, func() (bool, error) {
 		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
 		if id >= 0 && l.view.Tables[id].Asked() != spec {
 			return false, fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrUsage, spec.Name)
@@ -99,7 +99,7 @@ func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec)
 // shard, or none of a sparse table, however old.
 func (l *locked) reach(ctx context.Context, t *Table) error {
 	call := t.rows.Reach()
-	err := l.await(ctx, call, func() error { return l.waits.err })
+	err := l.await(ctx, call, func() error { return l.waits.Err })
 	if errors.Is(err, perdure.ErrRolledBack) {
 		return nil // shards that begin anew know all tables
 	}

@@ -36,6 +36,6 @@ func (l *locked) onView(v perdure.View) {
 		}
 		l.servers.keep(l.shards.use)
 	}
-	l.waits.wake()
+	l.waits.Wake()
 	l.notify()
 }

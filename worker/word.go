@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -56,7 +57,8 @@ func (l *locked) status() words.WorkerStatus {
 	st := words.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
 		Counters:  l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch),
-		KeptBytes: retained, Log: l.log.waits.Why(), Outage: l.outages.now(l.shards, l.out.Queued()),
+		KeptBytes: retained, Log: cmp.Or(l.log.waits.Why(), l.saving.Why()),
+		Outage: l.outages.now(l.shards, l.out.Queued()),
 	}
 	if l.out.Phase() == outbox.Rolled {
 		st.Clock = l.view.Begin(l.slot)

@@ -31,7 +31,9 @@ const asProgram = "PERDURE_TEST_PROGRAM"
 // program is a training program: it opens its tables and returns what it does.
 type program func(ctx context.Context, c *worker.Client, seed uint64) (stepper, error)
 
-var ownPrograms = map[string]program{"sums": newSumsWorker, "sets": newSetsWorker, "soak": newSoakWorker}
+var ownPrograms = map[string]program{
+	"sums": newSumsWorker, "sets": newSetsWorker, "soak": newSoakWorker, "states": newStatesWorker,
+}
 
 // stepper is a training program that has its tables.
 type stepper interface {

@@ -178,7 +178,7 @@ func (p *Process) Coordinator(begin membership.Facts, change ...func(*coordinato
 	}
 	p.closes = func() { r.Close() }
 	cfg := coordinator.Config{
-		Listener: l, Registry: r, Begin: &begin, Store: p.store(), Keep: 1, Log: p.Log,
+		Listener: l, Registry: r, Begin: &begin, Store: p.store(), StoreAt: "checkpoint", Keep: 1, Log: p.Log,
 		Keys: p.hosts.Keys,
 	}
 	for _, f := range change {
@@ -234,6 +234,7 @@ func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*w
 	cfg := worker.Config{
 		Network: p.Net, Coordinator: p.hosts.coordinatorAddr(), Slot: slot, Process: p.Name, PID: p.PID,
 		OpenLog: p.openLog(ctx), Log: p.Log, Secret: p.hosts.Keys.Job,
+		OpenStore: func(context.Context, string) (store.Store, error) { return p.store(), nil },
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -47,6 +47,8 @@ type Options struct {
 	// one has died, and kills suspects. Else silence tells it, or the next process.
 	Parent bool
 	Retain int64 // bytes of updates that a worker may keep for want of a checkpoint; 0: the usual
+	// how large a slot's saved state is at most that does not lie in the store; 0: the usual
+	StateBytes int
 	// checkpoints written in the background have only what has changed, however little that spares
 	Follow bool
 	Plan   []Planned    // who takes part from which clocks on
@@ -258,6 +260,7 @@ func (c *Cluster) work(ctx context.Context, p *process) error {
 	w, err := p.Dial(ctx, perdure.Slot(p.index), func(cfg *worker.Config) {
 		cfg.Network, cfg.OpenLog = countedNet{cfg.Network, c, perdure.Slot(p.index)}, c.counted(cfg.OpenLog)
 		cfg.Patience, cfg.OutAfter, cfg.RetainBytes = time.Hour, outAfter, c.o.Retain
+		cfg.StateBytes = c.o.StateBytes
 	})
 	if err == nil {
 		defer w.Close()

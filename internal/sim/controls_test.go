@@ -126,13 +126,15 @@ const (
 	noneLost   = "what only counts is of resend, partial alone"
 	waits      = "a shard that goes back alone lacks what every later read of it waits for: the job waits for ever, " +
 		"and nobody reads it"
-	noOutage  = "workers do not go on while a shard is out"
-	noAcross  = "there is no checkpoint that an update could be across"
-	keptNot   = "a worker that sees what it has not kept ends the job before anybody reads it"
-	keptAll   = "nothing is lost that was acknowledged, or all that is lost is sent again"
-	headTells = "the next head tells what it has, and that may be more than was acknowledged"
-	noRows    = "no rows are saved by themselves"
-	tornNot   = "a shard takes none of an update of which it may have a part"
+	noOutage   = "workers do not go on while a shard is out"
+	noAcross   = "there is no checkpoint that an update could be across"
+	keptNot    = "a worker that sees what it has not kept ends the job before anybody reads it"
+	keptAll    = "nothing is lost that was acknowledged, or all that is lost is sent again"
+	headTells  = "the next head tells what it has, and that may be more than was acknowledged"
+	noRows     = "no rows are saved by themselves"
+	noNames    = "no checkpoint names what slots save"
+	namedTwice = "the registry names what its files refer to, too"
+	tornNot    = "a shard takes none of an update of which it may have a part"
 )
 
 // TestControls' table: each mechanism under each strategy. docs/design/tests.md shows it.
@@ -200,6 +202,10 @@ var controls = []control{
 	{"jumps", weak(weaken.Set{Jumps: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
 	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
+	{"states", weak(weaken.Set{States: true}), stored, []cell{
+		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),
+		at(6), at(6), no(noNames), no(namedTwice),
+	}},
 }
 
 // without is a row of all strategies but the last one.

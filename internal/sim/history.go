@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -255,7 +257,10 @@ func (r *reader) rolledBack() { r.seen = nil }
 func (r *reader) loadState(ctx context.Context) error {
 	clock := r.w.Now()
 	state, err := r.w.LoadState(ctx)
-	if err != nil || r.h.loses {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, store.ErrCorrupt) {
+		return violated("%v", err)
+	}
+	if err != nil {
 		return err
 	}
 	saved := perdure.Clock(-1)
@@ -263,6 +268,9 @@ func (r *reader) loadState(ctx context.Context) error {
 		if _, err := fmt.Sscanf(string(state), "slot %d clock %d", new(int), &saved); err != nil {
 			return violated("saved state reads %q", state)
 		}
+	}
+	if r.h.loses {
+		return nil
 	}
 	r.h.mu.Lock()
 	terms := r.h.terms[r.w.Slot()]

@@ -74,6 +74,8 @@ type scenario struct {
 	slow     time.Duration // the most that the update log takes for a record
 	snapshot int64         // bytes of it after which shards are written
 	limit    int64         // bytes that it takes at most, of each shard; 0: there is no bound
+	stored   bool          // what slots save lies in the store, and not only where the seed says so
+	window   time.Duration // in which what is drawn for all scenarios happens; 0: the usual
 }
 
 func (s scenario) String() string {
@@ -342,6 +344,23 @@ func (s *scenario) drawPace(rng *rand.Rand) {
 	}
 }
 
+// slots is how many slots a job has at most.
+func (s *scenario) slots() int {
+	n := len(sim.Spans(s.job, s.plan))
+	if s.scales > 0 {
+		n += mostMore
+	}
+	return n
+}
+
+// states is how much of a slot's state does not lie in the store: little, or as usual.
+func (s *scenario) states(drawn bool, seed uint64) int {
+	if s.stored || drawn && seed%3 == 1 {
+		return 1
+	}
+	return 0
+}
+
 // run runs a scenario to its end in virtual time.
 func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
 	t.Helper()
@@ -352,10 +371,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		slots := len(sim.Spans(s.job, s.plan))
-		if s.scales > 0 {
-			slots += mostMore
-		}
+		slots := s.slots()
 		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
 		if h.Pace = s.pace; s.whole {
 			h.Whole()
@@ -364,6 +380,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
 			Parent: s.parent, Plan: s.plan, Told: h, Retain: s.retain, Follow: s.follow,
 			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
+			StateBytes: s.states(weaken == nil, seed),
 		}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -450,7 +467,7 @@ func (f *faults) at(t time.Duration, what func()) {
 
 // plan plans the faults of all scenarios.
 func (f *faults) plan(rng *rand.Rand) {
-	later := func(what func()) { f.at(span(rng, clocks*4*time.Millisecond), what) }
+	later := func(what func()) { f.at(span(rng, cmp.Or(f.s.window, clocks*4*time.Millisecond)), what) }
 	for range f.s.kills {
 		host, pause := one(rng, f.hosts), span(rng, f.s.pause)
 		later(func() { f.kill(pause, host) })

@@ -261,7 +261,10 @@ func (cu *cuts) collectCut() {
 	for i := range v.Shards {
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}
-	cu.job.publishing = cut
+	cu.job.publishing, cu.job.publishes = cut, nil
+	for _, g := range segments {
+		cu.job.publishes = append(cu.job.publishes, stateNames(g.States)...)
+	}
 	cu.rec.out.Publish = p
 }
 

@@ -44,6 +44,7 @@ type job struct {
 	clocks     agenda.Census            // of all slots that have clocks to do
 	healing    map[Kind]*agenda.Set     // places of which a "serving" event is due once they work again
 	publishing perdure.Clock            // cut being published; -1: none
+	publishes  []string                 // states of slots that what was published last refers to
 	complete   bool
 	pausedAt   uint64 // the first revision that asks for a pause
 	weak       weaken.Set

@@ -1,5 +1,11 @@
 package membership
 
+import (
+	"strings"
+
+	"github.com/perdure/perdure/internal/core/words"
+)
+
 // logPatience is for how many ticks somebody may wait for the update log until people
 // are told: one that ends is there again sooner, and its parent tells of that.
 const logPatience = 10
@@ -9,9 +15,9 @@ type reports struct {
 	facts *Facts
 	job   *job
 	rec   *record
-	owed  bool  // people are to be told once all shards serve, of which some were dropped
-	waits int64 // the tick from which on somebody has waited for the update log; 0: nobody does
-	told  bool  // people were told that somebody waits
+	owed  bool   // people are to be told once all shards serve, of which some were dropped
+	waits int64  // the tick from which on somebody has waited for the update log, or the store; 0: nobody does
+	told  string // people were told that somebody waits for it: log or store; "": they were not
 }
 
 // healed reports the places that work again after a failure.
@@ -39,22 +45,28 @@ func (re *reports) healed() {
 	}
 }
 
-// watchLog tells people, once, that updates wait for the update log, and that they go on.
+// watchLog tells people, once, that updates wait for the update log, or a slot's state for the store, and that they
+// go on.
 func (re *reports) watchLog() {
-	if !re.job.traits.Logged() {
-		return
-	}
 	why := re.job.logProblem()
 	switch {
 	case why != "" && re.waits == 0:
 		re.waits = re.job.tick
-	case why != "" && !re.told && re.job.tick-re.waits >= logPatience:
-		re.told = true
-		re.rec.event("trouble", "log", "updates wait, and go on by themselves when they can: %s", why)
-	case why == "" && re.told:
+	case why != "" && re.told == "" && re.job.tick-re.waits >= logPatience:
+		if text, stores := strings.CutPrefix(why, words.StoreWaits); stores {
+			re.told = "store"
+			re.rec.event("trouble", re.told, "a worker waits, and goes on by itself when it can: %s", text)
+		} else {
+			re.told = "log"
+			re.rec.event("trouble", re.told, "updates wait, and go on by themselves when they can: %s", why)
+		}
+	case why == "" && re.told == "log":
 		re.rec.event("serving", "log", "updates go to the log again")
-		re.waits, re.told = 0, false
+		re.waits, re.told = 0, ""
+	case why == "" && re.told == "store":
+		re.rec.event("serving", "store", "no worker waits for the store any more")
+		re.waits, re.told = 0, ""
 	case why == "":
-		re.waits, re.told = 0, false
+		re.waits, re.told = 0, ""
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -214,7 +215,7 @@ func (s *sum) add() {
 	}
 	into.clocks += from.clocks
 	into.prompt = into.prompt || from.prompt
-	if from.state != nil {
+	if from.state != nil && !states.IsVoid(from.state) {
 		into.state = from.state // the slot's next process is given the newest
 	}
 	into.measured, into.most = true, most

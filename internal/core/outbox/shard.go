@@ -214,6 +214,9 @@ func (s *Shard) Resend(has perdure.Counts, as wire.Header, frames []wire.Frame) 
 		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which has kept those from clock %d on",
 			perdure.ErrUnkept, s.id, has.Staged, b.terms.slot, first)
 	}
+	if v := &b.terms.view.Shards[s.id]; (v.Lost || v.Restored) && s.id == b.terms.home() {
+		s.superseded()
+	}
 	for _, u := range s.kept.from(has.Staged) {
 		u.again = u.again || u.sent > 0
 		u.sent = 0

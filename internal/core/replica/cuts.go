@@ -36,6 +36,7 @@ type cuts struct {
 	writes bool                // unsaved is being written here, or the log is about to say that it is saved
 	stands bool                // the shard stands at a cut while it is written
 	files  []words.SegmentFile // the segments that the next one can follow; none: it has all rows
+	held   []string            // states in the store that the image of unsaved refers to
 }
 
 // Image is the shard as it was at a cut, to be written while it goes on. Its rows' snapshots
@@ -107,7 +108,7 @@ func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
 		return // two heads have saved it
 	}
 	c.segments = append(c.segments, seg)
-	c.unsaved, c.writes, c.stands = 0, false, false
+	c.unsaved, c.writes, c.stands, c.held = 0, false, false, nil
 }
 
 // durable forgets segments that are in a checkpoint.

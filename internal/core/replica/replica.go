@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -190,7 +191,7 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 		if s := &r.Audience.seats[f.Slot]; f.Flags&wire.FlagPrompt != 0 {
 			s.prompt = max(s.prompt, f.Until())
 		}
-		return r.took(e, verdict) && r.State.heavy(f.Slot)
+		return r.took(e, verdict) && heavyNext(r.State.intake, f.Slot)
 	case wire.KindTick:
 		r.took(e, r.State.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
@@ -408,6 +409,7 @@ func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
 		ro := &r.State.rounds
 		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(), ro.bytes, ro.paused
 	}
+	st.States, st.Held = states.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.Roster()
 	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.mending.whole, sv.missed()
 	for i, sl := range v.Slots {

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/scar"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -29,6 +30,7 @@ type rounds struct {
 	paused   float64        // seconds that choosing took
 	elapsed  func() float64 // nil: that is not measured
 	kept     []words.Kept   // of what a lost shard began with
+	held     []string       // states in the store that what is being written refers to
 }
 
 func newRounds(s *Settings) rounds {
@@ -139,7 +141,7 @@ func (st *State) saveRows(to *Audience) {
 		to.fx.Calm = to.fx.Calm || ro.Timed()
 		return
 	}
-	ro.busy = true
+	ro.busy, ro.held = true, states.Names(st.rows.states)
 	m := &Image{
 		Cut: min, Seq: st.rows.seq, Applied: slices.Clone(st.intake.Applied()), States: slices.Clone(st.rows.states),
 	}
@@ -156,7 +158,7 @@ func (st *State) SavedRows(sv *Save, seg words.Segment) {
 	if sv.Image.close(false); sv.ledger != ro.ledger {
 		return // of rows that the shard has no more
 	}
-	ro.busy, ro.newest, ro.bytes = false, seg, ro.bytes+seg.Bytes
+	ro.busy, ro.held, ro.newest, ro.bytes = false, nil, seg, ro.bytes+seg.Bytes
 	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -186,7 +187,7 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Int
 			b := wire.ReadBlocks(payload)
 			for b.Next() {
 			}
-			if b.State != nil {
+			if b.State != nil && !states.IsVoid(b.State) {
 				state = b.State
 			}
 		}

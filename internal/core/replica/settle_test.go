@@ -133,7 +133,7 @@ var stepCases = []stand{
 		for _, size := range []int{heavyBytes - 1, heavyBytes} {
 			b := newBench(b.t, "ssp:9", "none", 1)
 			b.State.intake.Offer(consistency.Part{Incarnation: 1, Of: 1, Payload: make([]byte, size)})
-			heavy = append(heavy, b.State.heavy(0))
+			heavy = append(heavy, heavyNext(b.State.intake, 0))
 		}
 		return heavy
 	}, "[false true]"},

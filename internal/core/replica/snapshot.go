@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -51,6 +52,10 @@ type headTable struct {
 	Rows int               `json:"rows"` // that the shard holds
 }
 
+// mostSnapped is how many snapshots of a shard there are at most beside an update log: two, and one that is
+// being written.
+const mostSnapped = 3
+
 // Snapshot takes the state as it is.
 func (st *State) Snapshot(life Life) *Snapshot {
 	sv := &st.cuts
@@ -58,6 +63,9 @@ func (st *State) Snapshot(life Life) *Snapshot {
 		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named,
 		Segments: sv.segments,
 		Intake:   st.intake.State(), Life: life.Epoch, Facts: life.Facts,
+	}
+	if life.Epoch > 0 {
+		st.snapped = append(st.snapped[max(0, len(st.snapped)-mostSnapped+1):], states.Names(st.rows.states))
 	}
 	var bulk [][]byte
 	for _, state := range st.rows.states {

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -23,6 +24,9 @@ type State struct {
 	rounds rounds
 	taken  perdure.Slot // whose update was taken last
 	tail   bool         // who reads does so at the tail: see perdure.JobSpec.TailReads
+	// Of the newest snapshots that were taken beside an update log: the states in the store that they
+	// refer to.
+	snapped [][]string
 }
 
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
@@ -88,9 +92,9 @@ func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *Audience)
 // heavyBytes is the least size of an update that is worth another goroutine.
 const heavyBytes = 256 << 10
 
-// heavy reports whether the slot's next update is a large one.
-func (st *State) heavy(slot perdure.Slot) bool {
-	pending := st.intake.Pending(slot)
+// heavyNext reports whether the slot's next update is a large one.
+func heavyNext(in *consistency.Intake, slot perdure.Slot) bool {
+	pending := in.Pending(slot)
 	return len(pending) > 0 && (len(pending[0].Parts) > 1 || len(pending[0].Parts) == 1 &&
 		len(pending[0].Parts[0]) >= heavyBytes)
 }
@@ -134,7 +138,7 @@ func (st *State) leaveCut(to *Audience) bool {
 		st.applyToCut(to)
 	}
 	if st.cuts.head {
-		st.cuts.writes = true
+		st.cuts.writes, st.cuts.held = true, states.Names(st.rows.states)
 		to.fx.Saves = append(to.fx.Saves, Save{Cut: cut, Image: st.Image(cut)})
 	}
 	return true
@@ -166,7 +170,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		if b.Err() != nil {
 			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, b.Err())
 		}
-		if b.State != nil {
+		if b.State != nil && !states.IsVoid(b.State) {
 			st.rows.states[u.Slot] = slices.Clone(b.State)
 		}
 		u.Parts[i] = nil

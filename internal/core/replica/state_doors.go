@@ -68,3 +68,14 @@ func (st *State) Written(m *Image, file words.SegmentFile) { st.cuts.written(m, 
 
 // Unwritten says that an image could not be written: its rows count as changed still.
 func (st *State) Unwritten(m *Image) { m.close(true) }
+
+// held returns the states in the store that are in something that is being written, or was written and
+// is in no checkpoint yet, though maybe not in the rows any more.
+func held(st *State) (names []string) {
+	names = append(names, st.cuts.held...)
+	names = append(names, st.rounds.held...)
+	for _, old := range st.snapped {
+		names = append(names, old...)
+	}
+	return names
+}

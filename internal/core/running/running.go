@@ -18,6 +18,9 @@ import (
 type Checkpoint struct {
 	Number uint64                `json:"number"` // of its manifests, from 1; 0: nothing has been saved yet
 	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	// States are what slots have saved that lies in the store, and that a shard's newest file refers
+	// to, by shard; nil: there is none.
+	States [][]perdure.SavedFile `json:"states,omitempty"`
 	Saving perdure.RowSaving     `json:"saving"` // of the job so far
 	Told   []Told                `json:"told"`   // by shard: what of its word is in Saving
 	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
@@ -41,18 +44,18 @@ func New(shards int) Checkpoint {
 }
 
 // Resumed returns that of a job which goes on from the running checkpoint of that number, and
-// its files by shard.
-func Resumed(number uint64, files [][]perdure.SavedFile) Checkpoint {
+// its files by shard, and the states of slots that the newest ones refer to; nil: there are none.
+func Resumed(number uint64, files, states [][]perdure.SavedFile) Checkpoint {
 	c := New(len(files))
-	c.Number, c.Files, c.Unbegun = number, files, len(files)
+	c.Number, c.Files, c.States, c.Unbegun = number, files, states, len(files)
 	return c
 }
 
 // Forked returns that of a job which goes on from a cut of another one, as if that one had saved rows in these files
 // before, by shard.
-func Forked(number uint64, files [][]perdure.SavedFile) Checkpoint {
+func Forked(number uint64, files, states [][]perdure.SavedFile) Checkpoint {
 	c := New(len(files))
-	c.Number, c.Files, c.Current = number, files, true
+	c.Number, c.Files, c.States, c.Current = number, files, states, true
 	return c
 }
 
@@ -100,9 +103,28 @@ func (c Checkpoint) Next(said func(shard int) *words.ShardWord) (next Checkpoint
 			next.Files, next.Told = slices.Clone(c.Files), slices.Clone(c.Told)
 		}
 		next.Files[i] = append(slices.Clone(s.Base), newest)
+		next.refers(i, s.States)
 		next.count(i, &st.ShardStatus)
 	}
 	return next, news
+}
+
+// refers notes to which states a shard's newest file refers.
+func (c *Checkpoint) refers(shard int, states []perdure.SavedFile) {
+	if len(states) == 0 && c.States == nil {
+		return
+	}
+	c.States = slices.Clone(c.States)
+	c.States = append(c.States, make([][]perdure.SavedFile, len(c.Files)-len(c.States))...)
+	c.States[shard] = states
+}
+
+// StatesOf returns to which states a shard's newest file refers.
+func (c *Checkpoint) StatesOf(shard int) []perdure.SavedFile {
+	if c.States == nil {
+		return nil
+	}
+	return c.States[shard]
 }
 
 // count takes over how much a shard's holder has saved since it is one.

@@ -88,13 +88,13 @@ func TestResumed(t *testing.T) {
 	if lost, saved := first.Begins(1); lost || saved != nil || first.Begun(&first, 3) != "" {
 		t.Errorf("a job that begins anew: %t, %v", lost, saved)
 	}
-	c := running.Resumed(7, [][]perdure.SavedFile{{file("a")}, nil})
+	c := running.Resumed(7, [][]perdure.SavedFile{{file("a")}, nil}, nil)
 	for i, want := range []int{1, 0} {
 		if lost, saved := c.Begins(i); !lost || len(saved) != want {
 			t.Errorf("shard %d begins with %v, and %t", i, saved, lost)
 		}
 	}
-	forked := running.Forked(1, [][]perdure.SavedFile{{file("a")}})
+	forked := running.Forked(1, [][]perdure.SavedFile{{file("a")}}, nil)
 	if lost, saved := forked.Begins(0); lost || len(saved) != 1 || forked.Begun(&forked, 0) != "" {
 		t.Errorf("a job that begins at a cut, with files of before: %t, %v", lost, saved)
 	}

@@ -32,6 +32,7 @@ type Set struct {
 	RollBack bool // nobody rolls back because a shard was lost, or for want of updates that nobody has kept
 	Holders  bool // what is said of a shard is recorded, whoever holds it now
 	Jumps    bool // a lost shard begins with the applied vector of its rows, and not with what was acknowledged
+	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
 	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
 	// Of a chain.

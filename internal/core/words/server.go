@@ -57,6 +57,10 @@ type ShardStatus struct {
 	// not call durable yet. Where rows are saved by themselves it is the newest one, with
 	// those that the running checkpoint needs beside it.
 	Segments []Segment `json:"segments,omitempty"`
+	// States are names of what slots have saved that lies in the store, and that its rows come with;
+	// Held are those that they came with in what is being written still. See package states.
+	States []string `json:"states,omitempty"`
+	Held   []string `json:"held,omitempty"`
 	// SaveSeconds and SaveBytes say how long the replica's last segment took to be
 	// written, until it was durable, and how large it is; 0: it has written none. Where rows
 	// are saved by themselves: for how long training paused for that, and all bytes, so far.
@@ -87,6 +91,8 @@ type Segment struct {
 	Seq   uint64        `json:"seq"`
 	// Base are the segments that it follows: see checkpoint.SegmentRef.
 	Base []SegmentFile `json:"base,omitempty"`
+	// States are what slots have saved that lies in the store, and that it refers to.
+	States []SegmentFile `json:"states,omitempty"`
 }
 
 // SegmentFile is a segment's file.
@@ -197,6 +203,7 @@ func decides(before, now *ShardStatus, end perdure.Clock) bool {
 		end > 0 && before.MinClock < end && now.MinClock >= end ||
 		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.Kept, now.Kept) ||
 		!slices.Equal(before.Fences, now.Fences) ||
+		!slices.Equal(before.States, now.States) || !slices.Equal(before.Held, now.Held) ||
 		!slices.EqualFunc(before.Segments, now.Segments,
 			func(a, b Segment) bool { return a.File == b.File && a.CRC == b.CRC })
 }

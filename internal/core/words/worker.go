@@ -7,6 +7,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// StoreWaits begins the text of a worker that waits for the job's store.
+const StoreWaits = "the job's store: "
+
 // WorkerStatus is a worker's Status.
 type WorkerStatus struct {
 	Revision   uint64             `json:"revision"` // of the view it acts on
@@ -20,7 +23,8 @@ type WorkerStatus struct {
 	// Crowded says that the updates that it keeps for want of a cut take much of the
 	// memory that it may use for them: a cut is wanted now.
 	Crowded bool `json:"crowded,omitempty"`
-	// Log says why what goes to the update log waits, "" if nothing does.
+	// Log says why what goes to the update log, or, behind StoreWaits, what is saved in the job's store or is
+	// to be read there waits, "" if nothing does.
 	Log string `json:"log,omitempty"`
 	// KeptBytes are of updates that it keeps until they are in a checkpoint.
 	KeptBytes int64 `json:"kept_bytes,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -105,9 +106,36 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 			more := m.fits(ref, chain, rows)
 			good, defects = len(more) == 0, append(defects, more...)
 		}
-		whole = whole && good
+		wrong, there := a.states(ref.States)
+		whole, defects = whole && good && there, append(defects, wrong...)
 	}
 	return rows, defects, whole
+}
+
+// states reads the states of slots that a checkpoint names, and says what is wrong with them. What was said
+// of one is not said again.
+func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
+	whole = true
+	for _, f := range files {
+		one := a.read[fileKey{f.File, true}]
+		if one == nil {
+			one = new(audited)
+			a.read[fileKey{f.File, true}] = one
+			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
+			err := savedstate.Check(a.in, perdure.SavedFile(f))
+			if errors.Is(err, fs.ErrNotExist) {
+				err = errMissing
+			}
+			if err != nil {
+				one.defects = []Defect{{File: f.File, Err: err}}
+			}
+		}
+		if whole = whole && len(one.defects) == 0; !one.told {
+			defects = append(defects, one.defects...)
+		}
+		one.told = true
+	}
+	return defects, whole
 }
 
 // fits says what is wrong with segments of a shard beside one another, and with the manifest; it

@@ -120,6 +120,8 @@ type SegmentRef struct {
 	// Base are the segments that it follows, in order: the first has all rows, each of the
 	// others those that have changed since the one before.
 	Base []FileRef `json:"base,omitempty"`
+	// States are objects in which lies what slots gave to be saved, where the segment only refers to it.
+	States []FileRef `json:"states,omitempty"`
 }
 
 // Self is the segment's own file.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -25,8 +26,8 @@ func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Strea
 		for _, r := range runs {
 			b = append(b, all[int64(r.First)*c.rowBytes:][:int64(r.Rows)*c.rowBytes]...)
 		}
-		if !littleEndian {
-			toLittle(b, c.word)
+		if !numbers.LittleEndian {
+			numbers.ToLittle(b, c.word)
 		}
 		columnsOf = append(columnsOf, b)
 	}

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -37,12 +38,12 @@ func dense(dim int, values ...float32) table.Image {
 // sameImage compares bits, whatever the pieces, so that NaN equals itself.
 func sameImage(a, b table.Image) bool {
 	same := func(x, y [][]byte) bool { return bytes.Equal(bytes.Join(x, nil), bytes.Join(y, nil)) }
-	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(asBytes(a.IDs), asBytes(b.IDs)) ||
-		!same(asBytes(a.Touched), asBytes(b.Touched)) {
+	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(numbers.AsBytes(a.IDs), numbers.AsBytes(b.IDs)) ||
+		!same(numbers.AsBytes(a.Touched), numbers.AsBytes(b.Touched)) {
 		return false
 	}
 	for i := range a.Planes {
-		if !same(asBytes(a.Planes[i]), asBytes(b.Planes[i])) {
+		if !same(numbers.AsBytes(a.Planes[i]), numbers.AsBytes(b.Planes[i])) {
 			return false
 		}
 	}
@@ -143,62 +144,6 @@ func TestColumnsOfEveryRule(t *testing.T) {
 				t.Errorf("%s, sparse %v, evict %d: %s; want %s", kind, c.sparse, c.evict, got, c.before+want)
 			}
 		}
-	}
-}
-
-func TestBothEncodingsAgree(t *testing.T) {
-	defer func(old bool) { littleEndian = old }(littleEndian)
-	floats := make([]float32, chunkBytes/2+3) // more than one chunk
-	ids := make([]perdure.RowID, chunkBytes/4+3)
-	for i := range floats {
-		floats[i] = float32(i) - 0.5
-	}
-	for i := range ids {
-		ids[i] = math.MaxUint64 - perdure.RowID(i)*0x0102030405
-	}
-	for word, memory := range map[int][]byte{
-		4: asBytes([][]float32{floats})[0],
-		8: asBytes([][]perdure.RowID{ids})[0],
-	} {
-		before := bytes.Clone(memory)
-		write := func() (b []byte) {
-			must(t, encode(memory, word, func(p []byte) error { b = append(b, p...); return nil }))
-			return b
-		}
-		cast := write()
-		littleEndian = false
-		portable := write()
-		if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.Equal(cast, portable) {
-			t.Errorf("%d bytes: the cast and the portable encoding differ", word)
-		}
-		got := make([]byte, len(memory))
-		r := bytes.NewReader(portable)
-		must(t, decode(got, word, func(p []byte) error { _, err := r.Read(p); return err }))
-		if !bytes.Equal(got, before) || !bytes.Equal(memory, before) {
-			t.Errorf("%d bytes: portable decoding gives other values", word)
-		}
-		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-	}
-	if b := asBytes([][]perdure.RowID{ids[:1]})[0]; binary.NativeEndian.Uint64(b) != math.MaxUint64 {
-		t.Error("the ids' memory is elsewhere")
-	}
-}
-
-// The portable encoding is checked against a naive one, since on a machine that
-// is little-endian anyway it changes no byte.
-func TestPortableEncodingIsLittleEndian(t *testing.T) {
-	defer func(old bool) { littleEndian = old }(littleEndian)
-	littleEndian = false
-	var got, want []byte
-	for _, v := range []perdure.RowID{1, 0x0102030405060708} {
-		must(t, encode(asBytes([][]perdure.RowID{{v}})[0], 8,
-			func(p []byte) error { got = append(got, p...); return nil }))
-		for shift := 0; shift < 64; shift += 8 {
-			want = append(want, byte(v>>shift))
-		}
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("got % x, want % x", got, want)
 	}
 }
 

@@ -91,7 +91,7 @@ func (k *Kept) compare(other *Kept) int {
 	return cmp.Or(cmp.Compare(k.Number, other.Number), k.key().compare(other.key()))
 }
 
-// Files returns all segments that it needs.
+// Files returns all that it needs: segments, and states of slots.
 func (k *Kept) Files() []FileRef {
 	if k.Number > 0 {
 		return k.Running.Files()
@@ -107,8 +107,8 @@ func (k *Kept) CheckJob(id string) error {
 	return k.Manifest.CheckJob(id)
 }
 
-// keptOf reads the manifest that a file is; ok says that it is one by its name.
-func keptOf(in store.Store, name string) (kept Kept, ok bool) {
+// KeptOf reads the manifest that a file is; ok says that it is one by its name.
+func KeptOf(in store.Store, name string) (kept Kept, ok bool) {
 	if k, ok := parseManifestName(name); ok {
 		kept = Kept{File: name, Generation: k.generation, Cut: k.cut}
 		kept.Manifest, kept.Err = readManifest(in, k)
@@ -126,11 +126,11 @@ func keptOf(in store.Store, name string) (kept Kept, ok bool) {
 	return kept, true
 }
 
-// Files returns all segments that a checkpoint needs: of each shard those that its own one
-// follows, and then that.
+// Files returns all that a checkpoint needs: of each shard the segments that its own one follows, then
+// that, and then the states of slots that it refers to.
 func (m Manifest) Files() (files []FileRef) {
 	for _, ref := range m.Segments {
-		files = append(files, ref.files()...)
+		files = append(append(files, ref.files()...), ref.States...)
 	}
 	return files
 }
@@ -206,7 +206,7 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 		if !of(e.Name) {
 			continue
 		}
-		kept, ok := keptOf(in, e.Name)
+		kept, ok := KeptOf(in, e.Name)
 		if !ok {
 			continue
 		}
@@ -218,7 +218,7 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 	}
 	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
 	for _, e := range all {
-		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile {
+		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile || isState(e.Name) {
 			continue
 		} else if ours {
 			found.Loose = append(found.Loose, Loose{e.Name, max(e.Bytes, 0)})

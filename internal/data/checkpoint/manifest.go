@@ -15,12 +15,12 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// ManifestVersion is the version of the manifest format written here.
-const ManifestVersion = 4
+// ManifestVersion is the newest version of the manifest format: that of a manifest that names states of
+// slots. One without them is of version 4, as ever.
+const ManifestVersion, plainManifest = 5, 4
 
-// Version 3 had no seal in its job, and is else the same. Version 2 had no segments that follow
-// others, and is else the same. Version 1 had the CRC-32C of all bytes of a segment: the same for
-// all whose headers are. Both are read still.
+// Version 3 had no seal in its job, version 2 no segments that follow others; they are else the same. Version 1 had
+// the CRC-32C of all bytes of a segment: the same for all whose headers are. All are read still.
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
 //
@@ -33,7 +33,7 @@ func (m Manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return disk.Seal(manifestKind, ManifestVersion, append(body, '\n')), nil
+	return disk.Seal(manifestKind, m.Version, append(body, '\n')), nil
 }
 
 func decodeManifest(sealed []byte) (m Manifest, err error) {
@@ -53,11 +53,27 @@ func decodeManifest(sealed []byte) (m Manifest, err error) {
 // normal returns the manifest with its segments in order, and a version.
 func (m Manifest) normal() Manifest {
 	if m.Version == 0 { // it was not read
-		m.Version = ManifestVersion
+		m.Version = m.version()
 	}
 	m.Segments = slices.Clone(m.Segments)
 	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
 	return m
+}
+
+// version returns of which version the manifest is to be.
+func (m Manifest) version() int {
+	if slices.ContainsFunc(m.Segments, func(ref SegmentRef) bool { return len(ref.States) > 0 }) {
+		return ManifestVersion
+	}
+	return plainManifest
+}
+
+// checkStates reports what cannot be the name of a saved state.
+func checkStates(files []FileRef) error {
+	if i := slices.IndexFunc(files, func(f FileRef) bool { return !isState(f.File) }); i >= 0 {
+		return fmt.Errorf("%q is no saved state", files[i].File)
+	}
+	return nil
 }
 
 // check reports what makes a manifest useless, whatever the disk holds.
@@ -84,7 +100,7 @@ func (m Manifest) check() error {
 		if k, shard, ok := parseSegmentName(ref.File); !ok || k != m.key() || shard != ref.Shard {
 			return fmt.Errorf("%q is no segment of shard %d at generation %d, cut %d", ref.File, i, m.Generation, m.Cut)
 		}
-		if err := ref.checkBase(m.key()); err != nil {
+		if err := cmp.Or(ref.checkBase(m.key()), checkStates(ref.States)); err != nil {
 			return err
 		}
 	}
@@ -111,7 +127,7 @@ func (r SegmentRef) checkBase(k key) error {
 // holds the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
-	m.Version = ManifestVersion
+	m.Version = m.version()
 	name := m.key().manifest()
 	old, err := Latest(in)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
@@ -176,9 +192,9 @@ func sizesOf(all []store.Entry) map[string]int64 {
 func checkSize(in store.Store, ref FileRef) error {
 	switch err := lack(in, ref).Err; {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("segment %s is missing: %w: %w", ref.File, ErrCorrupt, fs.ErrNotExist)
+		return fmt.Errorf("%s is missing: %w: %w", ref.File, ErrCorrupt, fs.ErrNotExist)
 	case err != nil:
-		return fmt.Errorf("segment %s: %w", ref.File, err)
+		return fmt.Errorf("%s: %w", ref.File, err)
 	}
 	return nil
 }
@@ -277,6 +293,9 @@ func Verify(in store.Store, m Manifest) error {
 	for _, ref := range m.Segments {
 		if _, err := m.restore(in, ref, nil, true); err != nil {
 			return err
+		}
+		if wrong, whole := NewAudit(in).states(ref.States); !whole {
+			return fmt.Errorf("checkpoint: %s: %w", wrong[0].File, wrong[0].Err)
 		}
 	}
 	return nil

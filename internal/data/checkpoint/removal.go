@@ -5,8 +5,10 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
@@ -93,6 +95,7 @@ func prune(in store.Store, keep string, n int) error {
 // spares says which files stay though no manifest that stays is known to name them.
 type spares struct {
 	newer  bool   // what is newer than all stays
+	states bool   // all states of slots stay: the job may live, and who needs them is not known here
 	number uint64 // of the newest running checkpoint
 	// of cuts: the last of those that may need what they do not say, and the last of all
 	unread, newest key
@@ -104,10 +107,11 @@ type spares struct {
 
 // spares looks at the newest n checkpoints.
 func (f *Found) spares(n int, newer bool) *spares {
-	s := &spares{newer: newer}
+	s := &spares{newer: newer, states: newer}
 	s.unread.cut, s.newest.cut = -1, -1
 	for i := range f.Kept {
 		k := &f.Kept[i]
+		s.states = s.states || i < n && k.Err != nil
 		switch {
 		case k.Number > 0:
 			s.number = max(s.number, k.Number)
@@ -138,6 +142,9 @@ func (s *spares) running(k *Kept) {
 
 // may reports whether a file may be needed that nobody names who stays.
 func (s *spares) may(name string) bool {
+	if isState(name) {
+		return s.states
+	}
 	_, begun := store.BegunOf(name)
 	cut, rows, number, _ := partOf(name)
 	switch {
@@ -148,6 +155,12 @@ func (s *spares) may(name string) bool {
 	}
 	newer := cut.compare(s.newest)
 	return !begun && cut.compare(s.unread) <= 0 || s.newer && (newer > 0 || begun && newer == 0)
+}
+
+// isState reports whether a file is what a slot gave to be saved, or was begun to become it. One that no manifest
+// names is not looked at here: the coordinator knows who needs it.
+func isState(name string) bool {
+	return strings.HasPrefix(name, states.Prefix)
 }
 
 // lacks reports whether a segment is no older than all that it names of that shard.

@@ -16,8 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// RunningVersion is the version of the format of a running checkpoint's manifest written here.
-const RunningVersion = 1
+// RunningVersion is the newest version of the format of a running checkpoint's manifest: that of one that
+// names states of slots. One without them is of version 1, as ever.
+const RunningVersion, plainRunning = 2, 1
 
 // The manifest of a running checkpoint is a sealed document (see disk.Seal) with a JSON body, the
 // type Running, indented. It is never changed.
@@ -42,6 +43,8 @@ type Running struct {
 type RunningShard struct {
 	Shard perdure.ShardID `json:"shard"`
 	Files []FileRef       `json:"files,omitempty"` // oldest first; none: nothing has been saved yet
+	// States are objects in which lies what slots gave to be saved, where the last file only refers to it.
+	States []FileRef `json:"states,omitempty"`
 }
 
 // CheckJob returns ErrOtherJob unless the running checkpoint is of the job of that ID.
@@ -52,10 +55,10 @@ func (m *Running) CheckJob(id string) error {
 	return nil
 }
 
-// Files returns all segments that the running checkpoint needs.
+// Files returns all that the running checkpoint needs: segments, and states of slots.
 func (m *Running) Files() (files []FileRef) {
 	for _, s := range m.Shards {
-		files = append(files, s.Files...)
+		files = append(append(files, s.Files...), s.States...)
 	}
 	return files
 }
@@ -89,7 +92,7 @@ func (m *Running) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return disk.Seal(runningKind, RunningVersion, append(body, '\n')), nil
+	return disk.Seal(runningKind, m.Version, append(body, '\n')), nil
 }
 
 func decodeRunning(sealed []byte) (m Running, err error) {
@@ -127,7 +130,7 @@ func (m *Running) check() error {
 			return fmt.Errorf("shard %d is in place %d of %d; each must be there once, in order", s.Shard, i,
 				len(m.Shards))
 		}
-		if err := checkRowsFiles(s.Shard, s.Files); err != nil {
+		if err := cmp.Or(checkRowsFiles(s.Shard, s.Files), checkStates(s.States)); err != nil {
 			return err
 		}
 		if last := s.last(); last.generation > m.Generation {
@@ -151,7 +154,9 @@ func (s *RunningShard) last() (k rowsKey) {
 // all. To publish the same again does no harm; of an earlier number or generation than the newest,
 // or another of its number, gives perdure.ErrFenced. A folder holds what one job saves.
 func PublishRunning(in store.Store, m Running) error {
-	m.Version = RunningVersion
+	if m.Version = plainRunning; slices.ContainsFunc(m.Shards, func(s RunningShard) bool { return s.States != nil }) {
+		m.Version = RunningVersion
+	}
 	m.Shards = slices.Clone(m.Shards)
 	slices.SortFunc(m.Shards, func(a, b RunningShard) int { return cmp.Compare(a.Shard, b.Shard) })
 	failed := func(err error) error { return fmt.Errorf("checkpoint: publish %s: %w", m.name(), err) }
@@ -280,6 +285,8 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 			one.told = true
 			whole, defects = whole && len(wrong) == 0, append(defects, wrong...)
 		}
+		wrong, good := a.states(s.States)
+		whole, defects = whole && good, append(defects, wrong...)
 	}
 	return defects, whole
 }

@@ -135,7 +135,7 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 
 	overwrite(t, fsys, "ckpt/"+m.name(), disk.Seal(runningKind, RunningVersion+1, []byte("{}")))
 	_, err = LatestRunning(ckpt(fsys))
-	wantErr(t, err, ErrNewerVersion, m.name()+": written by a newer Perdure (format 2), this one reads up to 1")
+	wantErr(t, err, ErrNewerVersion, m.name()+": written by a newer Perdure (format 3), this one reads up to 2")
 	_, _, err = WholeRunning(ckpt(fsys))
 	wantErr(t, err, ErrNewerVersion, m.name())
 	overwrite(t, fsys, "ckpt/"+m.name(), []byte("nothing"))

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -249,7 +251,11 @@ func WriteSegment(in store.Store, s *Segment) (SegmentRef, error) {
 	if err != nil {
 		return SegmentRef{}, fmt.Errorf("checkpoint: write segment: %w", err)
 	}
-	return SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}, nil
+	ref := SegmentRef{File: name, Bytes: size, CRC: w.sum, Shard: s.Shard, Seq: s.Seq}
+	for _, f := range states.Files(s.States) {
+		ref.States = append(ref.States, FileRef(f))
+	}
+	return ref, nil
 }
 
 // file returns the name of the segment's file.
@@ -391,7 +397,7 @@ func (w *sumWriter) section(s section) error {
 func (w *sumWriter) content(s *section) error {
 	if s.stream == nil {
 		for _, piece := range s.memory {
-			if err := encode(piece, s.word, w.write); err != nil {
+			if err := numbers.Encode(piece, s.word, w.write); err != nil {
 				return err
 			}
 		}

@@ -44,6 +44,7 @@ type Welcome struct {
 	Index       int                 `json:"index"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
+	Store       string              `json:"store,omitempty"`  // of a worker: where the job's store is
 }
 
 // Refusal says why a connection is being closed for good.

@@ -156,7 +156,9 @@ func controlSamples() []sample {
 			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Secret: "00ff", Nonce: "n",
 			Ticket: "11ee",
 		}),
-		control("welcome", KindWelcome, Welcome{Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee"}),
+		control("welcome", KindWelcome, Welcome{
+			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "file:///a",
+		}),
 		control("refusal", KindRefuse, Refusal{
 			Reason: "the slot was taken", Fenced: true, Over: true, Done: true,
 			Again: true,
@@ -234,8 +236,10 @@ func statusSamples() []sample {
 				}},
 				Segments: []words.Segment{{
 					Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180,
-					Base: []words.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
+					Base:   []words.SegmentFile{{File: "b.segment", Bytes: 8192, CRC: 7}},
+					States: []words.SegmentFile{{File: "state-s00001-g000001-i000002-n000000000003", Bytes: 9, CRC: 8}},
 				}},
+				States: []string{"state-s00001-g000001-i000002-n000000000004"}, Held: []string{"a"},
 				Yielded: true, SaveSeconds: 0.5, SaveBytes: 4096, Unread: ptr(int64(11)),
 			}}, {ShardStatus: words.ShardStatus{Shard: 3, Generation: 3, Epoch: 1}}},
 			Gone: []perdure.ShardID{2},

@@ -49,6 +49,8 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	list(c, &d.Fences, (*coder).fence)
 	list(c, &d.Unfenced, (*coder).slot)
 	list(c, &d.Segments, (*coder).segment)
+	list(c, &d.States, (*coder).text)
+	list(c, &d.Held, (*coder).text)
 	if kept {
 		list(c, &d.Kept, func(c *coder, k *words.Kept) {
 			number(c, &k.Cut)
@@ -74,6 +76,7 @@ func (c *coder) segment(s *words.Segment) {
 	count(c, &s.CRC)
 	count(c, &s.Seq)
 	list(c, &s.Base, (*coder).file)
+	list(c, &s.States, (*coder).file)
 }
 
 func (c *coder) file(f *words.SegmentFile) {

@@ -37,7 +37,8 @@ type Config struct {
 	Listener transport.Listener
 	Registry registry.Registry
 	Begin    *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
-	Store    store.Store       // of checkpoints
+	Store    store.Store       // of checkpoints, and of what slots save
+	StoreAt  string            // where that is, as workers are told it; "": it is only this process's
 	Keep     int               // how many checkpoints stay, the newest; of running ones two at least; 0: all
 	Log      *slog.Logger
 	Tick     time.Duration // 0: 100 ms
@@ -72,6 +73,7 @@ type Coordinator struct {
 	// The loop's own.
 	core       *membership.Core
 	attention  attention
+	sweeper    sweeper
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	crew       crew
@@ -200,6 +202,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.tick(now)
 			c.rate(now)
 			c.progress(true)
+			c.sweeper.sweep(ctx, c)
 		}
 		if err := c.carryOut(ctx); err != nil {
 			return err
@@ -353,6 +356,9 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		ref := checkpoint.SegmentRef{File: g.File, Bytes: g.Bytes, CRC: g.CRC, Shard: perdure.ShardID(i), Seq: g.Seq}
 		for _, f := range g.Base {
 			ref.Base = append(ref.Base, checkpoint.FileRef(f))
+		}
+		for _, f := range g.States {
+			ref.States = append(ref.States, checkpoint.FileRef(f))
 		}
 		m.Segments = append(m.Segments, ref)
 	}

@@ -246,6 +246,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
+		w.Store = c.cfg.StoreAt
 	}
 	m.answered()
 	m.send(wire.Control(wire.KindWelcome, w))

@@ -26,6 +26,9 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 		for _, file := range files {
 			s.Files = append(s.Files, checkpoint.FileRef(file))
 		}
+		for _, file := range p.Running.StatesOf(i) {
+			s.States = append(s.States, checkpoint.FileRef(file))
+		}
 		m.Shards = append(m.Shards, s)
 	}
 	return m

@@ -163,5 +163,9 @@ func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.Segm
 
 // described says of a segment what others need to know.
 func described(cut perdure.Clock, ref checkpoint.SegmentRef) words.Segment {
-	return words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
+	seg := words.Segment{Cut: cut, File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC, Seq: ref.Seq}
+	for _, f := range ref.States {
+		seg.States = append(seg.States, words.SegmentFile(f))
+	}
+	return seg
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -63,18 +64,33 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 		if ref, err = checkpoint.WriteSegment(to.Store, s); err != nil {
 			return err
 		}
+		if err := f.copyStates(to, ref.States); err != nil {
+			return err
+		}
 		fork.Segments = append(fork.Segments, ref)
 	}
 	return checkpoint.Publish(to.Store, fork)
+}
+
+// copyStates copies what slots have saved.
+func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
+	for _, file := range files {
+		if err := savedstate.Copy(f.Store, to.Store, perdure.SavedFile(file)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forkRows writes a running checkpoint.
 func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	m := &k.Manifest
 	var all [][]perdure.SavedFile
+	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		layers, err := f.layers(k, shard)
 		var files []perdure.SavedFile
+		var refers []checkpoint.FileRef // the newest one
 		for i, s := range layers {
 			if err != nil {
 				break
@@ -82,31 +98,38 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
 			var ref checkpoint.SegmentRef
 			ref, err = checkpoint.WriteSegment(to.Store, s)
-			files = append(files, perdure.SavedFile(ref.Self()))
+			files, refers = append(files, perdure.SavedFile(ref.Self())), ref.States
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, files)
+		all, states = append(all, files), append(states, refers)
 	}
-	return f.publish(m, to, job, all)
+	return f.publish(m, to, job, all, states)
 }
 
-// publish writes the manifest of a running checkpoint of these files, by shard, with which a job begins at a clock.
+// publish writes the manifest of a running checkpoint of these files, by shard, with which a job begins at a clock,
+// and copies the states of slots that the newest ones refer to.
 func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]perdure.SavedFile,
+	refers [][]checkpoint.FileRef,
 ) (*settings.Saved, error) {
 	fork := checkpoint.Running{
 		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
 		SavedAt: f.Now.UTC(),
 	}
+	saved := &settings.Saved{Number: fork.Number, Files: files}
 	for shard, list := range files {
-		one := checkpoint.RunningShard{Shard: perdure.ShardID(shard)}
+		one := checkpoint.RunningShard{Shard: perdure.ShardID(shard), States: refers[shard]}
+		if err := f.copyStates(to, one.States); err != nil {
+			return nil, err
+		}
+		saved.Refer(shard, job.Shards, one.States)
 		for _, file := range list {
 			one.Files = append(one.Files, checkpoint.FileRef(file))
 		}
 		fork.Shards = append(fork.Shards, one)
 	}
-	return &settings.Saved{Number: fork.Number, Files: files}, checkpoint.PublishRunning(to.Store, fork)
+	return saved, checkpoint.PublishRunning(to.Store, fork)
 }
 
 // layers returns the segments that a shard's running checkpoint is to be made of: of a cut one with

@@ -148,7 +148,7 @@ func TestPruneRefused(t *testing.T) {
 		"a newer manifest": {1, func(_ *Folder, fsys *disk.Memory) {
 			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("MANIFEST 4"),
 				[]byte("MANIFEST 9"), 1))
-		}, "written by a newer Perdure (format 9), this one reads up to 4; nothing is deleted", false},
+		}, "written by a newer Perdure (format 9), this one reads up to 5; nothing is deleted", false},
 		"nothing": {1, func(_ *Folder, fsys *disk.Memory) {
 			remove(t, fsys, held(t, fsys)...)
 		}, "c holds no checkpoint", false},

@@ -80,6 +80,7 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 		return nil, err
 	}
 	var all [][]perdure.SavedFile
+	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		r := newRewinding(f, &k.Manifest, to.Store, job, shard)
 		for _, round := range rounds {
@@ -87,9 +88,9 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 				return nil, err
 			}
 		}
-		all = append(all, slices.Clone(r.ledger.Files()))
+		all, states = append(all, slices.Clone(r.ledger.Files())), append(states, r.states)
 	}
-	saved, err := f.publish(&k.Manifest, to, job, all)
+	saved, err := f.publish(&k.Manifest, to, job, all, states)
 	if err == nil {
 		saved.Current = true
 	}
@@ -104,7 +105,8 @@ type rewinding struct {
 	parts    []*table.Part
 	ledger   *scar.Ledger
 	saves    uint64
-	files    []string // that are there
+	files    []string             // that are there
+	states   []checkpoint.FileRef // of slots, to which the newest one refers
 }
 
 func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdure.JobSpec, shard perdure.ShardID,
@@ -152,6 +154,7 @@ func (r *rewinding) save(round *round) error {
 	if err != nil {
 		return err
 	}
+	r.states = ref.States
 	r.ledger.Written(choice, words.SegmentFile(ref.Self()))
 	return r.drop(ref.File)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -171,6 +172,14 @@ func (st *State) Write(ctx context.Context, to store.Store, job *perdure.JobSpec
 		}
 	}
 	return nil
+}
+
+// States are what slots have saved in the earlier run's store, which the shards only refer to.
+func (st *State) States() (files []perdure.SavedFile) {
+	for _, sh := range st.shards {
+		files = append(files, states.Files(sh.rep.State.States())...)
+	}
+	return files
 }
 
 // Remove takes back what Write has written.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -46,6 +47,9 @@ func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err erro
 // goOn brings what the run goes on from.
 func (k kept) goOn(ctx context.Context) (err error) {
 	if k.s.Checkpoints.Ended != nil {
+		if err := k.bringStates(ctx); err != nil {
+			return fmt.Errorf("resume: %w", err)
+		}
 		return k.s.Checkpoints.Ended.Write(ctx, k.snapshots, &k.s.Job)
 	}
 	if k.s.Checkpoints.Fork != nil {
@@ -65,6 +69,24 @@ func (k kept) goOn(ctx context.Context) (err error) {
 	return nil
 }
 
+// bringStates brings what slots have saved that the shards of an ended job only refer to.
+func (k kept) bringStates(ctx context.Context) error {
+	files := k.s.Checkpoints.Ended.States()
+	if len(files) == 0 {
+		return nil
+	}
+	from, err := k.s.OpenEarlier(ctx)
+	if err = errors.Join(err, k.Prepare()); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := savedstate.Copy(from, k.Store, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // leave gives a store back that has nothing yet which anybody needs. Nobody else has put anything
 // there.
 func (k kept) leave() error {
@@ -74,6 +96,9 @@ func (k kept) leave() error {
 	err := checkpoints.Unclaim(k.Store)
 	if k.s.Checkpoints.Ended != nil {
 		err = errors.Join(err, k.s.Checkpoints.Ended.Remove(k.snapshots))
+		for _, f := range k.s.Checkpoints.Ended.States() {
+			err = errors.Join(err, k.Delete(f.File))
+		}
 	}
 	return err
 }

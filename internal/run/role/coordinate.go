@@ -89,8 +89,12 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 	if err != nil {
 		return err
 	}
+	at, err := s.StoreAt(c.Folder)
+	if err != nil {
+		return err
+	}
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(l), Registry: reg, Begin: &begin, Store: in,
+		Listener: faults.Around(l), Registry: reg, Begin: &begin, Store: in, StoreAt: at,
 		Keep: s.Checkpoints.Keep,
 		Log:  c.Log, Keys: keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },

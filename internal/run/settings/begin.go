@@ -51,9 +51,9 @@ func (s *Run) Begin() (membership.Facts, error) {
 	if s.Resumed != "" { // what was planned then is among its slots
 		f.Resume(s.Slots)
 		if sv := s.Saved; sv != nil && sv.Current {
-			f.Running = running.Forked(sv.Number, sv.Files)
+			f.Running = running.Forked(sv.Number, sv.Files, sv.States)
 		} else if sv != nil {
-			f.Running = running.Resumed(sv.Number, sv.Files)
+			f.Running = running.Resumed(sv.Number, sv.Files, sv.States)
 		}
 		return f, nil
 	}

@@ -14,6 +14,8 @@ import (
 type Saved struct {
 	Number uint64                `json:"number"` // of its manifest
 	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	// States are what slots have saved, where the newest files refer to it; nil: they have it all.
+	States [][]perdure.SavedFile `json:"states,omitempty"`
 	// Current says that the run begins with all rows as they were at its cut, which is a checkpoint beside this one:
 	// what is in these files a shard begins with that is lost.
 	Current bool   `json:"current,omitempty"`
@@ -37,6 +39,7 @@ func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
 			files = append(files, perdure.SavedFile(f))
 		}
 		s.Saved.Files = append(s.Saved.Files, files)
+		s.Saved.Refer(len(s.Saved.Files)-1, len(r.Shards), shard.States)
 	}
 	if n := len(passed); n > 0 {
 		more := ""
@@ -47,6 +50,16 @@ func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
 			from, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
 	}
 	return r.Manifest(), nil
+}
+
+// Refer notes to which states of slots the newest file of a shard refers, in a job of that many shards.
+func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
+	for _, f := range states {
+		if sv.States == nil {
+			sv.States = make([][]perdure.SavedFile, shards)
+		}
+		sv.States[shard] = append(sv.States[shard], perdure.SavedFile(f))
+	}
 }
 
 // sameForm refuses another strategy than a run had, where it cannot go on from what that has
@@ -75,7 +88,8 @@ func (s *Run) oddSaved() error {
 		return nil
 	case sv == nil:
 		return fmt.Errorf("it is not there, and the run goes on from another one under %s", s.Job.Recovery)
-	case s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 || len(sv.Files) != s.Job.Shards:
+	case s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
+		len(sv.Files) != s.Job.Shards || len(sv.States) != 0 && len(sv.States) != s.Job.Shards:
 		return fmt.Errorf("number %d, with the files of %d shards, is of no run under %s with %d shards that went "+
 			"on from another", sv.Number, len(sv.Files), s.Job.Recovery, s.Job.Shards)
 	}

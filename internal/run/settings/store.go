@@ -17,6 +17,18 @@ func (s *Run) OpenStore(ctx context.Context, folder string) (store.Store, error)
 	return openStore(ctx, s.Checkpoints.Store, folder)
 }
 
+// StoreAt says where that is, as a process that does not know the run's folder is told it: without what is secret.
+func (s *Run) StoreAt(folder string) (string, error) {
+	if s.Checkpoints.Store != "" {
+		return s.Checkpoints.Store, nil
+	}
+	dir, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	return location.OfFolder(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
+}
+
 // OpenEarlier opens where the run has its checkpoints that this one goes on from.
 func (s *Run) OpenEarlier(ctx context.Context) (store.Store, error) {
 	return openStore(ctx, s.Checkpoints.Earlier, s.Resumed)

@@ -43,6 +43,9 @@ func Parse(text string) (Location, error) {
 	return Location{dir: path.Clean(u.Path)}, nil
 }
 
+// OfFolder is the location of a store in a folder, by its path from the root on.
+func OfFolder(dir string) Location { return Location{dir: path.Clean(dir)} }
+
 // String is the location as Parse reads it.
 func (l Location) String() string {
 	if l.dir == "" {

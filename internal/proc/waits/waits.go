@@ -1,4 +1,6 @@
-package worker
+// Package waits is how calls wait for what somebody else brings about: each until what it asks for is so, and all
+// Until an error ends them. Its lock is the caller's, so that what is waited for is looked at under it.
+package waits
 
 import (
 	"context"
@@ -7,31 +9,32 @@ import (
 	"time"
 )
 
-// waits are the calls that wait, and the error that ends them all. A call waits until what
-// it asks for is so, and looks again whenever something has changed. mu guards it, and
+// Waits are the calls that wait, and the error that ends them all. A call waits until what
+// it asks for is so, and looks again whenever something has changed. Mu guards it, and
 // needs to be held: whoever waits gives it up meanwhile.
-type waits struct {
-	mu      *sync.Mutex
+type Waits struct {
+	Mu  *sync.Mutex
+	Err error // why no call can go on, if none can
+
 	waiting []chan struct{} // of capacity 1: it is to look again
 	since   time.Time       // there are some
 	free    []chan struct{} // to be used again
-	err     error           // why no call can go on, if none can
 }
 
-// until waits until ready, an error of its own, the client's end or ctx's end.
-func (w *waits) until(ctx context.Context, ready func() (bool, error)) error {
+// Until waits until ready, an error of its own, the client's end or ctx's end.
+func (w *Waits) Until(ctx context.Context, ready func() (bool, error)) error {
 	if over, err := w.over(ready); over {
 		return err
 	}
 	woken := w.begin()
 	defer w.end(woken)
 	for {
-		w.mu.Unlock()
+		w.Mu.Unlock()
 		select {
 		case <-woken:
 		case <-ctx.Done():
 		}
-		w.mu.Lock()
+		w.Mu.Lock()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -41,31 +44,31 @@ func (w *waits) until(ctx context.Context, ready func() (bool, error)) error {
 	}
 }
 
-// while waits as long as busy, whatever else ends.
-func (w *waits) while(busy func() bool) {
+// While waits as long as busy, whatever else ends.
+func (w *Waits) While(busy func() bool) {
 	if !busy() {
 		return
 	}
 	woken := w.begin()
 	defer w.end(woken)
 	for busy() {
-		w.mu.Unlock()
+		w.Mu.Unlock()
 		<-woken
-		w.mu.Lock()
+		w.Mu.Lock()
 	}
 }
 
 // over reports whether a wait is over, and how.
-func (w *waits) over(ready func() (bool, error)) (over bool, err error) {
-	if w.err != nil {
-		return true, w.err
+func (w *Waits) over(ready func() (bool, error)) (over bool, err error) {
+	if w.Err != nil {
+		return true, w.Err
 	}
 	ok, err := ready()
 	return ok || err != nil, err
 }
 
 // begin begins to wait: what it returns receives when something has changed. end ends it.
-func (w *waits) begin() (woken chan struct{}) {
+func (w *Waits) begin() (woken chan struct{}) {
 	if n := len(w.free); n > 0 {
 		woken, w.free = w.free[n-1], w.free[:n-1]
 	} else {
@@ -78,7 +81,7 @@ func (w *waits) begin() (woken chan struct{}) {
 	return woken
 }
 
-func (w *waits) end(woken chan struct{}) {
+func (w *Waits) end(woken chan struct{}) {
 	i := slices.Index(w.waiting, woken)
 	w.waiting = slices.Delete(w.waiting, i, i+1)
 	select {
@@ -88,8 +91,8 @@ func (w *waits) end(woken chan struct{}) {
 	w.free = append(w.free, woken)
 }
 
-// wake has all calls that wait look again.
-func (w *waits) wake() {
+// Wake has all calls that wait look again.
+func (w *Waits) Wake() {
 	for _, woken := range w.waiting {
 		select {
 		case woken <- struct{}{}:
@@ -98,13 +101,13 @@ func (w *waits) wake() {
 	}
 }
 
-// pause lets time pass.
-func (w *waits) pause(ctx context.Context, d time.Duration) error {
+// Pause lets time pass.
+func (w *Waits) Pause(ctx context.Context, d time.Duration) error {
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	err := w.until(over, func() (bool, error) { return false, nil })
-	if w.err != nil {
-		return w.err
+	err := w.Until(over, func() (bool, error) { return false, nil })
+	if w.Err != nil {
+		return w.Err
 	}
 	if ctx.Err() == nil && over.Err() != nil {
 		return nil
@@ -112,7 +115,7 @@ func (w *waits) pause(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// longer reports whether some call has waited for longer than d.
-func (w *waits) longer(d time.Duration, now time.Time) bool {
+// Longer reports whether some call has waited for longer than d.
+func (w *Waits) Longer(d time.Duration, now time.Time) bool {
 	return len(w.waiting) > 0 && now.Sub(w.since) >= d
 }

@@ -1,0 +1,127 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+)
+
+func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
+	t.Helper()
+	state := fmt.Appendf(nil, "state %d", number)
+	ref := savedstate.Ref(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
+	must(t, savedstate.Put(ckpt(fsys), ref, state, func() error { return nil }))
+	return ref
+}
+
+// withState publishes a checkpoint of a cut, with a slot's state of that number.
+func withState(t *testing.T, fsys disk.FS, cut perdure.Clock, number uint64) (Manifest, error) {
+	t.Helper()
+	m, err := save(fsys, 1, cut)
+	must(t, err)
+	s, err := Restore(ckpt(fsys), m, 1, nil)
+	must(t, err)
+	s.States = make([][]byte, len(s.Applied))
+	s.States[1] = storedState(t, fsys, number).Pack()
+	m.Segments[1], err = WriteSegment(ckpt(fsys), s)
+	must(t, err)
+	return m, Publish(ckpt(fsys), m)
+}
+
+// A checkpoint names what its segments only refer to: it is missed where it is not there, and read to the last
+// byte.
+func TestManifestStates(t *testing.T) {
+	fsys := newFolder(t)
+	m, err := withState(t, fsys, 20, 1)
+	must(t, err)
+	const name = "state-s00001-g000001-i000001-n000000000001"
+	b, err := fsys.ReadFile("ckpt/" + m.key().manifest())
+	must(t, err)
+	golden(t, "testdata/manifest-5.golden", b)
+	got, err := Latest(ckpt(fsys))
+	if err != nil || got.Version != 5 || len(got.Segments[1].States) != 1 || got.Segments[1].States[0].File != name {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+	must(t, Verify(ckpt(fsys), got))
+	if !slices.Contains(got.Names(), name) {
+		t.Errorf("its names are %v", got.Names())
+	}
+	if _, wrong, whole := NewAudit(ckpt(fsys)).Checkpoint(got); !whole || len(wrong) > 0 {
+		t.Errorf("an audit finds %v", wrong)
+	}
+	flipLast(t, fsys, "ckpt/"+name)
+	wantErr(t, Verify(ckpt(fsys), got), ErrCorrupt, name)
+	if _, wrong, whole := NewAudit(ckpt(fsys)).Checkpoint(got); whole || len(wrong) != 1 || wrong[0].File != name {
+		t.Errorf("an audit finds %v", wrong)
+	}
+	must(t, ckpt(fsys).Delete(name))
+	found, err := Look(ckpt(fsys))
+	if err != nil || found.Kept[0].Whole() || found.Kept[0].Lacks[0].File != name {
+		t.Errorf("look finds %+v, %v", found, err)
+	}
+	again, err := save(fsys, 1, 40)
+	must(t, err)
+	again.Segments[1].States = got.Segments[1].States
+	wantErr(t, Publish(ckpt(fsys), again), fs.ErrNotExist, name+" is missing")
+}
+
+// So does a running checkpoint.
+func TestRunningStates(t *testing.T) {
+	fsys := newFolder(t)
+	m, err := saveRunning(fsys, 2, 3)
+	must(t, err)
+	ref := storedState(t, fsys, 1)
+	m.Shards[1].States = []FileRef{FileRef(ref.File())}
+	must(t, PublishRunning(ckpt(fsys), m))
+	b, err := fsys.ReadFile("ckpt/" + m.name())
+	must(t, err)
+	golden(t, "testdata/running-2.golden", b)
+	got, _, err := WholeRunning(ckpt(fsys))
+	if err != nil || got.Version != 2 || len(got.Shards[1].States) != 1 {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+	flipLast(t, fsys, "ckpt/"+ref.Name())
+	_, passed, err := WholeRunning(ckpt(fsys))
+	if !errors.Is(err, ErrNoCheckpoint) || len(passed) != 1 || passed[0].File != ref.Name() {
+		t.Errorf("a damaged one: %v, %v", passed, err)
+	}
+}
+
+// When old checkpoints are deleted of a job that is over, the states that only they have are, too. Beside a job
+// that goes on they stay: the coordinator knows who else needs them.
+func TestRemovedStates(t *testing.T) {
+	fsys := newFolder(t)
+	want := []string(nil)
+	for i := uint64(1); i <= 3; i++ {
+		m, err := withState(t, fsys, perdure.Clock(20*i), i)
+		must(t, err)
+		want = append(want, m.Segments[1].States[0].File)
+	}
+	loose := storedState(t, fsys, 9).Name()
+	found, err := Look(ckpt(fsys))
+	must(t, err)
+	if r := found.Without(1, true); slices.ContainsFunc(r.Files, isState) {
+		t.Errorf("beside its job %v would be deleted", r.Files)
+	}
+	r := found.Without(1, false)
+	if got := slices.DeleteFunc(r.Files, func(n string) bool { return !isState(n) }); !slices.Equal(got, want[:2]) {
+		t.Errorf("of states %v would be deleted, want %v", got, want[:2])
+	}
+	must(t, Remove(ckpt(fsys), found.Without(1, false)))
+	if !Names(ckpt(fsys), loose) {
+		t.Error("one is gone that nobody names")
+	}
+	overwrite(t, fsys, "ckpt/g000001-c0000000080.manifest", []byte("x")) // what it refers to is not known
+	found, err = Look(ckpt(fsys))
+	must(t, err)
+	if r := found.Without(1, false); slices.ContainsFunc(r.Files, isState) {
+		t.Errorf("beside a manifest that cannot be read %v would be deleted", r.Files)
+	}
+}

@@ -1,0 +1,162 @@
+package savedstate_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+)
+
+var key = states.Key{Slot: 1, Generation: 2, Incarnation: 3, Number: 4}
+
+func never() error { return nil }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func folder(t *testing.T, fsys *disk.Memory) store.Store {
+	s := store.Folder(fsys, "c")
+	must(t, s.Prepare())
+	return s
+}
+
+// The bytes of an object are those of the formats' page.
+func TestGolden(t *testing.T) {
+	fsys := disk.NewMemory()
+	in := folder(t, fsys)
+	ref := savedstate.Ref(key, []byte("abc"))
+	must(t, savedstate.Put(in, ref, []byte("abc"), never))
+	b, err := fsys.ReadFile("c/state-s00001-g000002-i000003-n000000000004")
+	must(t, err)
+	const want = "PRDRSLOT\x01\x00\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00abc"
+	if string(b[:len(b)-4]) != want || int64(len(b)) != ref.Bytes {
+		t.Errorf("the object is %q", b)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	in, other := folder(t, disk.NewMemory()), folder(t, disk.NewMemory())
+	for i, n := range []int{0, 1, 1 << 20, 3<<20 + 5} {
+		state := bytes.Repeat([]byte{byte(i + 1)}, n)
+		k := key
+		k.Number = uint64(i + 1)
+		ref := savedstate.Ref(k, state)
+		must(t, savedstate.Put(in, ref, state, never))
+		must(t, savedstate.Check(in, ref.File()))
+		must(t, savedstate.Copy(in, other, ref.File()))
+		for _, from := range []store.Store{in, other} {
+			if got, err := savedstate.Get(from, ref); err != nil || !bytes.Equal(got, state) {
+				t.Errorf("%d bytes come back as %d, %v", n, len(got), err)
+			}
+		}
+	}
+}
+
+// Each byte that is changed, each end that is missing and another state under the name are found, in one line that
+// names the object.
+func TestDamage(t *testing.T) {
+	fsys := disk.NewMemory()
+	in := folder(t, fsys)
+	ref := savedstate.Ref(key, []byte("state"))
+	_, err := savedstate.Get(in, ref)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), ref.Name()+" of slot 1 is missing in c") {
+		t.Errorf("nothing is there: %v", err)
+	}
+	must(t, savedstate.Put(in, ref, []byte("state"), never))
+	path := "c/" + ref.Name()
+	good, err := fsys.ReadFile(path)
+	must(t, err)
+	wrong := func(what string, b []byte) {
+		t.Helper()
+		f, err := fsys.Create(path)
+		must(t, err)
+		_, err = f.Write(b)
+		must(t, errors.Join(err, f.Close()))
+		_, getErr := savedstate.Get(in, ref)
+		to := folder(t, disk.NewMemory())
+		for _, err := range []error{getErr, savedstate.Check(in, ref.File()), savedstate.Copy(in, to, ref.File())} {
+			if err == nil || !strings.Contains(err.Error(), ref.Name()) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := savedstate.Get(to, ref); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: it was copied: %v", what, err)
+		}
+	}
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1
+		wrong(fmt.Sprintf("byte %d changed", i), bad)
+		wrong(fmt.Sprintf("cut to %d", i), good[:i])
+	}
+	other := savedstate.Ref(key, []byte("other"))
+	must(t, savedstate.Put(in, other, []byte("other"), never))
+	if _, err := savedstate.Get(in, ref); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("another state under the name: %v", err)
+	}
+	if err := savedstate.Check(in, perdure.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("a name that is none: %v", err)
+	}
+}
+
+// At whatever step the disk fails, the state is there whole or not at all; and so it is where it is not wanted
+// any more.
+func TestCrash(t *testing.T) {
+	ref := savedstate.Ref(key, []byte("state"))
+	over := errors.New("over")
+	in := folder(t, disk.NewMemory())
+	if err := savedstate.Put(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {
+		t.Errorf("it is not wanted any more: %v", err)
+	}
+	if _, err := savedstate.Get(in, ref); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	failing := errors.New("broken")
+	for n := range 5 {
+		in := folder(t, disk.NewMemory())
+		err := savedstate.Put(broken{in, n, failing}, ref, []byte("state"), never)
+		if (err == nil) != (n >= 3) {
+			t.Errorf("write %d fails: %v", n, err)
+		}
+		if _, got := savedstate.Get(in, ref); (got == nil) != (err == nil) {
+			t.Errorf("write %d fails: put %v, got %v", n, err, got)
+		}
+	}
+}
+
+// broken is a store whose n-th write fails.
+type broken struct {
+	store.Store
+	n   int
+	err error
+}
+
+func (b broken) Put(name string, write func(io.Writer) error) error {
+	return b.Store.Put(name, func(w io.Writer) error { return write(&brokenWriter{w, b.n, b.err}) })
+}
+
+type brokenWriter struct {
+	io.Writer
+	n   int
+	err error
+}
+
+func (b *brokenWriter) Write(p []byte) (int, error) {
+	if b.n--; b.n < 0 {
+		return 0, b.err
+	}
+	return b.Writer.Write(p)
+}
