@@ -13,9 +13,7 @@ func (l *locked) sendBounded(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
 		l.outages.waited(begin)
-		if !l.stats.began.IsZero() {
-			l.stats.stale += time.Since(begin)
-		}
+		l.time.Bound(time.Since(begin))
 	}()
 	looked := perdure.Clock(-1)
 	err := l.waits.Until(ctx, func() (bool, error) {

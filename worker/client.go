@@ -34,6 +34,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hearing"
 	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/proc/waits"
@@ -46,7 +47,7 @@ type Client struct {
 	cancel context.CancelFunc
 	saves  saves.Saves // what goes to the job's store; safe for concurrent use
 	done   sync.WaitGroup
-	heard  hearing
+	heard  hearing.Hearing
 	wake   chan struct{} // of capacity 1: a status is worth sending
 
 	logWaits updatelog.Waits // safe for concurrent use
@@ -111,7 +112,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 			l.session.down(conn)
 			cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
 		},
-		Heard: func() { heard = time.Now(); c.heard.note() },
+		Heard: func() { heard = time.Now(); c.heard.Note() },
 		Patient: func(_ int, _ error) bool {
 			l := c.lock()
 			defer c.mu.Unlock()
@@ -206,7 +207,7 @@ func (c *Client) hello() wire.Hello {
 }
 
 func (c *Client) up(conn transport.Conn, f *wire.Frame) {
-	c.heard.note()
+	c.heard.Note()
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
 		c.fail(err)
@@ -232,7 +233,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 }
 
 func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
-	c.heard.note()
+	c.heard.Note()
 	switch f.Kind {
 	case wire.KindView:
 		var v perdure.View

@@ -35,7 +35,8 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		return l.turn(), nil
 	}
 	begin := time.Now()
-	defer l.stats.clocked(begin, l.stats.stale)
+	stale := l.time.Stale()
+	defer func() { l.time.Clocked(time.Since(begin), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {
 		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom() && l.saving.ready(), nil
 	})
@@ -246,7 +247,7 @@ func (c *Client) Finish(ctx context.Context) error {
 	l.out.Last(true)
 	l.letGo(everyShard)
 	l.notify()
-	l.stats.over = time.Now()
+	l.time.Over(time.Now())
 	defer l.out.Last(false)
 	over := func() bool { return l.view.Done || l.view.Slots[l.slot].Left }
 	err := l.waits.Until(ctx, func() (bool, error) { return over(), l.usable() })
@@ -254,7 +255,7 @@ func (c *Client) Finish(ctx context.Context) error {
 		return nil // whatever became of the connections since; or it was away when the others were told
 	}
 	if err != nil {
-		l.stats.over = time.Time{} // it goes on
+		l.time.Over(time.Time{})
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/waits"
+	"github.com/perdure/perdure/internal/proc/worktime"
 )
 
 // locked is what a client's lock guards. Client.lock returns it, so that only the lock's
@@ -39,7 +40,8 @@ type locked struct {
 	shards  links         // from the first view on
 	log     updateLog
 	outages outages
-	stats   stats
+	samples int64 // that the program has worked through
+	time    worktime.Split
 }
 
 // notify wakes the heartbeat.

@@ -43,9 +43,7 @@ func (l *locked) setMoment() {
 func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
-	if l.stats.began.IsZero() {
-		l.stats.began = time.Now()
-	}
+	l.time.Begin(time.Now())
 	for {
 		if err := l.usable(); err != nil {
 			return err
@@ -79,7 +77,9 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 	l.carryOut()
 	begin := time.Now()
 	defer func() {
-		l.stats.blocked(begin, call)
+		held, pushed, late := call.Waited()
+		const us = time.Microsecond
+		l.time.Blocked(time.Since(begin), time.Duration(held)*us, pushed, time.Duration(late)*us)
 		l.outages.waited(begin)
 	}()
 	err := l.waits.Until(ctx, func() (bool, error) {

@@ -167,7 +167,7 @@ func (c *Client) connect(p *peer) {
 			return l.reads.Land(&p.answers, f, n)
 		},
 		Up: func(conn transport.Conn, _ *wire.Frame) {
-			c.heard.note()
+			c.heard.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			p.conn = conn
@@ -178,7 +178,7 @@ func (c *Client) connect(p *peer) {
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
-			c.heard.note()
+			c.heard.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			return l.fromServer(p, f)

@@ -54,9 +54,18 @@ func (c *Client) says() said {
 
 func (l *locked) status() words.WorkerStatus {
 	retained, crowded := l.out.Retained()
+	read, made, out := readStats(l.reads), &l.out.Counters, &l.outages.Watch
 	st := words.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
-		Counters:  l.stats.snapshot(time.Now(), readStats(l.reads), l.out.Counters, &l.outages.Watch),
+		Counters: perdure.WorkerCounters{
+			UpdatesSent: made.Updates, BytesPushed: made.Pushed, BytesPulled: read.Pulled,
+			Samples: l.samples, BeyondBound: made.Beyond,
+			ClockDifferential: read.Differential.Counts(), ReadLag: read.Lag.Counts(),
+			MissingUpdates: read.Missing.Counts(),
+			OutageClocks:   out.Clocks, StaleRows: read.Beyond, QueuedBytes: out.Queued, OutageNs: out.Waited,
+			ComputeNs: int64(l.time.Compute(time.Now())), StalenessNs: int64(l.time.Stale()),
+			CommNs: int64(l.time.Comm()),
+		},
 		KeptBytes: retained, Log: cmp.Or(l.log.waits.Why(), l.saving.Why()),
 		Outage: l.outages.now(l.shards, l.out.Queued()),
 	}
@@ -74,4 +83,11 @@ func (l *locked) status() words.WorkerStatus {
 		}
 	}
 	return st
+}
+
+// AddSamples counts training samples that the program has worked through.
+func (c *Client) AddSamples(n int) {
+	l := c.lock()
+	defer c.mu.Unlock()
+	l.samples += int64(n)
 }

@@ -1,4 +1,4 @@
-package worker
+package hearing
 
 import (
 	"testing"
@@ -9,24 +9,24 @@ import (
 func TestHearingCountsLooks(t *testing.T) {
 	const every = time.Second
 	now := time.Unix(0, 0)
-	var h hearing
+	var h Hearing
 	look := func(after time.Duration, heard bool, want int) {
 		t.Helper()
 		if now = now.Add(after); heard {
-			h.note()
+			h.Note()
 		}
-		if got := h.look(now, every); got != want {
+		if got := h.Look(now, every); got != want {
 			t.Fatalf("after %v: silent for %d looks, want %d", after, got, want)
 		}
 	}
 	look(every, false, 0) // the first: it only begins
 	begin := now
-	for i := range silentTicks - 1 {
+	for i := range SilentTicks - 1 {
 		look(every, false, i+1)
 	}
-	look(time.Hour, false, silentTicks-1) // it was frozen: what came meanwhile is read only now
-	if !h.since.Equal(begin) {
-		t.Errorf("heard last at %v, want %v", h.since, begin)
+	look(time.Hour, false, SilentTicks-1) // it was frozen: what came meanwhile is read only now
+	if !h.Since().Equal(begin) {
+		t.Errorf("heard last at %v, want %v", h.Since(), begin)
 	}
 	look(every, true, 0)
 	look(every, false, 1)
