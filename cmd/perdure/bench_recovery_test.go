@@ -12,7 +12,7 @@ import (
 func TestBenchRecovery(t *testing.T) {
 	t.Parallel()
 	results, out := benched[strategies.Result](t, "recovery", "--recovery", "checkpoint:20", "--fault",
-		"kill-server,kill-coordinator",
+		"kill:server,kill:coordinator",
 		"--rounds", "2", "--clocks", "10", "--batch", "8", "--mb", "3")
 	var names []string
 	for _, r := range results {
@@ -29,7 +29,7 @@ func TestBenchRecovery(t *testing.T) {
 			*r.ServingAgainMsMax < *r.ServingAgainMsMedian {
 			t.Errorf("impossible figures: %s", r.Line())
 		}
-		if killed := r.Fault == "kill-server"; killed && *r.LongestGetMsMedian < *r.DetectedMsMedian {
+		if killed := r.Fault == "kill:server"; killed && *r.LongestGetMsMedian < *r.DetectedMsMedian {
 			t.Errorf("a read of a dead server's shard waited %g ms, less than until it was noticed: %s",
 				*r.LongestGetMsMedian, r.Line())
 		}
@@ -38,7 +38,7 @@ func TestBenchRecovery(t *testing.T) {
 			t.Errorf("impossible ratios: train %g, push %g", *r.TrainRatio, *r.PushRatio)
 		}
 	}
-	want := "checkpoint:20 kill-server,checkpoint:20 kill-coordinator"
+	want := "checkpoint:20 kill:server,checkpoint:20 kill:coordinator"
 	if got := strings.Join(names, ","); got != want {
 		t.Errorf("measured %s, want %s", got, want)
 	}

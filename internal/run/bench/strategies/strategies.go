@@ -56,22 +56,29 @@ var (
 	onDemand    = []string{"save", "rows", "replay"} // these take minutes, and a disk
 	allFailures = []failure{
 		{
-			name: "kill-head", kind: supervisor.FaultKill, copies: 2,
+			name: "kill:head", kind: supervisor.FaultKill, copies: 2,
 			of: func(s *perdure.ShardView) perdure.Holder { return s.Holder },
 		},
 		{
-			name: "kill-middle", kind: supervisor.FaultKill, copies: 3,
+			name: "kill:middle", kind: supervisor.FaultKill, copies: 3,
 			of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) },
 		},
-		{name: "kill-tail", kind: supervisor.FaultKill, copies: 2, of: (*perdure.ShardView).Tail},
-		{name: "kill-server", kind: supervisor.FaultKill},
-		{name: "freeze", kind: supervisor.FaultFreeze},
-		{name: "cut", kind: supervisor.FaultCut},
-		{name: "kill-coordinator", kind: supervisor.FaultKill, role: wire.RoleCoordinator},
-		{name: "kill-log", kind: supervisor.FaultKill, role: supervisor.RoleLog},
-		{name: "drain", kind: supervisor.FaultTerm},
+		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*perdure.ShardView).Tail},
+		{name: "kill:server", kind: supervisor.FaultKill},
+		{name: "freeze:server", kind: supervisor.FaultFreeze},
+		{name: "cut:server", kind: supervisor.FaultCut},
+		{name: "kill:coordinator", kind: supervisor.FaultKill, role: wire.RoleCoordinator},
+		{name: "kill:log", kind: supervisor.FaultKill, role: supervisor.RoleLog},
+		{name: "term:server", kind: supervisor.FaultTerm},
 	}
 )
+
+// renamed are failures by the names that they had.
+var renamed = map[string]string{
+	"kill-head": "kill:head", "kill-middle": "kill:middle", "kill-tail": "kill:tail", "kill-server": "kill:server",
+	"kill-coordinator": "kill:coordinator", "kill-log": "kill:log", "freeze": "freeze:server", "cut": "cut:server",
+	"drain": "term:server",
+}
 
 // failure is one kind of failure.
 type failure struct {
@@ -191,6 +198,11 @@ func (b *Options) plan() (p chosen, err error) {
 		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
 	}
 	measures, err1 := bench.Choose("measure", b.Measure, allMeasures, bench.Itself)
+	for _, given := range b.Fault {
+		if now := renamed[given]; now != "" {
+			return p, fmt.Errorf("%w: --fault %s is called %s now", perdure.ErrUsage, given, now)
+		}
+	}
 	faults, err2 := bench.Choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
 	if err := cmp.Or(err1, err2); err != nil {
 		return p, err

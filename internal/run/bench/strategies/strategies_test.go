@@ -148,15 +148,15 @@ func TestBenchVictims(t *testing.T) {
 		target   string
 		affected []perdure.ShardID
 	}{
-		{"kill-head", 1, "server:1", []perdure.ShardID{1, 4}},
-		{"kill-middle", 1, "server:2", []perdure.ShardID{1, 4}},
-		{"kill-tail", 1, "server:0", []perdure.ShardID{1, 4, 5}},
-		{"kill-server", 1, "server:1", []perdure.ShardID{0, 1, 2, 3, 4}},
-		{"freeze", 2, "server:2", all},
-		{"cut", 0, "server:0", all},
-		{"drain", 0, "server:0", all},
-		{"kill-coordinator", 0, "coordinator", all},
-		{"kill-log", 0, "log", all},
+		{"kill:head", 1, "server:1", []perdure.ShardID{1, 4}},
+		{"kill:middle", 1, "server:2", []perdure.ShardID{1, 4}},
+		{"kill:tail", 1, "server:0", []perdure.ShardID{1, 4, 5}},
+		{"kill:server", 1, "server:1", []perdure.ShardID{0, 1, 2, 3, 4}},
+		{"freeze:server", 2, "server:2", all},
+		{"cut:server", 0, "server:0", all},
+		{"term:server", 0, "server:0", all},
+		{"kill:coordinator", 0, "coordinator", all},
+		{"kill:log", 0, "log", all},
 	} {
 		at := slices.IndexFunc(allFailures, func(f failure) bool { return f.name == c.fault })
 		target, affected := allFailures[at].victim(&v, 3, func(int) int { return c.draw })
@@ -165,11 +165,12 @@ func TestBenchVictims(t *testing.T) {
 		}
 	}
 	for strategy, want := range map[string]string{
-		"none":          "kill-server freeze cut kill-coordinator drain",
-		"checkpoint:5":  "kill-server freeze cut kill-coordinator drain",
-		"stateless":     "kill-server freeze cut kill-coordinator kill-log drain",
-		"chain:2":       "kill-head kill-tail kill-server freeze cut kill-coordinator drain",
-		"chain:3,async": "kill-head kill-middle kill-tail kill-server freeze cut kill-coordinator drain",
+		"none":          "kill:server freeze:server cut:server kill:coordinator term:server",
+		"checkpoint:5":  "kill:server freeze:server cut:server kill:coordinator term:server",
+		"stateless":     "kill:server freeze:server cut:server kill:coordinator kill:log term:server",
+		"chain:2":       "kill:head kill:tail kill:server freeze:server cut:server kill:coordinator term:server",
+		"chain:3,async": "kill:head kill:middle kill:tail kill:server freeze:server cut:server kill:coordinator " +
+			"term:server",
 	} {
 		r, err := perdure.ParseRecovery(strategy)
 		must(t, err)
