@@ -22,7 +22,7 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.trainCmd":                 53, // flags
 	"fields internal/run/bench/strategies.Result": 42, // a line of a table, as JSON
 	"fields internal/run/rundir.Summary":          39, // a file, as JSON
-	"fields cmd/perdure.upCmd":                    32, // flags
+	"fields cmd/perdure.upCmd":                    33, // flags
 	"fields cmd/perdure.jobFlags":                 31, // flags
 	"fields studies/consistency.settings":         28, // flags
 }

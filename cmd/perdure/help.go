@@ -159,6 +159,9 @@ var helps = map[string]string{
 	"log_natsca":       "The certificate authority that vouches for --nats.",
 	"log_natscert":     "This job's own certificate for --nats.",
 	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
+	"up_exec": "Start your program in each slot, by that command line of the shell, with PERDURE_COORDINATOR, " +
+		"PERDURE_SECRET_FILE and PERDURE_SLOT set, and start it again when it dies. What it prints is in logs/ " +
+		"(default: you start it).",
 	"up_resume": "Go on from the last checkpoint of that run of perdure up, or from its update log, with its " +
 		"settings; --clocks, " +
 		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints, " +
@@ -252,9 +255,9 @@ var helps = map[string]string{
 		"faster).",
 	"strategies_recovery": "Recovery strategy; may be given again (default none, checkpoint:20, resend:20, " +
 		"chain:2, chain:3, stateless, scar:20,1/8,priority).",
-	"strategies_fault": "What fails: kill-head, kill-middle or kill-tail, of a chain; kill-server, freeze (for " +
-		"good), cut (off the network, for good) or drain (SIGTERM), of any server; kill-coordinator; kill-log, " +
-		"of stateless (default all that the strategy has).",
+	"strategies_fault": "What fails: kill:head, kill:middle or kill:tail, of a chain; kill:server, " +
+		"freeze:server (for good), cut:server (off the network, for good) or term:server (told to end), any one; " +
+		"kill:coordinator; kill:log, of stateless (default all that the strategy has).",
 	"strategies_measure": "What to measure: train (speed of training, of that under none), push (speed of " +
 		"pushes of 4 MiB, likewise), faults, save (a checkpoint of --mb, or 500, MB while training goes on, and " +
 		"while it does not; no --recovery), rows (what scar's selectors cost that save as many bytes as --mb, or " +

@@ -51,6 +51,8 @@ type cli struct {
 	Bench      benchCmds      `cmd:"" help:"@perdure_bench"`
 	Version    versionCmd     `cmd:"" help:"Print the version."`
 
+	PrintVersion versionFlag `name:"version" help:"Print the version, and end."`
+
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
 
 	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`

@@ -47,7 +47,7 @@ func reference(parser *kong.Kong) string {
 		}
 		for _, group := range n.AllFlags(true) {
 			for _, f := range group {
-				if f.Name != "help" {
+				if f.Name != "help" && f.Name != "version" { // every command has these
 					rows = append(rows, tableRow(flagSummary(f), f.Help))
 				}
 			}

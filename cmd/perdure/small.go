@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -35,6 +37,16 @@ func (versionCmd) Run() error {
 	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)
 	return nil
+}
+
+// versionFlag is the command as people write it who know other programs.
+type versionFlag bool
+
+// BeforeReset is called as soon as the flag is read: whatever else there is does not count.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	err := versionCmd{}.Run()
+	app.Exit(0)
+	return err
 }
 
 type dataCmd struct {

@@ -5,20 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
 )
 
 type upCmd struct {
 	jobFlags
+	Exec  string       `help:"@up_exec" placeholder:"COMMAND"`
 	Again upAgainFlags `embed:""`
 }
 
@@ -35,22 +39,27 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	if err != nil {
 		return err
 	}
+	if strings.TrimSpace(u.Exec) == "" && given(k)["exec"] {
+		return fmt.Errorf("%w: --exec is empty; give the command that starts your program, or leave it out",
+			perdure.ErrUsage)
+	}
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
 	}
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: u.Out, View: screen.New(stdout, false),
+		Settings: s, Folder: u.Out, Exec: u.Exec, View: screen.New(stdout, false),
 		Warn: warn,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }() // how the job has ended counts
-	fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with PERDURE_COORDINATOR=%s "+
-		"PERDURE_SECRET_FILE=%s\n",
-		r.Coordinator(), s.WorkersAtFirst(), r.Coordinator(), r.Secrets().Path)
+	if u.Exec == "" {
+		fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with %s=%s %s=%s\n", r.Coordinator(),
+			s.WorkersAtFirst(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path)
+	}
 	switch _, err := r.Wait(ctx, atOnce); {
 	case errors.Is(err, localrun.ErrStopped):
 		fmt.Fprintln(stdout, err)

@@ -11,7 +11,26 @@ const (
 // backoff chooses how long a place stays empty before its next process: not at all
 // after one that has lived for a while, and ever longer while they end as soon as they
 // begin, so that a fault that nobody mends does not take the machine.
-type backoff struct{ pause time.Duration }
+type backoff struct {
+	pause  time.Duration
+	failed int // one after the other, each of which ended as soon as it had begun its work
+}
+
+// An own program that fails is started again: it may have failed with what it ran on. One that
+// fails always ends the job.
+const (
+	earlyLife  = 10 * time.Second // a program that lives for longer has done some work
+	mostFailed = 5
+)
+
+// hopeless takes in the end of a program of the user's, by itself, and says that starting it again is of no use.
+func (b *backoff) hopeless(lived time.Duration) bool {
+	if lived >= earlyLife {
+		b.failed = 0
+	}
+	b.failed++
+	return b.failed >= mostFailed
+}
 
 // next returns the pause after a process that has lived for so long.
 func (b *backoff) next(lived time.Duration) time.Duration {

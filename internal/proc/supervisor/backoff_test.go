@@ -6,6 +6,28 @@ import (
 	"time"
 )
 
+// TestHopeless: a program that fails again and again is given up, and one that works in between is not.
+func TestHopeless(t *testing.T) {
+	for name, c := range map[string]struct {
+		lived []time.Duration
+		want  bool
+	}{
+		"now and then":  {[]time.Duration{0, 0, 0, 0, time.Minute, 0, 0, 0}, false},
+		"always":        {[]time.Duration{0, time.Second, 0, 9 * time.Second, 0}, true},
+		"not for long":  {[]time.Duration{0, 0, 0, 0}, false},
+		"after its job": {[]time.Duration{time.Hour, 0, 0, 0, 0}, true},
+	} {
+		var b backoff
+		got := false
+		for _, lived := range c.lived {
+			got = b.hopeless(lived)
+		}
+		if got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestBackoff: the first process that ends is replaced at once, and so is one that has
 // lived for a while; of those that end as soon as they begin each waits longer.
 func TestBackoff(t *testing.T) {

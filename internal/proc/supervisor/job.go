@@ -39,6 +39,9 @@ type JobConfig struct {
 	// Worker says what runs in a slot that joins the job while it runs; nil: nobody here
 	// starts its processes.
 	Worker func(slot int) Spec
+	// OwnWorkers says that these are programs of the user's: one that ends with an error is started
+	// again, too, until it is hopeless.
+	OwnWorkers bool
 	// LogAddr is where the job's log process, if it has one, listens.
 	LogAddr string
 	Watch   Watcher
@@ -420,6 +423,9 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 			return Never, false // it had nothing left to do
 		}
 	}
+	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.clock.End > 0 && j.clock.Clock >= j.clock.End {
+		return Restart(max(pause, leavePause)), false // it has done all, and the job's end is not known here yet
+	}
 	if !j.over {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
 		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
@@ -432,6 +438,16 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	switch {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
+	case e.Role == wire.RoleWorker && j.cfg.OwnWorkers && e.PID != 0 && e.Code >= 0:
+		if !planned && j.restarts[p].hopeless(e.Lived) {
+			why := ""
+			if said := j.reason(target, e); said != "" {
+				why = ": " + said
+			}
+			j.end(fmt.Errorf("%w: %s ended %d times before its work was done, the last time it %s%s", ErrChild, target,
+				mostFailed, e.How, why))
+			return Never, false
+		}
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
 		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
 		return Never, false

@@ -48,6 +48,7 @@ type Options struct {
 	Settings settings.Run
 	Folder   string // of the run, empty or new
 	Workers  bool   // workers are processes of the run, and train its workload; else they are others' programs
+	Exec     string // a command line of the shell, that runs others' program in each slot; "": others start it
 	// View shows the run; nil: nobody looks. From Start on it is the run's, which closes it: Start
 	// itself where it fails, else Close.
 	View screen.View
@@ -110,7 +111,10 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 				r.addr)
 		}
 	}
-	if err := r.supervise(ctx, worker); err != nil {
+	if o.Exec != "" {
+		worker = func(slot int) supervisor.Spec { return r.ownProgram(o.Exec, slot) }
+	}
+	if err := r.supervise(ctx, worker, o.Exec != ""); err != nil {
 		return nil, errors.Join(err, r.letGo())
 	}
 	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
@@ -173,7 +177,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 
 // supervise makes the job, whose processes this one is the parent of; worker says what
 // workers are, nil: there are none.
-func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Spec) error {
+func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Spec, own bool) error {
 	faults, err := r.s.ParseFaults()
 	if err != nil {
 		return err
@@ -185,7 +189,7 @@ func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Sp
 	r.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
 		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: r.web, Faults: faults,
 		Seed: r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
-		Worker: worker, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
+		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
 		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
 	})
 	return err

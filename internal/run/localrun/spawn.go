@@ -8,10 +8,11 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/worker"
 )
 
-// spawn starts the processes; worker says what workers are, nil: there are none.
-func (r *Run) spawn(exe, out string, frames, web socket, worker func(slot int) supervisor.Spec) error {
+// spawn starts the processes; program says what workers are, nil: there are none.
+func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) supervisor.Spec) error {
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
 		return r.job.Group().Start(r.spec(exe, out, role, index, files, args...))
 	}
@@ -42,17 +43,30 @@ func (r *Run) spawn(exe, out string, frames, web socket, worker func(slot int) s
 		}
 	}
 	for i := range r.s.Job.Slots {
-		if worker == nil {
+		if program == nil {
 			break
 		}
 		if i < len(r.s.Slots) && !r.s.Slots[i].Has(r.s.Cut) {
 			continue // it had left before the checkpoint that the run goes on from
 		}
-		if err := r.job.Group().Start(worker(i)); err != nil {
+		if err := r.job.Group().Start(program(i)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ownProgram says what runs in a slot whose worker is a program of the user's. The shell is replaced by
+// it, so that a signal reaches the program itself.
+func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
+	return supervisor.Spec{
+		Role: wire.RoleWorker, Index: slot, Command: []string{"/bin/sh", "-c", "exec " + command},
+		LogPath: r.dir.LogFile(fmt.Sprintf("%s-%d", wire.RoleWorker, slot)),
+		Env: []string{
+			worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
+			worker.EnvSlot + "=" + fmt.Sprint(slot),
+		},
+	}
 }
 
 // spec says what runs at a place.

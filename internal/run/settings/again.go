@@ -28,14 +28,14 @@ var taken = map[string][]string{
 	},
 	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "store", "delay", "bandwidth"},
 	"up --resume": {
-		"resume", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"resume", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
 		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"up --fork": {
-		"fork", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"fork", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
 		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
-	"up --from": {"from", "out", "fault", "listen", "grace", "store", "delay", "bandwidth"},
+	"up --from": {"from", "exec", "out", "fault", "listen", "grace", "store", "delay", "bandwidth"},
 }
 
 // OnlyTaken refuses flags that would be ignored beside --resume or --from.

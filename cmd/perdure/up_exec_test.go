@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// readmeProgram builds the program that the README shows.
+func readmeProgram(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../README.md")
+	must(t, err)
+	m := regexp.MustCompile("(?s)\n```go\n(package main\n.*?)```").FindSubmatch(page)
+	if m == nil {
+		t.Fatal("the README has no program")
+	}
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "mine")
+	must(t, os.WriteFile(source, m[1], 0o666))
+	if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+// TestUpExec: the README's program runs in each slot, and is started again when it is killed.
+func TestUpExec(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	wantOut(t, 0, []string{
+		"up", "--workers", "2", "--clocks", "400", "--exec", readmeProgram(t), "--out", dir, "--fault",
+		"kill:worker:1@clock:100", "--fault", "kill:server:0@clock:200", "--recovery", "resend:50",
+	}, "worker:1 works again", "every worker has finished 400 clocks")
+	s, err := rundir.ReadSummary(dir)
+	must(t, err)
+	if *s.UpdatesLost != 0 || *s.UpdatesApplied != 400*2*int64(s.Shards) || len(s.Failures) != 2 {
+		t.Errorf("%d updates lost, %d applied, failures %+v", *s.UpdatesLost, *s.UpdatesApplied, s.Failures)
+	}
+}
+
+// TestUpExecFails: a program that never does its work ends the job, with what it said last.
+func TestUpExecFails(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]string{
+		"/nonexistent": "not found", "true": "ended with code 0", "false": "ended with code 1",
+		`sh -c "echo no such file >&2; exit 3"`: "no such file",
+	} {
+		code, _, errs := invoke(t, "up", "--workers", "2", "--clocks", "50", "--exec", command, "--out", newFolder(t))
+		if code != exitError || !strings.Contains(errs, "ended 5 times") || !strings.Contains(errs, want) ||
+			strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %s", command, code, errs)
+		}
+	}
+	if code, _, errs := invoke(t, "up", "--workers", "2", "--exec", " "); code != exitUsage ||
+		!strings.Contains(errs, "--exec is empty") {
+		t.Errorf("an empty command: exit code %d: %s", code, errs)
+	}
+}
