@@ -1,0 +1,50 @@
+package checkpoints
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+)
+
+// A fork has what slots have saved in the store of the run that it is of; and a checkpoint is verified with it.
+func TestForkStates(t *testing.T) {
+	f, _ := kept(t, 1)
+	m, err := checkpoint.Latest(f.Store)
+	must(t, err)
+	ref := savedstate.Ref(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	must(t, savedstate.Put(f.Store, ref, []byte("state"), func() error { return nil }))
+	next := m
+	next.Generation, next.Segments = m.Generation+1, nil
+	for _, seg := range m.Segments {
+		s, err := checkpoint.Restore(f.Store, m, seg.Shard, nil)
+		must(t, err)
+		s.Generation = next.Generation
+		if s.States = make([][]byte, len(s.Applied)); seg.Shard == 0 {
+			s.States[0] = ref.Pack()
+		}
+		seg, err = checkpoint.WriteSegment(f.Store, s)
+		must(t, err)
+		next.Segments = append(next.Segments, seg)
+	}
+	must(t, checkpoint.Publish(f.Store, next))
+	k, err := f.Choose()
+	must(t, err)
+	to, _ := forked(t)
+	job := next.Job
+	job.ID = "second"
+	_, err = f.Fork(k, to, &job)
+	must(t, err)
+	if got, err := savedstate.Get(to.Store, ref); err != nil || string(got) != "state" {
+		t.Errorf("the fork has %q, %v", got, err)
+	}
+	must(t, to.Verify(&bytes.Buffer{}))
+	must(t, to.Store.Delete(ref.Name()))
+	var out bytes.Buffer
+	if err := to.Verify(&out); err == nil || !strings.Contains(out.String()+err.Error(), ref.Name()) {
+		t.Errorf("without it: %v, %s", err, &out)
+	}
+}
