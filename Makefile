@@ -37,6 +37,18 @@ help: ## say what each target does
 build: ## build bin/perdure
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/perdure ./cmd/perdure
 
+RELEASED := linux-amd64 linux-arm64
+
+.PHONY: release
+release: ## build static binaries for each system, with checksums, into bin/release
+	@rm -rf bin/release && mkdir -p bin/release
+	@for system in $(RELEASED); do \
+		echo "building perdure $(VERSION) for $$system"; \
+		CGO_ENABLED=0 GOOS=$${system%-*} GOARCH=$${system#*-} $(GO) build -trimpath \
+			-ldflags '-s -w -X main.version=$(VERSION)' -o "bin/release/perdure-$(VERSION)-$$system" ./cmd/perdure; \
+	done
+	@cd bin/release && sha256sum perdure-* > SHA256SUMS && cat SHA256SUMS
+
 .PHONY: demo
 demo: build ## train through failures, on this machine, in under a minute
 	bin/perdure demo
