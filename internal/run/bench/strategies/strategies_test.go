@@ -165,10 +165,10 @@ func TestBenchVictims(t *testing.T) {
 		}
 	}
 	for strategy, want := range map[string]string{
-		"none":          "kill:server freeze:server cut:server kill:coordinator term:server",
-		"checkpoint:5":  "kill:server freeze:server cut:server kill:coordinator term:server",
-		"stateless":     "kill:server freeze:server cut:server kill:coordinator kill:log term:server",
-		"chain:2":       "kill:head kill:tail kill:server freeze:server cut:server kill:coordinator term:server",
+		"none":         "kill:server freeze:server cut:server kill:coordinator term:server",
+		"checkpoint:5": "kill:server freeze:server cut:server kill:coordinator term:server",
+		"stateless":    "kill:server freeze:server cut:server kill:coordinator kill:log term:server",
+		"chain:2":      "kill:head kill:tail kill:server freeze:server cut:server kill:coordinator term:server",
 		"chain:3,async": "kill:head kill:middle kill:tail kill:server freeze:server cut:server kill:coordinator " +
 			"term:server",
 	} {
