@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/alecthomas/kong"
-
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
@@ -12,14 +10,6 @@ type runsCmds struct {
 	Compare runsCompareCmd `cmd:"" help:"@runs_compare"`
 	Export  runsExportCmd  `cmd:"" help:"@runs_export"`
 	Rm      runsRmCmd      `cmd:"" help:"@runs_rm"`
-}
-
-// paths are folders as people name them.
-func paths(names []string) (all []string) {
-	for _, name := range names {
-		all = append(all, kong.ExpandPath(name))
-	}
-	return all
 }
 
 type runsLsCmd struct {
