@@ -21,6 +21,7 @@ type fakeShard struct {
 	since      uint64
 	copied     bool            // it has the beginning: made by itself, or copied
 	origin     []perdure.Clock // what the log begins with
+	originSeq  uint64          // updates that those contain
 	log        []entry
 	committed  int
 	in         *consistency.Intake // has had the first fed entries; nil: not restored
@@ -59,9 +60,9 @@ type entry struct {
 // serves reports whether a replica knows what its rows contain.
 func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
 
-// begin makes a replica's rows, those that a log begins with.
-func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock) {
-	sh.copied, sh.origin = true, slices.Clone(origin)
+// begin makes a replica's rows, those that a log begins with, which contain seq updates.
+func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock, seq uint64) {
+	sh.copied, sh.origin, sh.originSeq, sh.seq = true, slices.Clone(origin), seq, seq
 	sh.in = sh.intake(twoStep, origin)
 	sh.cut = sh.in.MinClock()
 }
@@ -230,7 +231,7 @@ func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 		return
 	}
 	if !to.copied {
-		to.begin(c.job.Consistency.TwoStep(), from.origin)
+		to.begin(c.job.Consistency.TwoStep(), from.origin, from.originSeq)
 	}
 	both := min(len(from.log), len(to.log))
 	if len(to.log) > len(from.log) || !slices.Equal(from.log[:both], to.log[:both]) {
@@ -329,10 +330,12 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 	if sh.since > c.founded && recovery.Of(c.job.Recovery).Traits().Copies > 1 {
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
-	sh.begin(c.job.Consistency.TwoStep(), origin)
-	if sh.cut = at; sv.Restored {
-		sh.seq = c.saves[savedShard{v.Generation, shard, at}]
+	seq := uint64(0)
+	if sv.Restored {
+		seq = c.saves[savedShard{v.Generation, shard, at}]
 	}
+	sh.begin(c.job.Consistency.TwoStep(), origin, seq)
+	sh.cut = at
 }
 
 // complete reports whether a shard that was restored has what all slots had sent before.
