@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // line is one checkpoint of a list, as programs read it.
@@ -75,7 +76,7 @@ func (f *Folder) List(out io.Writer, asJSON bool) error {
 		l.Loose = append(l.Loose, loose{file.File, file.Bytes})
 	}
 	if asJSON {
-		if err := writeJSON(out, l); err != nil {
+		if err := plain.JSON(out, l); err != nil {
 			return err
 		}
 		return damaged

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // shown is what Show writes for programs.
@@ -76,7 +77,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 		return true, nil
 	}
 	if asJSON {
-		err = writeJSON(out, s)
+		err = plain.JSON(out, s)
 	} else {
 		s.print(out, f.Store.String(), f.Now)
 	}

@@ -1,9 +1,7 @@
 package checkpoints
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -52,12 +50,4 @@ func clockText(c perdure.Clock) string {
 		return "?"
 	}
 	return fmt.Sprint(c)
-}
-
-// writeJSON writes a document for programs.
-func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -1,9 +1,11 @@
 // Package plain makes of errors what people read: one line, without the words that programs
-// tell errors apart by. It is safe for concurrent use.
+// tell errors apart by; and of results what programs read. It is safe for concurrent use.
 package plain
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"syscall"
 
@@ -32,4 +34,12 @@ func Cause(err error) error {
 		return errno
 	}
 	return err
+}
+
+// JSON writes a document for programs.
+func JSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// mostHistory bounds what is read of events.jsonl and series.csv: a year of rows.
-const mostHistory = 8 << 30
+// mostHistory bounds what is read into memory of events.jsonl and series.csv: more than a month of rows.
+const mostHistory = 1 << 30
 
 // lastEvents is how many bytes of events are read where only the last ones matter.
 const lastEvents = 16 << 10

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // Row is one thing of which runs have each a value; "": a run does not have it, or it is not known.
@@ -42,7 +43,7 @@ func Compare(out io.Writer, all []*Run, every, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return writeJSON(out, c)
+		return plain.JSON(out, c)
 	}
 	return c.print(out, every)
 }
@@ -52,7 +53,7 @@ func compare(all []*Run) (c Comparison, err error) {
 	names := map[string]bool{}
 	for _, r := range all {
 		c.Runs = append(c.Runs, r.Folder)
-		column, err := flatSettings(r)
+		column, err := flat(&r.Settings)
 		if err != nil {
 			return c, err
 		}
@@ -81,9 +82,9 @@ func (r Row) marked() Row {
 // of each run its own: what says which run it is, and what follows from other settings.
 var ownSettings = []string{"job.id", "job.seal"}
 
-// flatSettings are a run's settings by their paths in run.json.
-func flatSettings(r *Run) (map[string]string, error) {
-	b, err := json.Marshal(&r.Settings)
+// flat is a value by its paths in the JSON of it: settings by those in run.json, say.
+func flat(v any) (map[string]string, error) {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +92,9 @@ func flatSettings(r *Run) (map[string]string, error) {
 	if err := json.Unmarshal(b, &tree); err != nil {
 		return nil, err
 	}
-	flat := map[string]string{}
-	flatten(flat, "", tree)
-	return flat, nil
+	leaves := map[string]string{}
+	flatten(leaves, "", tree)
+	return leaves, nil
 }
 
 // flatten writes the leaves of a tree of JSON by their paths; a list is one leaf.

@@ -3,7 +3,6 @@ package runs
 import (
 	"cmp"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +63,7 @@ func csvRows(all []*Run) (rows [][]string, err error) {
 	for _, r := range all {
 		column := map[string]string{}
 		if r.Settings.Job.ID != "" {
-			if column, err = flatSettings(r); err != nil {
+			if column, err = flat(&r.Settings); err != nil {
 				return nil, err
 			}
 		}
@@ -75,7 +74,7 @@ func csvRows(all []*Run) (rows [][]string, err error) {
 	}
 	settings := slices.Sorted(maps.Keys(names))
 	for i, r := range all {
-		line, err := flatLine(r)
+		line, err := flat(r.Line())
 		if err != nil {
 			return nil, err
 		}
@@ -99,20 +98,6 @@ var lineNames = []string{
 	"folder", "state", "began", "workload", "workers", "servers", "seed", "consistency", "recovery", "on_outage",
 	"clock", "clocks", "wall_seconds", "metric", "result", "faults", "updates_lost", "clocks_redone", "model_sha256",
 	"problem",
-}
-
-func flatLine(r *Run) (map[string]string, error) {
-	b, err := json.Marshal(r.Line())
-	if err != nil {
-		return nil, err
-	}
-	var tree any
-	if err := json.Unmarshal(b, &tree); err != nil {
-		return nil, err
-	}
-	flat := map[string]string{}
-	flatten(flat, "", tree)
-	return flat, nil
 }
 
 // seriesRows are the measurements of all runs, with the run's folder in front. Columns that only some

@@ -123,7 +123,7 @@ func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 		slices.SortStableFunc(lines, func(a, b Line) int { return compare(&a, &b) })
 	}
 	if asJSON {
-		return writeJSON(out, lines)
+		return plain.JSON(out, lines)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, strings.Join([]string{

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -27,7 +28,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
 	}
 	if asJSON {
-		return writeJSON(out, document{r.Line(), r.Last, &r.Settings, r.Summary})
+		return plain.JSON(out, document{r.Line(), r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
 		screen.Ended(out, r.Folder, r.Summary)
