@@ -60,7 +60,7 @@ var layers = map[string]int{
 	"internal/proc/supervisor": 4,
 
 	// What commands are made of, and commands.
-	"internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
+	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/plain": 5, "internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6,
 	"internal/run/training": 7,
 	"internal/run/reach":    7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
