@@ -171,14 +171,16 @@ func sameBits(a, b []float32) bool {
 
 // random gives rows keys that depend on the seed, the shard, the save and the row only.
 func (s *scorer) random(p *table.Part, keys []uint32) {
-	for at := 0; p.Spec.Sparse && at < len(keys); {
+	seed := tableSeed(s.seed, s.table)
+	if !p.Spec.Sparse {
+		randomKeys(keys, seed, p.First)
+		return
+	}
+	for at := 0; at < len(keys); {
 		for _, id := range p.IDs(at, len(keys)-at) {
-			keys[at] = randomKey(s.seed, s.table, id)
+			keys[at] = randomKey(seed, id)
 			at++
 		}
-	}
-	for at := 0; !p.Spec.Sparse && at < len(keys); at++ {
-		keys[at] = randomKey(s.seed, s.table, p.First+perdure.RowID(at))
 	}
 }
 
@@ -187,10 +189,37 @@ func saveSeed(s Settings, save uint64) uint64 {
 	return mix(mix(mix(s.Seed+golden)^uint64(s.Shard)) + golden*save)
 }
 
-// randomKey is from 1 to keyMost.
-func randomKey(seed uint64, t perdure.TableID, id perdure.RowID) uint32 {
-	return 1 + uint32(mix(seed^mix(uint64(t)<<48^uint64(id)))>>32*keyMost>>32)
+// tableSeed is where the random keys of a table's rows begin, of a save.
+func tableSeed(save uint64, t perdure.TableID) uint64 { return mix(save ^ mix(golden*uint64(t+1))) }
+
+// randomKey is from 1 to keyMost. Two rows share a number of SplitMix64, each has half of it.
+func randomKey(seed uint64, id perdure.RowID) uint32 {
+	z := mix(seed + golden*(uint64(id)>>1))
+	if id%2 == 0 {
+		z >>= 32
+	}
+	return among(uint32(z))
 }
+
+// randomKeys are those of consecutive rows from first on.
+func randomKeys(keys []uint32, seed uint64, first perdure.RowID) {
+	at := 0
+	if first%2 != 0 && len(keys) > 0 {
+		keys[0] = randomKey(seed, first)
+		at++
+	}
+	for z := seed + golden*((uint64(first)+uint64(at))>>1); at+1 < len(keys); at += 2 {
+		both := mix(z)
+		keys[at], keys[at+1] = among(uint32(both>>32)), among(uint32(both))
+		z += golden
+	}
+	if at < len(keys) {
+		keys[at] = randomKey(seed, first+perdure.RowID(at))
+	}
+}
+
+// among brings a number of 32 bits into the range from 1 to keyMost.
+func among(n uint32) uint32 { return 1 + uint32(uint64(n)*keyMost>>32) }
 
 // round gives rows keys in the order in which they come after the cursor. Those behind the
 // first 2^32 wait for the next round but one.

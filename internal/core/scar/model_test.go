@@ -234,7 +234,7 @@ func (m *model) goRound(rows []present, spent *int64) {
 func (m *model) key(r *present, row *modelRow) (key float64) {
 	switch m.set.Selector {
 	case perdure.SelectRandom:
-		return float64(randomKey(saveSeed(m.set, m.saves), perdure.TableID(r.table), r.id))
+		return float64(randomKey(tableSeed(saveSeed(m.set, m.saves), perdure.TableID(r.table)), r.id))
 	case perdure.SelectUsed:
 		key = math.Ceil(float64(row.count) / float64(len(r.values)/r.dim))
 	case perdure.SelectPriority:
