@@ -77,7 +77,7 @@ func TestLogElsewhere(t *testing.T) {
 	}
 	wantRefused(t, exitError, "has no room for stream perdure-.*-3, which may take 100 MiB", train("20", "400")...)
 	none()
-	wantOut(t, 0, train("20", "200"), "done: 20 clocks")
+	wantOut(t, 0, train("20", "200"), "20 clocks in ")
 	none()
 
 	out += "-2"

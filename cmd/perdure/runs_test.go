@@ -28,8 +28,8 @@ func TestRuns(t *testing.T) {
 		*lines[0].Model != *lines[1].Model || *lines[1].Lost != 0 {
 		t.Errorf("listed: %s", out)
 	}
-	wantOut(t, 0, []string{"runs", "show", hit}, "through a fault", "kill   server:0", "train loss")
-	wantOut(t, 0, []string{"status", "--run", hit}, "through a fault", "kill   server:0")
+	wantOut(t, 0, []string{"runs", "show", hit}, "1 kill, 0 updates lost", "kill   server:0", "train loss")
+	wantOut(t, 0, []string{"status", "--run", hit}, "1 kill, 0 updates lost", "kill   server:0")
 	wantOut(t, 0, []string{"runs", "compare", calm, hit}, "* faults ", "  model sha256 ")
 	wantOut(t, 0, []string{"runs", "export", root, "--csv", filepath.Join(root, "runs.csv")}, "2 runs")
 	wantOut(t, 0, []string{"runs", "rm", calm, hit}, "is deleted")

@@ -71,7 +71,7 @@ func TestUpStops(t *testing.T) {
 	if err := errors.Join(programs()...); err != nil || p.sums[3] != float32(2*(cut+9)) {
 		t.Errorf("resumed from clock %d: %v; the rows end as %v", cut, err, p.sums)
 	}
-	wantOut(t, 0, []string{"status", "--run", p.dir}, fmt.Sprintf("done: %d clocks", cut+9), "updates lost     0\n")
+	wantOut(t, 0, []string{"status", "--run", p.dir}, fmt.Sprintf("done: %d clocks in ", cut+9), "updates lost     0\n")
 	wantRefused(t, exitUsage, "use: perdure up --fork", "train", "--fork", dir)
 	p.dir += "3"
 	u, programs = startUp(t, p, "--fork", fmt.Sprintf("%s@%d", dir, cut), "--clocks", fmt.Sprint(cut+9), "--recovery",

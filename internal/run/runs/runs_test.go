@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -314,21 +313,6 @@ func TestRemove(t *testing.T) {
 		out, err := remove("live", dry)
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "goes on") {
 			t.Errorf("a run that goes on: %s, %v", out, err)
-		}
-	}
-}
-
-func TestCurve(t *testing.T) {
-	for want, values := range map[string][]float64{
-		"":     {math.NaN()},
-		"▁":    {3},
-		"▁▁":   {3, 3},
-		"▁█":   {0, math.Inf(1), 1},
-		"█▄▁":  {2, 1, 0},
-		"▁▂▆█": {0, 0, 1, 2, 5, 6, 7, 8},
-	} {
-		if got := curve(values, 4); got != want {
-			t.Errorf("%v is %q, want %q", values, got, want)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (r *Run) curves() (lines []string) {
 		if len(values) < 2 {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%-16s %.4g %s %.4g", c.name, values[0], curve(values, curveWidth),
+		lines = append(lines, fmt.Sprintf("%-16s %.4g %s %.4g", c.name, values[0], screen.Curve(values, curveWidth),
 			values[len(values)-1]))
 	}
 	return lines

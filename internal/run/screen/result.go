@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/saver"
-	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -22,18 +20,7 @@ type result struct {
 }
 
 func (r result) print(out io.Writer) {
-	killed := ""
-	if n := len(r.Failures); n > 0 {
-		killed = fmt.Sprintf(" through %d faults", n)
-	}
-	if len(r.Failures) == 1 {
-		killed = " through a fault"
-	}
-	on := ""
-	if strings.HasPrefix(r.Data, dataset.SyntheticPrefix) {
-		on = " on synthetic data"
-	}
-	fmt.Fprintf(out, "done: %d clocks in %.1f s%s%s\n", r.Clocks, r.WallSeconds, on, killed)
+	fmt.Fprintf(out, "done: %s\n%s\n", came(&r.Summary), survived(&r.Summary))
 	for _, row := range r.rows() {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}

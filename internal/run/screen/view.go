@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -44,10 +43,19 @@ type File interface {
 // New picks the live panel on a terminal, plain lines elsewhere.
 func New(out File, quiet bool) View {
 	p := &plainView{out: out, quiet: quiet}
-	if !quiet && term.IsTerminal(int(out.Fd())) {
-		return &panel{plainView: p, fd: int(out.Fd())}
+	kind := os.Getenv("TERM")
+	if quiet || kind == "dumb" || !term.IsTerminal(int(out.Fd())) {
+		return p
 	}
-	return p
+	return &panel{plainView: p, fd: int(out.Fd()), colour: os.Getenv("NO_COLOR") == ""}
+}
+
+// Overwrite begins a line: on a terminal over the ^C that it shows.
+func Overwrite(out *os.File) string {
+	if term.IsTerminal(int(out.Fd())) {
+		return "\r"
+	}
+	return ""
 }
 
 // plainView prints a line for what happens, and one a second for how it goes.
@@ -101,33 +109,60 @@ func (v *plainView) Progress(now *tally.Now) {
 
 // status is one line about a run: how far, how good, how fast.
 func status(now *tally.Now) string {
-	clock, end := now.Told.Clock, cmp.Or(now.Told.End, now.Clocks)
-	line := fmt.Sprintf("%7.2fs  clock %5d of %d", now.Since.Seconds(), clock, end)
-	switch {
-	case now.TrainRMSE != nil:
-		line += fmt.Sprintf("  rmse %.4f", *now.TrainRMSE)
-	case now.TrainLoss != nil:
-		line += fmt.Sprintf("  loss %.4f", *now.TrainLoss)
-	}
-	if now.TestAccuracy != nil {
-		line += fmt.Sprintf("  test accuracy %.4f", *now.TestAccuracy)
-	}
-	if now.TestRMSE != nil {
-		line += fmt.Sprintf("  test rmse %.4f", *now.TestRMSE)
-	}
-	if now.ClocksPerSecond != nil {
-		line += "  " + clocksPerSecond(*now.ClocksPerSecond)
-	}
-	line += fmt.Sprintf("  %.1f MB/s", now.MBPerSecond)
-	if now.OutageClocks > 0 {
-		line += fmt.Sprintf("  %d clocks in outages", now.OutageClocks)
-	}
-	if speed := now.ClocksPerSecond; speed != nil {
-		if left := float64(end-clock) / *speed; left > 0 && left < mostLeft {
-			line += fmt.Sprintf("  %s left", time.Duration(left*float64(time.Second)).Round(time.Second))
-		}
+	line := fmt.Sprintf("%7.2fs  %s", now.Since.Seconds(), far(now))
+	for _, part := range append(quality(now), speed(now)...) {
+		line += "  " + part
 	}
 	return line
+}
+
+// far says how far a run is.
+func far(now *tally.Now) string {
+	return fmt.Sprintf("clock %5d of %d", now.Told.Clock, cmp.Or(now.Told.End, now.Clocks))
+}
+
+// quality says how good the model is, as far as that is known.
+func quality(now *tally.Now) (parts []string) {
+	add := func(format string, v *float64) {
+		if v != nil {
+			parts = append(parts, fmt.Sprintf(format, *v))
+		}
+	}
+	if now.TrainRMSE != nil {
+		add("rmse %.4f", now.TrainRMSE)
+	} else {
+		add("loss %.4f", now.TrainLoss)
+	}
+	add("test accuracy %.4f", now.TestAccuracy)
+	add("test rmse %.4f", now.TestRMSE)
+	return parts
+}
+
+// speed says how fast a run is, and how long it will take, as far as that is known.
+func speed(now *tally.Now) (parts []string) {
+	if now.ClocksPerSecond != nil {
+		parts = append(parts, clocksPerSecond(*now.ClocksPerSecond))
+	}
+	parts = append(parts, fmt.Sprintf("%.1f MB/s", now.MBPerSecond))
+	if now.OutageClocks > 0 {
+		parts = append(parts, fmt.Sprintf("%d clocks in outages", now.OutageClocks))
+	}
+	if left := left(now); left != "" {
+		parts = append(parts, left)
+	}
+	return parts
+}
+
+// left says how long a run will take; "": that is not known.
+func left(now *tally.Now) string {
+	if now.ClocksPerSecond == nil {
+		return ""
+	}
+	left := float64(cmp.Or(now.Told.End, now.Clocks)-now.Told.Clock) / *now.ClocksPerSecond
+	if left <= 0 || left >= mostLeft {
+		return ""
+	}
+	return time.Duration(left*float64(time.Second)).Round(time.Second).String() + " left"
 }
 
 // mostLeft is the longest time left that is told, in seconds: a hundred days.
@@ -174,103 +209,3 @@ func timeLine(s *rundir.TimeSplit) string {
 }
 
 func (v *plainView) Close() {}
-
-// panel is a block of lines at the bottom of a terminal, drawn anew in place;
-// events scroll by above it.
-type panel struct {
-	*plainView
-	fd    int
-	lines int // of the panel as it stands
-}
-
-// redraw is the least time between two drawings of the panel.
-const redraw = 100 * time.Millisecond
-
-func (v *panel) Event(now *tally.Now, e wire.Event) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.erase()
-	v.plainView.Event(now, e)
-	v.draw(now)
-}
-
-func (v *panel) Progress(now *tally.Now) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if time.Since(v.last) < redraw {
-		return
-	}
-	v.last = time.Now()
-	v.erase()
-	v.draw(now)
-}
-
-func (v *panel) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.erase()
-	v.plainView.End(s, folder, missed)
-}
-
-func (v *panel) Close() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.erase()
-}
-
-func (v *panel) erase() {
-	if v.lines > 0 {
-		fmt.Fprintf(v.out, "\r\x1b[%dA\x1b[J", v.lines) // the terminal may have shown ^C
-		v.lines = 0
-	}
-}
-
-// Overwrite begins a line: on a terminal over the ^C that it shows.
-func Overwrite(out *os.File) string {
-	if term.IsTerminal(int(out.Fd())) {
-		return "\r"
-	}
-	return ""
-}
-
-func (v *panel) draw(now *tally.Now) {
-	width, _, err := term.GetSize(v.fd)
-	if err != nil || width < 20 {
-		width = 80
-	}
-	p := &now.Told
-	lines := []string{
-		strings.Repeat("─", width-1),
-		bar(p.Clock, max(p.End, 1), width-1),
-		strings.TrimSpace(status(now)),
-		alive(p.Places),
-		"last: " + now.LastEvent,
-	}
-	for _, l := range lines {
-		if r := []rune(l); len(r) > width-1 {
-			l = string(r[:width-2]) + "…"
-		}
-		fmt.Fprintln(v.out, l)
-	}
-	v.lines = len(lines)
-}
-
-// bar draws how far the job is.
-func bar(clock, end perdure.Clock, width int) string {
-	full := int(int64(width) * int64(min(clock, end)) / int64(end))
-	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
-}
-
-// alive shows which processes are there: a dot each, a cross for the dead.
-func alive(places []wire.PlaceProgress) string {
-	signs := map[string]string{"alive": "●", "dead": "✗", "silent": "◌", "waiting": "○"}
-	var servers, workers strings.Builder
-	for _, p := range places {
-		b := &workers
-		if p.Role == wire.RoleServer {
-			b = &servers
-		}
-		b.WriteString(signs[p.State])
-	}
-	return "servers " + servers.String() + "  workers " + workers.String()
-}

@@ -1,4 +1,4 @@
-package runs
+package screen
 
 import (
 	"math"
@@ -7,8 +7,8 @@ import (
 
 var heights = []rune("▁▂▃▄▅▆▇█")
 
-// curve draws values as a line of at most that many characters, each the mean of its part of them.
-func curve(values []float64, width int) string {
+// Curve draws values as a line of at most that many characters, each the mean of its part of them.
+func Curve(values []float64, width int) string {
 	finite := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	if len(finite) == 0 {
 		return ""

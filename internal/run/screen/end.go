@@ -1,0 +1,100 @@
+package screen
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// came is what a run came to, in a line.
+func came(s *rundir.Summary) string {
+	var parts []string
+	add := func(format string, v *float64) {
+		if v != nil {
+			parts = append(parts, fmt.Sprintf(format, *v))
+		}
+	}
+	add("test accuracy %.4f", s.TestAccuracy)
+	add("test rmse %.4f", s.TestRMSE)
+	add("test loss %.4f", s.TestLoss)
+	line := fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)
+	if strings.HasPrefix(s.Data, dataset.SyntheticPrefix) {
+		line += " on synthetic data"
+	}
+	if len(parts) > 0 {
+		line = strings.Join(parts, ", ") + " after " + line
+	}
+	return line
+}
+
+// survived is what a run went through, and what that cost, in a line.
+func survived(s *rundir.Summary) string {
+	parts := []string{through(s.Failures)}
+	for _, cost := range []struct {
+		n    *int64
+		what string
+		of   string
+	}{{s.UpdatesLost, "update", "lost"}, {s.ClocksRedone, "clock", "redone"}} {
+		if cost.n == nil {
+			parts = append(parts, fmt.Sprintf("%ss %s not known", cost.what, cost.of))
+			continue
+		}
+		parts = append(parts, many(int(*cost.n), cost.what)+" "+cost.of)
+	}
+	switch away := away(s.Failures); {
+	case away >= 1:
+		parts = append(parts, fmt.Sprintf("%.1f s until all served again", away))
+	case away > 0:
+		parts = append(parts, fmt.Sprintf("%.0f ms until all served again", 1000*away))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// through counts faults and deaths by kind.
+func through(failures []rundir.Failure) string {
+	if len(failures) == 0 {
+		return "no faults"
+	}
+	var kinds []string
+	counts := map[string]int{}
+	for _, f := range failures {
+		kind, _, _ := strings.Cut(f.Kind, "*") // slow*2: how much is a detail
+		if counts[kind]++; counts[kind] == 1 {
+			kinds = append(kinds, kind)
+		}
+	}
+	for i, kind := range kinds {
+		kinds[i] = many(counts[kind], kind)
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// many counts things.
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// away is for how long something did not serve, in seconds: failures that overlap count once.
+func away(failures []rundir.Failure) (seconds float64) {
+	sorted := slices.SortedFunc(slices.Values(failures), func(a, b rundir.Failure) int {
+		return cmp.Compare(a.AtSeconds, b.AtSeconds)
+	})
+	until := 0.0
+	for _, f := range sorted {
+		if f.ServingAgainAfterMs == nil {
+			continue
+		}
+		from, to := max(f.AtSeconds, until), f.AtSeconds+*f.ServingAgainAfterMs/1000
+		if to > from {
+			seconds, until = seconds+to-from, to
+		}
+	}
+	return seconds
+}

@@ -1,0 +1,69 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+const (
+	mostLanes  = 12
+	laneName   = 10 // columns of a worker's name
+	laneFigure = 18 // and of its clock
+	laneClocks = 10 // the fewest that a lane spans, so that a clock of skew is not a whole lane
+)
+
+// lanes draws a line for each worker, with its sign where its clock is between the slowest's and
+// the fastest's: how far workers are apart is what a consistency model bounds. Workers for whom
+// there is no room share the last line.
+func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
+	var workers []wire.PlaceProgress
+	for _, p := range places {
+		if p.Role == wire.RoleWorker && p.State != "left" {
+			workers = append(workers, p)
+		}
+	}
+	most = min(most, mostLanes)
+	track := width - laneName - laneFigure
+	if len(workers) == 0 || most < 1 || track < laneClocks {
+		return nil
+	}
+	byClock := func(a, b wire.PlaceProgress) int { return int(a.Clock - b.Clock) }
+	low := slices.MinFunc(workers, byClock).Clock
+	span := max(slices.MaxFunc(workers, byClock).Clock-low, laneClocks)
+	alone := workers
+	if len(workers) > most {
+		alone = workers[:most-1]
+	}
+	for _, w := range alone {
+		lines = append(lines, lane(&w, low, span, track))
+	}
+	if rest := workers[len(alone):]; len(rest) > 0 {
+		lines = append(lines, crowd(rest, byClock))
+	}
+	return lines
+}
+
+// lane draws a worker whose lane begins at a clock.
+func lane(w *wire.PlaceProgress, low, span perdure.Clock, track int) string {
+	at := int(int64(track-1) * int64(w.Clock-low) / int64(span))
+	figure := fmt.Sprintf("clock %d", w.Clock)
+	if ahead := w.Clock - low; ahead > 0 {
+		figure += fmt.Sprintf(" +%d", ahead)
+	}
+	return fmt.Sprintf("%-*s%s%s%s%s", laneName, fmt.Sprintf("worker %d", w.Index), strings.Repeat("─", at),
+		sign(w.State), strings.Repeat(" ", track-at), figure)
+}
+
+// crowd is a line for many workers.
+func crowd(workers []wire.PlaceProgress, byClock func(a, b wire.PlaceProgress) int) string {
+	signs := ""
+	for _, w := range workers {
+		signs += sign(w.State)
+	}
+	return fmt.Sprintf("%d more   clocks %d to %d  %s", len(workers), slices.MinFunc(workers, byClock).Clock,
+		slices.MaxFunc(workers, byClock).Clock, signs)
+}
