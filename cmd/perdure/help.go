@@ -39,7 +39,15 @@ func helpOf(tag string) (string, error) {
 
 // helps are the texts of flags and commands that are too long for the struct's tag.
 var helps = map[string]string{
-	"perdure_stop": "End a running job in order; its train then exits with code 130, its up with 0.",
+	"perdure_study": "Run a study: what is varied, how machines fail and how often each is tried stand in a file.",
+	"study_run": "Run a study that is in a file, or go on with it: what is done is not done again. A run whose " +
+		"folder is deleted is done again, too.",
+	"study_init":     "Write a study that one may begin with.",
+	"study_out":      "The folder of all its runs (default runs/NAME, with --quick runs/NAME-quick).",
+	"study_quick":    "Try the study out, with what its file says under quick.",
+	"study_mixed":    "Let runs of another build of perdure count, which the study refuses otherwise.",
+	"study_parallel": "Runs at a time; they take each other's cores",
+	"perdure_stop":   "End a running job in order; its train then exits with code 130, its up with 0.",
 	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
 		"makes it hand over what it holds, and end.",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +

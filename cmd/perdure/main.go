@@ -38,6 +38,7 @@ type cli struct {
 	Demo       demoCmd        `cmd:"" help:"Show in a minute what Perdure is for."`
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Runs       runsCmds       `cmd:"" help:"List, show, compare, export and delete runs."`
+	Study      studyCmds      `cmd:"" help:"@perdure_study"`
 	Status     statusCmd      `cmd:"" help:"Say how a running job is doing."`
 	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`

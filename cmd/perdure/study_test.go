@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/run/sweep"
+)
+
+// TestStudies: the studies of this repository can be run, and all their runs come to an end.
+func TestStudies(t *testing.T) {
+	for name, cells := range map[string]int{"grid": 6, "spot": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, out := filepath.Join("..", "..", "studies", name+".yaml"), newFolder(t)
+			wantOut(t, 0, []string{"study", file, "--list"}, " cells, 3 seeds: ")
+			code, text, errs := invoke(t, "study", file, "--quick", "--json", "--out", out)
+			var r sweep.Results
+			if err := json.Unmarshal([]byte(text), &r); err != nil || code != 0 {
+				t.Fatalf("exit code %d, %v: %s", code, err, errs)
+			}
+			if len(r.Cells) != cells || r.Missing != 0 || len(r.LeftOut) != 0 {
+				t.Errorf("%d cells, %d runs are missing, left out %v", len(r.Cells), r.Missing, r.LeftOut)
+			}
+			for _, c := range r.Cells {
+				if len(c.Trials) != 1 {
+					t.Errorf("%s: %d trials, %+v", c.Name, len(c.Trials), c.Failed)
+				}
+				if hit := c.Figures["away"].Median > 0; hit != (c.Failures != "none" && c.Failures != "calm") {
+					t.Errorf("%s: away for %v s", c.Name, c.Figures["away"].Median)
+				}
+			}
+		})
+	}
+}
+
+// TestStudyMistakes are told in one line, and nothing is run.
+func TestStudyMistakes(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	file := filepath.Join(root, "a.yaml")
+	for text, want := range map[string]string{
+		"job: {wokers: 3}":                                  `there is no key "wokers"; did you mean workers?`,
+		"job: {workers: many}":                              "cell none cannot run: --workers: expected a valid",
+		"vary: {recovery: [resend:20, bend]}":               "cell bend_none cannot run: ",
+		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
+		"job: {out: x}":                                     `there is no key "out"`,
+		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
+	} {
+		must(t, os.WriteFile(file, []byte(text), 0o666))
+		code, out, errs := invoke(t, "study", file, "--out", filepath.Join(root, "runs"))
+		if code != exitUsage || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 || out != "" {
+			t.Errorf("%s: exit code %d: %s%s", text, code, out, errs)
+		}
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,164 @@
+package sweep
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/failures"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Train makes settings of a command line of perdure train, or says what is wrong with it. It runs nothing.
+type Train func(args []string) (settings.Run, error)
+
+// Cell is what is the same in some runs but for their seeds.
+type Cell struct {
+	Name   string   // of its folder, too
+	Labels []string // the choice of each axis
+	Plan   string   // the name of how machines fail
+
+	args []string // of perdure train, but for seed, faults and folder
+	plan *failures.Plan
+	job  failures.Job // but for the seed
+}
+
+// LeftOut is a cell that no run can be.
+type LeftOut struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Study is a file that was checked: its cells can be run.
+type Study struct {
+	File
+	Cells   []*Cell
+	LeftOut []LeftOut
+	Notes   []string // what plans mean, for people
+}
+
+// mostCells bounds a study, far beyond use: a list too many is told, and not tried.
+const mostCells = 10_000
+
+// Check makes the cells of a study, and asks train about each.
+func (f File) Check(train Train) (*Study, error) {
+	s := &Study{File: f}
+	n := len(f.Plans)
+	for _, a := range f.Vary {
+		if n *= len(a.Choices); n > mostCells {
+			return nil, fmt.Errorf("%w: the study has more than %d cells; vary less", perdure.ErrUsage, mostCells)
+		}
+	}
+	for _, chosen := range combinations(f.Vary) {
+		for i := range f.Plans {
+			c := f.cell(chosen, &f.Plans[i])
+			notes, err := c.check(train, f.Seeds)
+			switch {
+			case err != nil && !f.LeaveOut:
+				return nil, fmt.Errorf("%w: cell %s cannot run: %s (impossible: leave-out in the study's file leaves "+
+					"such cells out)", perdure.ErrUsage, c.Name, plain.Text(err))
+			case err != nil:
+				s.LeftOut = append(s.LeftOut, LeftOut{c.Name, plain.Text(err)})
+				continue
+			}
+			for _, note := range notes {
+				if !slices.Contains(s.Notes, note) {
+					s.Notes = append(s.Notes, note)
+				}
+			}
+			if slices.ContainsFunc(s.Cells, func(o *Cell) bool { return o.Name == c.Name }) {
+				return nil, fmt.Errorf("%w: two cells would have the folder %s; write what differs in letters and "+
+					"digits", perdure.ErrUsage, c.Name)
+			}
+			s.Cells = append(s.Cells, c)
+		}
+	}
+	if len(s.Cells) == 0 {
+		return nil, fmt.Errorf("%w: no cell of the study can run: %s: %s", perdure.ErrUsage, s.LeftOut[0].Name,
+			s.LeftOut[0].Why)
+	}
+	return s, nil
+}
+
+// combinations are all ways to choose one of each axis; the last axis changes fastest.
+func combinations(axes []Axis) [][]Choice {
+	all := [][]Choice{nil}
+	for _, a := range axes {
+		var next [][]Choice
+		for _, before := range all {
+			for _, c := range a.Choices {
+				next = append(next, append(slices.Clone(before), c))
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+// cell makes the cell of some choices. What is chosen wins over the job.
+func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
+	c := &Cell{Plan: plan.Name, plan: &plan.Plan}
+	job := slices.Clone(f.Job)
+	var names []string
+	for _, choice := range chosen {
+		c.Labels = append(c.Labels, choice.Label)
+		names = append(names, choice.Label)
+		for _, s := range choice.Settings {
+			job = put(job, s, func(a, b Setting) bool { return a.Key == b.Key })
+		}
+	}
+	c.Name = folderName(strings.Join(append(names, plan.Name), "_"))
+	workload := settings.DefaultWorkload
+	for _, s := range job {
+		if s.Key == "workload" {
+			workload = s.Values[0]
+			continue
+		}
+		for _, v := range s.Values {
+			c.args = append(c.args, "--"+s.Key+"="+v)
+		}
+	}
+	c.args = append([]string{workload}, c.args...)
+	return c
+}
+
+// check asks whether the cell can run with each of the seeds.
+func (c *Cell) check(train Train, seeds []uint64) (notes []string, err error) {
+	s, err := train(c.args)
+	if err != nil {
+		return nil, err
+	}
+	c.job = failures.Job{Workers: s.Job.Slots, Servers: s.Job.Servers, Clocks: s.Job.Clocks}
+	if s.Until.Metric == settings.OverTime {
+		c.job.Time = time.Duration(s.Until.Value * float64(time.Second))
+	}
+	for _, seed := range seeds {
+		args, told, err := c.Args(seed)
+		if err == nil {
+			_, err = train(args)
+		}
+		if err != nil {
+			return nil, err
+		}
+		notes = told // of each seed the same
+	}
+	return notes, nil
+}
+
+// Args are those of perdure train for the run of a seed, without its folder.
+func (c *Cell) Args(seed uint64) (args, notes []string, err error) {
+	job := c.job
+	job.Seed = seed
+	f, err := c.plan.Of(job)
+	if err != nil {
+		return nil, nil, err
+	}
+	args = append(slices.Clone(c.args), fmt.Sprintf("--seed=%d", seed))
+	for _, text := range f.Texts() {
+		args = append(args, "--fault="+text)
+	}
+	return args, f.Notes, nil
+}

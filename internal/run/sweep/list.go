@@ -1,0 +1,42 @@
+package sweep
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// List says what would be run: each cell with the command of its first run, what is left out, and what plans mean.
+func (s *Study) List(out io.Writer) error {
+	for _, c := range s.Cells {
+		args, _, err := c.Args(s.Seeds[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s: perdure train %s\n", c.Name, strings.Join(quoted(args), " "))
+	}
+	for _, l := range s.LeftOut {
+		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintln(out, "note     "+n)
+	}
+	text := fmt.Sprintf("%d cells, %d seeds: %d runs", len(s.Cells), len(s.Seeds), len(s.Cells)*len(s.Seeds))
+	if s.Stop != nil {
+		text += fmt.Sprintf("; and up to %d seeds in cells where half of the interval of %s is above %g", s.Stop.Seeds,
+			s.Stop.Figure, s.Stop.Within)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// quoted writes arguments as a shell takes them.
+func quoted(args []string) (all []string) {
+	for _, a := range args {
+		if strings.ContainsAny(a, " *±&?;'\"$") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		all = append(all, a)
+	}
+	return all
+}

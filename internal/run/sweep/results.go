@@ -1,0 +1,209 @@
+package sweep
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/perdure/perdure/internal/run/study"
+)
+
+// Schema is that of study.json.
+const Schema = 1
+
+// Results are what a study has found so far: study.json.
+type Results struct {
+	Schema   int          `json:"schema"`
+	Name     string       `json:"name"`
+	Question string       `json:"question,omitempty"`
+	Quick    bool         `json:"quick"`
+	Version  string       `json:"version"`
+	Builds   []string     `json:"builds"` // of all runs
+	Machine  Machine      `json:"machine"`
+	Axes     []string     `json:"axes"`
+	Runs     int          `json:"runs"`    // that were asked for
+	Missing  int          `json:"missing"` // of these, not done
+	Cells    []CellResult `json:"cells"`
+	LeftOut  []LeftOut    `json:"left_out"`
+	Notes    []string     `json:"notes"`
+}
+
+// Machine is what a study ran on.
+type Machine struct {
+	Cores int    `json:"cores"`
+	CPU   string `json:"cpu"`
+}
+
+// CellResult is what a cell's runs gave.
+type CellResult struct {
+	Name     string            `json:"name"`
+	Choices  []string          `json:"choices"` // one of each axis
+	Failures string            `json:"failures"`
+	Trials   []Trial           `json:"trials"`
+	Failed   []Failed          `json:"failed"`
+	Figures  map[string]Figure `json:"figures"`
+}
+
+func (c *conductor) results() *Results {
+	r := &Results{
+		Schema: Schema, Name: c.Name, Question: c.Question, Quick: c.Quick, Version: c.Program.Version,
+		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
+		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
+	}
+	now := study.MachineNow()
+	r.Machine = Machine{now.Cores, now.CPU}
+	for _, a := range c.Vary {
+		r.Axes = append(r.Axes, a.Name)
+	}
+	for _, cell := range c.Cells {
+		res := CellResult{
+			Name: cell.Name, Choices: append([]string{}, cell.Labels...), Failures: cell.Plan,
+			Trials: append([]Trial{}, c.trials[cell]...), Failed: append([]Failed{}, c.failed[cell]...),
+			Figures: map[string]Figure{},
+		}
+		slices.SortFunc(res.Trials, func(a, b Trial) int { return cmp.Compare(a.Seed, b.Seed) })
+		slices.SortFunc(res.Failed, func(a, b Failed) int { return cmp.Compare(a.Seed, b.Seed) })
+		for _, name := range Figures {
+			var values []float64
+			for _, t := range res.Trials {
+				if v, ok := t.Figures[name]; ok {
+					values = append(values, v)
+				}
+			}
+			if len(values) > 0 {
+				res.Figures[name] = figureOf(values)
+			}
+		}
+		for _, t := range res.Trials {
+			if !slices.Contains(r.Builds, t.Build) {
+				r.Builds = append(r.Builds, t.Build)
+			}
+		}
+		r.Cells = append(r.Cells, res)
+	}
+	return r
+}
+
+// Write writes study.json and runs.csv into the study's folder.
+func (r *Results) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
+		return err
+	}
+	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
+		[]string{"build", "folder", "why"})}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		begin := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures})
+		for _, t := range c.Trials {
+			row := append(slices.Clone(begin), strconv.FormatUint(t.Seed, 10), "done")
+			for _, name := range Figures {
+				cell := ""
+				if v, ok := t.Figures[name]; ok {
+					cell = study.Format(v)
+				}
+				row = append(row, cell)
+			}
+			rows = append(rows, append(row, t.Build, t.Folder, ""))
+		}
+		for _, f := range c.Failed {
+			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
+			row = append(row, make([]string, len(Figures))...)
+			rows = append(rows, append(row, "", f.Folder, f.Why))
+		}
+	}
+	return study.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+}
+
+// column is a figure in the table.
+type column struct {
+	figure, title string
+	write         func(float64) string
+}
+
+// columns of the table, where some cell has the figure.
+var columns = []column{
+	{"accuracy", "ACCURACY", study.Percent1},
+	{"rmse", "RMSE", study.Short},
+	{"loss", "LOSS", study.Short},
+	{"seconds", "SECONDS", study.Short},
+	{"goal-seconds", "TO GOAL", study.Short},
+	{"clocks", "CLOCKS", study.Short},
+	{"lost", "LOST", study.Short},
+	{"redone", "REDONE", study.Short},
+	{"away", "AWAY s", study.Short},
+	{"cost", "COST $", study.Short},
+}
+
+// has reports whether some cell has one of the figures.
+func (r *Results) has(figures ...string) bool {
+	return slices.ContainsFunc(r.Cells, func(c CellResult) bool {
+		return slices.ContainsFunc(figures, func(f string) bool { return c.Figures[f].Trials > 0 })
+	})
+}
+
+// shown are the columns that say something: the loss only where there is nothing better.
+func (r *Results) shown() (all []column) {
+	for _, c := range columns {
+		if r.has(c.figure) && (c.figure != "loss" || !r.has("accuracy", "rmse")) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Print prints a table: of each cell the median of each figure, with the least and the most where they differ.
+func (r *Results) Print(out io.Writer) error {
+	if r.Question != "" {
+		fmt.Fprintln(out, r.Question)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	heads := slices.Concat(r.Axes, []string{"failures", "trials"})
+	shown := r.shown()
+	for _, c := range shown {
+		heads = append(heads, c.title)
+	}
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(heads, "\t")))
+	for i := range r.Cells {
+		cell := &r.Cells[i]
+		trials := strconv.Itoa(len(cell.Trials))
+		if n := len(cell.Failed); n > 0 {
+			trials += fmt.Sprintf(", %d failed", n)
+		}
+		cells := slices.Concat(cell.Choices, []string{cell.Failures, trials})
+		for _, c := range shown {
+			text := "-"
+			if f, ok := cell.Figures[c.figure]; ok {
+				text = study.Spread{Mid: f.Median, Low: f.Low, High: f.High}.Text(c.write)
+			}
+			cells = append(cells, text)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for i := range r.Cells {
+		for _, f := range r.Cells[i].Failed {
+			fmt.Fprintf(out, "failed   %s: %s\n", f.Folder, f.Why)
+		}
+	}
+	if r.Missing > 0 {
+		fmt.Fprintf(out, "missing  %d of %d runs; the same command goes on with them\n", r.Missing, r.Runs)
+	}
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(out, "note     "+n)
+	}
+	return nil
+}

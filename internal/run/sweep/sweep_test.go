@@ -1,0 +1,360 @@
+package sweep
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// pretend makes this test's own process the program that is run: it writes a summary into the folder that its
+// command line names, or fails.
+const pretend = "SWEEP_TEST_PRETEND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(pretend) == "" {
+		os.Exit(m.Run())
+	}
+	args := strings.Join(os.Args, " ")
+	if strings.Contains(args, "--recovery=hang") {
+		<-context.Background().Done()
+	}
+	if strings.Contains(args, "--recovery=bad") {
+		_, _ = io.WriteString(os.Stderr, "perdure: nobody has shard 3\n")
+		os.Exit(1)
+	}
+	folder := os.Args[slices.Index(os.Args, "--out")+1]
+	seed := 0.0
+	for _, a := range os.Args {
+		_, _ = fmt.Sscanf(a, "--seed=%g", &seed)
+	}
+	text := fmt.Sprintf(`{"wall_seconds": 2, "clocks": 10, "test_accuracy": %g, "updates_lost": 3, "clocks_redone": 0,
+		"failures": [{"serving_again_after_ms": 1500}, {"detected_after_ms": 1, "at_seconds": 1.5}]}`, seed/10)
+	if os.MkdirAll(folder, 0o777) != nil ||
+		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil {
+		os.Exit(1)
+	}
+}
+
+var known = []string{"workload", "workers", "servers", "recovery", "clocks", "until", "sparse"}
+
+// train knows two recoveries that no job of one server can have.
+func train(args []string) (s settings.Run, err error) {
+	s.Job.Slots, s.Job.Servers, s.Job.Clocks = 2, 1, 100
+	for _, a := range args {
+		switch {
+		case a == "--servers=2":
+			s.Job.Servers = 2
+		case a == "--recovery=chain:2" && s.Job.Servers < 2:
+			return s, fmt.Errorf("%w: a chain of 2 needs 2 servers", perdure.ErrUsage)
+		case strings.HasPrefix(a, "--fault=kill:server:9"):
+			return s, fmt.Errorf("%w: there is no server:9", perdure.ErrUsage)
+		}
+	}
+	return s, nil
+}
+
+func read(t *testing.T, text string, quick bool) (File, error) {
+	t.Helper()
+	v, err := document.Parse("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(v, "a", known, quick)
+}
+
+func checked(t *testing.T, text string, quick bool) *Study {
+	t.Helper()
+	f, err := read(t, text, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Check(train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const small = `
+name: small
+job: {workload: mf, workers: 2, servers: 1, sparse: true}
+vary:
+  recovery: [none, {recovery: chain:2, servers: 2}]
+  clocks: [10, 20]
+failures:
+  calm: none
+  one: kill:server:0@clock:5
+seeds: [3, 7]
+quick:
+  job: {workers: 1}
+  vary: {clocks: [2]}
+  failures: {one: [kill:server:0@clock:1]}
+  seeds: 1
+`
+
+// TestCells: each choice with each, the job's settings below what is chosen.
+func TestCells(t *testing.T) {
+	s := checked(t, small, false)
+	var names []string
+	for _, c := range s.Cells {
+		names = append(names, c.Name)
+	}
+	want := []string{
+		"none_10_calm", "none_10_one", "none_20_calm", "none_20_one", "chain-2-servers=2_10_calm",
+		"chain-2-servers=2_10_one", "chain-2-servers=2_20_calm", "chain-2-servers=2_20_one",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("cells %q", names)
+	}
+	args, _, err := s.Cells[5].Args(7)
+	text := "mf --workers=2 --servers=2 --sparse=true --recovery=chain:2 --clocks=10 --seed=7 " +
+		"--fault=kill:server:0@clock:5"
+	if got := strings.Join(args, " "); err != nil || got != text {
+		t.Errorf("%s, %v", got, err)
+	}
+	s = checked(t, small, true)
+	args, _, err = s.Cells[1].Args(1)
+	text = "mf --workers=1 --servers=1 --sparse=true --recovery=none --clocks=2 --seed=1 --fault=kill:server:0@clock:1"
+	if got := strings.Join(args, " "); err != nil || got != text || len(s.Cells) != 4 || len(s.Seeds) != 1 {
+		t.Errorf("quick: %s, %v, %d cells", got, err, len(s.Cells))
+	}
+}
+
+func isUsage(t *testing.T, of string, err error, want string) {
+	t.Helper()
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+		strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %v; want one line of usage with %q", of, err, want)
+	}
+}
+
+// TestMistakes are told with their lines.
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"jobs: {}":                         `a.yaml:1: there is no key "jobs"; did you mean job?`,
+		"job:\n  wokers: 2":                `a.yaml:2: there is no key "wokers"; did you mean workers?`,
+		"job: {seed: 2}":                   "the seed is the study's",
+		"job: {fault: x}":                  "faults are the study's",
+		"vary: {recover: [a]}":             `there is no key "recover"; did you mean recovery?`,
+		"vary: {recovery: a}":              "vary.recovery is the text \"a\"; write a list",
+		"vary: {recovery: []}":             "the list of recovery is empty",
+		"vary: {recovery: [a, a]}":         "a is in the list of recovery twice",
+		"name: a/b":                        "it names a folder",
+		"seeds: 0":                         "seeds is 0; choose 1",
+		"seeds: [1, 1]":                    "seed 1 is below 0, or stands twice",
+		"timeout: soon":                    "timeout is soon; write a time",
+		"impossible: maybe":                "impossible is maybe; write leave-out or refuse",
+		"until: {figure: speed}":           "there is no figure speed",
+		"until: {figure: loss, within: 1}": "until needs figure, within and seeds",
+		"until: {figure: loss, within: 1, seeds: 2}":  "until.seeds is 2, and the study begins with 3",
+		"failures: {a b: []}":                         "a b names a folder",
+		"failures: {a: [burn:server:0@1s]}":           `unknown kind "burn"`,
+		"failures: {a: {mean: 3s}}":                   "failures.a says neither draw",
+		"failures: {a: {draw: weibull, men: 3s}}":     `there is no key "men"; did you mean mean?`,
+		"failures: {a: {draw: weibull, shape: much}}": "failures.a.shape is the text",
+		"failures: {a: {replay: none.csv}}":           "none.csv cannot be read: no such file",
+		"failures: {a: {replay: file.go}}":            "file.go: line 1: write milliseconds,add|remove,name",
+		"quick: {name: b}":                            `there is no key "name"`,
+	} {
+		_, err := read(t, text, false)
+		isUsage(t, text, err, want)
+	}
+	_, err := read(t, "seeds: 2", true)
+	isUsage(t, "quick", err, "does not say what --quick changes")
+	for text, want := range map[string]string{
+		"vary: {recovery: [none, chain:2]}":               "cell chain-2_none cannot run: a chain of 2 needs 2 servers",
+		"failures: {a: [kill:server:9@1s]}":               "there is no server:9",
+		"failures: {a: {draw: exponential}}":              "exponential needs mean",
+		"vary: {until: [a:b, a-b]}":                       "two cells would have the folder a-b_none",
+		"job: {recovery: chain:2}\nimpossible: leave-out": "no cell of the study can run",
+	} {
+		f, err := read(t, text, false)
+		if err != nil {
+			t.Fatal(text, err)
+		}
+		_, err = f.Check(train)
+		isUsage(t, text, err, want)
+	}
+	s := checked(t, "vary: {recovery: [none, chain:2]}\nimpossible: leave-out", false)
+	if len(s.Cells) != 1 || len(s.LeftOut) != 1 || s.LeftOut[0].Why != "a chain of 2 needs 2 servers" {
+		t.Errorf("%d cells, left out %+v", len(s.Cells), s.LeftOut)
+	}
+}
+
+// program is this test, as one that is run.
+func program(t *testing.T, build string) Program {
+	t.Helper()
+	t.Setenv(pretend, "yes")
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := OpenProgram(self, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Build = build
+	return p
+}
+
+// TestConduct: what is done is not done again; what failed is a result and no trial; builds are not mixed.
+func TestConduct(t *testing.T) {
+	s := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false)
+	folder := t.TempDir()
+	var screen strings.Builder
+	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: &screen}
+
+	_, err := s.Conduct(t.Context(), how)
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "nobody has shard 3") {
+		t.Errorf("a run that failed: %v", err)
+	}
+	how.KeepGoing = true
+	r, err := s.Conduct(t.Context(), how)
+	if err != nil || r.Runs != 4 || r.Missing != 0 || len(r.Cells[0].Trials) != 2 || len(r.Cells[1].Failed) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if !strings.Contains(screen.String(), "   4/4  bad_none seed 2: failed: nobody has shard 3\n") {
+		t.Errorf("screen\n%s", &screen)
+	}
+	f := r.Cells[0].Figures
+	if math.Abs(f["accuracy"].Median-.15) > 1e-9 || f["lost"].Mean != 3 || f["away"].High != 2 ||
+		f["goal-seconds"].Trials != 0 {
+		t.Errorf("figures %+v", f)
+	}
+
+	// Nothing is done again, so that a program that cannot run does no harm.
+	done := screen.Len()
+	again := how
+	again.Program.Path = filepath.Join(folder, "none")
+	if r2, err := s.Conduct(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
+		t.Errorf("again: %v, %q", err, screen.String()[done:])
+	}
+	again.Program.Build = "two"
+	_, err = s.Conduct(t.Context(), again)
+	isUsage(t, "another build", err, "4 of the runs in "+folder+" are of another build of perdure (test "+
+		"one; this is test two)")
+	again.Mixed = true
+	if _, err := s.Conduct(t.Context(), again); err != nil {
+		t.Error(err)
+	}
+	other := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2\njob: {workers: 3}", false)
+	_, err = other.Conduct(t.Context(), how)
+	if err != nil || strings.Count(screen.String()[done:], "none_none") != 2 {
+		t.Errorf("other settings: %v, %q", err, screen.String()[done:])
+	}
+	done = screen.Len()
+	must(t, os.RemoveAll(filepath.Join(folder, "none_none", "seed-2")))
+	_, err = other.Conduct(t.Context(), how)
+	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
+		t.Errorf("a folder that is deleted: %v, %q", err, screen.String()[done:])
+	}
+	must(t, r.Write(folder))
+	if err := r.Print(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	csv, err := os.ReadFile(filepath.Join(folder, "runs.csv"))
+	if err != nil || strings.Count(string(csv), "\n") != 5 {
+		t.Errorf("%s, %v", csv, err)
+	}
+	var table strings.Builder
+	if err := r.Print(&table); err != nil || !strings.Contains(table.String(), "15.0% (10.0% to 20.0%)") ||
+		!strings.Contains(table.String(), "0, 2 failed") {
+		t.Errorf("%v\n%s", err, &table)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal(t *testing.T, a, b *Results) bool {
+	t.Helper()
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(x) == string(y)
+}
+
+// TestStop: seeds follow until the interval is narrow, or there are as many as may be.
+func TestStop(t *testing.T) {
+	for within, want := range map[float64]int{1: 2, .2: 5, .0001: 6} {
+		s := checked(t, fmt.Sprintf("seeds: 2\nuntil: {figure: accuracy, within: %g, seeds: 6}", within), false)
+		how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
+		r, err := s.Conduct(t.Context(), how)
+		if err != nil || len(r.Cells[0].Trials) != want || r.Missing != 0 {
+			t.Errorf("within %g: %d trials, %v; want %d", within, len(r.Cells[0].Trials), err, want)
+		}
+	}
+}
+
+// TestLate: a run that takes too long has failed, and one that is interrupted is begun again.
+func TestLate(t *testing.T) {
+	s := checked(t, "job: {recovery: hang}\nseeds: 1\ntimeout: 10ms", false)
+	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard}
+	_, err := s.Conduct(t.Context(), how)
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "it took longer than 10ms") {
+		t.Error(err)
+	}
+	s.Timeout = time.Hour
+	how.Folder = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	r, err := s.Conduct(ctx, how)
+	if !errors.Is(err, context.DeadlineExceeded) || r.Missing != 1 {
+		t.Errorf("interrupted: %v, %+v", err, r)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	f := figureOf([]float64{1, 2, 4})
+	// The 97.5% quantile of Student's t with 2 degrees of freedom is 4.3027; the deviation is 1.5275.
+	if f.Median != 2 || f.Low != 1 || f.High != 4 || math.Abs(*f.Within-4.3027*1.5275/math.Sqrt(3)) > 1e-3 {
+		t.Errorf("%+v, within %g", f, *f.Within)
+	}
+	if f := figureOf([]float64{5}); f.Within != nil || f.Mean != 5 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestIdle: a machine is busy when it was, and still is.
+func TestIdle(t *testing.T) {
+	const before = "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 ..."
+	busy, calm := "cpu  200 0 0 100 0 0 0 0 0 0\n", "cpu  101 0 0 200 50 0 0 0 0 0\n"
+	isUsage(t, "busy", idle("1.8 1 1 3/4 5", before, busy, 2), "load 0.90 on each of 2 cores, 100% of them at work now")
+	for _, c := range [][2]string{{"0.2 1 1", busy}, {"1.8 1 1", calm}, {"", busy}, {"x", busy}} {
+		if err := idle(c[0], before, c[1], 2); err != nil {
+			t.Errorf("%q: %v", c, err)
+		}
+	}
+}
+
+// TestInit: the example is read and can be run, and replaces nothing.
+func TestInit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "study.yaml")
+	if err := Init(path); err != nil {
+		t.Fatal(err)
+	}
+	isUsage(t, "again", Init(path), "is there already")
+	for _, quick := range []bool{false, true} {
+		f, err := Read(path, append(known, "compute-ms", "consistency"), quick)
+		if err != nil || len(f.Plans) != 2 || f.Timeout != 2*time.Minute {
+			t.Errorf("quick %v: %+v, %v", quick, f, err)
+		}
+	}
+}
