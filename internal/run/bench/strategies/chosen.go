@@ -23,6 +23,7 @@ func chosenWindow(mb int) time.Duration {
 type choosing struct {
 	lost  float64       // clocks that were not ended, of those that a job that saves nothing ended
 	mb    float64       // that were saved in a window
+	stood time.Duration // for which shards, all together, stood while an eighth was chosen and set aside
 	pause time.Duration // the longest clock, but for what the longest one takes where nothing is saved
 	copy  time.Duration // that copying as many bytes in memory takes as are saved at a time
 }
@@ -40,8 +41,9 @@ func (r *run) chosenSaves(ctx context.Context) error {
 		mb = saveMB
 	}
 	fmt.Fprintf(r.out, "\nrows of %d MB saved by themselves, an eighth at a time and as many bytes in %v as all rows "+
-		"have: clocks lost, of those under none in the same round (least to most); MB saved in that time; the longest "+
-		"pause, of a copy of an eighth in memory\n", mb, chosenWindow(mb))
+		"have: clocks lost, of those under none in the same round (least to most); MB saved in that time; how long "+
+		"shards stood for an eighth, of a copy of it in memory; how much longer the longest clock took\n",
+		mb, chosenWindow(mb))
 	for _, selector := range []perdure.Selector{
 		perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
 	} {
@@ -89,7 +91,11 @@ func (r *run) chosenRound(ctx context.Context, selector perdure.Selector, mb int
 			return 0, err
 		}
 		after, err := j.savedRows(ctx)
-		c.mb = float64(after-before) / 1e6
+		c.mb = float64(after.Bytes-before.Bytes) / 1e6
+		if c.mb > 0 {
+			stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
+			c.stood = time.Duration(stood * float64(time.Second))
+		}
 		return 0, err
 	})
 	c.lost = 1 - saving.perSecond/none.perSecond
@@ -115,15 +121,15 @@ func (j *job) pace(ctx context.Context, warm, window time.Duration) (p pace, err
 	return pace{perSecond(laps, begin, end), longest(laps, begin, func(int) bool { return true })}, nil
 }
 
-// savedRows returns how many bytes of rows were saved by themselves so far.
-func (j *job) savedRows(ctx context.Context) (bytes int64, err error) {
+// savedRows returns what was saved of rows by themselves so far.
+func (j *job) savedRows(ctx context.Context) (all perdure.RowSaving, err error) {
 	_, s, err := j.await(ctx, "training", func(s *control.Status, v *perdure.View) bool {
 		return s.Saving != nil && s.Saving.Rows != nil
 	})
 	if err != nil {
-		return 0, err
+		return all, err
 	}
-	return s.Saving.Rows.Bytes, nil
+	return *s.Saving.Rows, nil
 }
 
 // chose sums the rounds up.
@@ -142,6 +148,8 @@ func (r *run) chose(selector perdure.Selector, mb int, rounds []choosing) Result
 		Rows: &RowCosts{
 			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
 			MB:          middle(func(c choosing) float64 { return c.mb }),
+			StoodMs:     middle(func(c choosing) float64 { return bench.Milliseconds(c.stood) }),
+			StoodOfCopy: middle(func(c choosing) float64 { return float64(c.stood) / float64(c.copy) }),
 			PauseMs:     middle(func(c choosing) float64 { return bench.Milliseconds(c.pause) }),
 			CopyMs:      middle(func(c choosing) float64 { return bench.Milliseconds(c.copy) }),
 			PauseOfCopy: middle(func(c choosing) float64 { return float64(c.pause) / float64(c.copy) }),
@@ -152,6 +160,6 @@ func (r *run) chose(selector perdure.Selector, mb int, rounds []choosing) Result
 // RowsLine prints what was measured of rows that are saved by themselves.
 func (r *Result) RowsLine() string {
 	c := r.Rows
-	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  pause %.1f ms, %.2f of a copy's %.1f ms", r.Recovery,
-		100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.PauseMs, c.PauseOfCopy, c.CopyMs)
+	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  stood %.1f ms, %.2f of a copy's %.1f ms; pause %.1f ms",
+		r.Recovery, 100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.StoodMs, c.StoodOfCopy, c.CopyMs, c.PauseMs)
 }

@@ -103,13 +103,16 @@ type SaveCosts struct {
 }
 
 // RowCosts are of rows that are saved by themselves, as many bytes in 10 s as all rows have: clocks lost, of
-// those of a job that saves nothing; how much was saved in that time; the longest pause, beyond
-// the longest clock of that other job, and how long a copy of an eighth of the rows takes.
+// those of a job that saves nothing; how much was saved in that time; for how long shards stood for
+// an eighth of the rows, all together; the longest clock beyond that other job's, in which is also
+// what writing takes of cores and disk; and how long a copy of an eighth of the rows takes.
 type RowCosts struct {
 	Lost        float64 `json:"lost"`
 	LostMin     float64 `json:"lost_min"`
 	LostMax     float64 `json:"lost_max"`
 	MB          float64 `json:"mb"`
+	StoodMs     float64 `json:"stood_ms"`
+	StoodOfCopy float64 `json:"stood_of_copy"`
 	PauseMs     float64 `json:"pause_ms"`
 	CopyMs      float64 `json:"copy_ms"`
 	PauseOfCopy float64 `json:"pause_of_copy"`
