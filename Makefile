@@ -55,6 +55,7 @@ demo: build ## train through failures, on this machine, in under a minute
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
+	@echo "skipped: pages in a browser; make check-browser looks at them"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -101,6 +102,29 @@ storm: ## kill, freeze and cut off real processes at random, from within and by 
 .PHONY: check-s3
 check-s3: $(TOOLS)/versitygw ## keep checkpoints on a real S3 server, and kill and freeze it; its first build takes minutes
 	$(GO) test ./cmd/perdure -run TestS3 -count 1 -v -s3.server="$(CURDIR)/$(TOOLS)/versitygw"
+
+# Chromium comes as an npm package, which has the program in it, and needs what most systems have.
+CHROMIUM := @sparticuz/chromium@153.0.0
+CHROME   := bin/browser/chromium
+$(CHROME):
+	@command -v npm > /dev/null || { echo "check-browser needs npm, from which Chromium comes"; exit 1; }
+	npm install --silent --no-audit --no-fund --no-save --prefix bin/browser $(CHROMIUM)
+	cp tools/browser/unpack.mjs bin/browser/ && TMPDIR="$(CURDIR)/bin/browser" node bin/browser/unpack.mjs
+
+.PHONY: check-browser
+check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chromium, wide, narrow, in light and in dark: no error, no text cut off; pictures of them are in bin/browser
+	rm -rf bin/browser/runs && mkdir -p bin/browser/shots
+	for seed in 1 2 3; do for recovery in resend:20 chain:2 none; do \
+		bin/perdure train --clocks 120 --seed $$seed --recovery $$recovery --batch 40 --compute-ms 5 \
+			--fault kill:server:0@clock:40 --fault kill:worker:1@clock:80 -q --out "bin/browser/runs/a/$$recovery-$$seed"; \
+	done; done
+	for staleness in 0 1 2 3 4 5 6 7 8 9; do \
+		bin/perdure train --clocks 60 --consistency ssp:$$staleness --batch 20 -q --out bin/browser/runs/b/$$staleness; done
+	bin/perdure train mf --clocks 40 -q --out bin/browser/runs/c
+	bin/perdure report bin/browser/runs/a/none-1 -o bin/browser/one.html
+	bin/perdure report bin/browser/runs/a -o bin/browser/groups.html
+	bin/perdure report bin/browser/runs/b bin/browser/runs/c -o bin/browser/many.html
+	$(TOOLS)/browser $(CHROME) bin/browser/shots bin/browser/one.html bin/browser/groups.html bin/browser/many.html
 
 .PHONY: soak
 soak: ## train for TIME=10m, and see that no process grows
@@ -164,6 +188,9 @@ $(TOOLS)/%: tools/go.mod
 
 $(TOOLS)/buf: tools/buf/go.mod
 	$(GO) -C tools/buf build -o "$(CURDIR)/$@" github.com/bufbuild/buf/cmd/buf
+
+$(TOOLS)/browser: tools/browser/go.mod $(wildcard tools/browser/*.go tools/browser/*.js)
+	$(GO) -C tools/browser build -o "$(CURDIR)/$@" .
 
 $(TOOLS)/versitygw: tools/s3/go.mod
 	$(GO) -C tools/s3 build -o "$(CURDIR)/$@" github.com/versity/versitygw/cmd/versitygw

@@ -52,6 +52,12 @@ var helps = map[string]string{
 		"makes it hand over what it holds, and end.",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
 		"its clock, and leave.",
+	"perdure_report": "Make a page of runs to read and hand on: what came of them in plain sentences, pictures, " +
+		"tables, settings, and how to run them again.",
+	"report_folders": "Runs' folders, or folders with runs below them. Runs that differ in nothing but their seed " +
+		"are trials of one group.",
+	"report_out": "Where to write it: an .html file, which needs nothing else, or an .md file, with its pictures " +
+		"beside it",
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
 		"bytes, or whole workloads against a plain loop.",

@@ -85,7 +85,7 @@ func TestGivenUp(t *testing.T) {
 	if got := plain.Text(err); got != "no replica of shard 3 is left" {
 		t.Errorf("told as %q", got)
 	}
-	if code := report(t.Context(), err); code != exitError {
+	if code := complain(t.Context(), err); code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)
 	}
 }

@@ -39,6 +39,7 @@ type cli struct {
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Runs       runsCmds       `cmd:"" help:"List, show, compare, export and delete runs."`
 	Study      studyCmds      `cmd:"" help:"@perdure_study"`
+	Report     reportCmd      `cmd:"" help:"@perdure_report"`
 	Status     statusCmd      `cmd:"" help:"Say how a running job is doing."`
 	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
@@ -91,10 +92,10 @@ func run(args []string) int {
 func finish(ctx context.Context, err error) int {
 	code := 0
 	if err != nil {
-		code = report(ctx, err)
+		code = complain(ctx, err)
 	}
 	if lost := stdout.lost(); lost != nil && !supervisor.HasParent() {
-		code = cmp.Or(code, report(ctx, lost))
+		code = cmp.Or(code, complain(ctx, lost))
 	}
 	return code
 }
@@ -111,8 +112,8 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 	)
 }
 
-// report prints an error as one line and returns its exit code.
-func report(ctx context.Context, err error) int {
+// complain prints an error as one line and returns its exit code.
+func complain(ctx context.Context, err error) int {
 	switch {
 	case errors.Is(err, localrun.ErrInterrupted) || errors.Is(err, localrun.ErrStopped):
 		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", screen.Overwrite(os.Stderr), err)

@@ -32,8 +32,10 @@ func TestRuns(t *testing.T) {
 	wantOut(t, 0, []string{"status", "--run", hit}, "1 kill, 0 updates lost", "kill   server:0")
 	wantOut(t, 0, []string{"runs", "compare", calm, hit}, "* faults ", "  model sha256 ")
 	wantOut(t, 0, []string{"runs", "export", root, "--csv", filepath.Join(root, "runs.csv")}, "2 runs")
+	wantOut(t, 0, []string{"report", root, "-o", filepath.Join(root, "all.html")}, "a report of 2 runs")
+	wantOut(t, 0, []string{"report", hit, "-o", filepath.Join(root, "hit.md")}, "a report of 1 run and 4 pictures")
 	wantOut(t, 0, []string{"runs", "rm", calm, hit}, "is deleted")
-	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(root); err != nil || len(left) != 7 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	for _, c := range []struct {
@@ -44,6 +46,7 @@ func TestRuns(t *testing.T) {
 		{[]string{"runs", "show", root}, "is no run's folder"},
 		{[]string{"runs", "compare", filepath.Join(root, "gone")}, "there is no folder"},
 		{[]string{"runs", "rm", root}, "is no run's folder"},
+		{[]string{"report", root}, "there is no run in"},
 	} {
 		if code, _, errs := invoke(t, c.args...); code != exitUsage || !strings.Contains(errs, c.want) ||
 			strings.Count(errs, "\n") != 1 {

@@ -1,0 +1,265 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/run/draw"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
+	"github.com/perdure/perdure/internal/run/study"
+)
+
+// trial is one run with what was measured.
+type trial struct {
+	*runs.Run
+	line   runs.Line
+	series rundir.Series
+	flat   map[string]string
+}
+
+func (t *trial) done() bool { return t.State == runs.Done && t.Summary != nil }
+
+// away is for how many seconds something was missing: from each fault until all served again, none twice.
+func (t *trial) away() (seconds float64) {
+	end := 0.0
+	for _, s := range t.outages() {
+		seconds += max(0, s[1]-max(s[0], end))
+		end = max(end, s[1])
+	}
+	return seconds
+}
+
+// outages are the stretches in which something was missing, in the order of their begin.
+func (t *trial) outages() (all [][2]float64) {
+	if t.Summary == nil {
+		return nil
+	}
+	for _, f := range t.Summary.Failures {
+		if f.ServingAgainAfterMs != nil {
+			all = append(all, [2]float64{f.AtSeconds, f.AtSeconds + *f.ServingAgainAfterMs/1000})
+		}
+	}
+	slices.SortFunc(all, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
+	return all
+}
+
+// group has the runs whose settings differ in nothing but the seed.
+type group struct {
+	Name   string
+	Trials []*trial
+	Look   draw.Look
+}
+
+// Done are the trials that have a result.
+func (g *group) done() []*trial { return study.Where(g.Trials, (*trial).done) }
+
+// spread is over the trials that have a result, and know that number.
+func (g *group) spread(of func(t *trial) *float64) study.Spread {
+	var values []float64
+	for _, t := range g.done() {
+		if v := of(t); v != nil {
+			values = append(values, *v)
+		}
+	}
+	return study.SpreadOf(values)
+}
+
+func result(t *trial) *float64 { return t.line.Result }
+func wall(t *trial) *float64   { return t.line.WallSeconds }
+func lost(t *trial) *float64   { return number(t.line.Lost) }
+func redone(t *trial) *float64 { return number(t.line.Redone) }
+
+func faults(t *trial) *float64 {
+	n := float64(len(t.Summary.Failures))
+	return &n
+}
+
+func awayFor(t *trial) *float64 {
+	v := t.away()
+	return &v
+}
+
+func number(n *int64) *float64 {
+	if n == nil {
+		return nil
+	}
+	v := float64(*n)
+	return &v
+}
+
+// own are settings that say which run it is, or follow from others.
+var own = []string{
+	"job.seed", "params.Seed", "params.Slots", "job.log", "job.log_secret", "job.alarms", "job.fixed_end",
+	"job.await_export", "generation", "cut", "tables", "slots", "schema",
+}
+
+// setting is how people call one, and how its value reads in a group's name.
+type setting struct{ path, name, format string }
+
+// called are the settings in the order in which names of groups have them; others follow.
+var called = []setting{
+	{"job.workload", "workload", "%s"},
+	{"params.Data", "data", "%s"},
+	{"job.consistency", "consistency", "%s"},
+	{"job.recovery", "recovery", "%s"},
+	{"job.on_outage", "in an outage", "on outage %s"},
+	{"job.slots", "workers", "%s workers"},
+	{"job.servers", "servers", "%s servers"},
+	{"job.shards", "shards", "%s shards"},
+	{"job.clocks", "clocks", "%s clocks"},
+	{"params.Rule.kind", "rule", "%s"},
+	{"params.Rule.rate", "learning rate", "rate %s"},
+	{"params.Batch", "examples per worker and clock", "batch %s"},
+	{"compute_ms", "least computing, ms a clock", "%s ms a clock"},
+	{"faults", "faults planned", "%s"},
+	{"scale", "scaled", "%s"},
+	{"eval_every", "clocks between evaluations", "evaluated every %s"},
+	{"version", "version", "version %s"},
+	{"resumed", "went on from", "from %s"},
+}
+
+func callOf(path string) setting {
+	if i := slices.IndexFunc(called, func(c setting) bool { return c.path == path }); i >= 0 {
+		return called[i]
+	}
+	return setting{path, path, path + " %s"}
+}
+
+// rank is where a setting comes in names and tables.
+func rank(path string) int {
+	if i := slices.IndexFunc(called, func(c setting) bool { return c.path == path }); i >= 0 {
+		return i
+	}
+	return len(called)
+}
+
+// text is a setting's value for people: a list without its brackets, of a file only the name.
+func (s setting) text(value string) string {
+	var list []string
+	if json.Unmarshal([]byte(value), &list) == nil {
+		value = strings.Join(list, ", ")
+	}
+	switch {
+	case value == "" && s.path == "faults":
+		return "no faults"
+	case value == "" && s.path == "params.Data":
+		return "embedded data"
+	case value == "":
+		return "none"
+	case s.path == "params.Data" || s.path == "resumed":
+		return filepath.Base(value)
+	}
+	return value
+}
+
+// groupsOf puts trials together, and returns the paths of the settings that differ between groups.
+func groupsOf(trials []*trial) (groups []*group, differ []string) {
+	differ = differing(trials)
+	keys, by := study.Group(trials, func(t *trial) string {
+		var values []string
+		for _, path := range differ {
+			values = append(values, t.flat[path])
+		}
+		return strings.Join(values, "\x00")
+	})
+	naming := enough(trials, differ)
+	for i, k := range keys {
+		g := &group{Trials: by[k], Look: draw.LookOf(i)}
+		var parts []string
+		for _, path := range naming {
+			parts = append(parts, partOf(path, g.Trials[0].flat[path], trials))
+		}
+		g.Name = cmp.Or(strings.Join(parts, ", "), "all runs")
+		groups = append(groups, g)
+	}
+	return groups, differ
+}
+
+// enough are the first of the settings that differ which tell all groups apart: names have no others.
+func enough(trials []*trial, differ []string) (paths []string) {
+	apart := func(paths []string) int {
+		keys, _ := study.Group(trials, func(t *trial) string {
+			key := ""
+			for _, path := range paths {
+				key += t.flat[path] + "\x00"
+			}
+			return key
+		})
+		return len(keys)
+	}
+	for _, path := range differ {
+		if more := append(slices.Clone(paths), path); apart(more) > apart(paths) {
+			paths = more
+		}
+	}
+	return paths
+}
+
+// differing are the settings that not all have alike, in their order.
+func differing(trials []*trial) (paths []string) {
+	seen := map[string]bool{}
+	for _, t := range trials {
+		for path := range t.flat {
+			if !seen[path] && !slices.Contains(own, path) && slices.ContainsFunc(trials, func(o *trial) bool {
+				return o.flat[path] != trials[0].flat[path]
+			}) {
+				paths = append(paths, path)
+			}
+			seen[path] = true
+		}
+	}
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	return paths
+}
+
+// partOf is what a setting adds to its group's name. Faults are counted where that tells them apart.
+func partOf(path, value string, trials []*trial) string {
+	s := callOf(path)
+	if path == "faults" {
+		count := func(v string) int {
+			var list []string
+			_ = json.Unmarshal([]byte(v), &list) // no list: none
+			return len(list)
+		}
+		apart := !slices.ContainsFunc(trials, func(t *trial) bool {
+			return t.flat[path] != value && count(t.flat[path]) == count(value)
+		})
+		if n := count(value); apart && n > 0 {
+			return plural(float64(n), "fault")
+		}
+		return s.text(value)
+	}
+	switch {
+	case value == "" && path != "params.Data":
+		return "no " + s.name
+	case value == "none":
+		return s.name + " none"
+	}
+	return fmt.Sprintf(s.format, s.text(value))
+}
+
+// plural writes a count with its noun.
+func plural(n float64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return counted(n) + " " + noun + "s"
+}
+
+// counted writes a number of things, with commas.
+func counted(n float64) string {
+	s := fmt.Sprintf("%.0f", math.Abs(n))
+	if n != math.Trunc(n) {
+		return study.Short(n)
+	}
+	for at := len(s) - 3; at > 0; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}

@@ -1,0 +1,296 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/study"
+)
+
+// Options are what a page says beside the runs.
+type Options struct {
+	Version string // of Perdure, which makes the page
+	Made    time.Time
+}
+
+// Page is what a report says.
+type Page struct {
+	Title    string
+	Facts    []string // of the page as a whole, in a line
+	Problems []string // runs that cannot be read, and why
+	Notes    []string // what else must be known to read the page rightly
+	Sections []*section
+}
+
+// section is about the runs of one workload.
+type section struct {
+	Heading  string // "": the page has only one
+	Answer   []string
+	Figures  []figure // numbers to be seen at once
+	Pictures []picture
+	Tables   []table
+	Again    []again
+
+	trials  []*trial
+	groups  []*group
+	differ  []string
+	measure measure
+}
+
+// figure is a number with its name.
+type figure struct{ Name, Value string }
+
+// table is folded away.
+type table struct {
+	Name string
+	Head []string
+	Rows [][]string
+}
+
+// again says how a run is run again.
+type again struct{ Name, Command, File, Settings string }
+
+// New makes a page of runs. That of damaged ones says so; it is an error if there are no others.
+func New(all []*runs.Run, o Options) (*Page, error) {
+	p := &Page{}
+	var trials []*trial
+	for _, r := range all {
+		t, problem := read(r)
+		if problem != nil {
+			p.Problems = append(p.Problems, fmt.Sprintf("%s: %s", r.Folder, strings.TrimPrefix(plain.Text(problem),
+				r.Folder+": ")))
+		}
+		if t != nil {
+			trials = append(trials, t)
+		}
+	}
+	if len(trials) == 0 {
+		return nil, fmt.Errorf("%w: no run can be read: %s", perdure.ErrUsage, strings.Join(p.Problems, "; "))
+	}
+	keys, by := study.Group(trials, func(t *trial) string { return t.line.Workload })
+	for _, k := range keys {
+		s, err := newSection(by[k])
+		if err != nil {
+			return nil, err
+		}
+		if len(keys) > 1 {
+			s.Heading = k
+		}
+		p.Sections = append(p.Sections, s)
+	}
+	if len(keys) > 1 {
+		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. What models of different workloads come to "+
+			"cannot be compared, so each has a section of its own.", study.Listed(keys)))
+	}
+	p.Notes = append(p.Notes, unfinished(trials)...)
+	p.head(trials, o)
+	return p, nil
+}
+
+// read reads what was measured in a run; no trial of one without settings.
+func read(r *runs.Run) (t *trial, problem error) {
+	if r.Settings.Job.ID == "" {
+		return nil, cmp.Or(r.Problem, fmt.Errorf("its settings cannot be read"))
+	}
+	t = &trial{Run: r, line: r.Line()}
+	if t.flat, problem = r.Flat(); problem != nil {
+		return nil, problem
+	}
+	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
+		problem = fmt.Errorf("what was measured cannot be read, so it is in no curve: %w", problem)
+	}
+	return t, cmp.Or(r.Problem, problem)
+}
+
+// unfinished says which runs have no result.
+func unfinished(trials []*trial) (notes []string) {
+	by := map[runs.State][]string{}
+	for _, t := range trials {
+		by[t.State] = append(by[t.State], fmt.Sprintf("%s (clock %d of %d)", t.Folder, t.Clock, t.line.Clocks))
+	}
+	if len(trials) == 1 {
+		return nil // the answer says it
+	}
+	for _, s := range []struct {
+		state runs.State
+		text  string
+	}{
+		{runs.Running, "still going on, and is here as it stood when this page was made"},
+		{runs.Stopped, "ended early"},
+		{runs.Failed, "failed"},
+		{runs.Killed, "killed with all its processes"},
+		{runs.Damaged, "damaged"},
+	} {
+		names := by[s.state]
+		if len(names) == 0 {
+			continue
+		}
+		more := ""
+		if len(names) > 6 {
+			names, more = names[:6], fmt.Sprintf(" and %d more", len(names)-6)
+		}
+		notes = append(notes, fmt.Sprintf("Without a result, %s: %s%s. What was measured is in the curves, and "+
+			"counts in no figure.", s.text, strings.Join(names, ", "), more))
+	}
+	return notes
+}
+
+// head is what stands above and below all sections.
+func (p *Page) head(trials []*trial, o Options) {
+	p.Title = "Perdure: " + trials[0].Folder
+	if len(trials) > 1 {
+		p.Title = fmt.Sprintf("Perdure: %d runs", len(trials))
+	}
+	first, last := time.Time{}, time.Time{}
+	var versions []string
+	for _, t := range trials {
+		if v := t.Settings.Version; !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+		if t.Began.IsZero() {
+			continue
+		}
+		if first.IsZero() || t.Began.Before(first) {
+			first = t.Began
+		}
+		if t.Began.After(last) {
+			last = t.Began
+		}
+	}
+	slices.Sort(versions)
+	runs := plural(float64(len(trials)), "run")
+	when := ""
+	if !first.IsZero() {
+		when = ", begun " + first.UTC().Format("2006-01-02 15:04")
+		if last.Sub(first) > time.Minute {
+			when += " to " + last.UTC().Format("2006-01-02 15:04")
+		}
+		when += " UTC"
+	}
+	p.Facts = append(p.Facts, runs+when, "run by Perdure "+study.Listed(versions),
+		fmt.Sprintf("page made by Perdure %s at %s UTC", o.Version, o.Made.UTC().Format("2006-01-02 15:04")))
+}
+
+func newSection(trials []*trial) (s *section, err error) {
+	s = &section{trials: trials}
+	s.measure = measureOf(trials)
+	s.groups, s.differ = groupsOf(trials)
+	kind, facts := "one", any(nil)
+	switch {
+	case len(trials) == 1:
+		facts = storyOf(trials[0], s.measure)
+		s.Figures = figuresOf(trials[0], s.measure)
+	case len(s.groups) == 1:
+		kind, facts = "trials", trialsOf(s)
+	default:
+		kind, facts = "groups", comparisonOf(s)
+	}
+	if s.Answer, err = sentences.Of(kind, facts); err != nil {
+		return nil, err
+	}
+	for i, line := range s.Answer {
+		if !s.begins(line) {
+			s.Answer[i] = capital(line)
+		}
+	}
+	s.Pictures = s.pictures()
+	s.Tables = s.tables()
+	s.Again, err = s.howAgain()
+	return s, err
+}
+
+// begins reports whether a sentence begins with a name, which stays as it is.
+func (s *section) begins(line string) bool {
+	return slices.ContainsFunc(s.groups, func(g *group) bool { return strings.HasPrefix(line, g.Name) }) ||
+		strings.HasPrefix(line, s.trials[0].Folder)
+}
+
+// measureOf is what most of the models are judged by.
+func measureOf(trials []*trial) measure {
+	for _, m := range []measure{{"rmse", "test_rmse"}, {"accuracy", "test_accuracy"}, {"loss", "test_loss"}} {
+		if slices.ContainsFunc(trials, func(t *trial) bool {
+			p, _ := t.measured(m.column)
+			return t.line.Metric == m.Name || len(p.x) > 0
+		}) {
+			return m
+		}
+	}
+	return measure{"loss", "train_loss"}
+}
+
+// trialsOf are the facts of one group.
+func trialsOf(s *section) map[string]any {
+	g := s.groups[0]
+	l, r := g.spread(lost), g.spread(redone)
+	facts := map[string]any{
+		"Runs": len(s.trials), "Done": len(g.done()), "Title": s.measure.Title(),
+		"Value": g.spread(result).Text(s.measure.text), "Wall": g.spread(wall).Text(seconds),
+		"Counted": !math.IsNaN(l.Mid + r.Mid), "Nothing": l.High == 0 && r.High == 0,
+		"Lost": l.Text(counted), "Redone": r.Text(counted), "Faults": "",
+	}
+	if c := comparisonOf(s); c.Faults != "" {
+		facts["Faults"] = c.Faults
+	}
+	return facts
+}
+
+// figuresOf are the numbers of one run.
+func figuresOf(t *trial, m measure) (all []figure) {
+	add := func(name string, v *float64, write func(float64) string) {
+		if v != nil {
+			all = append(all, figure{name, write(*v)})
+		}
+	}
+	if t.Summary == nil {
+		return nil
+	}
+	add(m.Title(), t.line.Result, m.text)
+	add("time", wall(t), seconds)
+	add("faults", faults(t), counted)
+	add("updates lost", lost(t), counted)
+	add("clocks redone", redone(t), counted)
+	if len(t.Summary.Failures) > 0 {
+		add("recovering", awayFor(t), seconds)
+	}
+	return all
+}
+
+// mostAgain is of how many groups a page says how to run them again: it has their settings in it.
+const mostAgain = 24
+
+func (s *section) howAgain() (all []again, err error) {
+	for _, g := range s.groups {
+		t := g.Trials[0]
+		if len(all) == mostAgain {
+			break
+		}
+		command := "train"
+		if t.line.Workload == settings.OwnWorkload {
+			command = "up"
+		}
+		a := again{Name: g.Name, File: "run.json"}
+		if t.Settings.Resumed != "" {
+			a.Command = fmt.Sprintf("perdure %s %s", command, t.Settings.Again())
+			all = append(all, a)
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(t.Folder, rundir.RunFile))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		}
+		a.Command, a.Settings = fmt.Sprintf("perdure %s --from run.json", command), string(text)
+		all = append(all, a)
+	}
+	return all, nil
+}

@@ -1,0 +1,321 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/perdure/perdure/internal/run/draw"
+	"github.com/perdure/perdure/internal/run/study"
+)
+
+// picture is one with its heading, for wide pages and for narrow ones.
+type picture struct {
+	Name, Heading, Caption string
+	Main                   bool
+	Wide, Narrow           *draw.Figure // Narrow nil: Wide is narrow enough
+}
+
+// Widths of pictures, in pixels: a main one on a wide page and on a narrow one, and a small one.
+const (
+	wideWidth   = 880.0
+	narrowWidth = 352.0
+	smallWidth  = 424.0
+)
+
+// Together is how many curves may be in one panel: beyond that each has one of its own.
+const together = 8
+
+// How many panels, and rows of a panel, a picture has at most.
+const (
+	mostPanels = 24
+	mostRows   = 40
+)
+
+func (s *section) pictures() (all []picture) {
+	add := func(p picture, drawn bool) {
+		if drawn {
+			all = append(all, p)
+		}
+	}
+	add(s.learning())
+	if len(s.groups) > 1 {
+		add(s.ending())
+	}
+	if s.measure.column != "train_loss" {
+		add(s.overTime("train-loss", "Training loss", "train_loss", "training loss"))
+	}
+	add(s.overTime("speed", "Speed", "clocks_per_second", "clocks a second"))
+	add(s.timeSplit())
+	return all
+}
+
+// both makes a main picture in its two widths.
+func both(name, heading, caption string, make func(width float64) *draw.Figure) picture {
+	return picture{
+		Name: name, Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
+	}
+}
+
+// bands says how curves are to be read.
+func (s *section) bands() string {
+	if !slices.ContainsFunc(s.groups, func(g *group) bool { return len(g.Trials) > 1 }) {
+		return ""
+	}
+	return "Lines are medians of a group's runs, bands go from the least to the most. A run that has ended counts on " +
+		"with its last value."
+}
+
+// learning is the main picture: how good the model was over time, and where something failed.
+func (s *section) learning() (picture, bool) {
+	var curves []draw.Curve
+	var of []*group
+	for _, g := range s.groups {
+		if c, any := g.curve(s.measure.column); any {
+			curves, of = append(curves, c), append(of, g)
+		}
+	}
+	if len(curves) == 0 {
+		return picture{}, false
+	}
+	y := draw.Axis{Name: s.measure.Title(), Percent: s.measure.Name == "accuracy"}
+	x := draw.Axis{Name: "seconds since the first clock", FromZero: true}
+	one := len(s.trials) == 1
+	hit := false
+	panel := func(from, to int) (p draw.Panel) {
+		p.X, p.Y = x, y
+		if one {
+			p.Items = append(p.Items, outageItems(s.trials[0])...)
+		}
+		for i := from; i < to; i++ {
+			p.Items = append(p.Items, &curves[i])
+		}
+		for i := from; i < to; i++ {
+			marks := of[i].marks(&curves[i])
+			p.Items, hit = append(p.Items, marks...), hit || len(marks) > 0
+		}
+		return p
+	}
+	f := draw.Figure{Name: s.measure.Title() + " over time"}
+	caption := s.bands()
+	if len(of) <= together {
+		f.Panels = []draw.Panel{panel(0, len(of))}
+	} else {
+		shared := panel(0, min(len(of), mostPanels))
+		for i := range min(len(of), mostPanels) {
+			curves[i].Look = draw.Look{Tone: draw.Series}
+			p := panel(i, i+1)
+			p.Title, p.X.Low, p.X.High, p.Y = of[i].Name, 0, shared.Right(), shared.Upward()
+			p.Y.Name = ""
+			p.X.Name = "seconds"
+			f.Panels = append(f.Panels, p)
+		}
+		if len(of) > mostPanels {
+			caption += fmt.Sprintf(" The first %d of %d groups are drawn.", mostPanels, len(of))
+		}
+	}
+	if len(of) > 1 && len(of) <= together {
+		for i, g := range of {
+			f.Keys = append(f.Keys, draw.Key{Name: g.Name, Look: curves[i].Look})
+		}
+	}
+	if hit {
+		f.Keys = append(f.Keys, draw.Key{Name: "a fault", Look: draw.Look{Tone: draw.Hit, Cross: true}})
+	}
+	if one && hit {
+		f.Keys = append(f.Keys, draw.Key{Name: "recovering", Look: draw.Look{Tone: draw.Away, Area: true}})
+	}
+	return both("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *draw.Figure {
+		return sized(f, width)
+	}), true
+}
+
+// sized is the figure in a width, with panels as wide as they can be read.
+func sized(f draw.Figure, width float64) *draw.Figure {
+	f.Width, f.High = width, 340
+	if width < 500 {
+		f.High = 260
+	}
+	if len(f.Panels) > 1 {
+		f.Columns, f.High = max(1, min(len(f.Panels), int(width/280))), 190
+	}
+	return &f
+}
+
+func outageItems(t *trial) (all []draw.Item) {
+	for _, o := range t.outages() {
+		all = append(all, &draw.Span{From: o[0], To: o[1], Tone: draw.Away})
+	}
+	return all
+}
+
+// marks are crosses on a group's curve where its runs had faults; of those close together one.
+func (g *group) marks(c *draw.Curve) (all []draw.Item) {
+	var at []float64
+	for _, t := range g.Trials {
+		if t.Summary != nil {
+			for _, f := range t.Summary.Failures {
+				at = append(at, f.AtSeconds)
+			}
+		}
+	}
+	slices.Sort(at)
+	apart, last := (c.X[len(c.X)-1]-c.X[0])/80, math.Inf(-1)
+	for _, x := range at {
+		if x >= last+apart {
+			all, last = append(all, &draw.Mark{X: x, Y: middle(c, x), Tone: draw.Hit}), x
+		}
+	}
+	return all
+}
+
+// ending is how each group ended, side by side.
+func (s *section) ending() (picture, bool) {
+	f := draw.Figure{Name: "How each group ended"}
+	rows := study.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
+	caption := ""
+	if s.bands() != "" {
+		caption = "Points are medians of a group's runs, lines go from the least to the most."
+	}
+	if len(rows) > mostRows {
+		caption += fmt.Sprintf(" The best %d of %d groups are drawn; the table has all.", mostRows, len(rows))
+		rows = rows[:mostRows]
+	}
+	columns := []struct {
+		title string
+		of    func(*trial) *float64
+		write func(float64) string
+		axis  draw.Axis
+	}{
+		{s.measure.Title(), result, s.measure.text, draw.Axis{Percent: s.measure.Name == "accuracy"}},
+		{"time, s", wall, seconds, draw.Axis{}},
+		{"updates lost", lost, counted, draw.Axis{Whole: true}},
+		{"clocks redone", redone, counted, draw.Axis{Whole: true}},
+		{"recovering, s", awayFor, seconds, draw.Axis{}},
+	}
+	if len(rows) == 0 {
+		return picture{}, false
+	}
+	for n, c := range columns {
+		p := draw.Panel{Title: c.title, X: c.axis}
+		some, first := false, rows[0].spread(c.of)
+		for i, g := range rows {
+			v := g.spread(c.of)
+			some = some || v != first || v.Low != v.High // else it says nothing
+			p.Rows = append(p.Rows, g.Name)
+			look := g.Look
+			if len(rows) > together {
+				look = draw.Look{Tone: draw.Series, Shape: 1}
+			}
+			p.Items = append(p.Items, &draw.Dot{
+				Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look, Text: mid(v, c.write),
+			})
+		}
+		p.X.FromZero = n > 0
+		if some {
+			f.Panels = append(f.Panels, p)
+		}
+	}
+	return both("ending", "How each group ended", caption, func(width float64) *draw.Figure {
+		f.Width, f.Columns = width, max(1, min(len(f.Panels), int(width/280)))
+		out := f
+		return &out
+	}), len(f.Panels) > 0
+}
+
+func mid(v study.Spread, write func(float64) string) string {
+	if math.IsNaN(v.Mid) {
+		return ""
+	}
+	return write(v.Mid)
+}
+
+// overTime is a small picture of a column over time.
+func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
+	if len(s.groups) > together {
+		return picture{}, false
+	}
+	f := &draw.Figure{Name: heading + " over time", Width: smallWidth, High: 230}
+	p := draw.Panel{X: draw.Axis{Name: "seconds", FromZero: true}, Y: draw.Axis{Name: axis}}
+	some := false
+	if len(s.trials) == 1 {
+		p.Items = append(p.Items, outageItems(s.trials[0])...)
+	}
+	for _, g := range s.groups {
+		if c, any := g.curve(column); any {
+			some = some || len(c.X) > 1
+			p.Items = append(p.Items, &c)
+			f.Keys = append(f.Keys, draw.Key{Name: g.Name, Look: g.Look})
+		}
+	}
+	if len(s.groups) == 1 {
+		f.Keys = nil
+	}
+	f.Panels = []draw.Panel{p}
+	return picture{Name: name, Heading: heading, Wide: f}, some
+}
+
+// parts of the workers' time, as they are drawn.
+var parts = []struct {
+	name string
+	look draw.Look
+}{
+	{"computing", draw.Look{Tone: draw.Pale, Area: true}},
+	{"waiting for rows fresh enough", draw.Look{Tone: draw.Series + 1, Area: true}},
+	{"moving rows and updates", draw.Look{Tone: draw.Series, Area: true}},
+}
+
+// timeSplit is what the workers' time went to: of one run by worker, else by group.
+func (s *section) timeSplit() (picture, bool) {
+	f := &draw.Figure{Name: "What the workers' time went to", Width: smallWidth}
+	p := draw.Panel{X: draw.Axis{Name: "share of the time", Low: 0, High: 1, Percent: true}}
+	bar := func(name string, shares [3]float64) {
+		from := 0.0
+		for i, v := range shares {
+			p.Items = append(p.Items, &draw.Bar{
+				Row: len(p.Rows), From: from, To: min(1, from+v), Look: parts[i].look,
+				Inside: fmt.Sprintf("%.0f%%", 100*v),
+			})
+			from += v
+		}
+		p.Rows = append(p.Rows, name)
+	}
+	if len(s.trials) == 1 && s.trials[0].Summary != nil && s.trials[0].Summary.TimeSplit != nil {
+		for _, w := range s.trials[0].Summary.TimeSplit.Workers {
+			if sum := w.ComputeS + w.StalenessS + w.CommunicationS; sum > 0 && len(p.Rows) < mostRows {
+				bar(fmt.Sprintf("worker:%d", w.Slot), [3]float64{
+					w.ComputeS / sum, w.StalenessS / sum, w.CommunicationS / sum,
+				})
+			}
+		}
+	} else {
+		for _, g := range s.ordered() {
+			var sum [3]float64
+			n := 0.0
+			for _, t := range g.done() {
+				if split := t.Summary.TimeSplit; split != nil {
+					n++
+					for i, v := range []float64{split.Compute, split.Staleness, split.Communication} {
+						sum[i] += v
+					}
+				}
+			}
+			if n > 0 && len(p.Rows) < mostRows {
+				bar(g.Name, [3]float64{sum[0] / n, sum[1] / n, sum[2] / n})
+			}
+		}
+	}
+	for _, part := range parts {
+		f.Keys = append(f.Keys, draw.Key{Name: part.name, Look: part.look})
+	}
+	f.Panels = []draw.Panel{p}
+	return picture{Name: "time", Heading: "What the workers' time went to", Wide: f}, len(p.Rows) > 0
+}
+
+// capital writes a sentence's first letter large.
+func capital(s string) string {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:]
+}

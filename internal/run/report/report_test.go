@@ -1,0 +1,321 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spec is what a made-up run is like.
+type spec struct {
+	workload string
+	seed     uint64
+	recovery string
+	accuracy float64
+	lost     int64
+	wall     float64
+	model    string
+	unended  bool
+	points   int
+}
+
+// fake makes a run's folder, without making it durable as a real one is: there are hundreds.
+func fake(t testing.TB, folder string, s spec) {
+	t.Helper()
+	recovery, err := perdure.ParseRecovery(s.recovery)
+	must(t, err)
+	job := perdure.JobSpec{
+		ID: folder, Workload: s.workload, Seed: s.seed, Slots: 4, Servers: 2, Shards: 16, Clocks: 100,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: recovery,
+	}
+	write := func(name string, v any) {
+		text, is := v.(string)
+		if !is {
+			b, err := json.Marshal(v)
+			must(t, err)
+			text = string(b)
+		}
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666))
+	}
+	must(t, os.MkdirAll(folder, 0o777))
+	write("run.json", settings.Run{Version: "v1", Job: job, Params: workload.Params{Seed: s.seed, Batch: 64}})
+	write("events.jsonl", "")
+	var rows strings.Builder
+	rows.WriteString("seconds,clock,train_loss,test_accuracy,clocks_per_second\n")
+	n := max(s.points, 20)
+	for i := range n {
+		share := float64(i+1) / float64(n)
+		fmt.Fprintf(&rows, "%v,%d,%v,%v,%v\n", s.wall*share, int(100*share), 1-share/2, s.accuracy*share,
+			80+10*math.Sin(float64(i)))
+	}
+	write("series.csv", rows.String())
+	if s.unended {
+		return
+	}
+	none, soon := int64(0), 250.0
+	write("summary.json", rundir.Summary{
+		Workload: s.workload, Workers: 4, Servers: 2, Shards: 16, Seed: s.seed, Clocks: 100, WallSeconds: s.wall,
+		Consistency: job.Consistency, Recovery: job.Recovery, TestAccuracy: &s.accuracy, UpdatesLost: &s.lost,
+		ClocksRedone: &none, ModelSHA256: &s.model,
+		TimeSplit: &rundir.TimeSplit{Compute: .5, Staleness: .25, Communication: .25},
+		Failures: []rundir.Failure{
+			{Kind: "kill", Target: "server:0", AtSeconds: s.wall / 2, AtClock: 50, ServingAgainAfterMs: &soon},
+		},
+	})
+}
+
+// house has three trials of two recoveries, and one of a third, in folders below one.
+func house(t testing.TB) string {
+	root := t.TempDir()
+	for seed := range 3 {
+		at := float64(seed) / 100
+		model := fmt.Sprintf("%064d", seed)
+		fake(t, filepath.Join(root, fmt.Sprint("chain", seed)),
+			spec{"softmax", uint64(seed), "chain:2", .80 + at, 0, 10 + at, model, false, 0})
+		fake(t, filepath.Join(root, fmt.Sprint("none", seed)),
+			spec{"softmax", uint64(seed), "none", .70 + at, 600, 9 + at, fmt.Sprint(seed), false, 0})
+	}
+	fake(t, filepath.Join(root, "resend0"),
+		spec{"softmax", 0, "resend:20", .80, 0, 14, fmt.Sprintf("%064d", 0), false, 0})
+	return root
+}
+
+func pageOf(t testing.TB, names ...string) *Page {
+	t.Helper()
+	all, err := runs.Find(names)
+	must(t, err)
+	p, err := New(all, Options{Version: "v2", Made: time.Unix(0, 0)})
+	must(t, err)
+	return p
+}
+
+func htmlOf(t testing.TB, p *Page) string {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, p.HTML(&b))
+	return b.String()
+}
+
+// TestGroups: runs that differ in their seed are trials of one group, and the answer says no more than they show.
+func TestGroups(t *testing.T) {
+	p := pageOf(t, house(t))
+	s := p.Sections[0]
+	var names []string
+	for _, g := range s.ordered() {
+		names = append(names, fmt.Sprintf("%s %d", g.Name, len(g.Trials)))
+	}
+	if is := strings.Join(names, "; "); is != "chain:2 3; resend:20 1; recovery none 3" {
+		t.Errorf("groups: %s", is)
+	}
+	want := []string{
+		"chain:2 ended with the best test accuracy, 81.00% (80.00% to 82.00%), but the trials overlap with those " +
+			"of resend:20, 80.00%: they do not tell the two apart. Last is recovery none with 71.00% (70.00% to " +
+			"72.00%).",
+		"There were 7 faults in all; recovering from them took 1.75 s. Updates were lost under recovery none (600), " +
+			"and under nothing else. No clock was done again.",
+		"recovery none was quickest with 9.01 s (9.00 s to 9.02 s); next is chain:2 with 10.0 s, 1.00 s more. " +
+			"Slowest is resend:20 with 14.0 s.",
+		"Runs of the same seed ended with the same model, to the last bit, under chain:2 and resend:20.",
+		"Of some groups there is only one trial: what is said here was seen, and is no rule.",
+		"The 7 runs are 3 groups, 1 to 3 trials each, which differ in recovery. Figures are medians, with the least " +
+			"and the most.",
+	}
+	if is := strings.Join(s.Answer, "\n"); is != strings.Join(want, "\n") {
+		t.Errorf("answer:\n%s\nwant:\n%s", is, strings.Join(want, "\n"))
+	}
+	root := house(t)
+	p = pageOf(t, filepath.Join(root, "chain0"), filepath.Join(root, "chain1"), filepath.Join(root, "chain2"))
+	is := strings.Join(p.Sections[0].Answer, "\n")
+	if !strings.Contains(is, "3 runs with the same settings but for the seed ended with a test accuracy of 81.00% "+
+		"(80.00% to 82.00%), in 10.0 s.") {
+		t.Errorf("one group:\n%s", is)
+	}
+}
+
+// TestOne: the story of one run.
+func TestOne(t *testing.T) {
+	folder := filepath.Join(house(t), "none0")
+	s := pageOf(t, folder).Sections[0]
+	want := folder + " trained softmax for 100 clocks in 9.00 s, and ended with a test accuracy of 70.00%.\n" +
+		"There was one fault: server:0 killed at clock 50. Recovering took 0.25 s in all.\n" +
+		"600 updates were lost, and no clock was done again, under recovery none."
+	if is := strings.Join(s.Answer, "\n"); is != want {
+		t.Errorf("answer:\n%s\nwant:\n%s", is, want)
+	}
+	if len(s.Figures) != 6 || s.Figures[5] != (figure{"recovering", "0.25 s"}) {
+		t.Errorf("figures: %v", s.Figures)
+	}
+}
+
+// TestBad: what cannot be read is named and counts nowhere; what has no result counts in no figure; runs of
+// several workloads are not compared.
+func TestBad(t *testing.T) {
+	root := house(t)
+	must(t, os.WriteFile(filepath.Join(root, "chain0", "summary.json"), []byte(`{"workload": "so`), 0o666))
+	must(t, os.WriteFile(filepath.Join(root, "chain1", "run.json"), nil, 0o666))
+	must(t, os.Remove(filepath.Join(root, "none0", "series.csv")))
+	fake(t, filepath.Join(root, "early"), spec{"softmax", 9, "chain:2", .1, 0, 4, "", true, 0})
+	fake(t, filepath.Join(root, "other"), spec{"mf", 1, "chain:2", .5, 0, 4, "x", false, 0})
+	p := pageOf(t, root)
+	problems := strings.Join(p.Problems, "\n")
+	for _, want := range []string{
+		"its summary cannot be read", "no run's settings: it is empty", "what was measured cannot be read",
+	} {
+		if !strings.Contains(problems, want) {
+			t.Errorf("%q is missing in:\n%s", want, problems)
+		}
+	}
+	notes := strings.Join(p.Notes, "\n")
+	for _, want := range []string{"These runs train softmax and mf", "early (clock 0 of 100)", "damaged: "} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("%q is missing in:\n%s", want, notes)
+		}
+	}
+	if len(p.Sections) != 2 || p.Sections[0].Heading != "softmax" {
+		t.Fatalf("%d sections", len(p.Sections))
+	}
+	for _, g := range p.Sections[0].groups {
+		if g.Name == "chain:2" && (len(g.Trials) != 3 || len(g.done()) != 1) {
+			t.Errorf("of chain:2 there are %d runs, %d with a result", len(g.Trials), len(g.done()))
+		}
+	}
+	all, err := runs.Find([]string{filepath.Join(root, "chain1")})
+	must(t, err)
+	_, err = New(all, Options{})
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "it is empty") {
+		t.Errorf("nothing but a damaged run: %v", err)
+	}
+}
+
+// TestGoesOn: a run that goes on is told as such.
+func TestGoesOn(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "a")
+	d, err := rundir.Create(folder)
+	must(t, err)
+	defer d.Close()
+	must(t, d.WriteRun(settings.Run{Job: perdure.JobSpec{
+		ID: "a", Workload: "softmax", Clocks: 100, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+	}}))
+	p := pageOf(t, folder)
+	is := strings.Join(p.Sections[0].Answer, "\n")
+	if !strings.Contains(is, "still goes on: it stands at clock 0 of 100") {
+		t.Errorf("answer: %s", is)
+	}
+	htmlOf(t, p)
+}
+
+// TestSelfContained: a page asks for nothing, and what runs have in their names is text.
+func TestSelfContained(t *testing.T) {
+	root := house(t)
+	must(t, os.Rename(filepath.Join(root, "none0"), filepath.Join(root, "<script>alert(1)</script>"[:8])))
+	page := htmlOf(t, pageOf(t, root))
+	for _, bad := range []string{"<script", "http://", "https://", "src=", "@import", "ZgotmplZ"} {
+		for _, found := range regexp.MustCompile(`.{0,30}`+regexp.QuoteMeta(bad)+`.{0,30}`).FindAllString(page, -1) {
+			if !strings.Contains(found, `xmlns="http://www.w3.org/2000/svg"`) {
+				t.Errorf("%q is in it: %s", bad, found)
+			}
+		}
+	}
+	for _, want := range []string{"&lt;script&gt;", "perdure train --from run.json", "Settings that differ", Mark} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+}
+
+// TestMarkdown: a page's pictures lie beside it, and a page of one's own is not replaced.
+func TestMarkdown(t *testing.T) {
+	p, dir := pageOf(t, house(t)), t.TempDir()
+	var out bytes.Buffer
+	file := filepath.Join(dir, "a.md")
+	must(t, p.Write(&out, file, false))
+	text, err := os.ReadFile(file)
+	must(t, err)
+	pictures := regexp.MustCompile(`!\[[^]]+\]\(([^)]+)\)`).FindAllStringSubmatch(string(text), -1)
+	if len(pictures) != 5 {
+		t.Errorf("%d pictures in:\n%s", len(pictures), text)
+	}
+	for _, m := range pictures {
+		b, err := os.ReadFile(filepath.Join(dir, m[1]))
+		must(t, err)
+		if !bytes.Contains(b, []byte("prefers-color-scheme")) {
+			t.Errorf("%s has no styles", m[1])
+		}
+	}
+	must(t, p.Write(&out, file, false)) // its own, again
+	for _, c := range []struct{ file, want string }{
+		{"own.html", "is there already, and is no report"},
+		{"a.pdf", "is an .html or an .md file"},
+		{filepath.Join("gone", "a.html"), "there is no folder"},
+	} {
+		if c.file == "own.html" {
+			must(t, os.WriteFile(filepath.Join(dir, c.file), []byte("mine"), 0o666))
+		}
+		err := p.Write(&out, filepath.Join(dir, c.file), false)
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.file, err)
+		}
+	}
+	must(t, p.Write(&out, filepath.Join(dir, "own.html"), true))
+}
+
+// many are runs with that many measurements each.
+func many(t testing.TB, n, points int) string {
+	root := t.TempDir()
+	strategies := []string{"chain:2", "none", "resend:20", "checkpoint:20", "stateless", "resend:5", "scar:9,1/8,round"}
+	for i := range n {
+		s := strategies[i%len(strategies)]
+		if g := i / 100; g > 0 {
+			s = fmt.Sprintf("checkpoint:%d", 30+i%20)
+		}
+		fake(t, filepath.Join(root, fmt.Sprintf("r%03d", i)), spec{
+			"softmax", uint64(i), s, .7 + float64(i%13)/100, int64(i), 100 + float64(i%7), fmt.Sprint(i), false, points,
+		})
+	}
+	return root
+}
+
+// mostBytes bounds the page of two hundred runs.
+const mostBytes = 3_000_000
+
+// TestSize: a page of many groups and runs is not large, since curves have no more points than can be seen.
+func TestSize(t *testing.T) {
+	runs, points := 200, 1000
+	if testing.Short() {
+		runs, points = 50, 300 // more points than are drawn
+	}
+	if n := len(htmlOf(t, pageOf(t, many(t, runs, points)))); n > mostBytes {
+		t.Errorf("a page of %d runs has %d bytes", runs, n)
+	}
+}
+
+// BenchmarkReport makes the page of two hundred runs with a thousand measurements each.
+func BenchmarkReport(b *testing.B) {
+	root := many(b, 200, 1000)
+	for b.Loop() {
+		page := htmlOf(b, pageOf(b, root))
+		b.ReportMetric(float64(len(page)), "bytes")
+	}
+}

@@ -1,0 +1,74 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	texttemplate "text/template"
+
+	"github.com/perdure/perdure/internal/run/draw"
+)
+
+var (
+	//go:embed page.html.tmpl
+	htmlText string
+	//go:embed page.md.tmpl
+	markdownText string
+	//go:embed page.css
+	css string
+)
+
+// Mark is in each file that a report is made of, so that a new one may replace it.
+const Mark = "made by perdure report"
+
+var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
+	"css": func() template.CSS { return template.CSS(draw.Styles() + css) },
+	"svg": func(f *draw.Figure) template.HTML { return template.HTML(f.SVG(false)) },
+	"mark": func() template.HTML {
+		return template.HTML("<meta name=\"generator\" content=\"" + Mark + "\">")
+	},
+}).Parse(htmlText))
+
+// HTML writes the page as one file that needs nothing else.
+func (p *Page) HTML(w io.Writer) error { return htmlPage.Execute(w, p) }
+
+var markdownPage = texttemplate.Must(texttemplate.New("page").Funcs(texttemplate.FuncMap{
+	"cell": func(s string) string {
+		return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;").Replace(s)
+	},
+	"line": func(cells []string) string { return strings.Repeat("|---", len(cells)) + "|" },
+	"mark": func() string { return "<!-- " + Mark + " -->" },
+}).Parse(markdownText))
+
+// File is one that stands beside a Markdown page.
+type File struct {
+	Name string
+	Body []byte
+}
+
+// Markdown returns the page as Markdown, and the pictures beside it, whose names begin with name.
+func (p *Page) Markdown(name string) (text []byte, pictures []File, err error) {
+	type named struct {
+		*Page
+		Files map[*draw.Figure]string
+	}
+	n := named{p, map[*draw.Figure]string{}}
+	for i, s := range p.Sections {
+		for _, pic := range s.Pictures {
+			file := fmt.Sprintf("%s-%s.svg", name, pic.Name)
+			if len(p.Sections) > 1 {
+				file = fmt.Sprintf("%s-%d-%s.svg", name, i+1, pic.Name)
+			}
+			n.Files[pic.Wide] = file
+			body := append(pic.Wide.SVG(true), []byte("<!-- "+Mark+" -->\n")...)
+			pictures = append(pictures, File{file, body})
+		}
+	}
+	var b strings.Builder
+	if err := markdownPage.Execute(&b, n); err != nil {
+		return nil, nil, err
+	}
+	return []byte(b.String()), pictures, nil
+}

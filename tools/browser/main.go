@@ -1,0 +1,140 @@
+// Command browser opens pages in a headless Chromium, as people do: wide, narrow, in light and in dark. It keeps
+// a picture of each, and fails when the console has an error, when the page asks for anything but itself, when it
+// is wider than the window, or when text of a picture is cut off, too small, or lies on other text.
+//
+//	browser CHROMIUM FOLDER PAGE...
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+func main() {
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...")
+		os.Exit(2)
+	}
+	if err := look(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+		fmt.Fprintln(os.Stderr, "browser:", err)
+		os.Exit(1)
+	}
+}
+
+// view is how a page is looked at.
+type view struct {
+	name  string
+	width int64
+	dark  string
+}
+
+var views = []view{
+	{"wide", 1400, "light"}, {"wide-dark", 1400, "dark"}, {"narrow", 400, "light"}, {"narrow-dark", 400, "dark"},
+}
+
+// patience is how long all pages together may take.
+const patience = 2 * time.Minute
+
+func look(chromium, folder string, pages []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
+		chromedp.Flag("single-process", true), chromedp.Flag("no-zygote", true), chromedp.DisableGPU)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	defer cancel()
+	ctx, cancel = chromedp.NewContext(ctx)
+	defer cancel()
+	b := &browser{}
+	chromedp.ListenTarget(ctx, b.hear)
+	if err := chromedp.Run(ctx, network.Enable(), log.Enable(), runtime.Enable()); err != nil {
+		return err
+	}
+	for _, page := range pages {
+		for _, v := range views {
+			if err := b.open(ctx, folder, page, v); err != nil {
+				return err
+			}
+		}
+	}
+	if len(b.wrong) > 0 {
+		return errors.New(strings.Join(b.wrong, "\n"))
+	}
+	fmt.Printf("%d pages looked at in %d ways; pictures are in %s\n", len(pages), len(views), folder)
+	return nil
+}
+
+type browser struct {
+	mu    sync.Mutex
+	where string
+	wrong []string
+}
+
+func (b *browser) complain(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wrong = append(b.wrong, b.where+": "+fmt.Sprintf(format, args...))
+}
+
+func (b *browser) hear(event any) {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.complain("exception: %s", e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			for _, a := range e.Args {
+				b.complain("console: %s", a.Value)
+			}
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning {
+			b.complain("log: %s", e.Entry.Text)
+		}
+	case *network.EventRequestWillBeSent:
+		if url := e.Request.URL; !strings.HasPrefix(url, "file:") && !strings.HasPrefix(url, "data:") {
+			b.complain("it asks for %s", url)
+		}
+	}
+}
+
+//go:embed check.js
+var check string
+
+func (b *browser) open(ctx context.Context, folder, page string, v view) error {
+	path, err := filepath.Abs(page)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.where = page + ", " + v.name
+	b.mu.Unlock()
+	var found []string
+	var picture []byte
+	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: v.dark},
+	})
+	err = chromedp.Run(
+		ctx, dark, chromedp.EmulateViewport(v.width, 900), chromedp.Navigate("file://"+path),
+		chromedp.Evaluate(check, &found), chromedp.FullScreenshot(&picture, 100),
+	)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.where, err)
+	}
+	for _, f := range found {
+		b.complain("%s", f)
+	}
+	name := strings.TrimSuffix(filepath.Base(page), filepath.Ext(page)) + "-" + v.name + ".png"
+	return os.WriteFile(filepath.Join(folder, name), picture, 0o666)
+}
