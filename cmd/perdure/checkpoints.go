@@ -63,7 +63,7 @@ func (c *checkpointVerifyCmd) Run() error {
 
 type checkpointExportCmd struct {
 	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)."`
-	To    string `required:"" help:"The file to write." placeholder:"FILE" type:"path"`
+	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
 	Force bool   `help:"Replace the file if it is there."`
 }
 

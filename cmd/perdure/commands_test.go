@@ -193,7 +193,7 @@ func TestUp(t *testing.T) {
 				missing += int64(2*clocks - sum)
 			}
 			if len(s.Failures) != 1 || *s.UpdatesLost != missing || (missing == 0) != p.lossless ||
-				s.ModelSHA256 != nil {
+				s.ModelSHA256 == nil {
 				t.Errorf("%d updates are missing from the rows; the summary says %+v%s", missing, s, logs(dir))
 			}
 			job := perdurelib.JobSpec{Consistency: s.Consistency, TableConsistency: s.TableConsistency}

@@ -58,6 +58,9 @@ var helps = map[string]string{
 		"are trials of one group.",
 	"report_out": "Where to write it: an .html file, which needs nothing else, or an .md file, with its pictures " +
 		"beside it",
+	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
+		"or has failed that of its newest whole checkpoint.",
+	"export_run":         "The run's folder.",
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
 		"bytes, or whole workloads against a plain loop.",

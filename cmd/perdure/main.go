@@ -37,6 +37,7 @@ type cli struct {
 	Train      trainCmd       `cmd:"" help:"Train a workload on this machine, through whatever fails."`
 	Demo       demoCmd        `cmd:"" help:"Show in a minute what Perdure is for."`
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
+	Export     exportCmd      `cmd:"" help:"@perdure_export"`
 	Runs       runsCmds       `cmd:"" help:"List, show, compare, export and delete runs."`
 	Study      studyCmds      `cmd:"" help:"@perdure_study"`
 	Report     reportCmd      `cmd:"" help:"@perdure_report"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,20 @@ func TestUpExec(t *testing.T) {
 	must(t, err)
 	if *s.UpdatesLost != 0 || *s.UpdatesApplied != 400*2*int64(s.Shards) || len(s.Failures) != 2 {
 		t.Errorf("%d updates lost, %d applied, failures %+v", *s.UpdatesLost, *s.UpdatesApplied, s.Failures)
+	}
+	if s.ModelSHA256 == nil {
+		t.Fatal("there is no model")
+	}
+	to := filepath.Join(t.TempDir(), "mine.safetensors")
+	wantOut(t, 0, []string{"export", dir, "-o", to}, "model "+*s.ModelSHA256)
+	model, err := os.ReadFile(to)
+	must(t, err)
+	if own, err := os.ReadFile(filepath.Join(dir, "model.safetensors")); err != nil || !bytes.Equal(own, model) {
+		t.Errorf("what is exported is not the run's model: %v", err)
+	}
+	code, _, errs := invoke(t, "export", dir, "-o", to)
+	if code != exitUsage || !strings.Contains(errs, "is there already") {
+		t.Errorf("a file that is there: exit code %d: %s", code, errs)
 	}
 }
 

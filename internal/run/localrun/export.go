@@ -4,61 +4,122 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/tally"
 	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
 
-// export reads the whole model as of the job's end from the servers, judges it
-// on the test set and writes it.
-func (r *Run) export(ctx context.Context) (m tally.Model, err error) {
-	w, err := workload.New(r.s.Job.Workload, r.s.Params)
-	if err != nil {
-		return m, err
-	}
+// mostOwn is how many bytes of values the tables of a program of one's own may have for its model to be written: all
+// are in this process's memory, beside the servers of the same machine. A checkpoint of more can be exported.
+const mostOwn = 4 << 30
+
+// made is what a job has made.
+type made struct {
+	tensors   []safetensors.Tensor
+	eval      workload.Eval
+	constants map[string]string // that predictions need beside the tensors
+}
+
+// export reads the whole model as of the job's end from the servers, judges it on the test set where
+// it is a workload's, and writes it. Without tables, or of too large ones, there is none: nil.
+func (r *Run) export(ctx context.Context) (*tally.Model, error) {
 	network, err := r.s.Network(wire.RoleObserver, 0)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
 	c, err := reach.Observe(ctx, worker.Config{
 		Network: network, Coordinator: r.addr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return m, err
+		return nil, err
 	}
 	defer c.Close()
-	m.Clock = c.End()
-	c.At(m.Clock)
+	end := c.End()
+	c.At(end)
+	var m *made
+	if r.workers {
+		m, err = trained(ctx, c, &r.s)
+	} else {
+		m, err = r.ownTables(ctx, c)
+	}
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return &tally.Model{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval},
+		r.keepModel(ctx, func(out io.Writer) error {
+			buf := bufio.NewWriterSize(out, 1<<20)
+			meta := safetensors.Metadata(r.s.Job.Workload, end, m.constants)
+			return errors.Join(safetensors.Write(buf, m.tensors, meta), buf.Flush())
+		})
+}
+
+// trained is what a workload has trained.
+func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, error) {
+	w, err := workload.New(s.Job.Workload, s.Params)
+	if err != nil {
+		return nil, err
+	}
 	t, err := training.Open(ctx, c, w)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
-	var tensors []safetensors.Tensor
+	m := &made{constants: w.Constants()}
 	for _, spec := range w.Tables() {
 		more, err := tensorsOf(ctx, t.Table(spec.Name))
 		if err != nil {
-			return m, err
+			return nil, err
 		}
-		tensors = append(tensors, more...)
+		m.tensors = append(m.tensors, more...)
 	}
-	if m.Eval, err = w.Evaluate(ctx, t); err != nil {
-		return m, err
+	m.eval, err = w.Evaluate(ctx, t)
+	return m, err
+}
+
+// ownTables are those that programs of others have made; nil: there are none, or they are too large.
+func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
+	v, err := r.Control().View(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the model's tables: %w", err)
 	}
-	m.SHA256 = safetensors.Hash(tensors)
-	return m, r.keepModel(ctx, func(out io.Writer) error {
-		buf := bufio.NewWriterSize(out, 1<<20)
-		meta := safetensors.Metadata(r.s.Job.Workload, m.Clock, w.Constants())
-		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
-	})
+	m := &made{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
+	bytes := int64(0)
+	for _, spec := range v.Tables {
+		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > mostOwn {
+			break
+		}
+		t, err := c.Table(ctx, spec.Asked())
+		if err != nil {
+			return nil, err
+		}
+		more, err := tensorsOf(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if m.tensors = append(m.tensors, more...); spec.Sparse {
+			bytes += 4 * int64(len(more[0].Data))
+		}
+	}
+	if bytes > mostOwn {
+		r.view.Say(fmt.Sprintf("no model is written: its tables have more than %d GiB; perdure checkpoint export "+
+			"makes one of a checkpoint", mostOwn>>30))
+		return nil, nil
+	}
+	if len(m.tensors) == 0 {
+		return nil, nil
+	}
+	return m, nil
 }
 
 // modelFile is what the model is called, in the run's folder and in the store of its checkpoints.

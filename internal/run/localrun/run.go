@@ -80,8 +80,9 @@ type Run struct {
 // Start makes the run's folder and starts all processes. Where it fails, nothing runs, and its
 // view is closed.
 func Start(ctx context.Context, o Options) (*Run, error) {
+	o.Settings.Job.AwaitExport = true
 	if o.Workers {
-		o.Settings.Job.AwaitExport, o.Settings.Job.FixedEnd = true, o.Settings.Until.Metric == ""
+		o.Settings.Job.FixedEnd = o.Settings.Until.Metric == ""
 	}
 	r := &Run{s: o.Settings, workers: o.Workers, view: o.View, complete: make(chan struct{})}
 	if r.view == nil {
@@ -197,20 +198,18 @@ func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Sp
 
 // Wait runs the job to its end, and returns how it went. When ctx ends it ends the job in
 // order, with a last checkpoint, and says how to go on; when atOnce ends it does not wait for
-// that. Of a job whose workers are others' programs there is no model: it has ended when they
-// all have.
+// that. Of a job whose workers are others' programs the model is what is in its tables, and nobody judges it.
 func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
 	defer r.heed(ctx, atOnce)()
-	if !r.workers {
-		return r.waitForOthers(atOnce, ended)
+	if r.workers {
+		defer r.byTime(ctx)()
 	}
-	defer r.byTime(ctx)()
 	exportCtx, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	type exported struct {
-		model tally.Model
+		model *tally.Model
 		err   error
 	}
 	done := make(chan exported, 1)
@@ -231,29 +230,17 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			return sum, r.stopped(<-ended)
 		}
 		r.job.Over()
-		sum = r.Summary(&e.model)
+		sum = r.Summary(e.model)
 		r.job.End(ErrOver)
 		<-ended
 		if err := r.insist(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {
 			return sum, err
 		}
 		r.safe = true
-		r.view.End(&sum, r.dir.Path(), r.job.Pending())
+		if r.workers {
+			r.view.End(&sum, r.dir.Path(), r.job.Pending())
+		}
 		return sum, nil
-	}
-}
-
-// waitForOthers is Wait for a job whose workers are not the run's.
-func (r *Run) waitForOthers(atOnce context.Context, ended <-chan error) (sum rundir.Summary, err error) {
-	select {
-	case err := <-ended:
-		return sum, r.stopped(err)
-	case <-r.complete:
-		sum = r.Summary(nil)
-		r.job.End(ErrOver) // once the workers have heard that all are done
-		<-ended
-		r.safe = true
-		return sum, r.insist(atOnce, "summary.json", func() error { return r.dir.WriteSummary(sum) })
 	}
 }
 

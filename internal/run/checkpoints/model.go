@@ -1,0 +1,52 @@
+package checkpoints
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// ExportRun writes the model of a run, whose folder this is: the one that it has made, or of a run that
+// goes on, or has not come to its end, that of its newest checkpoint that is whole. It replaces no file
+// but by force.
+func ExportRun(out io.Writer, run, to string, force bool) error {
+	if err := mayWrite(to, force); err != nil {
+		return err
+	}
+	sum, err := rundir.ReadSummary(run)
+	if err == nil && sum.ModelSHA256 != nil {
+		model, err := os.Open(filepath.Join(run, "model.safetensors"))
+		if err == nil {
+			defer func() { _ = model.Close() }()
+			return copyModel(out, model, &sum, to)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	f, err := Open(run)
+	if err != nil {
+		return fmt.Errorf("%w: %s has no model: it has not ended, and keeps no checkpoint from which one can be made",
+			perdure.ErrUsage, run)
+	}
+	return f.Export(out, to, force)
+}
+
+// copyModel copies the model that a run has made.
+func copyModel(out io.Writer, model io.Reader, sum *rundir.Summary, to string) error {
+	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
+		_, err := io.Copy(file, model)
+		return err
+	})
+	if err == nil {
+		fmt.Fprintf(out, "clock %d, of the run's end: %s\nmodel %s\n", sum.Clocks, to, *sum.ModelSHA256)
+	}
+	return err
+}
