@@ -42,6 +42,8 @@ var helps = map[string]string{
 	"perdure_study": "Run a study: what is varied, how machines fail and how often each is tried stand in a file.",
 	"study_run": "Run a study that is in a file, or go on with it: what is done is not done again. A run whose " +
 		"folder is deleted is done again, too.",
+	"runs_prices": "Say what runs cost, by that file of prices: on demand, as spot machines, and as part of a " +
+		"month's price, in which idle time is paid, too.",
 	"study_init":     "Write a study that one may begin with.",
 	"study_out":      "The folder of all its runs (default runs/NAME, with --quick runs/NAME-quick).",
 	"study_quick":    "Try the study out, with what its file says under quick.",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/perdure/perdure/internal/run/money"
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
@@ -15,6 +16,7 @@ type runsCmds struct {
 type runsLsCmd struct {
 	Folders []string `arg:"" optional:"" name:"folder" help:"@runs_folders"`
 	Sort    string   `help:"@runs_sort" placeholder:"ORDER"`
+	Prices  string   `help:"@runs_prices" placeholder:"FILE" type:"path"`
 	JSON    bool     `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -23,23 +25,44 @@ func (c *runsLsCmd) Run() error {
 	if len(names) == 0 {
 		names = []string{"runs"}
 	}
+	prices, err := pricesOf(c.Prices)
+	if err != nil {
+		return err
+	}
 	all, err := runs.Find(names)
 	if err != nil {
 		return err
+	}
+	for _, r := range all {
+		r.Prices = prices
 	}
 	return runs.List(stdout, all, c.Sort, c.JSON)
 }
 
 type runsShowCmd struct {
 	Folder string `arg:"" name:"run" help:"The run's folder."`
+	Prices string `help:"@runs_prices" placeholder:"FILE" type:"path"`
 	JSON   bool   `name:"json" help:"Print JSON, for programs."`
 }
 
+// pricesOf reads a list of prices; "" is none.
+func pricesOf(file string) (*money.List, error) {
+	if file == "" {
+		return nil, nil
+	}
+	return money.Read(file)
+}
+
 func (c *runsShowCmd) Run() error {
+	prices, err := pricesOf(c.Prices)
+	if err != nil {
+		return err
+	}
 	r, err := runs.One(c.Folder)
 	if err != nil {
 		return err
 	}
+	r.Prices = prices
 	return r.Show(stdout, c.JSON)
 }
 

@@ -29,6 +29,9 @@ func TestStudies(t *testing.T) {
 				if len(c.Trials) != 1 {
 					t.Errorf("%s: %d trials, %+v", c.Name, len(c.Trials), c.Failed)
 				}
+				if priced := c.Figures["cost-spot"].Median > 0; priced != (name == "spot") {
+					t.Errorf("%s: it costs %v as spot machines", c.Name, c.Figures["cost-spot"])
+				}
 				if hit := c.Figures["away"].Median > 0; hit != (c.Failures != "none" && c.Failures != "calm") {
 					t.Errorf("%s: away for %v s", c.Name, c.Figures["away"].Median)
 				}
@@ -47,6 +50,7 @@ func TestStudyMistakes(t *testing.T) {
 		"job: {workers: many}":                              "cell none cannot run: --workers: expected a valid",
 		"vary: {recovery: [resend:20, bend]}":               "cell bend_none cannot run: ",
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
+		"prices: none.yaml":                                 "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
 	} {

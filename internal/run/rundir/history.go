@@ -128,8 +128,14 @@ func (s *Series) Numbers(column string) (values []float64) {
 // Entries are the names that a run has in its folder, as this version and older ones write them.
 var Entries = []string{
 	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
-	"secret.servers", "model.safetensors", "log", "snapshots",
+	"secret.servers", ModelFile, "log", "snapshots",
 }
+
+// ModelFile is the exported model of a run.
+const ModelFile = "model.safetensors"
+
+// Stored are the folders of what a run keeps for the case that its processes die.
+var Stored = []string{checkpointDir, "log", "snapshots"}
 
 // Remove deletes a run that has ended: all that it has written into its folder, and the folder if
 // nothing else is in it. left are the names of what else is. ErrAlive is returned while it goes on,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/money"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
@@ -115,23 +116,32 @@ func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	if !known && order != "" {
 		return fmt.Errorf("%w: --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
 	}
-	lines := []Line{}
+	lines := []priced{}
 	for _, r := range all {
-		lines = append(lines, r.Line())
+		lines = append(lines, priced{r.Line(), r.Cost(r.Prices)})
 	}
 	if known {
-		slices.SortStableFunc(lines, func(a, b Line) int { return compare(&a, &b) })
+		slices.SortStableFunc(lines, func(a, b priced) int { return compare(&a.Line, &b.Line) })
 	}
 	if asJSON {
 		return plain.JSON(out, lines)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join([]string{
+	heads := []string{
 		"RUN", "BEGAN", "WORKLOAD", "SHAPE", "CONSISTENCY", "RECOVERY", "ENDED", "CLOCKS", "RESULT", "FAULTS", "LOST",
 		"REDONE", "TIME",
-	}, "\t"))
+	}
+	withCost := slices.ContainsFunc(all, func(r *Run) bool { return r.Prices != nil })
+	if withCost {
+		heads = append(heads, "ON DEMAND", "SPOT", "MONTH")
+	}
+	fmt.Fprintln(w, strings.Join(heads, "\t"))
 	for i := range lines {
-		fmt.Fprintln(w, strings.Join(lines[i].cells(), "\t"))
+		cells := lines[i].cells()
+		if withCost {
+			cells = append(cells, lines[i].costs()...)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -174,6 +184,20 @@ func (l *Line) cells() []string {
 		cmp.Or(l.Recovery, unknown), string(l.State), clocks, resultText(l.Metric, l.Result), text(l.Faults),
 		text(l.Lost), text(l.Redone), secondsText(l.WallSeconds),
 	}
+}
+
+// priced is a run's line with what the run cost; nil: it is not known.
+type priced struct {
+	Line
+	Cost *money.Bill `json:"cost,omitempty"`
+}
+
+// costs are what it cost, three ways.
+func (l *priced) costs() []string {
+	if l.Cost == nil {
+		return []string{unknown, unknown, unknown}
+	}
+	return []string{money.Text(l.Cost.OnDemand), money.Text(l.Cost.Spot), money.Text(l.Cost.Month)}
 }
 
 // text is a number that may not be known.

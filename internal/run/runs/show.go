@@ -16,7 +16,7 @@ import (
 
 // document is a run for programs: its line, what it was asked to be, and how it ended.
 type document struct {
-	Line
+	priced
 	Last     string          `json:"last_event"`
 	Settings any             `json:"settings"`
 	Summary  *rundir.Summary `json:"summary"`
@@ -28,7 +28,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
 	}
 	if asJSON {
-		return plain.JSON(out, document{r.Line(), r.Last, &r.Settings, r.Summary})
+		return plain.JSON(out, document{priced{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
 		screen.Ended(out, r.Folder, r.Summary)
@@ -42,6 +42,11 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 	}
 	if err := r.printFailures(out); err != nil {
 		return err
+	}
+	if bill := r.Cost(r.Prices); bill != nil {
+		if err := bill.Print(out, "  ", r.Prices.Source); err != nil {
+			return err
+		}
 	}
 	for _, line := range r.curves() {
 		fmt.Fprintln(out, "  "+line)

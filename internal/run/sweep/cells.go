@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/failures"
+	"github.com/perdure/perdure/internal/run/money"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -38,6 +39,8 @@ type Study struct {
 	Cells   []*Cell
 	LeftOut []LeftOut
 	Notes   []string // what plans mean, for people
+
+	prices *money.List // nil: none
 }
 
 // mostCells bounds a study, far beyond use: a list too many is told, and not tried.
@@ -46,6 +49,13 @@ const mostCells = 10_000
 // Check makes the cells of a study, and asks train about each.
 func (f File) Check(train Train) (*Study, error) {
 	s := &Study{File: f}
+	if f.Prices != "" {
+		prices, err := money.Read(f.Prices)
+		if err != nil {
+			return nil, err
+		}
+		s.prices = prices
+	}
 	n := len(f.Plans)
 	for _, a := range f.Vary {
 		if n *= len(a.Choices); n > mostCells {

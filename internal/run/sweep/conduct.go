@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
@@ -26,7 +27,6 @@ type Conducting struct {
 	KeepGoing bool   // after a run that failed
 	Mixed     bool   // runs of another build count
 	Screen    io.Writer
-	Price     func(*rundir.Summary, string) (dollars float64, err error) // of a summary and its folder; nil: no prices
 }
 
 // ErrFailed is returned when a run has failed, which is told on the screen.
@@ -258,13 +258,7 @@ func (c *conductor) record(r *run, d *done) error {
 			d.Why = "its summary cannot be read: " + err.Error()
 		default:
 			t.Figures = figuresOf(&s)
-			if c.Price != nil {
-				dollars, err := c.Price(&s, r.folder)
-				if err != nil {
-					return err
-				}
-				t.Figures["cost"] = dollars
-			}
+			c.price(r.folder, t.Figures)
 		}
 	}
 	c.mu.Lock()
@@ -277,6 +271,21 @@ func (c *conductor) record(r *run, d *done) error {
 	c.trials[r.cell] = append(c.trials[r.cell], t)
 	c.took[r.cell] = append(c.took[r.cell], d.Seconds)
 	return nil
+}
+
+// price puts what a run cost among its figures, as far as there are prices.
+func (c *conductor) price(folder string, figures map[string]float64) {
+	bill := runs.Read(folder).Cost(c.prices)
+	if bill == nil {
+		return
+	}
+	for name, dollars := range map[string]*float64{
+		"cost": bill.OnDemand, "cost-spot": bill.Spot, "cost-month": bill.Month,
+	} {
+		if dollars != nil {
+			figures[name] = *dollars
+		}
+	}
 }
 
 func lastLine(text string) string {

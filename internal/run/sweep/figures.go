@@ -12,7 +12,8 @@ import (
 
 // Figures are what each trial is measured by. A trial has none of those that its run does not know.
 var Figures = []string{
-	"accuracy", "rmse", "loss", "seconds", "clocks", "lost", "redone", "away", "goal-seconds", "cost",
+	"accuracy", "rmse", "loss", "seconds", "clocks", "lost", "redone", "away", "goal-seconds", "cost", "cost-spot",
+	"cost-month",
 }
 
 // figuresOf are those of a run that came to its end.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/perdure/perdure/internal/run/money"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
@@ -32,6 +33,7 @@ type Results struct {
 	Cells    []CellResult `json:"cells"`
 	LeftOut  []LeftOut    `json:"left_out"`
 	Notes    []string     `json:"notes"`
+	Prices   string       `json:"prices,omitempty"` // where they are from
 }
 
 // Machine is what a study ran on.
@@ -55,6 +57,9 @@ func (c *conductor) results() *Results {
 		Schema: Schema, Name: c.Name, Question: c.Question, Quick: c.Quick, Version: c.Program.Version,
 		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
 		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
+	}
+	if c.prices != nil {
+		r.Prices = c.prices.Source
 	}
 	now := study.MachineNow()
 	r.Machine = Machine{now.Cores, now.CPU}
@@ -140,8 +145,12 @@ var columns = []column{
 	{"lost", "LOST", study.Short},
 	{"redone", "REDONE", study.Short},
 	{"away", "AWAY s", study.Short},
-	{"cost", "COST $", study.Short},
+	{"cost", "ON DEMAND", dollars},
+	{"cost-spot", "SPOT", dollars},
+	{"cost-month", "MONTH", dollars},
 }
+
+func dollars(v float64) string { return money.Text(&v) }
 
 // has reports whether some cell has one of the figures.
 func (r *Results) has(figures ...string) bool {

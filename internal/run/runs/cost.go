@@ -1,0 +1,114 @@
+package runs
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/money"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// Cost is what a run has cost that came to its end, by a list of prices; nil: it did not, or there is no list.
+func (r *Run) Cost(prices *money.List) *money.Bill {
+	if r.Summary == nil || prices == nil {
+		return nil
+	}
+	return prices.Bill(r.used())
+}
+
+// used is what the run used, as far as its folder says. Who joined or left meanwhile is not in it: machines are those
+// that the run began with.
+func (r *Run) used() money.Used {
+	s := r.Summary
+	u := money.Used{Seconds: s.WallSeconds, Roles: map[string]money.RoleUsed{}}
+	machines := map[string]int{
+		string(wire.RoleCoordinator): 1, string(wire.RoleServer): s.Servers, string(wire.RoleWorker): s.Workers,
+	}
+	absent := r.absent()
+	for role, n := range machines {
+		used := money.RoleUsed{Machines: n, Absent: absent[role], CPU: s.Usage[role].CPUSeconds}
+		if role == string(wire.RoleWorker) && s.TimeSplit != nil {
+			for _, w := range s.TimeSplit.Workers {
+				used.Waiting += w.StalenessS + w.CommunicationS
+			}
+		}
+		u.Roles[role] = used
+	}
+	if strings.HasPrefix(r.Settings.Checkpoints.Store, "s3://") {
+		u.Puts = r.puts()
+	}
+	u.Bytes = r.stored()
+	return u
+}
+
+// absent is for how long machines of each role were away, in s: what a planned fault that ends a process says.
+func (r *Run) absent() map[string]float64 {
+	away := map[string]float64{}
+	var planned []supervisor.Fault
+	for _, text := range r.Settings.Faults {
+		if f, err := supervisor.ParseFault(text); err == nil &&
+			(f.Kind == supervisor.FaultKill || f.Kind == supervisor.FaultTerm) {
+			planned = append(planned, f)
+		}
+	}
+	took := make([]map[string]bool, len(planned)) // the targets of each that were found
+	for _, f := range r.Summary.Failures {
+		for i := range planned {
+			p := &planned[i]
+			role, _, _ := strings.Cut(f.Target, ":")
+			hit := string(p.Kind) == f.Kind && (p.Target.String() == f.Target ||
+				p.Target.Index == supervisor.All && string(p.Target.Role) == role)
+			if !hit || took[i][f.Target] || !p.When.ByClock && f.AtSeconds < p.When.Since.Seconds() {
+				continue
+			}
+			if took[i] == nil {
+				took[i] = map[string]bool{}
+			}
+			took[i][f.Target] = true
+			away[role] += max(0, min(p.For.Seconds(), r.Summary.WallSeconds-f.AtSeconds))
+			break
+		}
+	}
+	return away
+}
+
+// puts is about how many objects were written into a bucket: of each checkpoint one of each shard, and its manifest.
+func (r *Run) puts() (n float64) {
+	events, err := rundir.Events(r.Folder)
+	if err != nil {
+		return 0
+	}
+	for _, e := range events {
+		if e.Kind == "checkpoint" {
+			n += float64(r.Summary.Shards + 1)
+		}
+	}
+	return n
+}
+
+// stored is how many bytes the run kept: its checkpoints, snapshots and update log as they are at its end, or, where
+// they are elsewhere, as much as the models of as many checkpoints as it keeps.
+func (r *Run) stored() (bytes float64) {
+	sizes := func(name string) (sum float64) {
+		_ = filepath.WalkDir(filepath.Join(r.Folder, name), func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil // what is not there takes no room
+			}
+			if info, err := d.Info(); err == nil {
+				sum += float64(info.Size())
+			}
+			return nil
+		})
+		return sum
+	}
+	if r.Settings.Checkpoints.Store != "" {
+		return sizes(rundir.ModelFile) * float64(max(1, r.Settings.Checkpoints.Keep))
+	}
+	for _, name := range rundir.Stored {
+		bytes += sizes(name)
+	}
+	return bytes
+}
