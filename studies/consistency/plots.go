@@ -6,22 +6,35 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// Colours. Those of the models are Okabe and Ito's, which stay apart for all
-// kinds of colour vision; a model has one colour in all plots.
+// Looks: a model has one in all plots. What is drawn later is thinner, so that a line that
+// lies on another is seen.
 var (
-	modelColour = map[string]string{
-		"bsp": "#3b3f46", "ssp": "#d55e00", "essp": "#0072b2", "asp": "#009e73",
-		"vap": "#b3589a",
+	modelLook = map[string]draw.Look{
+		"bsp": {Tone: draw.Series + 5, Wide: 2.6}, "ssp": {Tone: draw.Series + 1, Wide: 2.2, Dashes: 1},
+		"essp": {Tone: draw.Series, Wide: 1.6}, "asp": {Tone: draw.Series + 2, Dashes: 3},
+		"vap": {Tone: draw.Series + 3, Dashes: 2},
 	}
-	splitColour = map[string]string{"compute": "#c3cad4", "staleness": "#e9b44c", "communication": "#5b6b7f"}
+	splitLook = map[string]draw.Look{
+		"compute": area(draw.Pale), "staleness": area(draw.Series + 4), "communication": area(draw.Series),
+	}
 )
 
-// lineWidth lets a line that lies on another be seen: what is drawn later is
-// thinner.
-var lineWidth = map[string]float64{"bsp": 2.8, "ssp": 2.4, "essp": 1.5}
+func area(t draw.Tone) draw.Look { return draw.Look{Tone: t, Area: true} }
+
+// wide is how wide all plots are, in pixels.
+const wide = 960
+
+// keys are those of models, by kind.
+func keys(models []string) (all []draw.Key) {
+	for _, k := range presentKinds(models) {
+		all = append(all, draw.Key{Name: k, Look: modelLook[k]})
+	}
+	return all
+}
 
 // stalenesses are those of the models, in order, of which there are any.
 func stalenesses(models []string) (list []string) {
@@ -35,12 +48,11 @@ func stalenesses(models []string) (list []string) {
 
 // plotDifferentials draws figure 2: bsp, and a panel for each staleness.
 func plotDifferentials(file string, models []string, shares map[string]histogram) error {
-	list := stalenesses(models)
-	title := "How old is what a worker reads?"
-	c := study.Small.Canvas(len(list)+1, title,
-		"Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less the "+
-			"reader's own clock")
-	c.Legend(24, 82, presentKinds(models), modelColour)
+	f := draw.Figure{
+		Name: "How old is what a worker reads?", Headed: true, Width: wide, Columns: 4, High: 190, Keys: keys(models),
+		Sub: "Share of reads by clock differential: the clocks of another worker that the row contains, less 1, less " +
+			"the reader's own clock.",
+	}
 	top := 0.0 // of the panels with s above 0, which share their scale
 	for m, h := range shares {
 		for _, v := range h {
@@ -50,8 +62,7 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 		}
 	}
 	top = math.Ceil(top*10) / 10
-	for i, s := range append([]string{"bsp"}, list...) {
-		p := study.Small.Panel(c, i)
+	for _, s := range append([]string{"bsp"}, stalenesses(models)...) {
 		names, high, head := []string{"ssp:" + s, "essp:" + s}, top, "s = "+s
 		switch s {
 		case "bsp":
@@ -66,34 +77,28 @@ func plotDifferentials(file string, models []string, shares map[string]histogram
 				low, most = min(low, l-1), max(most, h+1)
 			}
 		}
-		p.X, p.Y = study.Between(float64(low)-.5, float64(most)+.5), study.Between(0, high)
-		p.Grid(head, "clocks", whole(study.Ticks(p.X, 5)), study.Ticks(p.Y, 5), study.Percent0)
-		for _, m := range names {
-			drawHistogram(p, shares[m], modelColour[kind(m)], lineWidth[kind(m)], low, most)
+		p := draw.Panel{
+			Title: head, X: draw.Axis{Name: "clocks", Low: float64(low) - .5, High: float64(most) + .5, Whole: true},
+			Y: draw.Axis{High: high, Percent: true},
 		}
+		for _, m := range names {
+			if len(shares[m]) > 0 {
+				p.Items = append(p.Items, histogramCurve(shares[m], modelLook[kind(m)], low, most))
+			}
+		}
+		f.Panels = append(f.Panels, p)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }
 
-func whole(at []float64) []float64 {
-	return slices.DeleteFunc(at, func(v float64) bool { return v != math.Round(v) })
-}
-
-// drawHistogram draws steps, filled so that what is behind can be seen.
-func drawHistogram(p *study.Panel, h histogram, colour string, width float64, low, high int) {
-	if len(h) == 0 {
-		return
-	}
-	points := []float64{p.PX(float64(low) - .5), p.PY(0)}
+// histogramCurve is one of steps, filled so that what is behind can be seen.
+func histogramCurve(h histogram, look draw.Look, low, high int) *draw.Curve {
+	c := &draw.Curve{Look: look, Steps: true, Filled: true}
 	for d := low; d <= high; d++ {
-		y := p.PY(h[d])
-		points = append(points, p.PX(float64(d)-.5), y, p.PX(float64(d)+.5), y)
+		c.X, c.Mid = append(c.X, float64(d)-.5), append(c.Mid, h[d])
 	}
-	points = append(points, p.PX(float64(high)+.5), p.PY(0))
-	p.Inside(func() {
-		p.Path(points, study.Fill(colour, .22))
-		p.Path(points, study.Stroke(colour, width))
-	})
+	c.X, c.Mid = append(c.X, float64(high)+.5), append(c.Mid, h[high])
+	return c
 }
 
 // presentKinds are the kinds of the models in order.
@@ -112,9 +117,9 @@ func plotConvergence(
 	file, title, subtitle string, models []string, curves map[string][]curvePoint, outcomes map[string][]string,
 	bySeconds bool,
 ) error {
-	list := stalenesses(models)
-	c := study.Small.Canvas(len(list), title, subtitle)
-	c.Legend(24, 82, presentKinds(models), modelColour)
+	f := draw.Figure{
+		Name: title, Headed: true, Sub: subtitle, Width: wide, Columns: 4, High: 190, Keys: keys(models),
+	}
 	y := lossRange(curves)
 	at, unit := func(p curvePoint) float64 { return float64(p.Clock) }, "clocks"
 	if bySeconds {
@@ -128,21 +133,20 @@ func plotConvergence(
 			}
 		}
 	}
-	for i, s := range list {
-		p := study.Small.Panel(c, i)
-		p.X, p.Y = study.Between(0, last), y
-		p.Grid("s = "+s, unit, study.Ticks(p.X, 4), study.Ticks(p.Y, 5), nil)
+	for _, s := range stalenesses(models) {
+		p := draw.Panel{Title: "s = " + s, X: draw.Axis{Name: unit, High: last}, Y: y}
 		for _, m := range []string{"bsp", "ssp:" + s, "essp:" + s} {
-			drawCurve(p, curves[m], at, modelColour[kind(m)], lineWidth[kind(m)])
+			p.Items = append(p.Items, lossCurve(curves[m], at, modelLook[kind(m)]))
 		}
-		drawOutcomes(p, []string{"ssp:" + s, "essp:" + s}, outcomes)
+		p.Items = append(p.Items, outcomeNotes([]string{"ssp:" + s, "essp:" + s}, outcomes)...)
+		f.Panels = append(f.Panels, p)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }
 
 // lossRange is what all curves are drawn within: from the least loss of all to a
 // little above bsp's highest.
-func lossRange(curves map[string][]curvePoint) study.Interval {
+func lossRange(curves map[string][]curvePoint) draw.Axis {
 	low, high := math.Inf(1), math.Inf(-1)
 	for m, curve := range curves {
 		for _, p := range curve {
@@ -153,50 +157,36 @@ func lossRange(curves map[string][]curvePoint) study.Interval {
 		}
 	}
 	if !(high > low) {
-		return study.Between(0, 1)
+		return draw.Axis{High: 1}
 	}
 	margin := (high - low) * .12
-	return study.Between(low-margin/2, high+margin)
+	return draw.Axis{Low: low - margin/2, High: high + margin}
 }
 
-// drawCurve draws the band between the seeds and their median, and a cross where
-// the median leaves the panel for good.
-func drawCurve(p *study.Panel, curve []curvePoint, at func(curvePoint) float64, colour string, width float64) {
-	var line, upper, lower, gone []float64
+// lossCurve is the band between the seeds and their median, as far as a seed got; what
+// leaves the panel for good is marked.
+func lossCurve(curve []curvePoint, at func(curvePoint) float64, look draw.Look) *draw.Curve {
+	c := &draw.Curve{Look: look, OutOfRange: true}
 	for _, q := range curve {
-		x := p.PX(at(q))
-		if math.IsNaN(x) { // no seed got there
+		if math.IsNaN(at(q)) { // no seed got there
 			break
 		}
-		line = append(line, x, p.PY(q.Loss.Mid))
-		upper = append(upper, x, p.PY(q.Loss.High))
-		lower = append([]float64{x, p.PY(q.Loss.Low)}, lower...)
-		switch {
-		case q.Loss.Mid <= p.Y.High:
-			gone = nil
-		case gone == nil:
-			gone = []float64{x, p.Top + 5}
-		}
+		c.X, c.Mid = append(c.X, at(q)), append(c.Mid, q.Loss.Mid)
+		c.Low, c.High = append(c.Low, q.Loss.Low), append(c.High, q.Loss.High)
 	}
-	p.Inside(func() {
-		p.Path(append(upper, lower...), study.Fill(colour, .18))
-		p.Path(line, study.Stroke(colour, width))
-	})
-	if gone != nil {
-		p.Cross(gone[0], gone[1], colour)
-	}
+	return c
 }
 
-// drawOutcomes says in the panel which runs did not just fall.
-func drawOutcomes(p *study.Panel, models []string, outcomes map[string][]string) {
-	y := p.Top + 14
+// outcomeNotes say in the panel which runs did not just fall.
+func outcomeNotes(models []string, outcomes map[string][]string) (notes []draw.Item) {
 	for _, m := range models {
 		if text := unusual(outcomes[m]); text != "" {
-			p.Text(p.Left+p.Width-2, y, kind(m)+" "+text,
-				study.Style{Size: 11, Weight: 600, Colour: modelColour[kind(m)], Anchor: "end", Halo: true})
-			y += 15
+			notes = append(notes, &draw.Note{
+				Line: len(notes), Text: kind(m) + " " + text, Tone: modelLook[kind(m)].Tone,
+			})
 		}
 	}
+	return notes
 }
 
 // unusual says how many of the runs ended otherwise than falling; "": none.
@@ -227,43 +217,30 @@ type splitBar struct {
 
 // plotSplit draws two panels of stacked bars, side by side.
 func plotSplit(file string, heads [2]string, bars [2][]splitBar) error {
-	const rowHeight, top = 27.0, 136.0
-	title := "What the workers' time goes to"
-	n := max(len(bars[0]), len(bars[1]))
-	c := study.NewCanvas(960, top+float64(n)*rowHeight+46, title,
-		"Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and updates")
-	c.Legend(24, 82, splitKinds, splitColour)
+	f := draw.Figure{
+		Name: "What the workers' time goes to", Headed: true, Width: wide, Columns: 2,
+		Sub: "Share of all workers' time: computing, waiting for rows that are fresh enough, and moving rows and " +
+			"updates.",
+	}
+	for _, k := range splitKinds {
+		f.Keys = append(f.Keys, draw.Key{Name: k, Look: splitLook[k]})
+	}
 	for i, half := range bars {
-		p := &study.Panel{
-			Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 380, Height: float64(n) * rowHeight,
-			X: study.Between(0, 1), Y: study.Between(0, 1),
-		}
-		p.Text(p.Left, p.Top-14, heads[i], study.Style{Size: 13, Weight: 600})
-		for _, v := range []float64{0, .25, .5, .75, 1} {
-			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
-			p.Text(p.PX(v), p.Top+p.Height+17, study.Percent0(v),
-				study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
-		}
+		p := draw.Panel{Title: heads[i], X: draw.Axis{Name: "share of the time", High: 1, Percent: true}}
 		for row, b := range half {
-			y := p.Top + float64(row)*rowHeight
-			p.Text(p.Left-9, y+17, b.Model, study.Style{
-				Size: 12, Weight: 600, Colour: modelColour[kind(b.Model)],
-				Anchor: "end",
-			})
+			p.Rows = append(p.Rows, b.Model)
 			from := 0.0
 			for i, k := range splitKinds {
 				v := b.Share[i]
-				p.Rect(p.PX(from), y+3, p.Width*v, rowHeight-8, splitColour[k], "")
-				if v >= .08 {
-					colour := map[bool]string{true: "#ffffff", false: study.Ink}[k == "communication"]
-					p.Text(p.PX(from+v/2), y+17, study.Percent0(v),
-						study.Style{Size: 11, Colour: colour, Anchor: "middle"})
-				}
+				p.Items = append(p.Items, &draw.Bar{
+					Row: row, From: from, To: from + v, Look: splitLook[k], Inside: study.Percent0(v),
+				})
 				from += v
 			}
 		}
+		f.Panels = append(f.Panels, p)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }
 
 // race is how long one model took to the loss.
@@ -276,45 +253,30 @@ type race struct {
 // plotRace draws a dot for the median and a line between the seeds, in seconds
 // and in clocks.
 func plotRace(file, subtitle string, races []race) error {
-	const rowHeight, top = 34.0, 118.0
-	title := "Time to the same loss"
-	c := study.NewCanvas(960, top+float64(len(races))*rowHeight+48, title, subtitle)
-	for i, head := range []string{"seconds", "clocks"} {
-		value := func(r race) study.Spread { return [2]study.Spread{r.Seconds, r.Clocks}[i] }
-		p := &study.Panel{
-			Canvas: c, Left: 84 + float64(i)*462, Top: top, Width: 360,
-			Height: float64(len(races)) * rowHeight, Y: study.Between(0, 1),
-		}
+	f := draw.Figure{
+		Name: "Time to the same loss", Headed: true, Sub: subtitle, Width: wide, Columns: 2, Beside: true,
+	}
+	for i, unit := range []string{"seconds", "clocks"} {
+		p := draw.Panel{Title: unit, X: draw.Axis{Name: unit}}
 		most := 0.0
-		for _, r := range races {
-			if v := value(r).High; v > most {
-				most = v
-			}
-		}
-		p.X = study.Between(0, max(most, 1e-9)*1.3) // room for the number
-		p.Text(p.Left, p.Top-14, head, study.Style{Size: 13, Weight: 600})
-		at := study.Ticks(p.X, 5)
-		for _, v := range at {
-			p.Line(p.PX(v), p.Top-4, p.PX(v), p.Top+p.Height, study.Rule, 1)
-			p.Text(p.PX(v), p.Top+p.Height+17, study.Tidy(at)(v),
-				study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
-		}
 		for row, r := range races {
-			y, colour, s := p.Top+(float64(row)+.5)*rowHeight, modelColour[kind(r.Model)], value(r)
-			p.Text(p.Left-9, y+4, r.Model, study.Style{Size: 12, Weight: 600, Colour: colour, Anchor: "end"})
+			s := [2]study.Spread{r.Seconds, r.Clocks}[i]
+			p.Rows = append(p.Rows, r.Model)
 			if r.Reached == 0 {
-				p.Text(p.Left+6, y+4, "did not reach it", study.Style{Size: 11.5, Colour: study.Soft})
+				p.Items = append(p.Items, &draw.Bar{Row: row, Text: "did not reach it"})
 				continue
 			}
-			p.Line(p.Left, y, p.PX(s.Mid), y, study.Rule, 2)
-			p.Line(p.PX(s.Low), y, p.PX(s.High), y, colour, 3)
-			p.Dot(p.PX(s.Mid), y, 6, colour)
+			most = max(most, s.High)
 			text := study.Short(s.Mid)
 			if r.Reached < r.Runs {
 				text += fmt.Sprintf(" (%d of %d runs)", r.Reached, r.Runs)
 			}
-			p.Text(p.PX(s.High)+11, y+4, text, study.Style{Size: 12})
+			look := modelLook[kind(r.Model)]
+			look.Shape = 1
+			p.Items = append(p.Items, &draw.Dot{Row: row, Mid: s.Mid, Low: s.Low, High: s.High, Look: look, Text: text})
 		}
+		p.X.High = max(most, 1e-9) * 1.3 // room for the number
+		f.Panels = append(f.Panels, p)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }

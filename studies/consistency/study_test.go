@@ -150,11 +150,14 @@ func TestStudy(t *testing.T) {
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	for _, plot := range []string{
-		differentials, "convergence-1-per-clock", "convergence-2-per-second", timeSplit,
-		timeToLoss,
+	for plot, has := range map[string][]string{
+		differentials:              {"bsp", "s = 15", "clocks", "100%"},
+		"convergence-1-per-clock":  {"s = 3", "clocks", "ssp diverges 2/2"},
+		"convergence-2-per-second": {"s = 0", "seconds", "ssp diverges 2/2"},
+		timeSplit:                  {"asp", "essp:2", "staleness", "60%"},
+		timeToLoss:                 {"vap:1", "seconds", "clocks"},
 	} {
-		checkDrawing(t, filepath.Join(out, plot+".svg"))
+		checkDrawing(t, filepath.Join(out, plot+".svg"), has...)
 	}
 	first, before := tablesOf(t, out), ran()
 	if err := conduct(context.Background(), args, io.Discard); err != nil {
@@ -177,7 +180,7 @@ func TestStudy(t *testing.T) {
 
 // checkDrawing reads an SVG as XML, and sees that it has lines and no places that
 // are no numbers.
-func checkDrawing(t *testing.T, file string) {
+func checkDrawing(t *testing.T, file string, has ...string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -193,6 +196,11 @@ func checkDrawing(t *testing.T, file string) {
 	}
 	if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") || strings.Count(text, "<") < 40 {
 		t.Errorf("%s has places that are no numbers, or nothing in it", file)
+	}
+	for _, want := range has {
+		if !strings.Contains(text, ">"+want+"</text>") {
+			t.Errorf("%s does not say %q", file, want)
+		}
 	}
 }
 

@@ -130,7 +130,7 @@ type endFacts struct {
 	Kills       int
 	Seconds     float64 // of training
 	Worst, Best figure
-	Calm        *study.Interval // of the medians without failures; nil: there are none
+	Calm        *interval // of the medians without failures; nil: there are none
 
 	OnlyOne, OneTrial, Apart bool
 }
@@ -148,10 +148,13 @@ func (p *page) end() *endFacts {
 		OnlyOne: worst.group == best.group, OneTrial: len(p.Study.Seeds) < 2, Apart: below(worst.value, best.value),
 	}
 	if calm := rank(p.Calm, (*group).Last); len(calm) > 0 {
-		f.Calm = &study.Interval{Low: calm[0].value.Mid, High: calm[len(calm)-1].value.Mid}
+		f.Calm = &interval{Low: calm[0].value.Mid, High: calm[len(calm)-1].value.Mid}
 	}
 	return &f
 }
+
+// interval is a range of values.
+type interval struct{ Low, High float64 }
 
 // costFacts are what strategies cost while nothing fails.
 type costFacts struct {

@@ -2,51 +2,42 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
+	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// Colours: a mode has one in all plots, and so has a role. Those of modes are Okabe
-// and Ito's, which stay apart for all kinds of colour vision.
-const (
-	away       = "#f6ecd9" // the time without a server
-	killColour = "#a0447e"
-	otherMode  = "#5b6470" // a mode that the study does not know
-)
-
+// Looks: a mode has one in all plots, and so has a role.
 var (
-	modeColour = map[string]string{"bsp": "#0072b2", "asp": "#d55e00"}
-	roleColour = map[string]string{"worker": "#a9b4c2", "server": "#0072b2", "log": "#e69f00", "coordinator": "#009e73"}
-	partColour = map[string]string{"in the model": "#0072b2", "done again, or lost": "#e9b44c"}
+	modeLook = map[string]draw.Look{"bsp": {Tone: draw.Series, Wide: 2.2}, "asp": {Tone: draw.Series + 1, Dashes: 1}}
+	roleLook = map[string]draw.Look{
+		"worker": area(draw.Pale), "server": area(draw.Series), "log": area(draw.Series + 4),
+		"coordinator": area(draw.Series + 2),
+	}
+	killLook = draw.Look{Tone: draw.Series + 3, Shape: 1, Dot: true}
+	calmLook = draw.Look{Tone: draw.Soft, Shape: 4, Dot: true}
+	keptLook = area(draw.Series)
+	lostLook = area(draw.Series + 1)
 )
 
-// night is what the colours are on dark pages.
-func night() map[string]string {
-	dark := maps.Clone(study.AtNight)
-	maps.Copy(dark, map[string]string{
-		away: "#332b1d", killColour: "#d584b8", otherMode: "#a3abb5", "#0072b2": "#4ea8de", "#d55e00": "#ff8f4d",
-		"#a9b4c2": "#6b7785", "#e69f00": "#f0b43c", "#009e73": "#3fc79a",
-	})
-	return dark
+func area(t draw.Tone) draw.Look { return draw.Look{Tone: t, Area: true} }
+
+func lookOf(mode string) draw.Look {
+	if l, has := modeLook[mode]; has {
+		return l
+	}
+	return draw.Look{Tone: draw.Series + 5, Dashes: 2} // a mode that the study does not know
 }
 
-func colourOf(mode string) string {
-	if c, has := modeColour[mode]; has {
-		return c
-	}
-	return otherMode
-}
+// wide is how wide all plots are, in pixels.
+const wide = 1000
 
 // byPanel puts the groups of a strategy together, in the order of their coming.
 func byPanel(groups []*group) ([]string, map[string][]*group) {
 	return study.Group(groups, func(g *group) string { return g.panel() })
 }
-
-// accuracyCells are the panels of the accuracy over time.
-var accuracyCells = study.Cells{Columns: 3, Wide: 268, High: 176}
 
 // plotAccuracy draws a panel for each strategy: accuracy over time, with the times
 // without a server behind it.
@@ -55,38 +46,40 @@ func (p *page) plotAccuracy(file string) error {
 	panels = slices.DeleteFunc(panels, func(name string) bool {
 		return !slices.ContainsFunc(groups[name], func(g *group) bool { return len(g.Trials) > 0 })
 	})
-	title := "Accuracy while the parameter server is killed and comes back"
 	trials := "one trial"
 	if n := len(p.Study.Seeds); n > 1 {
 		trials = fmt.Sprintf("median of %d trials, the band from least to most", n)
 	}
-	subtitle := "test accuracy over seconds; " + trials + "; thin: without failures; dotted: not evaluated meanwhile"
-	c := accuracyCells.Canvas(max(1, len(panels)), title, subtitle)
-	c.Dark = night()
-	colours := map[string]string{"a server is away": away}
+	f := draw.Figure{
+		Name: "Accuracy while the parameter server is killed and comes back", Headed: true, Width: wide, Columns: 3,
+		High: 190,
+		Sub: "Test accuracy over seconds; " + trials + ". Thin: without failures; dotted: not evaluated meanwhile; " +
+			"the shaded stretches are without a server.",
+	}
 	for _, m := range p.Study.Modes {
-		colours[m] = colourOf(m)
+		f.Keys = append(f.Keys, draw.Key{Name: m, Look: lookOf(m)})
 	}
-	c.Legend(24, 82, append(slices.Clone(p.Study.Modes), "a server is away"), colours)
+	f.Keys = append(f.Keys, draw.Key{Name: "a server is away", Look: area(draw.Away)})
 	y := p.accuracyRange()
-	for i, name := range panels {
-		panel := accuracyCells.Panel(c, i)
-		panel.X, panel.Y = study.Between(0, p.Study.scaled(p.Study.Length).Seconds()), y
+	for _, name := range panels {
+		panel := draw.Panel{
+			Title: name, Y: y, X: draw.Axis{Name: "seconds", High: p.Study.scaled(p.Study.Length).Seconds()},
+		}
 		for _, o := range p.Study.outages(nil) {
-			panel.Rect(panel.PX(o.From), panel.Top, panel.PX(o.To)-panel.PX(o.From), panel.Height, away, "")
+			panel.Items = append(panel.Items, &draw.Span{From: o.From, To: o.To, Tone: draw.Away})
 		}
-		panel.Grid(name, "seconds", study.Ticks(panel.X, 5), study.Ticks(y, 5), study.Percent0)
 		for _, g := range groups[name] {
-			drawCurve(panel, g)
+			panel.Items = append(panel.Items, curveItems(g)...)
 		}
+		f.Panels = append(f.Panels, panel)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }
 
 // accuracyRange is what all curves are drawn within: from the least accuracy half
 // way to the first kill, and later, to a little above the highest of all. The steep
 // beginning leaves the panel below.
-func (p *page) accuracyRange() study.Interval {
+func (p *page) accuracyRange() draw.Axis {
 	low, high := 1., 0.
 	from := p.Study.scaled(p.Study.Kills[0]).Seconds() / 2
 	for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
@@ -96,167 +89,114 @@ func (p *page) accuracyRange() study.Interval {
 			}
 		}
 	}
+	y := draw.Axis{Percent: true, High: 1}
 	if !(high > low) {
-		return study.Between(0, 1)
+		return y
 	}
 	step := .05
 	if high-low < .12 {
 		step = .02
 	}
-	return study.Between(max(0, step*math.Floor(low/step-.2)), min(1, step*math.Ceil(high/step+.2)))
+	y.Low, y.High = max(0, step*math.Floor(low/step-.2)), min(1, step*math.Ceil(high/step+.2))
+	return y
 }
 
-// drawCurve draws one group: its band and its line where evaluations follow each
+// curveItems are one group's: its band and its line where evaluations follow each
 // other, and dots across what was not evaluated.
-func drawCurve(p *study.Panel, g *group) {
+func curveItems(g *group) []draw.Item {
 	curve := g.curve()
 	if len(curve) == 0 {
-		return
+		return nil
 	}
-	colour, every := colourOf(g.Mode), g.Trials[0].Eval
-	width, opacity, band := 2.4, "", .2
-	if g.Mode == "asp" {
-		width = 1.9 // it is drawn later, and what lies below is to be seen
-	}
+	c := &draw.Curve{Look: lookOf(g.Mode), Faint: !g.Killed}
 	if !g.Killed {
-		width, opacity, band = 1, ` stroke-opacity="0.6"`, .07
+		c.Look.Wide = 1
 	}
-	p.Inside(func() {
-		for from, i := 0, 1; i <= len(curve); i++ {
-			if i < len(curve) && curve[i].Seconds-curve[i-1].Seconds < 2.5*every {
-				continue
-			}
-			drawPart(p, curve[from:i], colour, width, opacity, band)
-			if i < len(curve) {
-				a, b := curve[i-1], curve[i]
-				p.Path([]float64{p.PX(a.Seconds), p.PY(a.Value.Mid), p.PX(b.Seconds), p.PY(b.Value.Mid)},
-					study.Stroke(colour, max(1, width/1.6))+` stroke-dasharray="0.1 4.5"`+opacity)
-			}
-			from = i
+	items, nan := []draw.Item{c}, math.NaN()
+	for i, q := range curve {
+		if i > 0 && q.Seconds-curve[i-1].Seconds >= 2.5*g.Trials[0].Eval {
+			before := curve[i-1]
+			items = append(items, &draw.Curve{
+				Look: draw.Look{Tone: c.Look.Tone, Dashes: 2, Wide: 1.4},
+				X:    []float64{before.Seconds, q.Seconds}, Mid: []float64{before.Value.Mid, q.Value.Mid},
+			})
+			c.X, c.Mid = append(c.X, q.Seconds), append(c.Mid, nan)
+			c.Low, c.High = append(c.Low, nan), append(c.High, nan)
 		}
-	})
-}
-
-func drawPart(p *study.Panel, part []curvePoint, colour string, width float64, opacity string, band float64) {
-	if len(part) == 1 { // alone between two gaps
-		p.Dot(p.PX(part[0].Seconds), p.PY(part[0].Value.Mid), width, colour)
-		return
+		c.X, c.Mid = append(c.X, q.Seconds), append(c.Mid, q.Value.Mid)
+		c.Low, c.High = append(c.Low, q.Value.Low), append(c.High, q.Value.High)
 	}
-	var line, upper, lower []float64
-	for _, q := range part {
-		x := p.PX(q.Seconds)
-		line = append(line, x, p.PY(q.Value.Mid))
-		upper = append(upper, x, p.PY(q.Value.High))
-		lower = append([]float64{x, p.PY(q.Value.Low)}, lower...)
-	}
-	p.Path(append(upper, lower...), study.Fill(colour, band))
-	p.Path(line, study.Stroke(colour, width)+opacity)
+	return items
 }
-
-// Rows of cells, which the other plots share.
-const (
-	rowHigh = 25.0
-	rowTop  = 122.0
-	rowLeft = 236.0 // where the first column begins
-)
 
 // column is one column of a plot in rows.
 type column struct {
 	title string
-	x     study.Interval
-	tick  func(float64) string
-	// draw draws a row whose middle is at y.
-	draw func(p *study.Panel, g *group, y float64)
+	x     draw.Axis
+	zero  bool // a line stands at 0
+	items func(row int, g *group) []draw.Item
 }
 
 // plotRows draws a row for each group, and in it something for each column.
-func plotRows(
-	file, title, subtitle string, groups []*group, colours map[string]string, order []string, columns []column,
-) error {
-	const between = 34.0
-	wide := (1000 - rowLeft - between*float64(len(columns)-1) - 24) / float64(len(columns))
-	c := study.NewCanvas(1000, rowTop+rowHigh*float64(len(groups))+44, title, subtitle)
-	c.Dark = night()
-	c.Legend(24, 82, order, colours)
-	for i, g := range groups {
-		c.Text(rowLeft-12, rowTop+rowHigh*(float64(i)+.5)+4, g.cell.String(), study.Style{Size: 12, Anchor: "end"})
+func plotRows(file string, f draw.Figure, groups []*group, columns []column) error {
+	f.Headed, f.Width, f.Columns, f.Beside = true, wide, len(columns), true
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.cell.String())
 	}
-	for k, col := range columns {
-		p := &study.Panel{
-			Canvas: c, Left: rowLeft + float64(k)*(wide+between), Top: rowTop, Width: wide,
-			Height: rowHigh * float64(len(groups)),
-			X:      col.x, Y: study.Between(0, 1),
-		}
-		p.Text(p.Left, p.Top-12, col.title, study.Style{Size: 12.5, Weight: 600})
-		at := study.Ticks(p.X, 3)
-		if col.tick == nil {
-			col.tick = study.Tidy(at)
-		}
-		for _, v := range at {
-			p.Line(p.PX(v), p.Top-3, p.PX(v), p.Top+p.Height, study.Rule, 1)
-			p.Text(p.PX(v), p.Top+p.Height+17, col.tick(v), study.Style{Size: 11, Colour: study.Soft, Anchor: "middle"})
+	for _, c := range columns {
+		p := draw.Panel{Title: c.title, X: c.x, Rows: names}
+		if c.zero {
+			p.Items = append(p.Items, &draw.Upright{Tone: draw.Axle})
 		}
 		for i, g := range groups {
-			col.draw(p, g, p.Top+rowHigh*(float64(i)+.5))
+			p.Items = append(p.Items, c.items(i, g)...)
 		}
+		f.Panels = append(f.Panels, p)
 	}
-	return c.Save(file, title)
+	return f.Save(file)
 }
 
 // plotChange draws how accuracy changed at each kill, beside the same time without
 // failures.
 func (p *page) plotChange(file string) error {
-	title := "Change of accuracy at a kill"
-	subtitle := "points from the last evaluation before the kill to the next one, after however long: median of " +
-		"trials, the line from least to most"
-	low, high := 0., 0.
+	x := draw.Axis{Name: "points", Signed: true}
 	for i := range p.Study.Kills {
 		for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
 			if v := g.Change(i); !math.IsNaN(v.Mid) {
-				low, high = min(low, v.Low), max(high, v.High)
+				x.Low, x.High = min(x.Low, 100*v.Low), max(x.High, 100*v.High)
 			}
 		}
 	}
-	margin := max(.005, (high-low)*.06)
-	colours := map[string]string{"with the kill": killColour, "without": "#a9b4c2"}
+	margin := max(.5, (x.High-x.Low)*.06)
+	x.Low, x.High = x.Low-margin, x.High+margin
 	var columns []column
 	for i, at := range p.Study.Kills {
 		columns = append(columns, column{
-			title: fmt.Sprintf("kill at %s s", study.Format(p.Study.scaled(at).Seconds())),
-			x:     study.Between(low-margin, high+margin), tick: points,
-			draw: func(panel *study.Panel, g *group, y float64) {
-				panel.Line(panel.PX(0), y-rowHigh/2, panel.PX(0), y+rowHigh/2, study.Axis, 1.5)
-				drawDot(panel, p.find(g.cell, false).Change(i), y+4.5, colours["without"], 3.2)
-				drawDot(panel, g.Change(i), y-3, colours["with the kill"], 4.8)
+			title: fmt.Sprintf("kill at %s s", study.Format(p.Study.scaled(at).Seconds())), x: x, zero: true,
+			items: func(row int, g *group) []draw.Item {
+				return []draw.Item{
+					changeDot(row, p.find(g.cell, false).Change(i), -4.5, calmLook),
+					changeDot(row, g.Change(i), 3, killLook),
+				}
 			},
 		})
 	}
-	return plotRows(file, title, subtitle, p.Killed, colours, []string{"with the kill", "without"}, columns)
+	return plotRows(file, draw.Figure{
+		Name: "Change of accuracy at a kill",
+		Sub: "Points from the last evaluation before the kill to the next one, after however long: median of trials, " +
+			"the line from least to most.",
+		Keys: []draw.Key{{Name: "with the kill", Look: killLook}, {Name: "without", Look: calmLook}},
+	}, p.Killed, columns)
 }
 
-// points writes a difference of accuracies.
-func points(v float64) string {
-	text := study.Tidy([]float64{0, 1})(math.Round(100 * v))
-	if v > 0 {
-		text = "+" + text
-	}
-	return text
-}
-
-func drawDot(p *study.Panel, v study.Spread, y float64, colour string, radius float64) {
-	if math.IsNaN(v.Mid) {
-		return
-	}
-	p.Line(p.PX(v.Low), y, p.PX(v.High), y, colour, radius/2)
-	p.Dot(p.PX(v.Mid), y, radius, colour)
+func changeDot(row int, v study.Spread, shift float64, look draw.Look) draw.Item {
+	return &draw.Dot{Row: row, Mid: 100 * v.Mid, Low: 100 * v.Low, High: 100 * v.High, Look: look, Shift: shift}
 }
 
 // plotGradients draws bars: gradients that were computed, and which of them the
 // model contains.
 func (p *page) plotGradients(file string) error {
-	title := "Gradients"
-	subtitle := "computed in the same time by all workers together, and how many of them the model contains: " +
-		"medians of trials"
 	most := 1.
 	for _, g := range append(slices.Clone(p.Killed), p.Calm...) {
 		if v := g.Computed().Mid; v > most {
@@ -266,43 +206,53 @@ func (p *page) plotGradients(file string) error {
 	var columns []column
 	for _, killed := range []bool{true, false} {
 		columns = append(columns, column{
-			title: map[bool]string{true: "with failures", false: "without"}[killed], x: study.Between(0, most*1.12),
-			draw: func(panel *study.Panel, g *group, y float64) {
+			title: map[bool]string{true: "with failures", false: "without"}[killed],
+			x:     draw.Axis{Name: "gradients", High: most * 1.16, Whole: true},
+			items: func(row int, g *group) []draw.Item {
 				of := p.find(g.cell, killed)
 				kept, all := of.Kept().Mid, of.Computed().Mid
 				if math.IsNaN(all) {
-					return
+					return nil
 				}
-				panel.Rect(panel.Left, y-7.5, panel.PX(all)-panel.Left, 15, partColour["done again, or lost"],
-					` rx="1.5"`)
-				panel.Rect(panel.Left, y-7.5, panel.PX(min(kept, all))-panel.Left, 15, partColour["in the model"],
-					` rx="1.5"`)
-				panel.Text(panel.PX(all)+6, y+4, study.Short(all), study.Style{Size: 11, Colour: study.Soft})
+				kept = min(kept, all)
+				return []draw.Item{
+					&draw.Bar{Row: row, To: kept, Look: keptLook},
+					&draw.Bar{Row: row, From: kept, To: all, Look: lostLook, Text: study.Short(all)},
+				}
 			},
 		})
 	}
-	return plotRows(file, title, subtitle, p.Killed, partColour, []string{"in the model", "done again, or lost"},
-		columns)
+	return plotRows(file, draw.Figure{
+		Name: "Gradients",
+		Sub: "Computed in the same time by all workers together, and how many of them the model contains: medians of " +
+			"trials.",
+		Keys: []draw.Key{{Name: "in the model", Look: keptLook}, {Name: "done again, or lost", Look: lostLook}},
+	}, p.Killed, columns)
 }
 
 // cost is something that processes use.
 type cost struct {
-	title string
-	of    func(role) float64
+	title, unit string
+	of          func(role) float64
 }
 
 var costs = []cost{
-	{"processor, s", func(u role) float64 { return u.CPU }},
-	{"memory, MB", func(u role) float64 { return u.Peak }},
-	{"network, MB", role.network},
-	{"stored, MB", func(u role) float64 { return orNaN(u.Stored) }},
+	{"processor", "seconds", func(u role) float64 { return u.CPU }},
+	{"memory", "MB", func(u role) float64 { return u.Peak }},
+	{"network", "MB", role.network},
+	{"stored", "MB", func(u role) float64 { return orNaN(u.Stored) }},
 }
 
 // plotCosts draws stacked bars: what the roles used without failures.
 func (p *page) plotCosts(file string) error {
-	title := "What it costs while nothing fails"
-	subtitle := "processor time, memory at its peak, bytes sent over connections, and bytes of files brought to " +
-		"storage: medians of trials"
+	f := draw.Figure{
+		Name: "What it costs while nothing fails",
+		Sub: "Processor time, memory at its peak, bytes sent over connections, and bytes of files brought to " +
+			"storage: medians of trials.",
+	}
+	for _, name := range p.Roles() {
+		f.Keys = append(f.Keys, draw.Key{Name: name, Look: roleLook[name]})
+	}
 	var columns []column
 	for _, k := range costs {
 		most := 0.
@@ -314,18 +264,17 @@ func (p *page) plotCosts(file string) error {
 			most = max(most, sum)
 		}
 		columns = append(columns, column{
-			title: k.title, x: study.Between(0, max(most, 1e-3)*1.05),
-			draw: func(panel *study.Panel, g *group, y float64) {
+			title: k.title, x: draw.Axis{Name: k.unit, High: max(most, 1e-3) * 1.05},
+			items: func(row int, g *group) (bars []draw.Item) {
 				from := 0.
 				for _, name := range roleNames {
 					v := g.part(name, k.of)
-					if panel.PX(v)-panel.Left >= .1 {
-						panel.Rect(panel.PX(from), y-7.5, panel.PX(v)-panel.Left, 15, roleColour[name], "")
-					}
+					bars = append(bars, &draw.Bar{Row: row, From: from, To: from + v, Look: roleLook[name]})
 					from += v
 				}
+				return bars
 			},
 		})
 	}
-	return plotRows(file, title, subtitle, p.Calm, roleColour, p.Roles(), columns)
+	return plotRows(file, f, p.Calm, columns)
 }

@@ -197,9 +197,7 @@ func TestStudy(t *testing.T) {
 		before != 36 {
 		t.Errorf("%d runs, and %d more the second time, %v; want 36 and none", before, ran()-before, err)
 	}
-	for _, plot := range []string{"accuracy", "change", "gradients", "costs"} {
-		checkDrawing(t, filepath.Join(dir, "page", plot+".svg"))
-	}
+	checkDrawings(t, filepath.Join(dir, "page"))
 	checkTables(t, filepath.Join(dir, "page"))
 
 	// The page as of one machine.
@@ -215,7 +213,7 @@ func TestStudy(t *testing.T) {
 	if err := p.write(filepath.Join(dir, "golden")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "outages.csv", "accuracy.svg"} {
+	for _, name := range []string{"README.md", "outages.csv"} {
 		checkGolden(t, filepath.Join(dir, "golden", name), filepath.Join("testdata", name))
 	}
 	if err := conduct(context.Background(), append(args, "-report", "-batch", "7"), io.Discard); err == nil ||
@@ -240,9 +238,22 @@ func checkGolden(t *testing.T, file, golden string) {
 	}
 }
 
-// checkDrawing reads an SVG as XML, and sees that it has lines and no places that
-// are no numbers.
-func checkDrawing(t *testing.T, file string) {
+// checkDrawings sees that all plots say what they are to.
+func checkDrawings(t *testing.T, folder string) {
+	t.Helper()
+	for plot, has := range map[string][]string{
+		"accuracy":  {"checkpoint:100", "stateless, continue", "asp", "a server is away", "seconds", "60%"},
+		"change":    {"kill at 80 s", "bsp chain:3", "points", "without"},
+		"gradients": {"with failures", "asp stateless, continue", "done again, or lost", "1320", "2250"},
+		"costs":     {"processor", "stored", "MB", "coordinator"},
+	} {
+		checkDrawing(t, filepath.Join(folder, plot+".svg"), has...)
+	}
+}
+
+// checkDrawing reads an SVG as XML, and sees that it has lines, the texts that it is to
+// have, and no places that are no numbers.
+func checkDrawing(t *testing.T, file string, has ...string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -258,6 +269,11 @@ func checkDrawing(t *testing.T, file string) {
 	}
 	if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") || strings.Count(text, "<") < 40 {
 		t.Errorf("%s has places that are no numbers, or nothing in it", file)
+	}
+	for _, want := range has {
+		if !strings.Contains(text, ">"+want+"</text>") {
+			t.Errorf("%s does not say %q", file, want)
+		}
 	}
 }
 

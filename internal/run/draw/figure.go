@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -118,10 +119,13 @@ func (f *Figure) SVG(alone bool) []byte {
 	return f.finish(c, high, alone)
 }
 
+// Save writes the figure into a file of its own.
+func (f *Figure) Save(file string) error { return os.WriteFile(file, f.SVG(true), 0o666) }
+
 // panelHead is what is above each panel's plot: its title and the name of the vertical axis.
 func (f *Figure) panelHead() (high float64) {
 	for i := range f.Panels {
-		h := 12.0
+		h := 16.0
 		if f.Panels[i].Title != "" {
 			h += 18
 		}
@@ -179,7 +183,7 @@ func wrapped(s string, style text.Style, most float64) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(s) {
 		longer := strings.TrimPrefix(line+" "+word, " ")
-		if line != "" && wider*float64(style.Width(longer)) > most {
+		if line != "" && 1.2*float64(style.Width(longer)) > most { // more than wider: a line adds up
 			lines, longer = append(lines, line), word
 		}
 		line = longer
@@ -207,7 +211,7 @@ type placed struct {
 
 // sample is how wide that of a key's look is.
 func (k *Key) sample() float64 {
-	if k.Look.Area || k.Look.Cross {
+	if k.Look.Area || k.Look.Cross || k.Look.Dot {
 		return 14
 	}
 	return 30
@@ -238,6 +242,8 @@ func (k *placed) draw(c vgdraw.Canvas, top float64) {
 		fillBox(c, l.Tone, x, y-5, x+14, y+5)
 	case l.Cross:
 		cross(c, vg.Point{X: x + 7, Y: y}, l.Tone)
+	case l.Dot:
+		c.DrawGlyphNoClip(l.point(4.4), vg.Point{X: x + 7, Y: y})
 	default:
 		c.StrokeLine2(l.line(), x, y, x+30, y)
 		if l.Shape > 0 {
@@ -274,10 +280,10 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 			p := &f.Panels[j*columns+i]
 			plots[j][i].Draw(area)
 			data := plots[j][i].DataCanvas(area)
-			y := data.Max.Y + 5
+			y := data.Max.Y + 9 // above the uppermost value of the axis
 			left := area.Min.X
 			if p.Rows != nil {
-				left = data.Min.X
+				left, y = data.Min.X, data.Max.Y+5
 			}
 			if p.Y.Name != "" && p.Rows == nil {
 				c.FillText(styled(textSize-.5, Soft), vg.Point{X: left, Y: y}, p.Y.Name)

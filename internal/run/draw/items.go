@@ -18,6 +18,7 @@ type Curve struct {
 	Filled         bool      // the area down to 0 is filled
 	OutOfRange     bool      // what leaves the panel for good is marked
 	PointsAtValues bool      // each value has a point; else they are far apart
+	Faint          bool      // the band is hardly seen, since much lies on it
 }
 
 func (s *Curve) bounds() box {
@@ -58,7 +59,11 @@ func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
 			upper, lower = line, []vg.Point{{X: line[0].X, Y: place(0)}, {X: line[len(line)-1].X, Y: place(0)}}
 		}
 		if len(upper) > 1 {
-			c.FillPolygon(ink{s.Look.Tone, .17}, c.ClipPolygonXY(append(upper, reversed(lower)...)))
+			opacity := .17
+			if s.Faint {
+				opacity = .07
+			}
+			c.FillPolygon(ink{s.Look.Tone, opacity}, c.ClipPolygonXY(append(upper, reversed(lower)...)))
 		}
 		c.StrokeLines(s.Look.line(), c.ClipLinesXY(line)...)
 		s.drawPoints(c, line)

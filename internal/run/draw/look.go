@@ -96,6 +96,7 @@ type Look struct {
 	Wide   float64
 	Area   bool // it is an area, in keys
 	Cross  bool // it is a mark, in keys
+	Dot    bool // it is a point without a line, in keys
 }
 
 // LookOf is that of the n-th series.

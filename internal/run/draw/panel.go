@@ -53,6 +53,11 @@ func (p *Panel) plot(named, beside bool) *plot.Plot {
 		out.Y.Min, out.Y.Max = -.5, float64(len(p.Rows))-.5
 		out.Y.Tick.Marker = rowNames(p.Rows, named)
 		out.Y.Tick.Label.Color, out.Y.Tick.Label.Font.Size = Ink, textSize
+		for _, name := range p.Rows {
+			if named { // they end at the axis, and may be wider than they were measured
+				out.Y.Padding = max(out.Y.Padding, 4+(wider-1)*out.Y.Tick.Label.Width(name))
+			}
+		}
 		out.Add(grid{upright: true})
 		if !beside {
 			out.Add(namesAbove(p.Rows))

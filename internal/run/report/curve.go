@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/study"
@@ -18,12 +19,16 @@ type points struct{ x, y []float64 }
 // measured are the numbers of a column at their times; what is no finite number is left out, and says so.
 func (t *trial) measured(column string) (p points, diverged bool) {
 	at, in := slices.Index(t.series.Columns, "seconds"), slices.Index(t.series.Columns, column)
+	behind := -1
+	if strings.HasPrefix(column, "test_") { // rows that lacked updates are of no state of the training
+		behind = slices.Index(t.series.Columns, "backlog")
+	}
 	if at < 0 || in < 0 {
 		return p, false
 	}
 	for _, row := range t.series.Rows {
 		x, err := strconv.ParseFloat(row[at], 64)
-		if err != nil || row[in] == "" {
+		if err != nil || row[in] == "" || behind >= 0 && row[behind] == "1" {
 			continue
 		}
 		y, err := strconv.ParseFloat(row[in], 64)

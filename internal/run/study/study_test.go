@@ -1,7 +1,6 @@
 package study
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // pretend makes this test's own process a program that is run: it prints its
 // arguments, and makes the folder that they end with.
@@ -92,40 +89,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDrawing holds a drawing's bytes: of each thing that can be drawn, one.
-func TestDrawing(t *testing.T) {
-	c := Small.Canvas(5, "A <title>", "what it shows")
-	c.Dark = AtNight
-	c.Legend(24, 82, []string{"one", "two"}, map[string]string{"one": "#d55e00", "two": "#0072b2"})
-	p := Small.Panel(c, 4)
-	p.X, p.Y = Between(-1, 3), Between(0, .5)
-	p.Grid("panel", "seconds", Ticks(p.X, 4), Ticks(p.Y, 5), nil)
-	p.Inside(func() {
-		p.Path([]float64{p.PX(-1), p.PY(0), p.PX(0), p.PY(.25), p.PX(3), p.PY(99)}, Stroke("#d55e00", 2))
-		p.Path([]float64{p.PX(0), p.PY(0), p.PX(1), p.PY(.25), p.PX(2), p.PY(0)}, Fill("#0072b2", .2))
-	})
-	p.Dot(p.PX(1), p.PY(.25), 4, "#d55e00")
-	p.Cross(p.PX(3), p.Top, "#d55e00")
-	p.Text(p.Left, p.Top, "words & more", Style{Weight: 600, Anchor: "end", Halo: true})
-	file := filepath.Join(t.TempDir(), "drawing.svg")
-	if err := c.Save(file, "A <title>"); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "drawing.svg")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(golden); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%v; the drawing is\n%s\nwant\n%s", err, got, want)
-	}
-}
-
 func TestTables(t *testing.T) {
 	dir := t.TempDir()
 	v := 2.5
@@ -178,12 +141,6 @@ func TestNumbers(t *testing.T) {
 		if got := Short(v); got != want {
 			t.Errorf("%v is written %s, want %s", v, got, want)
 		}
-	}
-	if got := Ticks(Between(-.2, 5.1), 5); !slices.Equal(got, []float64{0, 2, 4}) {
-		t.Errorf("ticks %v", got)
-	}
-	if got := Tidy([]float64{4, 4.5})(-1); got != "−1.0" {
-		t.Errorf("a tick is written %q", got)
 	}
 	if a, b := Roughly(50*time.Second), Roughly(40*time.Minute); a != "about 50 s" || b != "about 40 min" {
 		t.Errorf("%q, %q", a, b)
