@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -236,7 +237,7 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 	}
 	switch command, _, _ := strings.Cut(k.Command(), " "); command {
 	case "train":
-		return checkTrain(&c.Train, given(k), inText)
+		return checkTrain(&c.Train, workloadOf(k), given(k), inText)
 	case "up":
 		_, err = c.Up.asked(settings.OwnWorkload, given(k)).Job()
 	}
@@ -245,8 +246,8 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 
 // checkTrain checks what train says of its flags, but for files that are not there. What is
 // in a text may be without what goes with it.
-func checkTrain(c *trainCmd, given map[string]bool, inText bool) error {
-	a := c.asked(given)
+func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) error {
+	a := c.asked(named, given)
 	switch {
 	case c.Again.Resume != "":
 		return a.OnlyTaken("--resume")
@@ -254,10 +255,13 @@ func checkTrain(c *trainCmd, given map[string]bool, inText bool) error {
 		return a.OnlyTaken("--fork")
 	case c.Again.From != "":
 		return a.OnlyTaken("--from")
+	}
+	a.Workload = cmp.Or(named, settings.DefaultWorkload)
+	switch {
 	case inText && !strings.Contains(c.Consistency, "="):
 		_, err := a.Job()
 		return err
-	case c.Workload == settings.DefaultWorkload:
+	case a.Workload == settings.DefaultWorkload:
 		a.Work.Data = pictures
 	case !strings.HasPrefix(c.Data, "synthetic:"):
 		a.Work.Data = ""
@@ -342,7 +346,7 @@ var takers = []string{
 	"log rm a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
 	"runs ls", "runs compare a b", "runs export a", "study a", "report a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
-	"version",
+	"version", "init",
 }
 
 var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one ` +

@@ -164,7 +164,7 @@ func checkCounts(t *testing.T, s rundir.Summary) {
 func TestTooLate(t *testing.T) {
 	code, stdout, stderr := invoke(t, small("--fault", "kill:server:0@3600s", "--out",
 		newFolder(t))...)
-	if want := "did not happen   kill:server:0@3600s"; code != 0 || !strings.Contains(stdout, want) {
+	if want := "did not happen: kill:server:0@3600s"; code != 0 || !strings.Contains(stdout, want) {
 		t.Errorf("exit code %d, %s%s; want %q", code, stdout, stderr, want)
 	}
 }

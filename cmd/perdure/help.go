@@ -14,11 +14,16 @@ func fillHelp(k *kong.Kong) error {
 	return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) (err error) {
 		switch n := node.(type) {
 		case *kong.Node:
-			n.Help, err = helpOf(n.Help)
+			if n.Help, err = helpOf(n.Help); err == nil {
+				err = fillFlags(n)
+			}
 		case *kong.Value:
 			n.Help, err = helpOf(n.Help)
 		}
-		return next(err)
+		if err != nil {
+			return err
+		}
+		return next(nil)
 	})
 }
 
@@ -66,129 +71,6 @@ var helps = map[string]string{
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
 		"bytes, or whole workloads against a plain loop.",
-	"job_workers": "Workers; with up, how many of your own programs",
-	"job_shards":  "Parts that every table is split into, over the servers",
-	"job_consistency": "How stale a read may be: bsp (not at all), ssp:S (by S clocks), essp:S (likewise, but " +
-		"servers push what changed), asp (at will) or vap:V (at will, but a worker's updates that not all can " +
-		"see yet change no value by more than V/√(clock+1) in sum, unless it is one alone). TABLE=MODEL is for " +
-		"one table, and a model alone for all others, for example with mf ssp:2,items=bsp; up cannot check the " +
-		"names, since your programs create the tables",
-	"job_recovery": "What happens when a server dies: none (its rows begin again), resend:C (its shards go " +
-		"back to the last checkpoint, one every C clocks, and the workers send again what came after; resend " +
-		"alone: resend:auto), resend:C,partial (likewise, and if a worker dies, too, what nobody has kept is lost " +
-		"and counted, instead of all going back), checkpoint:C (all roll back to the last checkpoint, one every " +
-		"C clocks), " +
-		"checkpoint:C,async (likewise; training goes on while one is written, as under resend), a chain, in " +
-		"which each shard is kept on N servers and the others go on: chain:N (an update counts once all N have " +
-		"it), chain:N,checkpoint:C (likewise, and if all N die, all roll back to the last checkpoint, one every " +
-		"C clocks), chain:N,async (an update counts once the first has it; what it alone had is lost with it) or " +
-		"chain:N,every:K (likewise, and the others follow every K clocks), or stateless (updates go to a log, " +
-		"from which any server makes the rows again), or scar:C,R,SELECTOR (a dead server's rows come back as last " +
-		"saved, and nobody goes back; R of the rows, as 1/8, is saved every R·C clocks, chosen by priority, round, " +
-		"random or used; scar alone: scar:auto,1/8,priority). auto for C has the job choose how often",
-	"job_mtbf": "With checkpoint:auto or resend:auto: the time between two failures, for example 6h, which " +
-		"with the time that a checkpoint takes gives how often one is made (default: an hour, which counts as " +
-		"one failure among those that are seen).",
-	"job_on_outage": "What a worker does while no live server answers for a shard: wait, continue or " +
-		"continue:CLOCKS (read that shard's rows from its cache, beyond what the consistency model allows by up " +
-		"to CLOCKS clocks, 1000 where no number is given, and queue what the shard is to get; nothing is lost). " +
-		"continue does not go with bsp, nor with recovery none and checkpoint:C",
-	"job_outage_rows": "With --on-outage continue: frozen (rows of a shard that is out stay as they were) or " +
-		"apply (what the worker itself adds to them shows)",
-	"job_outage_mb": "With --on-outage continue: most updates that each worker queues for shards that are out, " +
-		"in MiB; beyond that it waits",
-	"job_stale_scale": "How servers weaken updates computed from old rows: none, inverse (1/(1+age), age being " +
-		"how many clocks all slots have done since), paper (a tenth once more than 50 updates came between) or " +
-		"average (only those made while the shard was out: 1/workers, so that their mean is taken; sums, as " +
-		"tables of the rule add are, stay whole). Nothing under bsp, where nothing is old (default average with " +
-		"--on-outage continue, else none).",
-	"job_zone": "The zone of server I, a failure domain such as a rack: copies of a shard are kept in " +
-		"different ones where possible; may be given again (default none).",
-	"job_zones": "The zones of all servers, in turn, over and over: with a,b server 0 is in a, 1 in b, 2 in a " +
-		"(default none).",
-	"job_suspend": "Go on without a worker that no process has been there for so long; it takes part again " +
-		"when one comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never).",
-	"job_clocks": "Clocks to run: iterations of every worker",
-	"job_seed":   "Seed of all that is drawn at random",
-	"job_fault": "A failure to go through, KIND:TARGET@WHEN[+FOR]; may be given again. KIND: kill, term, " +
-		"freeze, cut, slow*X, jitter*X. TARGET: server:I, worker:I (* for all), coordinator, log, shards:PART. " +
-		"WHEN: clock:N, or a time since the start. FOR: how long. For example 'kill:server:0@clock:100+2s' " +
-		"(default none).",
-	"job_delay": "Every message between the job's processes leaves so much later, drawn anew for each, for " +
-		"example 5ms or 5ms±2ms (default at once). Your own programs delay nothing themselves.",
-	"job_bandwidth": "Each of the job's processes sends at most BYTES per second on each connection, " +
-		"for example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can).",
-	"job_listen": "Where workers reach this machine: the coordinator's address, whose host the servers use " +
-		"too; port 0 picks a free one",
-	"job_grace": "When the job is ended early, by Ctrl-C, SIGTERM or perdure stop: how long the last " +
-		"checkpoint, which is made then where the strategy keeps any, may take; 0s: none is made. Ctrl-C again " +
-		"ends the job at once",
-	"job_out":        "The run's folder, empty or new (default runs/NAME-TIME).",
-	"train_workload": "What to train; see perdure workloads",
-	"train_until": "End the job as soon as the test set says so: accuracy:A (0 to 1), loss:L or rmse:R, or " +
-		"when it has trained for so long: time:T; at the latest after --clocks (default never).",
-	"train_rule": "How servers apply updates: sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl, " +
-		"with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5",
-	"train_lr":          "Learning rate at clock 0 (default the workload's, as fits the rule).",
-	"train_schedule":    "Learning rate over time: const, sqrt (rate/√(clock+1)) or step",
-	"train_step_every":  "Schedule step: clocks between two reductions",
-	"train_step_factor": "Schedule step: what the rate is multiplied with",
-	"train_eval_every": "Clocks between two evaluations on the test set by worker 0, or a time, for example " +
-		"2s, between two by this command, which take no worker's time; 0: only at the end",
-	"train_compute_ms": "Let every worker's clock compute for at least N milliseconds; what is left is " +
-		"slept, and takes no core",
-	"train_cache_mb": "Rows that each worker keeps at most, in MiB; what it does not keep it reads again",
-	"job_store": "Keep checkpoints, or snapshots of shards, there: file:///DIR, or " +
-		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME, with the " +
-		"credentials of the environment or of ~/.aws",
-	"job_keep": "How many checkpoints to keep, the newest; 0: all. Under scar at least two stay",
-	"train_retain_mb": "With resend, updates that each worker keeps at most until they are in a checkpoint, in " +
-		"MiB; when half of that is used a checkpoint is made before its time",
-	"train_data": "Folder or file of a data set, or synthetic:F; see perdure data (default the workload's " +
-		"own).",
-	"train_rank":     "mf: values in each user's and each item's row (default the workload's).",
-	"train_weight":   "mf: weight of the rows' squares in the loss, for each rating (default the workload's).",
-	"train_fraction": "mf: part of a worker's ratings that a clock goes through (default the workload's).",
-	"train_whole_users": "mf: a clock goes through all ratings of some users, in turn, not through ratings " +
-		"drawn at random.",
-	"train_partition": "cnn: row cuts each table over all shards; layer keeps each on one of them, and scar saves " +
-		"and restores it as a whole",
-	"train_final_re_lu": "cnn: a last ReLU on the scores, as the authors of the network have it.",
-	"train_scale": "WORKERS take part from a clock on: WORKERS@clock:CLOCK, for example 4@clock:100; " +
-		"may be given again, with later clocks (default none).",
-	"train_resume": "Go on from the last checkpoint of that run's folder, or from its update log, with its " +
-		"settings; --clocks, " +
-		"--servers, --recovery, --mtbf, --until, --eval-every, --fault, --delay, --bandwidth, --listen, --grace, " +
-		"--keep-checkpoints, --store, --out and --quiet may differ.",
-	"train_fork": "Go on from a checkpoint of that run's folder as another run, with its settings: from that of " +
-		"CLOCK, or the newest. What may differ is what may with --resume; scar can follow any strategy. That run is " +
-		"left as it is, and may go on.",
-	"train_from": "Run that run.json again, with its settings; --fault, --delay, --bandwidth, --listen, " +
-		"--grace, --store, --out and --quiet may differ.",
-	"log_log_sync": "stateless: when an update counts as in the log: interval (the system has it, which syncs " +
-		"it every few seconds: it survives any process's death, but not the machine's) or always (it is on the " +
-		"disk) (default interval).",
-	"log_log_mb": "stateless: what the log takes on the disk at most, in MiB, over all shards; who would " +
-		"append more waits (default 4096, or 32 for each shard; if the disk has less, three quarters of that).",
-	"log_snapshot_mb": "stateless: write a snapshot of the shards, and cut the log, after N MiB of " +
-		"updates (default 256).",
-	"log_nats": "stateless: keep the log on that NATS cluster with JetStream, not in a process of this job's, " +
-		"for example nats://log.example:4222, or on one that perdure log serves (default none).",
-	"log_natscreds":    "Credentials for --nats: a file as nsc makes it.",
-	"log_natsca":       "The certificate authority that vouches for --nats.",
-	"log_natscert":     "This job's own certificate for --nats.",
-	"log_natsreplicas": "On how many servers of the cluster at --nats each update is kept, 1 to 5 (default 1).",
-	"up_exec": "Start your program in each slot, by that command line of the shell, with PERDURE_COORDINATOR, " +
-		"PERDURE_SECRET_FILE and PERDURE_SLOT set, and start it again when it dies. What it prints is in logs/ " +
-		"(default: you start it).",
-	"up_resume": "Go on from the last checkpoint of that run of perdure up, or from its update log, with its " +
-		"settings; --clocks, " +
-		"--servers, --recovery, --mtbf, --fault, --delay, --bandwidth, --listen, --grace, --keep-checkpoints, " +
-		"--store and --out may differ. Your programs begin at its clock.",
-	"up_fork": "Go on from a checkpoint of that run of perdure up as another run, as with train --fork. Your " +
-		"programs begin at its clock.",
-	"up_from": "Begin again with that run.json, of a run of perdure up; --fault, --delay, --bandwidth, " +
-		"--listen, --grace, --store and --out may differ.",
 	"target_run":     "The run's folder (default the newest in runs/).",
 	"target_address": "The address of the control API, instead of --run.",
 	"fault_spec": "KIND:TARGET@WHEN[+FOR], as for train --fault, for example kill:server:0@0s. A time or clock " +

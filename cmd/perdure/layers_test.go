@@ -77,5 +77,6 @@ func TestLayersResumed(t *testing.T) {
 		}
 		wantOut(t, 0, []string{"checkpoint", "show", to}, "\nfc1.weight", "all on shard 4")
 	}
-	wantRefused(t, exitUsage, "cannot be changed with --resume", "train", "--resume", dir, "--partition", "row")
+	wantRefused(t, exitUsage, "cannot be changed with --resume", "train", "cnn", "--resume", dir, "--partition", "row")
+	wantRefused(t, exitUsage, "is a run of cnn, not of mf; leave the workload out", "train", "mf", "--resume", dir)
 }

@@ -35,6 +35,7 @@ const (
 
 type cli struct {
 	Train      trainCmd       `cmd:"" help:"Train a workload on this machine, through whatever fails."`
+	Init       initCmd        `cmd:"" help:"Write a commented file for a job, for train -f."`
 	Demo       demoCmd        `cmd:"" help:"Show in a minute what Perdure is for."`
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Export     exportCmd      `cmd:"" help:"@perdure_export"`
@@ -54,12 +55,19 @@ type cli struct {
 	Bench      benchCmds      `cmd:"" help:"@perdure_bench"`
 	Version    versionCmd     `cmd:"" help:"Print the version."`
 
-	PrintVersion versionFlag `name:"version" help:"Print the version, and end."`
+	About aboutFlags `embed:""`
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
 
 	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`
 	BenchPeer   benchPeerCmd   `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
+}
+
+// aboutFlags print something of the program, and end.
+type aboutFlags struct {
+	Help    helpFlag    `short:"h" help:"Print help."`
+	HelpAll helpAllFlag `hidden:"" help:"Print help with all flags."`
+	Version versionFlag `name:"version" help:"Print the version, and end."`
 }
 
 func main() {
@@ -77,15 +85,26 @@ func run(args []string) int {
 	var c cli
 	parser := newParser(ctx, &c)
 	kongcompletion.Register(parser)
+	file, err := openJobFile(parser.Model, args)
+	if err == nil && file != nil {
+		args, err = file.commandLine("")
+	}
+	if err != nil {
+		return finish(ctx, err)
+	}
 	k, err := parser.Parse(args)
 	if err != nil && stdout.lost() != nil { // of the help, which it would have printed
 		return finish(ctx, nil)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "perdure: %v (see perdure --help)\n", err)
+		fmt.Fprintln(os.Stderr, "perdure:", mistake(parser.Model, err))
 		return exitUsage
 	}
-	return finish(ctx, k.Run())
+	err = k.Run()
+	if file != nil {
+		err = file.blame(err)
+	}
+	return finish(ctx, err)
 }
 
 // finish reports how a command ended, and returns the exit code. A process of a job prints
@@ -107,7 +126,7 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 		kong.Name("perdure"),
 		kong.Description("A parameter server that trains through failure: kill any process at any moment, "+
 			"and training goes on."),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.NoDefaultHelp(),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Writers(stdout, os.Stderr), kong.PostBuild(fillHelp),
 		kong.Exit(func(code int) { os.Exit(cmp.Or(code, finish(ctx, nil))) }), // after it has printed help
 	)

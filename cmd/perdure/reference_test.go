@@ -5,10 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 var writeReference = flag.Bool("reference.write", false, "write docs/guide/commands.md anew")
@@ -33,30 +36,99 @@ func TestReference(t *testing.T) {
 // reference is the page: each command with what it is for, its arguments and its flags.
 func reference(parser *kong.Kong) string {
 	var b strings.Builder
-	b.WriteString("# Commands\n\nEvery command, argument and flag, as `--help` says it. This page is made by the " +
-		"program.\n")
+	b.WriteString("# Commands\n\nEvery command, argument and flag, as `--help` and `--help=GROUP` say it. This " +
+		"page is made by the program.\n")
 	for _, n := range parser.Model.Leaves(true) {
-		name := n.FullPath()
-		fmt.Fprintf(&b, "\n## `%s`\n\n", name)
-		for _, line := range wrapped(n.Help, 120) {
-			b.WriteString(line + "\n")
+		if n.Parent.Name == "train" && n.Name == settings.DefaultWorkload {
+			b.WriteString(section(n.Parent, n.Parent.AllFlags(true)))
 		}
-		var rows []string
-		for _, p := range n.Positional {
-			rows = append(rows, tableRow(p.Summary(), p.Help))
-		}
-		for _, group := range n.AllFlags(true) {
-			for _, f := range group {
-				if f.Name != "help" && f.Name != "version" { // every command has these
-					rows = append(rows, tableRow(flagSummary(f), f.Help))
-				}
-			}
-		}
-		if len(rows) > 0 {
-			b.WriteString("\n| | |\n|---|---|\n" + strings.Join(rows, ""))
+		flags := n.AllFlags(true)
+		switch {
+		case n.Parent.Name == "train": // all of train's are its own section's
+			b.WriteString(section(n, [][]*kong.Flag{n.Flags}))
+		case n.Name == "up":
+			b.WriteString(section(n, nil))
+			b.WriteString(likeTrain(parser.Model, flags))
+		default:
+			b.WriteString(section(n, flags))
 		}
 	}
 	return b.String()
+}
+
+// section is about one command.
+func section(n *kong.Node, flags [][]*kong.Flag) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## `%s`\n\n", n.FullPath())
+	for _, line := range wrapped(n.Help, 120) {
+		b.WriteString(line + "\n")
+	}
+	rows := map[string]string{} // by group
+	for _, p := range n.Positional {
+		rows[""] += tableRow(p.Summary(), p.Help)
+	}
+	for _, f := range slices.Concat(flags...) {
+		if isHelp(f) { // every command has these
+			continue
+		}
+		group := ""
+		if f.Group != nil {
+			group = f.Group.Key
+		}
+		rows[group] += tableRow(flagSummary(f), strings.TrimSpace(flagLine(f)+" "+moreCell(f)))
+	}
+	for _, g := range flagGroups {
+		if rows[g.name] != "" && n.Parent.Type == kong.ApplicationNode {
+			rows[""] += fmt.Sprintf("| **%s** | **%s** |\n", g.name, g.title)
+		}
+		rows[""] += rows[g.name]
+	}
+	if rows[""] != "" {
+		b.WriteString("\n| | |\n|---|---|\n" + rows[""])
+	}
+	return b.String()
+}
+
+// likeTrain is a section's end: the flags that train does not have, and the names of the others.
+func likeTrain(app *kong.Application, flags [][]*kong.Flag) string {
+	trains, _ := fileFlags(commandOf(app.Node, "train"))
+	own, shared := "", []string{}
+	for _, f := range slices.Concat(flags...) {
+		if isHelp(f) {
+			continue
+		}
+		if trains[f.Name] != nil || slices.Contains(notInFiles, f.Name) {
+			shared = append(shared, "`--"+f.Name+"`")
+			continue
+		}
+		own += tableRow(flagSummary(f), strings.TrimSpace(flagLine(f)+" "+moreCell(f)))
+	}
+	text := "\n| | |\n|---|---|\n" + own + "\nOf the flags of `perdure train` it has these:\n"
+	return text + strings.Join(wrapped(strings.Join(shared, ", ")+".", 120), "\n") + "\n"
+}
+
+// moreCell is what else there is to know of a flag, in one cell of a table.
+func moreCell(f *kong.Flag) string {
+	if f.Group == nil {
+		return ""
+	}
+	cell, listed := "", false
+	for _, line := range strings.Split(flagTexts[f.Group.Key+"."+f.Name].more, "\n") {
+		item, kept := strings.CutPrefix(line, "  ")
+		what, about, two := strings.Cut(item, "  ")
+		switch {
+		case kept && two && what != "":
+			cell += fmt.Sprintf("<br>`%s` %s", what, strings.TrimSpace(about))
+		case kept && !strings.HasPrefix(item, " "):
+			cell += fmt.Sprintf("<br>`%s`", item)
+		case listed && !kept:
+			cell += "<br>" + line
+		default:
+			cell += " " + strings.TrimSpace(line)
+		}
+		listed = kept
+	}
+	return strings.TrimSpace(cell)
 }
 
 func flagSummary(f *kong.Flag) string {
@@ -74,19 +146,4 @@ func flagSummary(f *kong.Flag) string {
 
 func tableRow(what, help string) string {
 	return fmt.Sprintf("| `%s` | %s |\n", what, strings.ReplaceAll(help, "|", "\\|"))
-}
-
-// wrapped breaks a text into lines.
-func wrapped(text string, most int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > most {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }

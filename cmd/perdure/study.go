@@ -131,5 +131,5 @@ func trainSettings(args []string) (s settings.Run, err error) {
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	return settingsOf(c.Train.asked(given(k)), &c.Train.Again)
+	return c.Train.settings(k)
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,98 +20,157 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// jobFlags are what train and up have in common.
+// jobFlags are what train and up have in common. Their texts are in flagTexts. What is main
+// stands in the command's own help, and all else in that of its group.
 type jobFlags struct {
-	Workers     int       `help:"@job_workers (default ${default})." default:"4" placeholder:"N"`
-	Servers     int       `help:"Server processes (default ${default})." default:"2" placeholder:"N"`
-	Shards      int       `help:"@job_shards (default ${default})." default:"16" placeholder:"N"`
-	Consistency string    `help:"@job_consistency (default ${default})." default:"bsp" placeholder:"MODEL"`
-	Recovery    string    `help:"@job_recovery (default ${default})." default:"resend:auto" placeholder:"STRATEGY"`
-	MTBF        string    `name:"mtbf" help:"@job_mtbf" placeholder:"TIME"`
-	OnOutage    string    `help:"@job_on_outage (default ${default})." default:"wait" placeholder:"POLICY"`
-	OutageRows  string    `help:"@job_outage_rows (default ${default})." default:"apply" placeholder:"HOW"`
-	OutageMB    int       `name:"outage-mb" help:"@job_outage_mb (default ${default})." default:"2048" placeholder:"N"`
-	StaleScale  string    `help:"@job_stale_scale" placeholder:"HOW"`
-	NoReplace   bool      `help:"Start no server anew when one dies; the others take over what it held."`
-	Zone        []string  `help:"@job_zone" placeholder:"I=NAME" sep:"none"`
-	Zones       []string  `help:"@job_zones" placeholder:"NAME"`
-	Suspend     string    `name:"suspend-after" help:"@job_suspend" placeholder:"TIME"`
-	Clocks      int64     `help:"@job_clocks (default ${default}; of cnn 2000)." default:"300" placeholder:"N"`
-	Seed        uint64    `help:"@job_seed (default ${default})." default:"1" placeholder:"N"`
-	Fault       []string  `help:"@job_fault" placeholder:"FAULT" sep:"none"`
-	Delay       string    `help:"@job_delay" placeholder:"TIME[±TIME]"`
-	Bandwidth   string    `help:"@job_bandwidth" placeholder:"BYTES"`
-	Listen      string    `help:"@job_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Checkpoints keepFlags `embed:""`
-	Out         string    `help:"@job_out" placeholder:"DIR" type:"path"`
+	File string `short:"f" group:"run" main:"" placeholder:"JOB.yaml"`
+
+	Workers int   `group:"job" main:"" default:"4" placeholder:"N"`
+	Servers int   `group:"job" main:"" default:"2" placeholder:"N"`
+	Clocks  int64 `group:"job" main:"" default:"300" placeholder:"N"`
+
+	Consistency string `group:"consistency" main:"" default:"bsp" placeholder:"MODEL"`
+	Recovery    string `group:"recovery" main:"" default:"resend:auto" placeholder:"STRATEGY"`
+
+	Fault []string `group:"faults" main:"" placeholder:"FAULT" sep:"none"`
+	Seed  uint64   `group:"job" main:"" default:"1" placeholder:"N"`
+	Store string   `group:"recovery" main:"" placeholder:"URL"`
+	Out   string   `group:"run" main:"" placeholder:"DIR" type:"path"`
+
+	Shards int    `group:"job" default:"16" placeholder:"N"`
+	Listen string `group:"job" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+
+	StaleScale string `group:"consistency" placeholder:"HOW"`
+
+	Kept keptFlags `embed:""`
 	logFlags
+
+	Outages   outageFlags `embed:""`
+	Delay     string      `group:"faults" placeholder:"TIME[±TIME]"`
+	Bandwidth string      `group:"faults" placeholder:"BYTES"`
 }
 
-// keepFlags are about a run's checkpoints.
-type keepFlags struct {
-	Grace string `help:"@job_grace (default ${default})." default:"10s" placeholder:"TIME"`
-	Keep  int    `name:"keep-checkpoints" help:"@job_keep (default ${default})." default:"1" placeholder:"K"`
-	Store string `help:"@job_store (default the folder checkpoint in the run's)." placeholder:"URL"`
+// keptFlags are about what is kept for a death, and where.
+type keptFlags struct {
+	MTBF      string   `name:"mtbf" group:"recovery" placeholder:"TIME"`
+	Keep      int      `name:"keep-checkpoints" group:"recovery" default:"1" placeholder:"K"`
+	Grace     string   `group:"recovery" default:"10s" placeholder:"TIME"`
+	NoReplace bool     `group:"recovery"`
+	Zone      []string `group:"recovery" placeholder:"I=NAME" sep:"none"`
+	Zones     []string `group:"recovery" placeholder:"NAME"`
 }
 
+// outageFlags are about what workers do while a shard is out.
+type outageFlags struct {
+	OnOutage   string `group:"outages" default:"wait" placeholder:"POLICY"`
+	OutageRows string `group:"outages" default:"apply" placeholder:"HOW"`
+	OutageMB   int    `name:"outage-mb" group:"outages" default:"2048" placeholder:"N"`
+	Suspend    string `name:"suspend-after" group:"outages" placeholder:"TIME"`
+}
+
+// learningFlags are about how the model is trained.
+type learningFlags struct {
+	LR         *float64 `name:"lr" group:"training" placeholder:"RATE"`
+	Batch      *int     `group:"training" placeholder:"N"`
+	Rule       string   `group:"training" default:"sgd" placeholder:"RULE"`
+	Sparse     bool     `group:"training"`
+	Schedule   string   `group:"training" default:"const" placeholder:"NAME"`
+	StepEvery  int64    `group:"training" default:"100" placeholder:"N"`
+	StepFactor float64  `group:"training" default:"0.5" placeholder:"X"`
+	EvalEvery  string   `group:"training" default:"10" placeholder:"N|TIME"`
+}
+
+// trainCmd are the flags that all workloads have. Where none is named, the first is trained, or
+// that of the earlier run that is named.
 type trainCmd struct {
-	Workload string `arg:"" optional:"" help:"@train_workload (default ${default})." default:"softmax"`
+	Unnamed struct{} `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
+	Softmax struct{} `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
+	CNN     cnnFlags `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
+	MF      mfFlags  `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+
 	jobFlags
-	Until      string     `help:"@train_until" placeholder:"GOAL"`
-	Rule       string     `help:"@train_rule (default ${default})." default:"sgd" placeholder:"RULE"`
-	Sparse     bool       `help:"Keep the model in sparse tables: a row is stored from its first update on."`
-	Batch      *int       `help:"Examples per worker and clock (default the workload's)." placeholder:"N"`
-	LR         *float64   `name:"lr" help:"@train_lr" placeholder:"RATE"`
-	Schedule   string     `help:"@train_schedule (default ${default})." default:"const" placeholder:"NAME"`
-	StepEvery  int64      `help:"@train_step_every (default ${default})." default:"100" placeholder:"N"`
-	StepFactor float64    `help:"@train_step_factor (default ${default})." default:"0.5" placeholder:"X"`
-	EvalEvery  string     `help:"@train_eval_every (default ${default})." default:"10" placeholder:"N|TIME"`
-	ComputeMs  int        `help:"@train_compute_ms (default ${default})." default:"0" placeholder:"N"`
-	CacheMB    int        `name:"cache-mb" help:"@train_cache_mb (default ${default})." default:"256" placeholder:"N"`
-	RetainMB   int        `name:"retain-mb" help:"@train_retain_mb (default ${default})." default:"512" placeholder:"N"`
-	Data       string     `help:"@train_data" placeholder:"PATH"`
-	Rank       *int       `help:"@train_rank" placeholder:"N"`
-	L2         *float64   `name:"l2" help:"@train_weight" placeholder:"X"`
-	Fraction   *float64   `name:"clock-fraction" help:"@train_fraction" placeholder:"X"`
-	WholeUsers bool       `help:"@train_whole_users"`
-	CNN        cnnFlags   `embed:""`
-	Scale      []string   `help:"@train_scale" placeholder:"SCALE" sep:"none"`
-	Again      againFlags `embed:""`
-	Quiet      bool       `help:"Print only the result." short:"q"`
+	Until string     `group:"job" main:"" placeholder:"GOAL"`
+	Data  string     `group:"training" main:"" placeholder:"PATH"`
+	Again againFlags `embed:""`
+	outputFlags
+
+	Learning  learningFlags `embed:""`
+	CacheMB   int           `name:"cache-mb" group:"consistency" default:"256" placeholder:"N"`
+	RetainMB  int           `name:"retain-mb" group:"recovery" default:"512" placeholder:"N"`
+	ComputeMs int           `group:"faults" default:"0" placeholder:"N"`
+	Scale     []string      `group:"job" placeholder:"SCALE" sep:"none"`
 }
 
 // cnnFlags are of the workload of that name.
 type cnnFlags struct {
-	FinalReLU bool   `name:"final-relu" help:"@train_final_re_lu"`
-	Partition string `help:"@train_partition (default ${default})." default:"row" placeholder:"row|layer"`
+	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
+	Partition string `main:"" group:"cnn" default:"row" placeholder:"row|layer"`
+}
+
+// mfFlags are of the workload of that name.
+type mfFlags struct {
+	Rank       *int     `main:"" group:"mf" placeholder:"N"`
+	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
+	Fraction   *float64 `name:"clock-fraction" main:"" group:"mf" placeholder:"X"`
+	WholeUsers bool     `main:"" group:"mf"`
 }
 
 // againFlags name an earlier run.
 type againFlags struct {
-	Resume string `help:"@train_resume" placeholder:"DIR" type:"existingdir"`
-	Fork   string `help:"@train_fork" placeholder:"DIR[@CLOCK]" type:"path"`
-	From   string `help:"@train_from" placeholder:"FILE" type:"existingfile"`
+	Resume string `group:"run" main:"" placeholder:"DIR" type:"existingdir"`
+	Fork   string `group:"run" placeholder:"DIR[@CLOCK]" type:"path"`
+	From   string `group:"run" placeholder:"FILE" type:"existingfile"`
+}
+
+// outputFlags are about what a command prints of a run.
+type outputFlags struct {
+	Quiet bool `group:"run" main:"" short:"q"`
+	JSON  bool `name:"json" group:"run" main:""`
 }
 
 func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
-	s, err := settingsOf(t.asked(given(k)), &t.Again)
+	s, err := t.settings(k)
 	if err != nil {
 		return err
 	}
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
 	}
-	_, err = runJob(ctx, s, t.Out, t.Quiet)
+	_, err = runJob(ctx, s, t.Out, t.view())
 	return err
+}
+
+// settings are those of the run that the command line asks for.
+func (t *trainCmd) settings(k *kong.Context) (settings.Run, error) {
+	return settingsOf(t.asked(workloadOf(k), given(k)), &t.Again)
+}
+
+// workloadOf is the workload that a command line of train names; "": none.
+func workloadOf(k *kong.Context) string {
+	if n := k.Selected(); n != nil && !n.Hidden && n.Parent.Name == "train" {
+		return n.Name
+	}
+	return ""
+}
+
+// view is what shows a run.
+func (f *outputFlags) view() screen.View {
+	switch {
+	case f.JSON:
+		return screen.Document{Out: stdout, Warn: warn}
+	case f.Quiet:
+		return screen.OneLine{Out: stdout}
+	}
+	return screen.New(stdout, false)
 }
 
 // runJob runs a training job to its end and returns its summary. The first signal to end ends
 // it in order, with a last checkpoint; the second at once.
-func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum rundir.Summary, err error) {
+func runJob(ctx context.Context, s settings.Run, out string, view screen.View) (sum rundir.Summary, err error) {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: out, Workers: true, View: screen.New(stdout, quiet), Warn: warn,
+		Settings: s, Folder: out, Workers: true, View: view, Warn: warn,
 	})
 	if err != nil {
 		return sum, err
@@ -121,27 +182,31 @@ func runJob(ctx context.Context, s settings.Run, out string, quiet bool) (sum ru
 // warn tells people something that they must know.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// given returns the names of the flags on the command line.
+// shown are flags about what a command prints, and the one that stands for others.
+var shown = []string{"quiet", "json", "file"}
+
+// given returns the names of the flags on the command line that ask something of a run.
 func given(k *kong.Context) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range k.Path {
-		if p.Flag != nil {
+		if p.Flag != nil && !slices.Contains(shown, p.Flag.Name) {
 			names[p.Flag.Name] = true
 		}
 	}
 	return names
 }
 
-// asked is what the flags ask for; given are those on the command line.
-func (t *trainCmd) asked(given map[string]bool) *settings.Asked {
-	a := t.jobFlags.asked(t.Workload, given)
+// asked is what the flags ask for of a workload; given are those on the command line.
+func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked {
+	a := t.jobFlags.asked(workload, given)
 	if !given["clocks"] {
 		a.Shape.Clocks = 0 // the workload's
 	}
+	l := &t.Learning
 	a.Work = settings.WorkAsked{
-		Until: t.Until, Rule: t.Rule, LR: t.LR, Schedule: t.Schedule, StepEvery: t.StepEvery, StepFactor: t.StepFactor,
-		Batch: t.Batch, Sparse: t.Sparse, Data: home(t.Data), Rank: t.Rank, L2: t.L2, Fraction: t.Fraction,
-		WholeUsers: t.WholeUsers, FinalReLU: t.CNN.FinalReLU, Partition: t.CNN.Partition, EvalEvery: t.EvalEvery,
+		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
+		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Rank: t.MF.Rank, L2: t.MF.L2, Fraction: t.MF.Fraction,
+		WholeUsers: t.MF.WholeUsers, FinalReLU: t.CNN.FinalReLU, Partition: t.CNN.Partition, EvalEvery: l.EvalEvery,
 		ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
 	}
 	return a
@@ -149,21 +214,22 @@ func (t *trainCmd) asked(given map[string]bool) *settings.Asked {
 
 // asked is what the common flags ask for.
 func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked {
+	o := &f.Outages
 	return &settings.Asked{
 		Version: version, Workload: workload,
 		Shape: settings.Shape{
 			Workers: f.Workers, Servers: f.Servers, Shards: f.Shards, Consistency: f.Consistency, Recovery: f.Recovery,
 			Clocks: f.Clocks, Seed: f.Seed,
 		},
-		MTBF: f.MTBF, NoReplace: f.NoReplace, Suspend: f.Suspend, Zones: f.Zones, Zone: f.Zone, Faults: f.Fault,
-		Outage:   settings.OutageAsked{On: f.OnOutage, Rows: f.OutageRows, MB: f.OutageMB, StaleScale: f.StaleScale},
+		MTBF: f.Kept.MTBF, NoReplace: f.Kept.NoReplace, Zones: f.Kept.Zones, Zone: f.Kept.Zone, Faults: f.Fault,
+		Suspend:  o.Suspend,
+		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
 		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth},
 		Log: settings.LogAsked{
 			Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
 			Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
 		},
-		Listen: f.Listen, Grace: f.Checkpoints.Grace, Keep: f.Checkpoints.Keep,
-		Store: f.Checkpoints.Store, Given: given,
+		Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
 	}
 }
 
@@ -175,6 +241,7 @@ func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
 	case of.Resume != "":
 		return a.Resume(of.Resume)
 	case of.Fork == "":
+		a.Workload = cmp.Or(a.Workload, settings.DefaultWorkload)
 		return a.New()
 	}
 	f, err := checkpoints.Open(of.Fork)

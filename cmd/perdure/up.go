@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -22,20 +24,18 @@ import (
 
 type upCmd struct {
 	jobFlags
-	Exec  string       `help:"@up_exec" placeholder:"COMMAND"`
-	Again upAgainFlags `embed:""`
+	Exec  string     `group:"job" main:"" placeholder:"COMMAND"`
+	Again againFlags `embed:""`
+	outputFlags
 }
 
-// upAgainFlags name an earlier run of up.
-type upAgainFlags struct {
-	Resume string `help:"@up_resume" placeholder:"DIR" type:"existingdir"`
-	Fork   string `help:"@up_fork" placeholder:"DIR[@CLOCK]" type:"path"`
-	From   string `help:"@up_from" placeholder:"FILE" type:"existingfile"`
+// settings are those of the run that the command line asks for.
+func (u *upCmd) settings(k *kong.Context) (settings.Run, error) {
+	return settingsOf(u.asked(settings.OwnWorkload, given(k)), &u.Again)
 }
 
 func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
-	again := againFlags(u.Again)
-	s, err := settingsOf(u.asked(settings.OwnWorkload, given(k)), &again)
+	s, err := u.settings(k)
 	if err != nil {
 		return err
 	}
@@ -49,23 +49,24 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: u.Out, Exec: u.Exec, View: screen.New(stdout, false),
-		Warn: warn,
+		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Warn: warn,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }() // how the job has ended counts
-	if u.Exec == "" {
+	if u.Exec == "" && !u.Quiet && !u.JSON {
 		fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with %s=%s %s=%s\n", r.Coordinator(),
 			s.WorkersAtFirst(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path)
 	}
-	switch _, err := r.Wait(ctx, atOnce); {
+	switch sum, err := r.Wait(ctx, atOnce); {
 	case errors.Is(err, localrun.ErrStopped):
-		fmt.Fprintln(stdout, err)
+		fmt.Fprintln(os.Stderr, err)
 		return nil
 	case err != nil:
 		return err
+	case u.JSON:
+		return plain.JSON(stdout, &sum)
 	}
 	fmt.Fprintf(stdout, "done: every worker has finished %d clocks; files in %s\n", r.Clock(), r.Dir().Path())
 	return nil

@@ -50,8 +50,17 @@ func (a *Asked) OnlyTaken(with string) error {
 				perdure.ErrUsage, name, with)
 		}
 	}
-	if !a.own() && a.Workload != "" && a.Workload != DefaultWorkload {
-		return fmt.Errorf("%w: leave the workload out with %s, which takes that run's", perdure.ErrUsage, with)
+	return nil
+}
+
+// sameWork refuses an earlier run of another command, or of another workload than the one that is named.
+func (a *Asked) sameWork(s *Run, with, path string) error {
+	if err := s.otherCommand(a.own(), with, path); err != nil {
+		return err
+	}
+	if a.Workload != "" && a.Workload != s.Job.Workload {
+		return fmt.Errorf("%w: %s is a run of %s, not of %s; leave the workload out", perdure.ErrUsage, path,
+			s.Job.Workload, a.Workload)
 	}
 	return nil
 }
@@ -64,7 +73,7 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	if s, err = ReadToRun(file); err != nil {
 		return s, err
 	}
-	if err := s.otherCommand(a.own(), "--from", file); err != nil {
+	if err := a.sameWork(&s, "--from", file); err != nil {
 		return s, err
 	}
 	if len(a.Faults) > 0 {
@@ -94,6 +103,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	}
 	s, m, err := readEarlier(folder, a.own())
 	if err != nil {
+		return s, err
+	}
+	if err := a.sameWork(&s, "--resume", folder); err != nil {
 		return s, err
 	}
 	was := s.Job.Recovery
@@ -134,7 +146,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	if s, err = ReadToRun(filepath.Join(folder, "run.json")); err != nil {
 		return s, err
 	}
-	if err := s.otherCommand(a.own(), "--fork", folder); err != nil {
+	if err := a.sameWork(&s, "--fork", folder); err != nil {
 		return s, err
 	}
 	if err := a.takeStore(&s, filepath.Join(folder, "run.json")); err != nil {

@@ -64,8 +64,6 @@ func TestNewRefuses(t *testing.T) {
 		"--outage-mb is for jobs that go on in an outage": asks(DefaultWorkload, "outage-mb"),
 		"--nats is about the update log":                  asks(OwnWorkload, "nats"),
 		"--stale-scale is empty":                          asks(DefaultWorkload, "stale-scale"),
-		"--rank; leave it out":                            asks(DefaultWorkload, "rank"),
-		"--final-relu; leave it out":                      asks("mf", "final-relu"),
 		"0 clocks":                                        asks(DefaultWorkload, "clocks"),
 		"--cache-mb 0; choose 1":                          asks(DefaultWorkload, "cache-mb"),
 		`--mtbf ""; write the time`:                       asks(DefaultWorkload, "mtbf"),
@@ -119,7 +117,7 @@ func TestRepeat(t *testing.T) {
 	for want, a := range map[string]*Asked{
 		"--seed cannot be changed with --from":  {Given: map[string]bool{"seed": true}},
 		"--quiet cannot be changed with --from": {Workload: OwnWorkload, Given: map[string]bool{"quiet": true}},
-		"leave the workload out with --from":    {Workload: "mf"},
+		"is a run of softmax, not of mf":        {Workload: "mf"},
 		"use: perdure train --from":             {Workload: OwnWorkload},
 		`--delay "soon"`:                        {Distance: Distance{Delay: "soon"}, Given: soon},
 		"there is no server:9":                  {Faults: []string{"kill:server:9@1s"}},

@@ -9,8 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/cnn"
-	"github.com/perdure/perdure/workload/mf"
 )
 
 // WorkAsked is what somebody asks of the workers of a job that trains one of the workloads. What
@@ -42,9 +40,6 @@ type WorkAsked struct {
 func (a *Asked) askWork(s *Run) error {
 	info, err := workload.Find(a.Workload)
 	if err != nil {
-		return err
-	}
-	if err := a.onlyOwn(); err != nil {
 		return err
 	}
 	w, p := &a.Work, &s.Params
@@ -131,24 +126,4 @@ func absolute(path string) (string, error) {
 		return path, nil
 	}
 	return filepath.Abs(path)
-}
-
-// ownFlags are those that only one workload takes.
-var ownFlags = []struct{ flag, workload string }{
-	{"rank", mf.Name},
-	{"l2", mf.Name},
-	{"clock-fraction", mf.Name},
-	{"whole-users", mf.Name},
-	{"final-relu", cnn.Name},
-	{"partition", cnn.Name},
-}
-
-// onlyOwn refuses flags that the workload does not take.
-func (a *Asked) onlyOwn() error {
-	for _, own := range ownFlags {
-		if a.Given[own.flag] && a.Workload != own.workload {
-			return fmt.Errorf("%w: workload %s has no --%s; leave it out", perdure.ErrUsage, a.Workload, own.flag)
-		}
-	}
-	return nil
 }

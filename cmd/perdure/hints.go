@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/workload"
+)
+
+var (
+	unknownFlag = regexp.MustCompile(`^unknown flag --([^\s,=]+)`)
+	unexpected  = regexp.MustCompile(`^unexpected argument (\S+)`)
+)
+
+// mistake makes of what kong says of a command line the line that people read, with where there
+// is more.
+func mistake(app *kong.Application, err error) string {
+	node := app.Node
+	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
+		node = helped(p.Context)
+	}
+	text := hint(node, plain.Text(err))
+	if node.Type == kong.ApplicationNode {
+		return text + " (see perdure --help)"
+	}
+	return fmt.Sprintf("%s (see perdure %s --help)", text, node.Path())
+}
+
+// hint says, where somebody may have meant something else, what that is.
+func hint(node *kong.Node, text string) string {
+	if m := unexpected.FindStringSubmatch(text); m != nil && node.Name == "train" {
+		if _, err := workload.Find(m[1]); err != nil {
+			return plain.Text(err) + document.Suggest(m[1], childNames(node))
+		}
+	}
+	m := unknownFlag.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	if owner := ownerOf(node, m[1]); owner != "" {
+		return fmt.Sprintf("--%s is a flag of perdure %s alone; leave it out", m[1], owner)
+	}
+	return text
+}
+
+// ownerOf is another workload that has a flag of that name; "": there is none.
+func ownerOf(node *kong.Node, flag string) string {
+	for ; node != nil; node = node.Parent {
+		if node.Name != "train" {
+			continue
+		}
+		for _, c := range node.Children {
+			if slices.ContainsFunc(c.Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
+				return c.Path()
+			}
+		}
+	}
+	return ""
+}
+
+func childNames(n *kong.Node) (names []string) {
+	for _, c := range n.Children {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}

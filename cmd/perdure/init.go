@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// initCmd writes a job's file, as people begin with one.
+type initCmd struct {
+	File   string `arg:"" optional:"" help:"The file to write (default job.yaml)." type:"path"`
+	Schema bool   `help:"Print the JSON Schema of such files instead, for editors and programs."`
+}
+
+func (c *initCmd) Run(k *kong.Context) error {
+	if c.Schema {
+		if c.File != "" {
+			return fmt.Errorf("%w: --schema prints; leave %s out, and redirect what it prints", perdure.ErrUsage,
+				c.File)
+		}
+		return plain.JSON(stdout, schemaOf(k.Model.Node))
+	}
+	name := c.File
+	if name == "" {
+		name = "job.yaml"
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w: %s is there already; name another file, or remove it", perdure.ErrUsage, name)
+	case err != nil:
+		return fmt.Errorf("%s cannot be written: %w", name, plain.Cause(err))
+	}
+	_, err = f.WriteString(commented(k.Model.Node))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("%s cannot be written: %w", name, plain.Cause(err)), os.Remove(name))
+	}
+	fmt.Fprintf(stdout, "%s is written; run it: perdure train -f %s\n", name, name)
+	return nil
+}
+
+// set are the keys that stand in a commented file as they are by default, and no comments.
+var set = []string{"workers", "servers", "clocks", "seed", "consistency", "recovery"}
+
+// commented is a job's file that runs as it is, and shows all that may stand in one.
+func commented(root *kong.Node) string {
+	var b strings.Builder
+	b.WriteString("# A job: perdure train -f this file. A flag on the command line wins over its key here.\n" +
+		"# A line that begins with #: take the # away, and say what you want.\n\n")
+	fmt.Fprintf(&b, "%-32s# %s\n", workloadKey+": "+settings.DefaultWorkload, "Or "+
+		strings.Join(childNames(commandOf(root, "train"))[1:], " or ")+".")
+	flags := usage{node: commandOf(root, "train")}
+	for _, g := range flagGroups {
+		title := fmt.Sprintf("\n# %s: see perdure train --help=%s\n", g.title, g.name)
+		for _, f := range flags.flags() {
+			if f.Group == nil || f.Group.Key != g.name || slices.Contains(notInFiles, f.Name) {
+				continue
+			}
+			b.WriteString(title)
+			title = ""
+			line := f.Name + ": " + f.Default
+			if f.Default == "" {
+				line = f.Name + ": " + strings.Trim(f.FormatPlaceHolder(), `"`)
+			}
+			if f.IsBool() {
+				line = f.Name + ": true"
+			}
+			if kindOf(f) == manyTexts {
+				line = fmt.Sprintf("%s: [%s]", f.Name, strings.TrimSuffix(f.FormatPlaceHolder(), ",..."))
+			}
+			if !slices.Contains(set, f.Name) {
+				line = "#" + line
+			}
+			fmt.Fprintf(&b, "%-32s# %s\n", line, f.Help)
+		}
+	}
+	return b.String()
+}
+
+// schema is as much of JSON Schema as a job's file needs.
+type schema struct {
+	Schema      string            `json:"$schema,omitempty"`
+	Title       string            `json:"title,omitempty"`
+	Description string            `json:"description,omitempty"`
+	Type        any               `json:"type,omitempty"`
+	Enum        []string          `json:"enum,omitempty"`
+	Default     any               `json:"default,omitempty"`
+	Items       *schema           `json:"items,omitempty"`
+	Properties  map[string]schema `json:"properties,omitempty"`
+	Additional  *bool             `json:"additionalProperties,omitempty"`
+}
+
+// schemaOf is the schema of jobs' files, made of the flags of train and up.
+func schemaOf(root *kong.Node) schema {
+	no, train := false, commandOf(root, "train")
+	s := schema{
+		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A job of perdure train or perdure up",
+		Type: "object", Additional: &no,
+		Properties: map[string]schema{workloadKey: {
+			Description: "What is trained; not for up.", Type: oneText, Enum: childNames(train),
+			Default: settings.DefaultWorkload,
+		}},
+	}
+	for _, n := range append([]*kong.Node{commandOf(root, "up")}, train.Children...) {
+		flags, _ := fileFlags(n)
+		for name, f := range flags {
+			s.Properties[name] = schemaOfFlag(f)
+		}
+	}
+	return s
+}
+
+func schemaOfFlag(f *kong.Flag) schema {
+	text := flagTexts[f.Group.Key+"."+f.Name]
+	s := schema{Description: strings.TrimSpace(text.line + " " + strings.TrimSpace(text.more)), Type: kindOf(f)}
+	scalar := []string{oneText, anyNumber}
+	switch s.Type {
+	case oneText: // 0.9 and 10 are texts to such a flag
+		s.Type, s.Default = scalar, f.Default
+	case manyTexts:
+		s.Type, s.Items = []string{oneText, manyTexts}, &schema{Type: scalar}
+	}
+	if kind := kindOf(f); f.Default != "" && (kind == wholeNumber || kind == anyNumber) {
+		s.Default = json.Number(f.Default)
+	}
+	if s.Default == "" {
+		s.Default = nil
+	}
+	return s
+}

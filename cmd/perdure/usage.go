@@ -1,0 +1,351 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/document"
+)
+
+// This file prints help. A command with few flags shows them all. train and up have dozens: they
+// show the main ones, a line each, and the others by group.
+
+// helpFlag prints the help of the command it stands behind; with a group's name, that group's.
+type helpFlag string
+
+// Decode implements kong.MapperValue.
+func (h *helpFlag) Decode(ctx *kong.DecodeContext) error {
+	*h = "-"
+	if t := ctx.Scan.Peek(); t.Type == kong.FlagValueToken {
+		*h = helpFlag(ctx.Scan.Pop().String())
+	}
+	return nil
+}
+
+// IsBool says to kong that the flag may stand alone.
+func (helpFlag) IsBool() bool { return true }
+
+// IgnoreDefault has kong print the help of bench, say, and not of its default command.
+func (helpFlag) IgnoreDefault() {}
+
+// BeforeReset is called as soon as the flag is read.
+func (helpFlag) BeforeReset(k *kong.Context, p *kong.Path) error {
+	h, _ := k.FlagValue(p.Flag).(helpFlag)
+	text := strings.Builder{}
+	u := usage{out: &text, node: helped(k), width: width()}
+	if err := u.print(string(h)); err != nil {
+		return err
+	}
+	fmt.Fprint(k.Stdout, text.String())
+	k.Kong.Exit(0)
+	return nil
+}
+
+// helpAllFlag prints a command's help with all its flags.
+type helpAllFlag bool
+
+// IgnoreDefault is as helpFlag's.
+func (helpAllFlag) IgnoreDefault() {}
+
+// BeforeReset is as helpFlag's.
+func (helpAllFlag) BeforeReset(k *kong.Context) error {
+	u := usage{out: k.Stdout, node: helped(k), width: width()}
+	u.all()
+	k.Kong.Exit(0)
+	return nil
+}
+
+// helped is the command that a command line asks the help of.
+func helped(k *kong.Context) *kong.Node {
+	n := k.Selected()
+	if n == nil {
+		return k.Model.Node
+	}
+	if n.Hidden && n == n.Parent.DefaultCmd {
+		return n.Parent
+	}
+	return n
+}
+
+// width is that of the terminal; what is no terminal has 80 columns.
+func width() int {
+	const usual, most = 80, 100
+	if w, _, err := term.GetSize(int(stdout.Fd())); err == nil && w > 0 {
+		return min(w, most)
+	}
+	return usual
+}
+
+// usage prints the help of one command.
+type usage struct {
+	out   io.Writer
+	node  *kong.Node
+	width int
+}
+
+// print prints the help that is asked for: "-" is the command's own, else a group's.
+func (u *usage) print(what string) error {
+	if what == "-" {
+		u.own()
+		return nil
+	}
+	names := u.groups()
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("%w: this command's flags have no groups; write --help", perdure.ErrUsage)
+	case !slices.Contains(names, what):
+		return fmt.Errorf("%w: there is no group of flags %q; choose %s%s", perdure.ErrUsage, what,
+			strings.Join(names, ", "), document.Suggest(what, names))
+	}
+	for _, g := range flagGroups {
+		if g.name == what {
+			fmt.Fprintf(u.out, "%s:\n", g.title)
+		}
+	}
+	for _, f := range u.flags() {
+		if f.Group == nil || f.Group.Key != what {
+			continue
+		}
+		fmt.Fprintf(u.out, "\n  %s  %s\n", strings.TrimSpace(flagName(f)), flagLine(f))
+		for _, line := range moreLines(f, u.width-6) {
+			fmt.Fprintln(u.out, strings.TrimRight("      "+line, " "))
+		}
+	}
+	return nil
+}
+
+// own is the help of the command: all that it has, or what is main.
+func (u *usage) own() {
+	u.head()
+	main := func(f *kong.Flag) bool { return f.Tag.Has("main") }
+	groups := u.groups()
+	if len(groups) == 0 {
+		main = func(*kong.Flag) bool { return true }
+	}
+	u.list(func(f *kong.Flag) bool { return main(f) && !isHelp(f) })
+	if len(groups) == 0 {
+		return
+	}
+	fmt.Fprintln(u.out)
+	u.text("More: --help=GROUP, which is "+strings.Join(groups, ", ")+". --help-all: all flags.", 0)
+}
+
+// all is the help with all flags, group by group.
+func (u *usage) all() {
+	u.head()
+	if len(u.groups()) == 0 {
+		u.list(func(f *kong.Flag) bool { return !isHelp(f) })
+		return
+	}
+	for _, g := range flagGroups {
+		if slices.Contains(u.groups(), g.name) {
+			fmt.Fprintf(u.out, "%s (--help=%s says more)\n", g.title, g.name)
+			u.list(func(f *kong.Flag) bool { return f.Group != nil && f.Group.Key == g.name })
+			fmt.Fprintln(u.out)
+		}
+	}
+}
+
+// head is what a command is called, what it is for, its commands and arguments.
+func (u *usage) head() {
+	fmt.Fprintln(u.out, "Usage:", usageLine(u.node))
+	fmt.Fprintln(u.out)
+	u.text(u.node.Help, 0)
+	var rows [][2]string
+	for _, c := range u.node.Children {
+		if !c.Hidden {
+			rows = append(rows, [2]string{c.Name, c.Help})
+		}
+	}
+	for _, p := range u.node.Positional {
+		rows = append(rows, [2]string{p.Summary(), p.Help})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(u.out)
+		u.table(rows)
+	}
+	fmt.Fprintln(u.out)
+}
+
+// usageLine is how a command line begins.
+func usageLine(n *kong.Node) string {
+	line := "perdure"
+	if n.Type != kong.ApplicationNode {
+		line += " " + n.Path()
+	}
+	var names []string
+	for _, c := range n.Children {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	switch some := strings.Join(names, "|"); {
+	case len(names) > 0 && n.DefaultCmd != nil:
+		line += " [" + some + "]"
+	case len(names) > 4:
+		line += " COMMAND"
+	case len(names) > 0:
+		line += " " + some
+	}
+	for _, f := range n.Flags {
+		if f.Required {
+			line += " --" + f.Name + "=" + f.FormatPlaceHolder()
+		}
+	}
+	for _, p := range n.Positional {
+		line += " " + p.Summary()
+	}
+	return line + " [flags]"
+}
+
+// flags are those that the command takes, its own before those of commands above it.
+func (u *usage) flags() (flags []*kong.Flag) {
+	all := u.node.AllFlags(true)
+	for _, group := range slices.Backward(all) {
+		flags = append(flags, group...)
+	}
+	return flags
+}
+
+func isHelp(f *kong.Flag) bool {
+	return f.Name == "help" || f.Name == "help-all" || f.Name == "version"
+}
+
+// groups are the names of the groups that the command's flags are in.
+func (u *usage) groups() (names []string) {
+	has := map[string]bool{}
+	for _, f := range u.flags() {
+		if f.Group != nil {
+			has[f.Group.Key] = true
+		}
+	}
+	for _, g := range flagGroups {
+		if has[g.name] {
+			names = append(names, g.name)
+		}
+	}
+	return names
+}
+
+// list prints the flags that are wanted, one or more lines each.
+func (u *usage) list(wanted func(f *kong.Flag) bool) {
+	var rows [][2]string
+	for _, f := range u.flags() {
+		if wanted(f) {
+			rows = append(rows, [2]string{flagName(f), flagLine(f)})
+		}
+	}
+	u.table(rows)
+}
+
+// flagName is how a flag is written: "-q, --quiet", "    --out=DIR".
+func flagName(f *kong.Flag) string {
+	s := "    --" + f.Name
+	if f.Short != 0 {
+		s = fmt.Sprintf("-%c, --%s", f.Short, f.Name)
+	}
+	if !f.IsBool() {
+		s += "=" + strings.Trim(f.FormatPlaceHolder(), `"`)
+	}
+	return s
+}
+
+// flagLine is what a flag is for, with its default.
+func flagLine(f *kong.Flag) string {
+	if f.HasDefault && f.Group != nil {
+		return fmt.Sprintf("%s (default %s).", strings.TrimSuffix(f.Help, "."), f.Default)
+	}
+	return f.Help
+}
+
+// moreLines are what else there is to know of a flag.
+func moreLines(f *kong.Flag, width int) (lines []string) {
+	if f.Group == nil {
+		return nil
+	}
+	text := ""
+	end := func() {
+		if text != "" {
+			lines, text = append(lines, wrapped(text, width)...), ""
+		}
+	}
+	for _, line := range strings.Split(strings.TrimPrefix(flagTexts[f.Group.Key+"."+f.Name].more, "\n"), "\n") {
+		if strings.HasPrefix(line, "  ") {
+			end()
+			lines = append(lines, line[2:])
+			continue
+		}
+		text += " " + line
+	}
+	end()
+	return lines
+}
+
+// table prints rows of two columns, the second wrapped.
+func (u *usage) table(rows [][2]string) {
+	const most = 26
+	column := 0
+	for _, r := range rows {
+		if n := utf8.RuneCountInString(r[0]); n <= most {
+			column = max(column, n)
+		}
+	}
+	for _, r := range rows {
+		pad := column - utf8.RuneCountInString(r[0])
+		fmt.Fprintf(u.out, "  %s", r[0])
+		if pad < 0 {
+			fmt.Fprintln(u.out)
+			pad = column + 2
+		}
+		for i, line := range wrapped(r[1], u.width-column-4) {
+			if i > 0 {
+				pad = column + 2
+			}
+			fmt.Fprintf(u.out, "%s  %s\n", strings.Repeat(" ", pad), line)
+		}
+	}
+}
+
+// text prints a paragraph.
+func (u *usage) text(text string, indent int) {
+	for _, line := range wrapped(text, u.width-indent) {
+		fmt.Fprintf(u.out, "%s%s\n", strings.Repeat(" ", indent), line)
+	}
+}
+
+// wrapped breaks a text into lines; it has one at least.
+func wrapped(text string, most int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > most {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
+
+// fillFlags gives flags that are in a group their line.
+func fillFlags(n *kong.Node) error {
+	for _, f := range n.Flags {
+		if f.Group == nil {
+			continue
+		}
+		text, known := flagTexts[f.Group.Key+"."+f.Name]
+		if !known {
+			return fmt.Errorf("there is no text for --%s in group %s", f.Name, f.Group.Key)
+		}
+		f.Help = text.line
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// OneLine is a view that shows how a run has ended, in one line, and nothing else.
+type OneLine struct {
+	Silent
+	Out io.Writer
+}
+
+// End implements View.
+func (v OneLine) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
+	fmt.Fprintln(v.Out, line(s, folder, missed))
+}
+
+// line says what a run reached, what it took, and what failures have cost it.
+func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
+	parts := []string{fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)}
+	switch {
+	case s.TestRMSE != nil:
+		parts = append(parts, fmt.Sprintf("test rmse %.4f", *s.TestRMSE))
+	case s.TestAccuracy != nil:
+		parts = append(parts, fmt.Sprintf("test accuracy %.4f", *s.TestAccuracy))
+	}
+	if n := len(s.Failures); n > 0 {
+		faults := "1 fault"
+		if n > 1 {
+			faults = fmt.Sprintf("%d faults", n)
+		}
+		parts = append(parts, faults, orUnknown(s.UpdatesLost, count)+" updates lost",
+			orUnknown(s.ClocksRedone, count)+" clocks redone")
+	}
+	for _, f := range missed {
+		parts = append(parts, fmt.Sprintf("did not happen: %s", f))
+	}
+	return "done: " + strings.Join(append(parts, folder), ", ")
+}
+
+// Document is a view that shows how a run has ended, as one document for programs.
+type Document struct {
+	Silent
+	Out  io.Writer
+	Warn func(line string) // tells people what the document does not have
+}
+
+// End implements View.
+func (v Document) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
+	for _, f := range missed {
+		v.Warn(fmt.Sprintf("did not happen: %s: the job had ended before", f))
+	}
+	_ = plain.JSON(v.Out, s) // what cannot be printed, Out says
+}
