@@ -51,6 +51,10 @@ type WorkerCounters struct {
 	StaleRows    int64 `json:"stale_rows,omitempty"`
 	QueuedBytes  int64 `json:"queued_bytes,omitempty"`
 	OutageNs     int64 `json:"outage_ns,omitempty"`
+	// What slots' programs had saved and were given, where it was older than the last that was acknowledged:
+	// how many states, and by how many clocks at most.
+	StatesLost  int64 `json:"states_lost,omitempty"`
+	StatesOlder int64 `json:"states_older,omitempty"`
 	// Where the worker's time went since its program's first read, in nanoseconds.
 	// They do not overlap: waiting until MinClock (or, under vap, what others can
 	// see) allows it to go on, with the way of the push that tells; all else in calls
@@ -67,10 +71,9 @@ func (w *WorkerCounters) Equal(o *WorkerCounters) bool {
 		w.numbers() == o.numbers()
 }
 
-func (w *WorkerCounters) numbers() [12]int64 {
-	return [12]int64{
+func (w *WorkerCounters) numbers() [14]int64 {
+	return [14]int64{
 		w.UpdatesSent, w.BytesPushed, w.BytesPulled, w.Samples, w.BeyondBound, w.OutageClocks, w.StaleRows,
-		w.QueuedBytes,
-		w.OutageNs, w.StalenessNs, w.CommNs, w.ComputeNs,
+		w.QueuedBytes, w.OutageNs, w.StatesLost, w.StatesOlder, w.StalenessNs, w.CommNs, w.ComputeNs,
 	}
 }

@@ -75,7 +75,7 @@ func newClient(cfg Config, s session) *Client {
 	c.state = locked{
 		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits.Waits{Mu: &c.mu}, session: s,
 		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
-		saving:  saving{Saves: &c.saves}, slot: cfg.Slot,
+		saving:  saves.Present{Saves: &c.saves}, slot: cfg.Slot,
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,15 +39,15 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	stale := l.time.Stale()
 	defer func() { l.time.Clocked(time.Since(begin), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {
-		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom() && l.saving.ready(), nil
+		return l.out.Phase().Ended() || !l.view.Pause && l.out.Within() && l.out.HasRoom() && l.saving.Ready(), nil
 	})
 	l.outages.waited(begin)
 	if err != nil {
 		return l.out.Clock(), err
 	}
 	if l.out.Phase() == outbox.Open {
-		if err := l.saving.failed(); err != nil {
-			return l.out.Clock(), err
+		if err := l.saving.Failed(); err != nil {
+			return l.out.Clock(), fmt.Errorf("worker: %w", err)
 		}
 		if err := l.buildUpdates(); err != nil {
 			return l.out.Clock(), err
@@ -88,7 +89,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 // turn takes the clock that a roll-back or the job's end dictates.
 func (l *locked) turn() perdure.Clock {
 	rolled := l.out.Phase() == outbox.Rolled
-	l.saving.drop()
+	l.saving.Drop()
 	if l.out.Turn(); rolled {
 		l.setMoment()
 		l.notify()
@@ -131,7 +132,7 @@ func (l *locked) buildUpdates() error {
 	}
 	l.reads.Built()
 	l.out.Seal()
-	l.saving.drop()
+	l.saving.Drop()
 	l.reads.Renew()
 	if l.out.Phase() != outbox.Built {
 		l.sendUpdates()

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/waits"
 	"github.com/perdure/perdure/internal/proc/worktime"
 )
@@ -22,7 +23,7 @@ type locked struct {
 	wake    chan struct{}   // of capacity 1: a status is worth sending
 	waits   waits.Waits
 	session session
-	saving  saving
+	saving  saves.Present // in the present clock
 	servers servers
 
 	// What the coordinator's first welcome has said.

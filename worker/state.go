@@ -11,48 +11,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
-	"github.com/perdure/perdure/internal/proc/saves"
 )
 
 // MaxState is how large a state may be that SaveState takes: 1 GiB.
 const MaxState = savedstate.MaxBytes
-
-// saving is what the program has given to be saved in the present clock, where it goes to the job's store. The
-// update that refers to it is not built before it is there: so whoever has the update finds it.
-type saving struct {
-	*saves.Saves
-	now *saves.Save // nil: nothing, or what travels with the update
-}
-
-// ready reports whether the present clock need not wait for the store.
-func (s *saving) ready() bool {
-	if s.now == nil {
-		return true
-	}
-	ended, _ := s.now.Ended()
-	return ended
-}
-
-// failed returns why what the program has saved in this clock is not saved.
-func (s *saving) failed() error {
-	if s.now == nil {
-		return nil
-	}
-	if _, err := s.now.Ended(); err != nil {
-		return fmt.Errorf("worker: %w", err)
-	}
-	return nil
-}
-
-// drop forgets what is on its way: nobody will refer to it, or its update has it.
-func (s *saving) drop() {
-	if s.now != nil {
-		s.now.Drop()
-		s.now = nil
-	}
-}
 
 // SaveState gives what the program itself must keep: a position in the data, say, or a random
 // state. It goes with the slot's next update, and is staged, ticked and saved with it: the
@@ -63,19 +28,21 @@ func (c *Client) SaveState(state []byte) error {
 	if len(state) > MaxState {
 		return fmt.Errorf("%w: saved state of %d bytes; at most %d are taken", perdure.ErrUsage, len(state), MaxState)
 	}
-	state = append([]byte{}, state...)
-	packed := states.Pack(state)
-	stores := len(packed) > c.cfg.StateBytes
+	stores, now := len(state) > c.cfg.StateBytes, c.Now()
+	var packed []byte
 	var ref states.Ref
-	if stores {
-		ref = savedstate.Ref(states.Key{Slot: c.slot}, state) // takes long, and so not under the lock
+	if stores { // either takes long, and so is not done under the lock
+		state = append([]byte{}, state...)
+		ref = savedstate.Ref(states.Key{Slot: c.slot}, state)
+	} else {
+		packed = states.Pack(state, now)
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
 	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
 		return err
 	}
-	l.saving.drop()
+	l.saving.Drop()
 	if !stores {
 		l.out.SaveState(packed)
 		return nil
@@ -87,13 +54,12 @@ func (c *Client) SaveState(state []byte) error {
 		c.done.Done()
 	}
 	c.done.Add(1)
-	s, err := l.saving.Begin(c.run, of, ref, state, over)
+	s, err := l.saving.Take(c.run, of, ref, state, over)
 	if err != nil {
 		c.done.Done()
 		return err
 	}
-	l.saving.now = s
-	l.out.SaveState(s.Ref.Pack())
+	l.out.SaveState(s.Pack(now))
 	return nil
 }
 
@@ -101,51 +67,79 @@ func (c *Client) SaveState(state []byte) error {
 // of a shard which did not know yet that the job has gone back.
 const looks = 5
 
+// SavedState is what a slot's program had saved.
+type SavedState struct {
+	State []byte        // nil: nothing. It is the caller's
+	Clock perdure.Clock // that it was saved in; -1: nothing was, or by a version of Perdure that did not say
+	// Older says by how many clocks at most it is older than the last one that the slot had saved and that was
+	// acknowledged; 0: it is that one.
+	Older perdure.Clock
+}
+
 // LoadState returns what the slot's program had saved before the present clock; nil: nothing.
-// The slice is the caller's. It may be what was saved some clocks before, under scar where rows
-// were lost or the job goes on from another run, and under resend:C,partial after a worker and a
-// server have died: a program to which that matters saves its clock, too.
+// The slice is the caller's. Where servers' deaths lose updates it may be of an earlier clock than the last one
+// that was saved: LoadSaved says so.
 func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
+	s, err := c.LoadSaved(ctx)
+	return s.State, err
+}
+
+// LoadSaved is LoadState, and says to which clock the state belongs. It may be an earlier one than the last that
+// was saved, under none, scar and chains that acknowledge early where a server's death took it, under scar where
+// the job goes on from another run, and under resend:C,partial after a worker and a server have died. The run's
+// result counts each state that was given and is older (states_lost).
+func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 	for try := 1; ; try++ {
-		packed, err := c.savedState(ctx, try > 1)
+		packed, others, err := c.savedState(ctx, try > 1)
 		if err != nil {
-			return nil, err
+			return SavedState{}, err
 		}
-		state, ref, err := states.Unpack(packed)
-		if err == nil && ref != nil {
-			state, err = c.saves.Load(ctx, *ref)
+		got, err := states.Unpack(packed)
+		if err == nil && got.Ref != nil {
+			got.State, err = c.saves.Load(ctx, *got.Ref)
 		}
 		switch {
 		case err == nil:
-			return state, nil
+			older := states.Older(got, others)
+			c.saves.Gave(older)
+			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return SavedState{}, ctx.Err()
 		case !errors.Is(err, fs.ErrNotExist) || try == looks:
-			return nil, fmt.Errorf("worker: %w", err)
+			return SavedState{}, fmt.Errorf("worker: %w", err)
 		}
 	}
 }
 
-// savedState returns what was saved last, as it travels; after a while, if it is asked for again. The slice is the
-// caller's.
-func (c *Client) savedState(ctx context.Context, again bool) ([]byte, error) {
+// savedState returns what was saved last, as it travels, and where shards may lose it, what the others have heard
+// of it; after a while, if it is asked for again. The slices are the caller's.
+func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, others [][]byte, err error) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if again {
 		if err := l.waits.Pause(ctx, 100*time.Millisecond); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := cmp.Or(l.asSlot(clocks), l.usable()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if saved := l.out.SavedState(); saved != nil { // the replica that would be asked may not have it yet
-		return slices.Clone(saved), nil
+		return slices.Clone(saved), nil, nil
 	}
-	call := l.reads.Load(l.shards[placement.Home(l.slot, len(l.shards))].rows, l.out.Clock())
+	home := placement.Home(l.slot, len(l.shards))
+	from := []*reads.Shard{l.shards[home].rows}
+	for i := range l.shards {
+		if i != int(home) && l.traits.MayLose() {
+			from = append(from, l.shards[i].rows)
+		}
+	}
+	call := l.reads.Load(from, l.out.Clock())
 	if err := l.await(ctx, call, l.usable); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer call.Free()
-	return call.State(), nil
+	all := call.Saved()
+	l.out.Loaded(all[0])
+	return all[0], all[1:], nil
 }

@@ -72,6 +72,8 @@ func (l *locked) status() words.WorkerStatus {
 	if l.out.Phase() == outbox.Rolled {
 		st.Clock = l.view.Begin(l.slot)
 	}
+	n, older := l.saving.Lost()
+	st.Counters.StatesLost, st.Counters.StatesOlder = n, int64(older)
 	st.Finished = l.out.IsLast() && l.out.AllApplied()
 	for i := range l.view.Shards {
 		if sv := &l.view.Shards[i]; sv.Lost && sv.Base == nil {

@@ -33,6 +33,7 @@ type program func(ctx context.Context, c *worker.Client, seed uint64) (stepper, 
 
 var ownPrograms = map[string]program{
 	"sums": newSumsWorker, "sets": newSetsWorker, "soak": newSoakWorker, "states": newStatesWorker,
+	"older": newOlderWorker,
 }
 
 // stepper is a training program that has its tables.

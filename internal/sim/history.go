@@ -253,10 +253,11 @@ type reader struct {
 
 func (r *reader) rolledBack() { r.seen = nil }
 
-// loadState checks that the program gets back what it saved in the clock before.
+// loadState checks that the program gets back what it saved in the clock before, or is told by how many clocks at
+// most it is older.
 func (r *reader) loadState(ctx context.Context) error {
 	clock := r.w.Now()
-	state, err := r.w.LoadState(ctx)
+	got, err := r.w.LoadSaved(ctx)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, store.ErrCorrupt) {
 		return violated("%v", err)
 	}
@@ -264,24 +265,25 @@ func (r *reader) loadState(ctx context.Context) error {
 		return err
 	}
 	saved := perdure.Clock(-1)
-	if state != nil {
-		if _, err := fmt.Sscanf(string(state), "slot %d clock %d", new(int), &saved); err != nil {
-			return violated("saved state reads %q", state)
+	if got.State != nil {
+		if _, err := fmt.Sscanf(string(got.State), "slot %d clock %d", new(int), &saved); err != nil {
+			return violated("saved state reads %q", got.State)
 		}
-	}
-	if r.h.loses {
-		return nil
 	}
 	r.h.mu.Lock()
 	terms := r.h.terms[r.w.Slot()]
 	fresh := clock == terms[len(terms)-1].From
 	r.h.mu.Unlock()
-	if fresh && saved == -1 {
-		return nil
-	}
-	twoStep := r.h.job.Consistency.TwoStep()
-	if saved < clock-1 || twoStep && saved != clock-1 {
-		return violated("slot %d starts at clock %d with the state saved at clock %d", r.w.Slot(), clock, saved)
+	slot, twoStep, known := r.w.Slot(), r.h.job.Consistency.TwoStep(), saved+got.Older
+	switch {
+	case saved != got.Clock:
+		return violated("slot %d gets the state saved at clock %d, as one of clock %d", slot, saved, got.Clock)
+	case got.Older > 0 && !r.h.loses:
+		return violated("slot %d starts at clock %d with a state that is %d clocks old", slot, clock, got.Older)
+	case fresh && saved == -1 && got.Older == 0:
+	case known < clock-1 || twoStep && known != clock-1:
+		return violated("slot %d starts at clock %d with the state saved at clock %d, and is told that it is %d older",
+			slot, clock, saved, got.Older)
 	}
 	return nil
 }

@@ -36,13 +36,11 @@ type Ledger struct {
 	UpdatesLost int64   `json:"updates_lost"` // whose effect is in no row any more
 	ShardLost   []int64 `json:"shard_lost"`   // by shard: updates counted in UpdatesLost so far
 	Gaps        []Gap   `json:"gaps,omitempty"`
-	// StatesLost are those in gaps that the slot's saved state would have come with.
-	StatesLost int64 `json:"states_lost,omitempty"`
 }
 
 // Clone returns a copy that later changes leave as it is.
 func (l *Ledger) Clone() Ledger {
-	return Ledger{l.UpdatesLost, slices.Clone(l.ShardLost), slices.Clone(l.Gaps), l.StatesLost}
+	return Ledger{l.UpdatesLost, slices.Clone(l.ShardLost), slices.Clone(l.Gaps)}
 }
 
 // Count counts n more updates of a shard as lost.
@@ -68,13 +66,6 @@ func (l Loss) String() string {
 	return s
 }
 
-// change counts n more updates of a gap as lost.
-func (l *Ledger) change(g Gap, n perdure.Clock) {
-	if l.Count(int(g.Shard), int64(n)); placement.Home(g.Slot, len(l.ShardLost)) == g.Shard {
-		l.StatesLost += int64(n)
-	}
-}
-
 // Lose counts a gap as lost, and notes what of it was not counted before: what it shares with
 // another of the same shard and slot counts once.
 func (l *Ledger) Lose(g Gap, loss *Loss) {
@@ -95,7 +86,7 @@ func (l *Ledger) Lose(g Gap, loss *Loss) {
 	if l.Gaps = append(out, g); n > 0 {
 		loss.Updates, loss.Shards = loss.Updates+int64(n), loss.Shards+1
 		loss.State = loss.State || placement.Home(g.Slot, len(l.ShardLost)) == g.Shard
-		l.change(g, n)
+		l.Count(int(g.Shard), int64(n))
 	}
 }
 
@@ -104,7 +95,7 @@ func (l *Ledger) Find(shard int) {
 	l.Gaps = slices.DeleteFunc(slices.Clone(l.Gaps), func(g Gap) bool {
 		found := int(g.Shard) == shard
 		if found {
-			l.change(g, g.From-g.Until)
+			l.Count(int(g.Shard), int64(g.From-g.Until))
 		}
 		return found
 	})

@@ -29,8 +29,11 @@ func (s *Shard) Fill(o consistency.Origin) error {
 			t.parts[s.id].encode(&p, true)
 		}
 	}
-	if b.saving.dirty && s.id == b.terms.home() {
+	switch home := s.id == b.terms.home(); {
+	case home && b.saving.dirty:
 		p.state(b.saving.state)
+	case !home && b.saving.note != nil:
+		p.state(b.saving.note)
 	}
 	if o.Basis >= 0 && b.terms.scales() {
 		p.origin(o)
@@ -59,7 +62,7 @@ func (b *Box) Seal() {
 	if b.saving.dirty {
 		b.saving.left = b.saving.state
 	}
-	b.saving.dirty = false
+	b.saving.dirty, b.saving.note = false, nil
 	b.Counters.Updates += int64(len(b.shards))
 	if !b.bounds {
 		b.Send()
@@ -125,7 +128,7 @@ func (b *Box) Turn() {
 		s.forgetFrom(b.end)
 	}
 	b.endClock() // what was Inc'd is dropped
-	b.saving.dirty = false
+	b.saving.dirty, b.saving.note = false, nil
 }
 
 // endClock begins every table's next clock.

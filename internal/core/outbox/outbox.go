@@ -27,6 +27,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
@@ -84,6 +85,7 @@ type saving struct {
 	state []byte // nil: nothing
 	left  []byte // the newest of it that is in an update
 	dirty bool   // the next update carries state
+	note  []byte // what tells the shards that state is not on of it, in the next update; nil: nothing
 }
 
 // New returns the outbox of a process that has not joined its job yet.
@@ -221,8 +223,22 @@ func (b *Box) Crowds() (news bool) {
 	return news
 }
 
-// SaveState gives what the program itself wants saved. It travels with the next update.
-func (b *Box) SaveState(state []byte) { b.saving.state, b.saving.dirty = state, true }
+// SaveState gives what the program itself wants saved. It travels with the next update. Where a shard may
+// lose it, the others hear of it, too.
+func (b *Box) SaveState(state []byte) {
+	b.saving.state, b.saving.dirty = state, true
+	if b.terms.traits.MayLose() {
+		b.saving.note = states.Note(b.clock)
+	}
+}
+
+// Loaded notes the state that the program goes on with, as it has travelled: this process has no newer one. It
+// is sent again where it is lost.
+func (b *Box) Loaded(state []byte) {
+	if b.saving.state == nil {
+		b.saving.state = state
+	}
+}
 
 // SavedState returns the newest state that is in an update; nil: this process has saved none.
 func (b *Box) SavedState() []byte { return b.saving.left }

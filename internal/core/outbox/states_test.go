@@ -14,7 +14,7 @@ import (
 // between the two; and an update stays as long as it was. In all other cases it is sent what it was sent before.
 func TestSuperseded(t *testing.T) {
 	ref := func(n uint64) []byte {
-		return states.Ref{Key: states.Key{Generation: 1, Incarnation: 1, Number: n}}.Pack()
+		return states.Ref{Key: states.Key{Generation: 1, Incarnation: 1, Number: n}}.Pack(0)
 	}
 	for _, c := range []struct {
 		name, how string

@@ -252,7 +252,7 @@ type Call struct {
 	again bool            // some rows are in the cache only now, or were not fresh enough: read again
 	made  []*request      // of this call
 	open  []*request      // by shard: rows are still being added; nil: none
-	state []byte          // what an answer to KindLoad brought
+	saved [][]byte        // what answers to KindLoad brought
 	ids   []perdure.RowID // what an answer to KindScan brought
 	count int             // likewise: rows that the shard stores
 	life  int             // of the reader, that it was begun in
@@ -276,7 +276,7 @@ func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	// most of which is zero already, made it a twentieth slower. open is all nil: see Free.
 	c.t, c.dst, c.life, c.clock = t, dst, r.lives, r.clock()
 	c.pass, c.left, c.again = false, 0, false
-	c.state, c.ids, c.count = nil, nil, 0
+	c.saved, c.ids, c.count = nil, nil, 0
 	c.held, c.pushed, c.late = 0, false, 0
 	c.made, c.seen = c.made[:0], c.seen[:0]
 	return c
@@ -349,21 +349,25 @@ func (c *Call) Receives() bool {
 	})
 }
 
-// Load asks for what the slot's program had saved, as of a clock.
-func (r *Reader) Load(s *Shard, clock perdure.Clock) *Call {
+// Load asks shards for what they have of what the slot's program had saved, as of a clock.
+func (r *Reader) Load(from []*Shard, clock perdure.Clock) *Call {
 	c := r.newCall(nil, nil)
-	c.add(r.asked.make(wire.KindLoad, nil, s, clock))
+	c.saved = make([][]byte, len(from))
+	for _, s := range from {
+		c.add(r.asked.make(wire.KindLoad, nil, s, clock))
+	}
 	return c
 }
 
-// State returns what Load has brought; nil: nothing was saved.
-func (c *Call) State() []byte { return c.state }
+// Saved returns what Load has brought, of each shard; nil: it has nothing.
+func (c *Call) Saved() [][]byte { return c.saved }
 
 // TakeState takes the answer to a Load.
 func (r *Reader) TakeState(f *wire.Frame) {
 	if q := r.asked.open[f.Request]; q != nil && q.kind == wire.KindLoad {
 		if f.Flags&wire.FlagNone == 0 {
-			q.calls[0].state = append([]byte{}, f.Payload...)
+			to := q.calls[0]
+			to.saved[slices.Index(to.made, q)] = append([]byte{}, f.Payload...)
 		}
 		r.asked.answered(q, false)
 	}

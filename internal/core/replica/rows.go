@@ -183,6 +183,9 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Int
 		if !u.Ticked() || u.Clock >= clock {
 			break
 		}
+		if u.Lost {
+			state = states.Lose(state, u.Last()+1)
+		}
 		for _, payload := range u.Parts {
 			b := wire.ReadBlocks(payload)
 			for b.Next() {

@@ -181,6 +181,8 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 	}
 	if !u.Lost {
 		st.rows.seq += uint64(u.Clocks)
+	} else {
+		st.rows.states[u.Slot] = states.Lose(st.rows.states[u.Slot], u.Last()+1)
 	}
 	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
 	to.seats[u.Slot].dirty = true
@@ -266,6 +268,11 @@ func (st *State) raise(f *wire.Frame) error {
 	}
 	if n := len(st.intake.Applied()); len(a.Applied) > n {
 		return fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), n)
+	}
+	for slot, n := range st.intake.Applied() {
+		if slot < len(a.Applied) && a.Applied[slot] > n {
+			st.rows.states[slot] = states.Lose(st.rows.states[slot], a.Applied[slot])
+		}
 	}
 	st.intake.Raise(a.Applied)
 	return nil

@@ -3,9 +3,12 @@
 // such an object is garbage: see [Held].
 //
 // What travels is bytes, whoever carries it: a frame, a segment, a snapshot. [Pack] and [Unpack] say
-// what they are. Bytes that do not begin with the mark are a state as the program gave it, as they
-// have always been. Those that do are a reference, or a state that itself begins with the mark. The
-// mark was drawn at random, and is followed by a checksum, so no state of before is taken for one.
+// what they are: a state or a reference, and the clock that it belongs to. Bytes that do not begin
+// with the mark are a state as older versions have kept it. The mark was drawn at random, and is
+// followed by a checksum, so no state of then is taken for one.
+//
+// Where a shard may lose what its slots have saved, the others are told that something was saved
+// ([Note]). So a slot that gets an older state knows: see [Older].
 //
 // All is pure. A Held is for one goroutine.
 package states
@@ -77,58 +80,65 @@ func (r Ref) File() perdure.SavedFile {
 // What travels begins with the mark:
 //
 //	 0     16    mark
-//	16      1    version (1)
-//	17      1    kind: 1 a reference, 2 a state that begins with the mark itself, 3 a reference to nothing
+//	16      1    version (2)
+//	17      1    kind: 1 a reference, 2 a state, 3 a reference to nothing, 4 a note
 //	18      2    zeros
 //	20      4    CRC-32C of all but these 4 bytes
-//	24      …    the state; or the reference: slot (4), incarnation (4), generation (8), number (8),
-//	             bytes of the object (8), its CRC-32C (4), zeros (4); to nothing: zeros
+//	24      8    clock: that of the update that saved it; -1: of a reference to nothing
+//	32      8    gap: below which a later save may be lost; 0: none is
+//	40      …    the state; or the reference: slot (4), incarnation (4), generation (8), number (8),
+//	             bytes of the object (8), its CRC-32C (4), zeros (4); to nothing: zeros; a note: nothing
+//
+// In version 1 there is no clock, no gap and no note; and a state is as the program gave it, but for one that
+// begins with the mark.
 const (
 	mark      = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
-	version   = 1
+	version   = 2
 	kindRef   = 1
 	kindPlain = 2
 	kindVoid  = 3
-	headBytes = 24
-	refBytes  = headBytes + 40
+	kindNote  = 4
+	sumBytes  = 24 // of the head, with its checksum
+	headBytes = sumBytes + 16
+	refBytes  = 40
 )
+
+// Unknown is the clock of a state of which it is not known.
+const Unknown perdure.Clock = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrFraming is wrapped when bytes begin with the mark, and are not what they say.
-var ErrFraming = errors.New("saved state: a reference that cannot be read")
+var ErrFraming = errors.New("saved state: what has travelled cannot be read")
 
-func frame(kind byte, body int) []byte {
+func frame(kind byte, clock perdure.Clock, body int) []byte {
 	b := make([]byte, headBytes, headBytes+body)
 	copy(b, mark)
 	b[len(mark)], b[len(mark)+1] = version, kind
+	binary.LittleEndian.PutUint64(b[sumBytes:], uint64(clock))
 	return b
 }
 
 func sum(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:20], castagnoli), castagnoli, b[headBytes:])
+	return crc32.Update(crc32.Checksum(b[:sumBytes-4], castagnoli), castagnoli, b[sumBytes:])
 }
 
 func seal(b []byte) []byte {
-	binary.LittleEndian.PutUint32(b[20:], sum(b))
+	binary.LittleEndian.PutUint32(b[sumBytes-4:], sum(b))
 	return b
 }
 
 // Marked reports whether bytes begin with the mark.
 func Marked(b []byte) bool { return len(b) >= len(mark) && string(b[:len(mark)]) == mark }
 
-// Pack returns how a state travels that lies nowhere else: as it is, but for one that begins with the
-// mark. The memory may be the state's.
-func Pack(state []byte) []byte {
-	if !Marked(state) {
-		return state
-	}
-	return seal(append(frame(kindPlain, len(state)), state...))
+// Pack returns how a state travels that lies nowhere else, saved in a clock. It is a copy.
+func Pack(state []byte, clock perdure.Clock) []byte {
+	return seal(append(frame(kindPlain, clock, len(state)), state...))
 }
 
-// Pack returns how a reference travels.
-func (r Ref) Pack() []byte {
-	le, b := binary.LittleEndian, frame(kindRef, refBytes-headBytes)
+// Pack returns how a reference travels, to a state that was saved in a clock.
+func (r Ref) Pack(clock perdure.Clock) []byte {
+	le, b := binary.LittleEndian, frame(kindRef, clock, refBytes)
 	b = le.AppendUint32(b, uint32(r.Slot))
 	b = le.AppendUint32(b, uint32(r.Incarnation))
 	b = le.AppendUint64(b, uint64(r.Generation))
@@ -140,47 +150,77 @@ func (r Ref) Pack() []byte {
 
 // Void returns a reference to nothing, as long as any other: whoever takes it in goes on with what there is.
 func Void() []byte {
-	return seal(append(frame(kindVoid, refBytes-headBytes), make([]byte, refBytes-headBytes)...))
+	return seal(append(frame(kindVoid, Unknown, refBytes), make([]byte, refBytes)...))
 }
 
-// IsVoid reports whether bytes are a reference to nothing.
-func IsVoid(b []byte) bool { return Marked(b) && len(b) == refBytes && b[len(mark)+1] == kindVoid }
+// Note returns what travels to the shards that a slot's state is not on: that one was saved, and in which clock.
+func Note(clock perdure.Clock) []byte { return seal(frame(kindNote, clock, 0)) }
 
-// Unpack reads what has travelled: a state, or a reference to one.
-func Unpack(b []byte) (state []byte, ref *Ref, err error) {
+// IsVoid reports whether bytes are a reference to nothing.
+func IsVoid(b []byte) bool { return isKind(b, kindVoid) }
+
+// IsNote reports whether bytes say only that something was saved.
+func IsNote(b []byte) bool { return isKind(b, kindNote) }
+
+func isKind(b []byte, kind byte) bool {
+	return Marked(b) && len(b) >= sumBytes && b[len(mark)+1] == kind
+}
+
+// Saved is what has travelled.
+type Saved struct {
+	State []byte        // nil: it is elsewhere, or there is none
+	Ref   *Ref          // where it is; else nil
+	Clock perdure.Clock // of the update that saved it, or Unknown
+	Gap   perdure.Clock // a save after Clock, and below this one, may be lost; 0: none is
+}
+
+// Unpack reads what has travelled.
+func Unpack(b []byte) (s Saved, err error) {
 	if !Marked(b) {
-		return b, nil, nil
+		return Saved{State: b, Clock: Unknown}, nil
 	}
-	if len(b) < headBytes {
-		return nil, nil, fmt.Errorf("%w: it has %d bytes", ErrFraming, len(b))
+	if len(b) < sumBytes {
+		return s, fmt.Errorf("%w: it has %d bytes", ErrFraming, len(b))
 	}
-	if v := b[len(mark)]; v != version {
-		return nil, nil, fmt.Errorf("%w: it is of version %d, this Perdure reads version %d", ErrFraming, v, version)
+	v, kind, at, le := b[len(mark)], b[len(mark)+1], sumBytes, binary.LittleEndian
+	if v != 1 && v != version {
+		return s, fmt.Errorf("%w: it is of version %d, this Perdure reads the versions 1 to %d", ErrFraming, v,
+			version)
 	}
-	le := binary.LittleEndian
-	if le.Uint32(b[20:]) != sum(b) {
-		return nil, nil, fmt.Errorf("%w: its checksum is wrong", ErrFraming)
+	if le.Uint32(b[sumBytes-4:]) != sum(b) {
+		return s, fmt.Errorf("%w: its checksum is wrong", ErrFraming)
 	}
-	switch kind := b[len(mark)+1]; {
+	s.Clock = Unknown
+	if v == version && len(b) >= headBytes {
+		s.Clock, at = perdure.Clock(le.Uint64(b[sumBytes:])), headBytes
+		s.Gap = perdure.Clock(le.Uint64(b[sumBytes+8:]))
+	}
+	body := b[at:]
+	switch {
+	case v == version && at < headBytes:
 	case kind == kindPlain:
-		return b[headBytes:], nil, nil
-	case kind == kindRef && len(b) == refBytes:
-		r, at := new(Ref), b[headBytes:]
-		r.Slot, r.Incarnation = perdure.Slot(le.Uint32(at)), perdure.Incarnation(le.Uint32(at[4:]))
-		r.Generation, r.Number = perdure.Generation(le.Uint64(at[8:])), le.Uint64(at[16:])
-		r.Bytes, r.CRC = int64(le.Uint64(at[24:])), le.Uint32(at[32:])
-		return nil, r, nil
+		s.State = body
+		return s, nil
+	case kind == kindNote && v == version && len(body) == 0:
+		return s, nil
+	case kind == kindRef && len(body) == refBytes:
+		r := new(Ref)
+		r.Slot, r.Incarnation = perdure.Slot(le.Uint32(body)), perdure.Incarnation(le.Uint32(body[4:]))
+		r.Generation, r.Number = perdure.Generation(le.Uint64(body[8:])), le.Uint64(body[16:])
+		r.Bytes, r.CRC = int64(le.Uint64(body[24:])), le.Uint32(body[32:])
+		s.Ref = r
+		return s, nil
 	}
-	return nil, nil, fmt.Errorf("%w: it is of kind %d, with %d bytes", ErrFraming, b[len(mark)+1], len(b))
+	return Saved{}, fmt.Errorf("%w: it is of kind %d, with %d bytes", ErrFraming, kind, len(b))
 }
 
 // Of returns the reference that bytes are; nil: they are none.
 func Of(b []byte) *Ref {
-	if !Marked(b) {
+	if !isKind(b, kindRef) {
 		return nil
 	}
-	_, ref, _ := Unpack(b)
-	return ref
+	s, _ := Unpack(b)
+	return s.Ref
 }
 
 // Files returns the references among what slots have saved, as a manifest has them.

@@ -2,8 +2,10 @@ package states_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
-	"slices"
+	"hash/crc32"
+	"reflect"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -18,113 +20,103 @@ func key(slot perdure.Slot, generation perdure.Generation, incarnation perdure.I
 // the formats' page.
 func TestPack(t *testing.T) {
 	ref := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 0xdeadbeef}
-	b := ref.Pack()
-	want := "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95" + "\x01\x01\x00\x00"
-	if string(b[:20]) != want || len(b) != 64 {
+	b := ref.Pack(11)
+	const mark = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
+	want := mark + "\x02\x01\x00\x00"
+	if string(b[:20]) != want || string(b[24:32]) != "\x0b\x00\x00\x00\x00\x00\x00\x00" || len(b) != 80 {
 		t.Errorf("a reference is %q, of %d bytes", b, len(b))
 	}
-	if state, got, err := states.Unpack(b); err != nil || state != nil || *got != ref || *states.Of(b) != ref {
-		t.Errorf("read %v, %v, %v", state, got, err)
+	if got, err := states.Unpack(b); err != nil || got.State != nil || *got.Ref != ref || got.Clock != 11 ||
+		*states.Of(b) != ref {
+		t.Errorf("read %+v, %v", got, err)
 	}
-	for _, state := range [][]byte{nil, {}, []byte("a"), []byte(want), b, states.Void(), []byte(want[:15])} {
-		packed := states.Pack(state)
-		got, ref, err := states.Unpack(packed)
-		if err != nil || ref != nil || !bytes.Equal(got, state) || states.Of(packed) != nil || states.IsVoid(packed) {
-			t.Errorf("%q comes back as %q, %v, %v", state, got, ref, err)
-		}
-		if plain := len(state) < 16; plain != bytes.Equal(packed, state) {
-			t.Errorf("%q travels as %q", state, packed)
+	for _, state := range [][]byte{{}, []byte("a"), []byte(want), b, states.Void(), []byte(want[:15])} {
+		packed := states.Pack(state, 12)
+		got, err := states.Unpack(packed)
+		if err != nil || got.Ref != nil || got.State == nil || !bytes.Equal(got.State, state) || got.Clock != 12 ||
+			states.Of(packed) != nil || states.IsVoid(packed) || states.IsNote(packed) || len(packed) != 40+len(state) {
+			t.Errorf("%q comes back as %+v, %v", state, got, err)
 		}
 	}
-	if v := states.Void(); !states.IsVoid(v) || len(v) != len(b) || states.Of(v) != nil {
+	if v := states.Void(); !states.IsVoid(v) || len(v) != len(b) || states.Of(v) != nil || states.IsNote(v) {
 		t.Errorf("nothing is %q", v)
 	}
-}
-
-// Whatever is wrong with what begins with the mark is said.
-func TestDamage(t *testing.T) {
-	b := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 1}.Pack()
-	for i := range b[16:] {
-		bad := bytes.Clone(b)
-		bad[16+i] ^= 4
-		if _, _, err := states.Unpack(bad); !errors.Is(err, states.ErrFraming) {
-			t.Errorf("byte %d changed: %v", 16+i, err)
-		}
+	n := states.Note(13)
+	if got, err := states.Unpack(n); err != nil || got.State != nil || got.Ref != nil || got.Clock != 13 ||
+		!states.IsNote(n) || states.IsVoid(n) {
+		t.Errorf("a note is %q: %+v, %v", n, got, err)
 	}
-	for n := 16; n < len(b); n++ {
-		if _, _, err := states.Unpack(b[:n]); !errors.Is(err, states.ErrFraming) {
-			t.Errorf("cut to %d bytes: %v", n, err)
-		}
-	}
-}
-
-func TestName(t *testing.T) {
-	k := key(3, 2, 5, 7)
-	const name = "state-s00003-g000002-i000005-n000000000007"
-	if got, ok := states.ParseName(name); k.Name() != name || !ok || got != k {
-		t.Errorf("%s is %v, %t", k.Name(), got, ok)
-	}
-	for _, other := range []string{"", "state-", name + "0", "state-s3-g2-i5-n7", "g000001-c0000000040.manifest"} {
-		if k, ok := states.ParseName(other); ok {
-			t.Errorf("%q is %v", other, k)
-		}
-	}
-	for _, later := range []states.Key{key(3, 3, 1, 1), key(3, 2, 6, 1), key(3, 2, 5, 8)} {
-		if !later.After(k) || k.After(later) || k.After(k) {
-			t.Errorf("%v is not after %v", later, k)
-		}
-	}
-	ref := states.Ref{Key: k, Bytes: 9, CRC: 8}
-	saved := [][]byte{nil, []byte("x"), ref.Pack()}
-	if files := states.Files(saved); len(files) != 1 || files[0] != ref.File() {
-		t.Errorf("files %v", files)
-	}
-	if names := states.Names(saved); !slices.Equal(names, []string{name}) {
-		t.Errorf("names %v", names)
-	}
-}
-
-// The rule by which a state is garbage, case by case.
-func TestGarbage(t *testing.T) {
-	name := func(generation perdure.Generation, incarnation perdure.Incarnation, number uint64) string {
-		return key(1, generation, incarnation, number).Name()
-	}
-	old, now, next := name(2, 1, 4), name(2, 1, 5), name(2, 1, 6)
-	home := []perdure.Slot{1}
-	for _, c := range []struct {
-		what string
-		told func(h *states.Held)
-		want []string
+	for _, old := range []struct { // as version 1 has written it
+		packed, state string
+		ref           *states.Ref
 	}{
-		{"nobody has said anything", func(*states.Held) {}, nil},
-		{"another slot's shard has", func(h *states.Held) { h.Heard([]perdure.Slot{2}, [][]string{nil}) }, nil},
-		{"all have the newest", func(h *states.Held) { h.Heard(home, [][]string{{now}, {now}}) }, []string{old}},
-		{"one is behind", func(h *states.Held) { h.Heard(home, [][]string{{now}, {old}}) }, nil},
-		{"one has none in the store", func(h *states.Held) { h.Heard(home, [][]string{{now}, {}}) }, nil},
-		{"no holder", func(h *states.Held) { h.Heard(home, nil) }, nil},
-		{"a checkpoint names it", func(h *states.Held) { h.Hold(old); h.Heard(home, [][]string{{now}}) }, nil},
-		{
-			"of its slot's next process", func(h *states.Held) { h.Heard(home, [][]string{{name(2, 2, 1)}}) },
-			[]string{old, now, next},
-		},
-		{"as the generation begins", func(h *states.Held) { h.Heard(home, [][]string{{name(1, 9, 9)}}) }, nil},
+		{"a state", "a state", nil},
+		{string(version1(states.Pack([]byte(mark), 0))), mark, nil},
+		{string(version1(ref.Pack(0))), "", &ref},
 	} {
-		h := states.NewHeld(2)
-		c.told(h)
-		if got := h.Garbage([]string{old, now, next, "perdure.job", "state-x"}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v is garbage, want %v", c.what, got, c.want)
+		got, err := states.Unpack([]byte(old.packed))
+		if err != nil || string(got.State) != old.state || (got.Ref == nil) != (old.ref == nil) ||
+			old.ref != nil && *got.Ref != *old.ref || got.Clock != states.Unknown {
+			t.Errorf("%q of version 1 is read as %+v, %v", old.packed, got, err)
 		}
 	}
-	h := states.NewHeld(3) // all have rolled back
-	h.Heard(home, [][]string{{old}})
-	if got := h.Garbage([]string{old, now, next}); !slices.Equal(got, []string{now, next}) {
-		t.Errorf("of the abandoned generation %v is garbage", got)
+}
+
+// version1 is how it travelled when it had no clock.
+func version1(b []byte) []byte {
+	b[16] = 1
+	b = append(b[:24], b[40:]...)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	binary.LittleEndian.PutUint32(b[20:], crc32.Update(crc32.Checksum(b[:20], table), table, b[24:]))
+	return b
+}
+
+// What a slot is given, and whether it is the newest that was acknowledged, case by case.
+func TestOlder(t *testing.T) {
+	at := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Pack([]byte("s"), clock), gap) }
+	note := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Note(clock), gap) }
+	for _, c := range []struct {
+		what   string
+		home   []byte
+		others [][]byte
+		older  perdure.Clock
+	}{
+		{"nothing was ever saved", nil, nil, 0},
+		{"nothing is lost", states.Pack([]byte("s"), 5), [][]byte{states.Note(9)}, 0},
+		{"a save is lost", at(5, 9), [][]byte{states.Note(7), note(6, 8)}, 2},
+		{"all are", states.Lose(nil, 9), [][]byte{states.Note(7)}, 8},
+		{"it was saved again since", at(7, 7), nil, 0},
+		{"rarely saved, and nothing is lost", at(2, 9), [][]byte{states.Note(2)}, 0},
+		{"never saved, and nothing is lost", states.Lose(nil, 9), [][]byte{nil}, 0},
+		{"the note has gone", at(5, 9), [][]byte{states.Note(10)}, 3},
+		{"so have all shards", at(5, 9), [][]byte{note(5, 8)}, 3},
+		{"there is no other shard", at(5, 9), nil, 3},
+		{"of before the versions that say", []byte("s"), [][]byte{nil}, 0},
+	} {
+		home, err := states.Unpack(c.home)
+		if older := states.Older(home, c.others); err != nil || older != c.older {
+			t.Errorf("%s: %+v (%v), older by %d, want %d", c.what, home, err, older, c.older)
+		}
 	}
-	again := states.NewHeld(3)
-	if again.Any() || again.Same(h) {
-		t.Error("nothing is known, and that is the same")
+}
+
+// What a shard has that lacks some clocks is what it was, but for the gap.
+func TestLose(t *testing.T) {
+	ref := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 1}
+	for _, packed := range [][]byte{nil, []byte("old"), states.Pack([]byte("s"), 4), ref.Pack(4), states.Note(4)} {
+		before := bytes.Clone(packed)
+		was, err := states.Unpack(packed)
+		got, err2 := states.Unpack(states.Lose(packed, 9))
+		again, err3 := states.Unpack(states.Lose(states.Lose(packed, 9), 12))
+		if err := errors.Join(err, err2, err3); err != nil || !bytes.Equal(packed, before) {
+			t.Fatal(err)
+		}
+		was.Gap = 9
+		if !reflect.DeepEqual(got, was) || again.Gap != 12 {
+			t.Errorf("%q: %+v, want %+v; then %+v", packed, got, was, again)
+		}
 	}
-	if again.Heard(home, [][]string{{old}}); !again.Same(h) || !again.Any() {
-		t.Error("the same is known, and it is not said to be")
+	if bad := states.Void()[:50]; !bytes.Equal(states.Lose(bad, 9), bad) {
+		t.Error("what cannot be read has become something else")
 	}
 }

@@ -1,8 +1,10 @@
 package checkpoint
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"slices"
 	"testing"
@@ -21,6 +23,16 @@ func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
 	return ref
 }
 
+// version1 is how a reference travels in files of before states had a clock.
+func version1(r states.Ref) []byte {
+	b := r.Pack(0)
+	b[16] = 1
+	b = append(b[:24], b[40:]...)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	binary.LittleEndian.PutUint32(b[20:], crc32.Update(crc32.Checksum(b[:20], table), table, b[24:]))
+	return b
+}
+
 // withState publishes a checkpoint of a cut, with a slot's state of that number.
 func withState(t *testing.T, fsys disk.FS, cut perdure.Clock, number uint64) (Manifest, error) {
 	t.Helper()
@@ -29,7 +41,7 @@ func withState(t *testing.T, fsys disk.FS, cut perdure.Clock, number uint64) (Ma
 	s, err := Restore(ckpt(fsys), m, 1, nil)
 	must(t, err)
 	s.States = make([][]byte, len(s.Applied))
-	s.States[1] = storedState(t, fsys, number).Pack()
+	s.States[1] = version1(storedState(t, fsys, number))
 	m.Segments[1], err = WriteSegment(ckpt(fsys), s)
 	must(t, err)
 	return m, Publish(ckpt(fsys), m)

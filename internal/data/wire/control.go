@@ -100,7 +100,6 @@ type Progress struct {
 	UpdatesIn    int64 `json:"updates_in"`  // that the rows contain now
 	UpdatesDue   int64 `json:"updates_due"` // that the rows are to contain at the end, none lost
 	UpdatesLost  int64 `json:"updates_lost"`
-	StatesLost   int64 `json:"states_lost,omitempty"` // see rundir.Summary
 	ClocksRedone int64 `json:"clocks_redone"`
 	// Places are all in the first of a connection, then those of which something is new.
 	Places []PlaceProgress `json:"places"`

@@ -207,7 +207,7 @@ func controlSamples() []sample {
 		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
-			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2, StatesLost: 5,
+			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
 			Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,

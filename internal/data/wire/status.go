@@ -116,7 +116,7 @@ func (c *coder) workerDelta(d *words.WorkerDelta) {
 func (c *coder) counters(w *perdure.WorkerCounters) {
 	for _, n := range []*int64{
 		&w.UpdatesSent, &w.BytesPushed, &w.BytesPulled, &w.Samples, &w.BeyondBound, &w.OutageClocks, &w.StaleRows,
-		&w.QueuedBytes, &w.OutageNs, &w.StalenessNs, &w.CommNs, &w.ComputeNs,
+		&w.QueuedBytes, &w.OutageNs, &w.StatesLost, &w.StatesOlder, &w.StalenessNs, &w.CommNs, &w.ComputeNs,
 	} {
 		number(c, n)
 	}

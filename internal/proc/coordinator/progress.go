@@ -18,7 +18,6 @@ func (c *Coordinator) progress(always bool) {
 		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
 		Closed: c.core.Closed(), Serving: c.core.Serving(),
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
-		StatesLost: facts.StatesLost,
 		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
 	}
 	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)

@@ -40,6 +40,8 @@ type Saves struct {
 	where  string
 	number uint64 // of states that were begun to be saved
 	why    string
+	lost   int64         // states that the program was given, older than the last one
+	older  perdure.Clock // by how many clocks at most
 }
 
 // Save is one state on its way.
@@ -62,6 +64,25 @@ func (s *Saves) Why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.why
+}
+
+// Gave notes that the program was given a state, by how many clocks at most it is older than the last one that was
+// acknowledged.
+func (s *Saves) Gave(older perdure.Clock) {
+	if older == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.lost, s.older = s.lost+1, max(s.older, older)
+	s.mu.Unlock()
+	s.Tell()
+}
+
+// Lost says how many of what the program was given were older, and by how many clocks at most.
+func (s *Saves) Lost() (n int64, older perdure.Clock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost, s.older
 }
 
 // Begin begins to save a state, which belongs to it from then on, and calls over when it is there, or given up. of

@@ -24,7 +24,7 @@ func TestForkStates(t *testing.T) {
 		must(t, err)
 		s.Generation = next.Generation
 		if s.States = make([][]byte, len(s.Applied)); seg.Shard == 0 {
-			s.States[0] = ref.Pack()
+			s.States[0] = ref.Pack(7)
 		}
 		seg, err = checkpoint.WriteSegment(f.Store, s)
 		must(t, err)

@@ -38,12 +38,10 @@ type Summary struct {
 	UpdatesSent    *int64 `json:"updates_sent"`
 	UpdatesApplied *int64 `json:"updates_applied"` // that the model contains
 	UpdatesLost    *int64 `json:"updates_lost"`    // that it lacks; a whole job has clocks·workers·shards
-	// StatesLost counts clocks of whose end nobody has what the slot's program saved, where
-	// what nobody has kept is lost; absent: none.
-	StatesLost   *int64 `json:"states_lost,omitempty"`
-	ClocksRedone *int64 `json:"clocks_redone"`
-	BytesPushed  *int64 `json:"bytes_pushed"`
-	BytesPulled  *int64 `json:"bytes_pulled"`
+	*OlderStates          // nil: there were none
+	ClocksRedone   *int64 `json:"clocks_redone"`
+	BytesPushed    *int64 `json:"bytes_pushed"`
+	BytesPulled    *int64 `json:"bytes_pulled"`
 
 	LogBytes *int64 `json:"log_bytes"` // of the files of the job's update log; nil: it has none of its own
 
@@ -69,6 +67,13 @@ type Summary struct {
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
+}
+
+// OlderStates are what slots' programs had saved and were given, where it was older than the last that was
+// acknowledged.
+type OlderStates struct {
+	StatesLost  int64 `json:"states_lost"`            // how many
+	StatesOlder int64 `json:"states_older,omitempty"` // by how many clocks at most
 }
 
 // Goal is what a run was to reach, and how it did. The model that is exported has in it,

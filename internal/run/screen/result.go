@@ -69,8 +69,12 @@ func (r *result) rows() [][2]string {
 	if line, differs := goalLine(&r.Summary); differs {
 		rows = append(rows, line)
 	}
-	if r.StatesLost != nil {
-		rows = append(rows, [2]string{"saved state lost", fmt.Sprintf("of %d clocks", *r.StatesLost)})
+	if r.OlderStates != nil {
+		rows = append(rows, [2]string{
+			"saved states",
+			fmt.Sprintf("%d that programs were given are older than the last one, by %d clocks at most", r.StatesLost,
+				r.StatesOlder),
+		})
 	}
 	if r.BeyondBound != nil {
 		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})

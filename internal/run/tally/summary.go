@@ -56,8 +56,8 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 		MissingBound:   t.missingBound(), Usage: t.roleUsage(end.Used), Outage: t.outages(&w),
 		Saving: t.progress.Saving,
 	}
-	if n := t.progress.StatesLost; n > 0 && job.Workload == settings.OwnWorkload {
-		sum.StatesLost = &n
+	if w.StatesLost > 0 {
+		sum.OlderStates = &rundir.OlderStates{StatesLost: w.StatesLost, StatesOlder: w.StatesOlder}
 	}
 	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
 		sum.BeyondBound = &w.BeyondBound

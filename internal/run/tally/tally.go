@@ -205,6 +205,8 @@ func (t *Tally) totals() (w perdure.WorkerCounters) {
 		w.OutageClocks += c.OutageClocks
 		w.StaleRows += c.StaleRows
 		w.OutageNs += c.OutageNs
+		w.StatesLost += c.StatesLost
+		w.StatesOlder = max(w.StatesOlder, c.StatesOlder)
 		w.QueuedBytes = max(w.QueuedBytes, c.QueuedBytes)
 		addCounts(w.ClockDifferential, c.ClockDifferential)
 		addCounts(w.ReadLag, c.ReadLag)

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
+)
+
+// olderWorker is a program that saves its clock, and asks that what it is given is the newest, or that it is told by
+// how many clocks it is not.
+type olderWorker struct {
+	c     *worker.Client
+	table *worker.Table
+}
+
+func newOlderWorker(ctx context.Context, c *worker.Client, _ uint64) (stepper, error) {
+	table, err := c.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+	return &olderWorker{c, table}, err
+}
+
+func (w *olderWorker) resume(ctx context.Context) error {
+	got, err := w.c.LoadSaved(ctx)
+	now := w.c.Now()
+	if err != nil || now == 0 {
+		return err
+	}
+	saved := perdure.Clock(-1)
+	if got.State != nil {
+		if _, err := fmt.Sscanf(string(got.State), "clock %d", &saved); err != nil {
+			return err
+		}
+	}
+	if saved != got.Clock || saved+got.Older != now-1 {
+		return fmt.Errorf("at clock %d it gets %q, of clock %d, and is told that it is %d clocks older", now, got.State,
+			got.Clock, got.Older)
+	}
+	return nil
+}
+
+func (w *olderWorker) step(ctx context.Context, clock perdure.Clock) error {
+	values := make([]float32, 16)
+	if err := w.table.GetRun(ctx, 0, values); err != nil {
+		return err
+	}
+	if err := w.table.IncRun(0, values); err != nil {
+		return err
+	}
+	if err := pacePrograms(ctx); err != nil {
+		return err
+	}
+	return w.c.SaveState(fmt.Appendf(nil, "clock %d", clock))
+}
+
+// TestOlderState: a worker and the server that has its state are killed at once, before anything is saved. Its next
+// process is told that what it gets is older, and so says the result. A server that dies alone takes no state: who
+// lives sends it again.
+func TestOlderState(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		faults []string
+		older  bool
+	}{
+		{[]string{"kill:worker:0@clock:20", "kill:server:0@clock:20"}, true},
+		{[]string{"kill:server:0@clock:15", "kill:worker:0@clock:30"}, false},
+	} {
+		t.Run(fmt.Sprint(c.older), func(t *testing.T) {
+			t.Parallel()
+			how, err := perdure.ParseRecovery("scar:1000,1/2,round")
+			must(t, err)
+			j, ended := startPrograms(t, settings.Run{Faults: c.faults, Job: perdure.JobSpec{
+				Seed: 1, Slots: 2, Servers: 2, Shards: 4, Clocks: 40, AwaitExport: true,
+				Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: how,
+			}}, "older", paceEnv+"=20")
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			select {
+			case <-j.Complete():
+			case err := <-ended:
+				t.Fatalf("the job has ended: %v", err)
+			case <-ctx.Done():
+				t.Fatal("the job does not end")
+			}
+			s := j.Summary(nil)
+			if (s.OlderStates != nil) != c.older || c.older && (s.StatesLost != 1 || s.StatesOlder < 20) {
+				t.Errorf("older states: %+v", s.OlderStates)
+			}
+			j.Job().Over()
+			j.Job().End(localrun.ErrOver)
+			<-ended
+		})
+	}
+}
