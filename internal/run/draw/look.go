@@ -111,9 +111,19 @@ var shapes = []vgdraw.GlyphDrawer{
 	vgdraw.CircleGlyph{},
 	vgdraw.BoxGlyph{},
 	vgdraw.PyramidGlyph{},
-	vgdraw.RingGlyph{},
-	vgdraw.SquareGlyph{},
-	vgdraw.TriangleGlyph{},
+	hollow{vgdraw.CircleGlyph{}},
+	hollow{vgdraw.BoxGlyph{}},
+	hollow{vgdraw.PyramidGlyph{}},
+}
+
+// hollow is a shape that is empty inside.
+type hollow struct{ of vgdraw.GlyphDrawer }
+
+// DrawGlyph draws the shape, and a smaller one of the ground into it.
+func (h hollow) DrawGlyph(c *vgdraw.Canvas, s vgdraw.GlyphStyle, at vg.Point) {
+	h.of.DrawGlyph(c, s, at)
+	s.Color, s.Radius = Paper, s.Radius*.55
+	h.of.DrawGlyph(c, s, at)
 }
 
 func (l Look) line() vgdraw.LineStyle {

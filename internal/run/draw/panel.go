@@ -96,7 +96,11 @@ func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
 	case math.IsInf(low, 0) || math.IsInf(high, 0) || math.IsNaN(low+high):
 		low, high = 0, 1
 	case !(high > low):
-		low, high = low-math.Max(.5, math.Abs(low)*.05), high+math.Max(.5, math.Abs(high)*.05)
+		least := .5
+		if a.Percent {
+			least = .05
+		}
+		low, high = low-max(least, math.Abs(low)*.05), high+max(least, math.Abs(high)*.05)
 	}
 	to.Min, to.Max = low, high
 	at := a.ticks(low, high, n)

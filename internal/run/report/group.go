@@ -118,6 +118,7 @@ var called = []setting{
 	{"params.Batch", "examples per worker and clock", "batch %s"},
 	{"compute_ms", "least computing, ms a clock", "%s ms a clock"},
 	{"faults", "faults planned", "%s"},
+	{planned, "failures", "failures %s"},
 	{"scale", "scaled", "%s"},
 	{"eval_every", "clocks between evaluations", "evaluated every %s"},
 	{"version", "version", "version %s"},

@@ -27,6 +27,7 @@ type Options struct {
 // Page is what a report says.
 type Page struct {
 	Title    string
+	Question string   // of the study that the runs are; "": there is none
 	Facts    []string // of the page as a whole, in a line
 	Problems []string // runs that cannot be read, and why
 	Notes    []string // what else must be known to read the page rightly
@@ -78,6 +79,8 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	if len(trials) == 0 {
 		return nil, fmt.Errorf("%w: no run can be read: %s", perdure.ErrUsage, strings.Join(p.Problems, "; "))
 	}
+	studies, problems := studiesOf(trials)
+	p.Problems = append(p.Problems, problems...)
 	keys, by := study.Group(trials, func(t *trial) string { return t.line.Workload })
 	for _, k := range keys {
 		s, err := newSection(by[k])
@@ -95,6 +98,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	}
 	p.Notes = append(p.Notes, unfinished(trials)...)
 	p.head(trials, o)
+	p.tell(studies)
 	return p, nil
 }
 

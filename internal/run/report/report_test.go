@@ -208,6 +208,41 @@ func TestBad(t *testing.T) {
 	}
 }
 
+// TestStudy: runs of a study are grouped by its plans of failures, whose faults are other ones for each seed.
+func TestStudy(t *testing.T) {
+	root := t.TempDir()
+	for _, plan := range []string{"calm", "drawn"} {
+		for seed := range uint64(3) {
+			folder := filepath.Join(root, "chain_"+plan, fmt.Sprint("seed-", seed))
+			fake(t, folder, spec{"softmax", seed, "chain:2", .8, 0, 10, "x", false, 0})
+			file := filepath.Join(folder, "run.json")
+			b, err := os.ReadFile(file)
+			must(t, err)
+			if plan == "drawn" {
+				fault := fmt.Sprintf(`"faults":["kill:server:0@%ds"]`, seed+1)
+				b = bytes.Replace(b, []byte(`"faults":null`), []byte(fault), 1)
+			}
+			must(t, os.WriteFile(file, b, 0o666))
+		}
+	}
+	file := filepath.Join(root, "study.json")
+	must(t, os.WriteFile(file, []byte(`{"name": "first", "question": "What does it cost?", "machine": {"cores": 3,
+		"cpu": "a processor"}, "cells": [{"name": "chain_calm", "failures": "calm"},
+		{"name": "chain_drawn", "failures": "drawn"}]}`), 0o666))
+	p := pageOf(t, root)
+	if len(p.Sections[0].groups) != 2 || p.Sections[0].groups[1].Name != "failures drawn" ||
+		p.Title != "Perdure: the study first" || p.Question != "What does it cost?" {
+		t.Errorf("%d groups, %q, %q", len(p.Sections[0].groups), p.Title, p.Question)
+	}
+	if is := htmlOf(t, p); !strings.Contains(is, "on 3 cores, a processor") || !strings.Contains(is, p.Question) {
+		t.Errorf("facts: %v", p.Facts)
+	}
+	must(t, os.WriteFile(file, []byte("{"), 0o666))
+	if p := pageOf(t, root); len(p.Sections[0].groups) != 4 || len(p.Problems) != 1 {
+		t.Errorf("a damaged study: %d groups, %v", len(p.Sections[0].groups), p.Problems)
+	}
+}
+
 // TestGoesOn: a run that goes on is told as such.
 func TestGoesOn(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "a")
