@@ -74,6 +74,7 @@ type Coordinator struct {
 	core       *membership.Core
 	attention  attention
 	sweeper    sweeper
+	pruner     pruner
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
 	crew       crew
@@ -156,6 +157,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick},
 	}
+	c.pruner.prune = c.prune
 	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
 	c.core.TickSeconds(cfg.Tick.Seconds())
 	if revision == 0 {
@@ -379,7 +381,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 			return
 		}
 		if c.cfg.Keep > 0 {
-			c.wg.Go(func() { c.prune(m) }) // the loop waits for no store, which may be far away
+			c.pruner.after(m, c.wg.Go) // the loop waits for no store, which may be far away
 		}
 	})
 }

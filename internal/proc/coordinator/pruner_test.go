@@ -1,0 +1,44 @@
+package coordinator
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+)
+
+// TestPruner: while the store takes its time over one checkpoint, of those that are published only the newest waits;
+// and no more than one goroutine is there.
+func TestPruner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		var done []perdure.Clock
+		goes, begun := make(chan struct{}), 0
+		p := &pruner{prune: func(m checkpoint.Manifest) {
+			<-goes
+			done = append(done, m.Cut)
+		}}
+		publish := func(cuts ...perdure.Clock) {
+			for _, cut := range cuts {
+				p.after(checkpoint.Manifest{Cut: cut}, func(work func()) {
+					begun++
+					wg.Go(work)
+				})
+				synctest.Wait()
+			}
+		}
+		publish(1, 2, 3, 4)
+		if begun != 1 {
+			t.Errorf("%d goroutines", begun)
+		}
+		close(goes)
+		wg.Wait()
+		publish(5)
+		if wg.Wait(); !slices.Equal(done, []perdure.Clock{1, 4, 5}) || begun != 2 {
+			t.Errorf("what was done is %v, by %d goroutines", done, begun)
+		}
+	})
+}
