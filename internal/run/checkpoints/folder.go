@@ -156,12 +156,16 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 var errNoRun = errors.New("no run's folder is around it")
 
 // one returns the checkpoint that is asked for: that of the clock, or the newest one. Of two of a
-// clock it is that of the later generation, or the newer.
+// clock it is that of the later generation, or the newer, unless that is not whole and another is.
 func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	if f.Clock == nil {
 		return &found.Kept[0], nil
 	}
-	i := slices.IndexFunc(found.Kept, func(k checkpoint.Kept) bool { return k.Cut == *f.Clock })
+	whole := func(k checkpoint.Kept) bool { return k.Cut == *f.Clock && k.Whole() }
+	i := slices.IndexFunc(found.Kept, whole)
+	if i < 0 {
+		i = slices.IndexFunc(found.Kept, func(k checkpoint.Kept) bool { return k.Cut == *f.Clock })
+	}
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Store,
 			*f.Clock, clocks(found.Kept))

@@ -58,6 +58,33 @@ func TestForkRows(t *testing.T) {
 	}
 }
 
+// TestForkSameClock: running checkpoints that are published faster than clocks end are of one clock, and of other
+// files. A job begins with the newest of them that is whole.
+func TestForkSameClock(t *testing.T) {
+	f, fsys := keptRows(t, 3)
+	found, err := checkpoint.Look(f.Store)
+	must(t, err)
+	again := found.Kept[0].Running
+	again.Number, again.Shards = 4, slices.Clone(again.Shards)
+	ref, err := checkpoint.WriteSegment(f.Store, rowsSegment(0, 4))
+	must(t, err)
+	again.Shards[0].Files = append(slices.Clone(again.Shards[0].Files), ref.Self())
+	must(t, checkpoint.PublishRunning(f.Store, again))
+	f.Clock = &again.Clock
+	for _, want := range []uint64{4, 3} {
+		k, err := f.Choose()
+		must(t, err)
+		to, job := forked(t)
+		saved, err := f.Fork(k, to, job)
+		if must(t, err); k.Number != want || len(saved.Files) != 2 {
+			t.Errorf("it begins with number %d, and %d shards; want number %d", k.Number, len(saved.Files), want)
+		}
+		if want == 4 {
+			remove(t, fsys, rowsName(4, 0))
+		}
+	}
+}
+
 // agesOf says of each shard which rows are how old.
 func agesOf(s *shown) (text string) {
 	for _, one := range s.Shards {
