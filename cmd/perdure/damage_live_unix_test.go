@@ -18,7 +18,7 @@ import (
 // damaged, and the model is the same.
 func TestDamagedSnapshots(t *testing.T) {
 	t.Parallel()
-	args := []string{"--recovery", "stateless", "--snapshot-mb", "1", "--clocks", "200"}
+	args := []string{"--recovery", "stateless", "--log", "file:?snapshot-mb=1", "--clocks", "200"}
 	want := one(t, args...)
 	ways := slices.Sorted(maps.Keys(damages))
 	const shards = 6

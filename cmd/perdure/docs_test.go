@@ -342,7 +342,7 @@ var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Ba
 var takers = []string{
 	"train", "train mf", "train cnn", "up", "train --consistency asp --on-outage continue",
 	"train --recovery stateless",
-	"train --recovery stateless --nats nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
+	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log rm a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
 	"runs ls", "runs compare a b", "runs export a", "study a", "report a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",

@@ -10,7 +10,6 @@ var flagGroups = []struct{ name, title string }{
 	{"job", "How large the job is, and when it ends"},
 	{"consistency", "How stale reads may be"},
 	{"recovery", "What happens when processes die, and what is kept for it"},
-	{"log", "The update log of stateless"},
 	{"outages", "What happens while nobody answers for a shard"},
 	{"faults", "What is to fail, and how slow the network and the machines are"},
 	{"training", "How the model is trained"},
@@ -74,7 +73,7 @@ Under bsp nothing is old (default average with --on-outage continue, else none).
                           alone had is lost with it
   chain:N,every:K         likewise, and the others follow every K clocks
   stateless               updates go to a log, from which any server makes the
-                          rows again; see --help=log
+                          rows again; see --log
   scar:C,R,SELECTOR       a dead server's rows come back as last saved, and
                           nobody goes back; R of the rows, as 1/8, is saved
                           every R·C clocks, chosen by priority, round, random
@@ -106,23 +105,26 @@ auto for C has the job choose how often. resend alone is resend:auto, and scar a
 	"recovery.retain-mb": {"Updates that each worker keeps, in MiB.", "Under resend, until they are in a " +
 		"checkpoint; " +
 		"when half of that is used a checkpoint is made before its time."},
-	"log.log-sync": {"When an update counts as in the log.", `
-  interval  the system has it, which syncs it every few seconds: it survives
-            any process's death, but not the machine's (the usual)
-  always    it is on the disk`},
-	"log.log-mb": {"What the log takes at most, in MiB.", "On the disk, over all shards; who would append more " +
-		"waits " +
-		"(default 4096, or 32 for each shard; if the disk has less, three quarters of that)."},
-	"log.snapshot-mb": {"MiB of updates between two snapshots.", "A snapshot of the shards cuts the log " +
-		"(default 256)."},
-	"log.nats": {"Keep the log on that NATS cluster.", "With JetStream, not in a process of this job's, for " +
-		"example " +
-		"nats://log.example:4222, or on one that perdure log serves (default none)."},
-	"log.nats-creds":    {"Credentials for --nats.", "A file as nsc makes it."},
-	"log.nats-ca":       {"The authority that vouches for --nats.", ""},
-	"log.nats-cert":     {"This job's own certificate for --nats.", ""},
-	"log.nats-key":      {"The key of --nats-cert.", ""},
-	"log.nats-replicas": {"Servers at --nats that keep each update.", "1 to 5 (default 1)."},
+	"recovery.log": {"The update log of stateless.", `
+  file:?OPTIONS              a process of this job serves it, in the run's
+                             folder (the usual)
+  nats://HOST:PORT?OPTIONS   it is on a NATS cluster with JetStream, or served
+                             by perdure log; or tls://
+OPTIONS are NAME=VALUE, with & between:
+  sync=interval              (file) the system has an update, and syncs it every
+                             few seconds: it survives any process's death, but
+                             not the machine's (the usual)
+  sync=always                (file) an update counts once it is on the disk
+  mb=N                       MiB that it takes at most, over all shards; who
+                             would append more waits (default 4096, or 32 for
+                             each shard, or less where the disk has less)
+  snapshot-mb=N              MiB of updates between two snapshots of the shards,
+                             which cut the log (default 256)
+  creds=FILE                 (nats) credentials, as nsc makes them
+  ca=FILE                    (nats) the authority that vouches for the cluster
+  cert=FILE                  (nats) this job's own certificate, with key=FILE
+  replicas=N                 (nats) servers that keep each update, 1 to 5
+For example 'file:?sync=always&mb=8192'; quote it, for the shell.`},
 
 	"outages.on-outage": {"What workers do while a shard is out.", `
   wait             until a live server answers for it

@@ -31,7 +31,7 @@ func fillFolder(t *testing.T, recovery string) {
 	t.Helper()
 	where, size, more := t.TempDir(), "size=32m", []string(nil)
 	if recovery == "stateless" { // a log has a least size
-		size, more = "size=256m", []string{"--log-mb", "192"}
+		size, more = "size=256m", []string{"--log", "file:?mb=192"}
 	}
 	if err := unix.Mount("tmpfs", where, "tmpfs", 0, size); err != nil {
 		t.Skipf("a small file system cannot be mounted here: %v", err)

@@ -127,15 +127,12 @@ var helps = map[string]string{
 	"serve_listen":     "Where to listen (default ${default}: a free port, after a restart the same).",
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
 		"death, but not the machine's) or always (it is on the disk) (default ${default}).",
-	"serve_mb":    "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
-	"place_dir":   "A run's folder, or a log's; its process may run or not.",
-	"place_nats":  "The log at that address instead, for example nats://log.example:4222.",
-	"place_creds": "Credentials for --nats: a file as nsc makes it.",
-	"place_ca":    "The certificate authority that vouches for --nats.",
-	"place_cert":  "Your own certificate for --nats.",
-	"place_job":   "Only this job's streams (default all; of rm: the run's whose folder is named).",
-	"dump_from":   "The first position to show (default the first there is).",
-	"dump_most":   "How many records to show, 1 or more (default all).",
+	"serve_mb": "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
+	"place_place": "A run's folder, or a log's, whose process may run or not; or where any log is served, as " +
+		"nats://HOST:PORT?creds=FILE&ca=FILE&cert=FILE&key=FILE.",
+	"place_job": "Only this job's streams (default all; of rm: the run's whose folder is named).",
+	"dump_from": "The first position to show (default the first there is).",
+	"dump_most": "How many records to show, 1 or more (default all).",
 	"bench_moves": "Pushes and pulls of blocks and rows against a raw exchange of the same bytes (the " +
 		"default).",
 	"bench_recovery": "What recovery strategies cost while nothing fails, and how long a failure is felt under " +

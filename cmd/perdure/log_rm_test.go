@@ -30,11 +30,11 @@ func TestLogRm(t *testing.T) {
 	must(t, make1("second", 3).Close())
 
 	rm := func(more ...string) []string { return append([]string{"log", "rm"}, more...) }
-	wantOut(t, 2, rm(), "perdure: which log? name a run's folder, or a log's that is served, or write --nats URL\n")
-	wantOut(t, 2, rm(dir, "--nats", s.URL()), "perdure: which log? ")
-	wantOut(t, 2, rm("--nats", s.URL(), "--nats-cert", "a"), "belong together")
+	wantOut(t, 2, rm(),
+		"perdure: which log? name a run's folder, or a log's that is served, or write nats://HOST:PORT\n")
+	wantOut(t, 2, rm(s.URL()+"?cert=a"), "belong together")
 	wantOut(t, 2, rm(dir), "perdure: which job? write --job ID; there are first, second\n")
-	wantOut(t, 1, rm("--nats", s.URL(), "--job", "third"),
+	wantOut(t, 1, rm(s.URL(), "--job", "third"),
 		"perdure: there are no streams of third in this log; there are those of first, second\n")
 	wantOut(t, 1, rm(dir, "--job", "first"),
 		"perdure: job first seems to run, and cannot go on without its log: stream perdure-first-1 got a record ",
@@ -46,7 +46,7 @@ func TestLogRm(t *testing.T) {
 		"removed 2 of 2 streams of job first with 0.0 MB of updates; 100 MiB of the log, which it might have come "+
 			"to take, are free for others; if it was not done, it cannot go on\n")
 	wantOut(t, 1, []string{"log", "ls", dir, "--job", "first"}, "no streams of first")
-	wantOut(t, 0, rm("--nats", s.URL(), "--job", "second"),
+	wantOut(t, 0, rm(s.URL(), "--job", "second"),
 		"removed 3 of 3 streams of job second with 0.0 MB of updates; 150 MiB")
 	wantOut(t, 1, rm(dir, "--job", "second"), "perdure: there are no streams of any job in this log\n")
 	must(t, s.Close())
@@ -66,14 +66,14 @@ func TestLogElsewhere(t *testing.T) {
 	out := newFolder(t)
 	train := func(clocks, mb string) []string {
 		return []string{
-			"train", "--recovery", "stateless", "--nats", s.URL(), "--log-mb", mb, "--shards", "4",
+			"train", "--recovery", "stateless", "--log", s.URL() + "?mb=" + mb, "--shards", "4",
 			"--clocks", clocks, "--workers", "2", "--servers", "1", "--eval-every", "0", "--data", pictures, "--out",
 			out,
 		}
 	}
 	none := func() {
 		t.Helper()
-		wantOut(t, 1, []string{"log", "ls", "--nats", s.URL()}, "there are no streams of any job in this log")
+		wantOut(t, 1, []string{"log", "ls", s.URL()}, "there are no streams of any job in this log")
 	}
 	wantRefused(t, exitError, "has no room for stream perdure-.*-3, which may take 100 MiB", train("20", "400")...)
 	none()
@@ -88,12 +88,12 @@ func TestLogElsewhere(t *testing.T) {
 	id := settings.Job.ID
 	wantOut(t, 1, []string{"log", "rm", out}, "perdure: job "+id+
 		" still runs, and cannot go on without its log; end it with perdure stop --run "+out+", or write --force\n")
-	wantOut(t, 1, []string{"log", "rm", "--nats", s.URL(), "--job", id},
+	wantOut(t, 1, []string{"log", "rm", s.URL(), "--job", id},
 		"perdure: job "+id+" seems to run, and cannot go on without its log: stream perdure-"+id)
 	wantOut(t, 2, []string{"log", "rm", out, "--job", "other"}, out+" is the folder of job "+id+", not of other")
 	wantOut(t, 0, []string{"stop", "--run", out})
 	p.Wait()
-	wantOut(t, 0, []string{"log", "ls", "--nats", s.URL()}, id)
+	wantOut(t, 0, []string{"log", "ls", s.URL()}, id)
 	wantOut(t, 0, []string{"log", "rm", out, "--force"}, "removed 4 of 4 streams of job "+id)
 	none()
 

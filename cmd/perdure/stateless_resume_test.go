@@ -19,7 +19,7 @@ func killedStateless(t *testing.T, consistency string, more ...string) (dir stri
 	t.Helper()
 	dir = newFolder(t)
 	p := start(t, append(endless(dir), append(more, "--recovery", "stateless", "--consistency", consistency,
-		"--snapshot-mb", "1", "--scale", "4@clock:20")...)...)
+		"--log", "file:?snapshot-mb=1", "--scale", "4@clock:20")...)...)
 	p.Says("fault: slow")
 	snapshots, err := stateless(t, dir).OpenSnapshots(t.Context(), dir)
 	must(t, err)
@@ -149,7 +149,7 @@ func TestStatelessElsewhere(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
 	dir, to := newFolder(t), newFolder(t)
-	args := append(endless(dir), "--recovery", "stateless", "--nats", s.URL(), "--log-mb", "200")
+	args := append(endless(dir), "--recovery", "stateless", "--log", s.URL()+"?mb=200")
 	p := start(t, args...)
 	p.Says("fault: slow")
 	_, _, errs := p.Stop()
@@ -181,7 +181,8 @@ func TestStatelessElsewhere(t *testing.T) {
 func TestStatelessStore(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), newFolder(t)
-	args := small("--recovery", "stateless", "--snapshot-mb", "1", "--clocks", "300", "--store", b.URL, "--out", dir,
+	args := small("--recovery", "stateless", "--log", "file:?snapshot-mb=1", "--clocks", "300",
+		"--store", b.URL, "--out", dir,
 		"--fault", "slow*1.01:worker:0@clock:60", "--fault", "kill:server:0@clock:250")
 	p := stores(t, append(args[:1:1], args[2:]...)...)
 	p.Says("fault: slow")

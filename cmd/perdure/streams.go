@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 type logCmds struct {
@@ -20,8 +23,8 @@ type logCmds struct {
 type logServeCmd struct {
 	Dir    string `required:"" help:"@serve_dir" placeholder:"DIR" type:"path"`
 	Listen string `help:"@serve_listen" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Sync   string `name:"log-sync" help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
-	MB     int    `name:"log-mb" help:"@serve_mb" placeholder:"N"`
+	Sync   string `help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	MB     int    `name:"mb" help:"@serve_mb" placeholder:"N"`
 
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
@@ -34,23 +37,31 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 
 // logPlace is where a log is that somebody looks into.
 type logPlace struct {
-	Dir   string `arg:"" optional:"" help:"@place_dir" type:"path"`
-	NATS  string `name:"nats" help:"@place_nats" placeholder:"URL"`
-	Creds string `name:"nats-creds" help:"@place_creds" placeholder:"FILE" type:"path"`
-	CA    string `name:"nats-ca" help:"@place_ca" placeholder:"FILE" type:"path"`
-	Cert  string `name:"nats-cert" help:"@place_cert" placeholder:"FILE" type:"path"`
-	Key   string `name:"nats-key" help:"The key of --nats-cert." placeholder:"FILE" type:"path"`
+	Place string `arg:"" optional:"" name:"dir|url" help:"@place_place"`
 	Job   string `help:"@place_job" placeholder:"ID"`
 }
 
 // place is what the flags say.
-func (p *logPlace) place() logtool.Place {
-	return logtool.Place{Dir: p.Dir, NATS: p.NATS, Creds: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key, Job: p.Job}
+func (p *logPlace) place() (logtool.Place, error) {
+	switch {
+	case p.Place == "":
+		return logtool.Place{Job: p.Job}, nil
+	case !settings.IsLogURL(p.Place):
+		return logtool.Place{Dir: kong.ExpandPath(p.Place), Job: p.Job}, nil
+	}
+	l, err := settings.ParseLog(p.Place)
+	return logtool.Place{NATS: l.NATS, Creds: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key, Job: p.Job}, err
 }
 
 type logLsCmd struct{ logPlace }
 
-func (c *logLsCmd) Run(ctx context.Context) error { return logtool.List(ctx, stdout, c.place()) }
+func (c *logLsCmd) Run(ctx context.Context) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	return logtool.List(ctx, stdout, place)
+}
 
 type logDumpCmd struct {
 	logPlace
@@ -60,12 +71,22 @@ type logDumpCmd struct {
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {
-	return logtool.Dump(ctx, stdout, c.place(), logtool.Part{Shard: c.Shard, From: c.From, Most: c.Most})
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	return logtool.Dump(ctx, stdout, place, logtool.Part{Shard: c.Shard, From: c.From, Most: c.Most})
 }
 
 type logVerifyCmd struct{ logPlace }
 
-func (c *logVerifyCmd) Run(ctx context.Context) error { return logtool.Verify(ctx, stdout, c.place()) }
+func (c *logVerifyCmd) Run(ctx context.Context) error {
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	return logtool.Verify(ctx, stdout, place)
+}
 
 type logRmCmd struct {
 	logPlace
@@ -73,5 +94,9 @@ type logRmCmd struct {
 }
 
 func (c *logRmCmd) Run(ctx context.Context) error {
-	return logtool.Remove(ctx, stdout, c.place(), c.Force)
+	place, err := c.place()
+	if err != nil {
+		return err
+	}
+	return logtool.Remove(ctx, stdout, place, c.Force)
 }

@@ -51,7 +51,7 @@ func TestLogLook(t *testing.T) {
 			"job first shard 1: 2 records, 2 entries")
 	}
 	look()
-	wantOut(t, 0, []string{"log", "ls", "--nats", s.URL(), "--job", "first"}, "first")
+	wantOut(t, 0, []string{"log", "ls", s.URL(), "--job", "first"}, "first")
 	wantOut(t, 1, []string{"log", "ls", run, "--job", "second"}, "no streams of second")
 	wantOut(t, 2, []string{"log", "dump", run, "--shard", "7"}, "no shard 7")
 	wantOut(t, 2, []string{"log", "ls"}, "which log?")
@@ -61,17 +61,17 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, []string{"log", "ls", file}, "perdure: "+file+
 		" is a file; name the folder of a log, or of a run that has one\n")
 	secret, at, _ := strings.Cut(s.URL(), "@")
-	wantOut(t, 1, []string{"log", "ls", "--nats", "nats://other@" + at},
+	wantOut(t, 1, []string{"log", "ls", "nats://other@" + at},
 		"perdure: the log at nats://"+at+" does not take these credentials\n")
 	elsewhere := []string{
 		"train", "--clocks", "3", "--recovery", "stateless", "--out",
-		newFolder(t), "--nats",
+		newFolder(t), "--log",
 	}
 	wantOut(t, 1, append(elsewhere, "nats://other@"+at),
 		"perdure: the log at nats://"+at+" does not take these credentials\n")
-	wantOut(t, 1, append(elsewhere, secret+"@"+at, "--log-mb", "100000000"),
+	wantOut(t, 1, append(elsewhere, secret+"@"+at+"?mb=100000000"),
 		"perdure: the log at nats://"+at+" has no room for stream",
-		"MiB; give that log more room, or the job a smaller one (--log-mb)\n")
+		"MiB; give that log more room, or the job a smaller one (mb in --log)\n")
 	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
 	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
@@ -160,7 +160,7 @@ func TestLogKilled(t *testing.T) {
 func TestLogOfRun(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
-	p := start(t, "train", "--recovery", "stateless", "--shards", "2", "--log-mb", "100",
+	p := start(t, "train", "--recovery", "stateless", "--shards", "2", "--log", "file:?mb=100",
 		"--clocks", "1000000", "--workers", "2",
 		"--fault", "kill:log@clock:5", "--out", dir)
 	p.Says(`log serves again`)

@@ -43,7 +43,7 @@ type jobFlags struct {
 	StaleScale string `group:"consistency" placeholder:"HOW"`
 
 	Kept keptFlags `embed:""`
-	logFlags
+	Log  string    `group:"recovery" placeholder:"URL"`
 
 	Outages   outageFlags `embed:""`
 	Delay     string      `group:"faults" placeholder:"TIME[±TIME]"`
@@ -225,11 +225,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 		Suspend:  o.Suspend,
 		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
 		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth},
-		Log: settings.LogAsked{
-			Sync: f.LogSync, MB: f.LogMB, SnapshotMB: f.SnapshotMB, NATS: f.NATS, Creds: f.NATSCreds, CA: f.NATSCA,
-			Cert: f.NATSCert, Key: f.NATSKey, Replicas: f.NATSReplicas,
-		},
-		Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
+		Log:      f.Log, Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
 	}
 }
 

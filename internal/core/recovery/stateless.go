@@ -6,13 +6,13 @@ import "github.com/perdure/perdure"
 // and a shard's rows are a function of its stream.
 //
 // Promise: any server may take over any shard: it loads a snapshot and replays what follows.
-// Nothing that the log has acknowledged is lost, whichever process dies. (With --log-sync
-// interval a power cut may take the last seconds; with always it takes nothing.)
+// Nothing that the log has acknowledged is lost, whichever process dies. (With
+// sync=interval a power cut may take the last seconds; with always it takes nothing.)
 //
 // Safe point: the log's acknowledgement. (What is logged and not applied is still kept, to be
 // shown to the program that wrote it.)
 //
-// Cost: each update goes through the log and onto its disk; with --log-sync always it waits
+// Cost: each update goes through the log and onto its disk; with sync=always it waits
 // for the disk.
 type stateless struct{ r perdure.Recovery }
 

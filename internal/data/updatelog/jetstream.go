@@ -282,7 +282,7 @@ func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int
 		return err
 	}
 	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; give that log more room, "+
-		"or the job a smaller one (--log-mb)",
+		"or the job a smaller one (mb in --log)",
 		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 

@@ -51,7 +51,7 @@ func (c *client) undo(ctx context.Context, why error) error {
 	for _, name := range c.made {
 		if err := c.remove(ctx, name); err != nil {
 			return fmt.Errorf("%w; of what was made of this job's log, stream %s and maybe more are left (%w): "+
-				"remove them with perdure log rm --nats URL --job %s", why, name, err, c.o.Job)
+				"remove them with perdure log rm URL --job %s", why, name, err, c.o.Job)
 		}
 	}
 	return why

@@ -61,7 +61,7 @@ func sizeLog(s *settings.Run, run string) (err error) {
 	return s.Log.Fit(&s.Job, run)
 }
 
-// placeLog says where the job's log is to be: at --nats, or a free port of this machine,
+// placeLog says where the job's log is to be: on the cluster of --log, or a free port of this machine,
 // which asks for the run's secret, as its process finds it in its folder. Until hold is closed,
 // nobody else is given the port: not the job's servers, which take any while the log's
 // process starts, nor others while it is dead.
@@ -114,7 +114,7 @@ func logAddr(s *settings.Run) string {
 func logCommand(s *settings.Run, exe, run string) []string {
 	return []string{
 		exe, string(supervisor.RoleLog), "--dir", settings.LogFolder(run), "--listen", logAddr(s),
-		"--log-sync", string(s.Log.Sync), "--log-mb", fmt.Sprint(s.Log.MB), "--inherits",
+		"--sync", string(s.Log.Sync), "--mb", fmt.Sprint(s.Log.MB), "--inherits",
 	}
 }
 

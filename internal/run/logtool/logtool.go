@@ -45,7 +45,7 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 	var known *knownLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
-		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write --nats URL", perdure.ErrUsage)
+		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write nats://HOST:PORT", perdure.ErrUsage)
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()

@@ -46,8 +46,8 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 	case err != nil:
 		return nil, err
 	case (c.Dir == "") == (c.NATS == ""):
-		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write --nats URL",
-			perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write "+
+			"nats://HOST:PORT", perdure.ErrUsage)
 	case c.NATS != "":
 		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{
 			Credentials: c.Creds, CA: c.CA, Cert: c.Cert,
@@ -64,8 +64,8 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 		return nil, fmt.Errorf("%w: the run in %s has no update log; only those under stateless have", perdure.ErrUsage,
 			c.Dir)
 	case c.Job != "" && c.Job != s.Job.ID:
-		return nil, fmt.Errorf("%w: %s is the folder of job %s, not of %s; leave --job out, or say with --nats "+
-			"where that job's log is", perdure.ErrUsage, c.Dir, s.Job.ID, c.Job)
+		return nil, fmt.Errorf("%w: %s is the folder of job %s, not of %s; leave --job out, or write "+
+			"nats://HOST:PORT, where that job's log is", perdure.ErrUsage, c.Dir, s.Job.ID, c.Job)
 	}
 	c.Job = s.Job.ID
 	if err := c.ended(ctx); err != nil {

@@ -30,7 +30,7 @@ type Log struct {
 // Run serves the log until ctx ends.
 func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MostLogMB {
-		return fmt.Errorf("%w: --log-mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
+		return fmt.Errorf("%w: --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
 	machine.Garbage(1)
 	var keys wire.Keys

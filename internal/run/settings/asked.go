@@ -23,7 +23,7 @@ type Asked struct {
 	Zone      []string // of some of them, "I=NAME"
 	Faults    []string
 	Distance
-	Log    LogAsked
+	Log    string // as ParseLog reads it; "": the usual
 	Work   WorkAsked
 	Listen string
 	Grace  string
@@ -127,7 +127,12 @@ func (a *Asked) outage(job *perdure.JobSpec) (err error) {
 
 // newLog makes the settings of the job's log; nil for a job that has none.
 func (a *Asked) newLog(job *perdure.JobSpec) (*Log, error) {
-	l := a.Log
-	l.Given = a.Given
+	l := LogAsked{}
+	if a.Log != "" {
+		var err error
+		if l, err = ParseLog(a.Log); err != nil {
+			return nil, err
+		}
+	}
 	return NewLog(l, job)
 }

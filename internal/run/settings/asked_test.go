@@ -62,11 +62,13 @@ func TestNewRefuses(t *testing.T) {
 			a.Shape.Recovery = "chain:2"
 		}),
 		"--outage-mb is for jobs that go on in an outage": asks(DefaultWorkload, "outage-mb"),
-		"--nats is about the update log":                  asks(OwnWorkload, "nats"),
-		"--stale-scale is empty":                          asks(DefaultWorkload, "stale-scale"),
-		"0 clocks":                                        asks(DefaultWorkload, "clocks"),
-		"--cache-mb 0; choose 1":                          asks(DefaultWorkload, "cache-mb"),
-		`--mtbf ""; write the time`:                       asks(DefaultWorkload, "mtbf"),
+		"--log is about the update log": change(asks(OwnWorkload, "log"), func(a *Asked) {
+			a.Log = "file:"
+		}),
+		"--stale-scale is empty":    asks(DefaultWorkload, "stale-scale"),
+		"0 clocks":                  asks(DefaultWorkload, "clocks"),
+		"--cache-mb 0; choose 1":    asks(DefaultWorkload, "cache-mb"),
+		`--mtbf ""; write the time`: asks(DefaultWorkload, "mtbf"),
 		`--grace "soon"`: change(asks(DefaultWorkload), func(a *Asked) {
 			a.Grace = "soon"
 		}),

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -44,7 +44,7 @@ const (
 )
 
 // LogAsked is what somebody asks of a job's log, as he writes it; what is empty is chosen for
-// him. Given are the flags that he wrote: one that is given and empty is a mistake.
+// him. Given are the options that he wrote: one that is given and empty is a mistake.
 type LogAsked struct {
 	Sync           string
 	MB, SnapshotMB int
@@ -65,7 +65,7 @@ func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 		SnapshotMB: asked.SnapshotMB,
 		NATS:       asked.NATS, Creds: asked.Creds, CA: asked.CA, Cert: asked.Cert, Key: asked.Key,
 		Replicas: asked.Replicas,
-		chosen:   asked.MB != 0 || asked.Given["log-mb"],
+		chosen:   asked.MB != 0 || asked.Given["mb"],
 	}
 	if !l.chosen {
 		l.MB = max(defaultLogMB, l.least(job))
@@ -76,35 +76,16 @@ func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 	if err := l.check(job); err != nil {
 		return nil, err
 	}
-	return l, l.checkPlace(&asked)
-}
-
-// checkPlace refuses what is asked of a log elsewhere if that cannot be.
-func (l *Log) checkPlace(asked *LogAsked) error {
-	u, err := url.Parse(l.NATS)
-	wrong := err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls"
-	remote := l.Creds != "" || l.CA != "" || l.Cert != "" || l.Key != "" || l.Replicas != 0
-	switch {
-	case (asked.Given["nats"] || l.NATS != "") && wrong:
-		return fmt.Errorf("%w: --nats %s; write nats://HOST:PORT or tls://HOST:PORT",
-			perdure.ErrUsage, updatelog.WithoutSecrets(l.NATS))
-	case l.NATS == "" && remote:
-		return fmt.Errorf("%w: credentials, certificates and replicas are for a log at --nats URL; leave them out, "+
-			"or name it",
-			perdure.ErrUsage)
-	case l.NATS != "" && asked.Sync != "":
-		return fmt.Errorf("%w: --log-sync is for the job's own log; that at --nats syncs as it is configured",
-			perdure.ErrUsage)
-	case l.Replicas == 0 && asked.Given["nats-replicas"]:
-		return wrongFlag("nats_replicas", l.oddReplicas())
+	if l.Replicas == 0 && asked.Given["replicas"] {
+		return nil, wrongOption("nats_replicas", l.oddReplicas())
 	}
-	return CheckPair(l.Cert, l.Key)
+	return l, CheckPair(l.Cert, l.Key)
 }
 
 // CheckPair refuses half of a certificate.
 func CheckPair(cert, key string) error {
 	if (cert == "") != (key == "") {
-		return fmt.Errorf("%w: --nats-cert and --nats-key belong together; give both, or neither", perdure.ErrUsage)
+		return fmt.Errorf("%w: cert and key of a log belong together; give both, or neither", perdure.ErrUsage)
 	}
 	return nil
 }
@@ -135,20 +116,16 @@ func (l *Log) oddReplicas() string {
 	return fmt.Sprintf("%d; choose 1 to %d", l.Replicas, mostReplicas)
 }
 
-// logFlags are the flags by their keys in run.json.
-var logFlags = map[string]string{
-	"mb": "log-mb", "sync": "log-sync", "snapshot_mb": "snapshot-mb", "nats_replicas": "nats-replicas",
+// wrongOption is the error of an option of --log, by its key in run.json.
+func wrongOption(key, wrong string) error {
+	name := strings.ReplaceAll(strings.TrimPrefix(key, "nats_"), "_", "-")
+	return fmt.Errorf("%w: --log: %s %s", perdure.ErrUsage, name, wrong)
 }
 
-// wrongFlag is the error of a flag, by its key.
-func wrongFlag(key, wrong string) error {
-	return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, logFlags[key], wrong)
-}
-
-// check refuses what odd finds, by the flag.
+// check refuses what odd finds, by the option.
 func (l *Log) check(job *perdure.JobSpec) error {
 	if key, wrong := l.odd(job); key != "" {
-		return wrongFlag(key, wrong)
+		return wrongOption(key, wrong)
 	}
 	return nil
 }
@@ -170,7 +147,7 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, "+
-		"or a smaller log with --log-mb (%d at least)",
+		"or a smaller log with mb in --log (%d at least)",
 		perdure.ErrUsage, l.MB, free, folder, l.least(job))
 }
 

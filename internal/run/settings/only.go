@@ -64,10 +64,7 @@ var onlyWith = []struct {
 			"--recovery resend:auto, say",
 	},
 	{
-		[]string{
-			"log-sync", "log-mb", "snapshot-mb", "nats", "nats-creds", "nats-ca", "nats-cert", "nats-key",
-			"nats-replicas",
-		},
+		[]string{"log"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Logged() },
 		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
 	},
@@ -80,7 +77,7 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 		{"on-outage", a.Outage.On},
 		{"outage-rows", a.Outage.Rows},
 		{"stale-scale", a.Outage.StaleScale},
-		{"log-sync", a.Log.Sync},
+		{"log", a.Log},
 	} {
 		if flag.value == "" && a.Given[flag.name] {
 			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)

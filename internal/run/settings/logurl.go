@@ -1,0 +1,125 @@
+package settings
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+)
+
+// logOption is what may stand behind the ? of --log.
+type logOption struct {
+	own, elsewhere bool // of a log of the job's own, of one on a cluster
+	set            func(l *LogAsked, value string) error
+}
+
+func number(to func(l *LogAsked) *int) func(l *LogAsked, value string) error {
+	return func(l *LogAsked, value string) (err error) {
+		if *to(l), err = strconv.Atoi(value); err != nil {
+			return fmt.Errorf("%q is no whole number", value)
+		}
+		return nil
+	}
+}
+
+func text(to func(l *LogAsked) *string) func(l *LogAsked, value string) error {
+	return func(l *LogAsked, value string) error {
+		if *to(l) = value; value == "" {
+			return fmt.Errorf("it is empty; leave it out, or say what it is to be")
+		}
+		return nil
+	}
+}
+
+func file(to func(l *LogAsked) *string) func(l *LogAsked, value string) error {
+	return func(l *LogAsked, value string) (err error) {
+		if home, known := os.LookupEnv("HOME"); known && strings.HasPrefix(value, "~/") {
+			value = filepath.Join(home, value[2:])
+		}
+		if value != "" {
+			value, err = filepath.Abs(value)
+		}
+		*to(l) = value
+		return err
+	}
+}
+
+var logOptions = map[string]logOption{
+	"sync":        {own: true, set: text(func(l *LogAsked) *string { return &l.Sync })},
+	"mb":          {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.MB })},
+	"snapshot-mb": {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.SnapshotMB })},
+	"replicas":    {elsewhere: true, set: number(func(l *LogAsked) *int { return &l.Replicas })},
+	"creds":       {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Creds })},
+	"ca":          {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.CA })},
+	"cert":        {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Cert })},
+	"key":         {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Key })},
+}
+
+// OwnLog is how the job's own log is written, before its options.
+const OwnLog = "file:"
+
+// IsLogURL reports whether a text is the address of a log, and no folder.
+func IsLogURL(text string) bool {
+	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://")
+}
+
+// ParseLog reads a log as people write it: file:?sync=always, or nats://HOST:PORT?creds=FILE.
+func ParseLog(written string) (l LogAsked, err error) {
+	where, behind, _ := strings.Cut(written, "?")
+	l.Given = map[string]bool{}
+	if where != OwnLog {
+		u, err := url.Parse(where)
+		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return l, fmt.Errorf("%w: --log %s; write file:?sync=always&mb=4096, say, or nats://HOST:PORT or "+
+				"tls://HOST:PORT", perdure.ErrUsage, updatelog.WithoutSecrets(where))
+		}
+		l.NATS = where
+	}
+	if behind == "" {
+		return l, nil
+	}
+	for _, pair := range strings.Split(behind, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if value, err = url.PathUnescape(value); err != nil {
+			return l, fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
+		}
+		if err := l.take(name, value); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// take takes one option.
+func (l *LogAsked) take(name, value string) error {
+	var known []string
+	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
+		if o := logOptions[n]; o.own && l.NATS == "" || o.elsewhere && l.NATS != "" {
+			known = append(known, n)
+		}
+	}
+	switch _, there := logOptions[name]; {
+	case l.Given[name]:
+		return fmt.Errorf("%w: --log: %s stands there twice", perdure.ErrUsage, name)
+	case there && !slices.Contains(known, name) && l.NATS == "":
+		return fmt.Errorf("%w: --log: %s is for a log on a cluster; leave it out, or write nats://HOST:PORT for %s",
+			perdure.ErrUsage, name, OwnLog)
+	case there && !slices.Contains(known, name):
+		return fmt.Errorf("%w: --log: %s is for the job's own log; a cluster syncs as it is configured",
+			perdure.ErrUsage, name)
+	case !there:
+		return fmt.Errorf("%w: --log has no option %q; choose %s", perdure.ErrUsage, name, strings.Join(known, ", "))
+	}
+	l.Given[name] = true
+	if err := logOptions[name].set(l, value); err != nil {
+		return fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
+	}
+	return nil
+}
