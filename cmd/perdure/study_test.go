@@ -32,8 +32,8 @@ func TestStudies(t *testing.T) {
 				if priced := c.Figures["cost-spot"].Median > 0; priced != (name == "spot") {
 					t.Errorf("%s: it costs %v as spot machines", c.Name, c.Figures["cost-spot"])
 				}
-				if hit := c.Figures["away"].Median > 0; hit != (c.Failures != "none" && c.Failures != "calm") {
-					t.Errorf("%s: away for %v s", c.Name, c.Figures["away"].Median)
+				if hit := c.Figures["faults"].Median > 0; hit != (c.Failures != "none" && c.Failures != "calm") {
+					t.Errorf("%s: %v faults", c.Name, c.Figures["faults"].Median)
 				}
 			}
 		})

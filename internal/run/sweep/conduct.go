@@ -45,6 +45,7 @@ type Trial struct {
 	Seed    uint64             `json:"seed"`
 	Folder  string             `json:"folder"`
 	Build   string             `json:"build"`
+	Model   *string            `json:"model_sha256"` // null: there is none
 	Figures map[string]float64 `json:"figures"`
 }
 
@@ -74,6 +75,11 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 		Study: s, Conducting: how, trials: map[*Cell][]Trial{}, failed: map[*Cell][]Failed{},
 		took: map[*Cell][]float64{},
 	}
+	lock, err := hold(how.Folder)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // it ends with the process anyway
 	var all []run
 	for _, seed := range s.Seeds { // so that each cell has its first trial early
 		for _, cell := range s.Cells {
@@ -87,7 +93,10 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 	if err := c.takeDone(all); err != nil {
 		return nil, err
 	}
-	err := c.doAll(ctx, all)
+	if c.count > 0 {
+		fmt.Fprintf(c.Screen, "%d of %d runs are done already\n", c.count, c.total)
+	}
+	err = c.doAll(ctx, all)
 	for err == nil && s.Stop != nil {
 		more, err2 := c.more()
 		if err = err2; err != nil || len(more) == 0 {
@@ -257,7 +266,7 @@ func (c *conductor) record(r *run, d *done) error {
 		case err != nil:
 			d.Why = "its summary cannot be read: " + err.Error()
 		default:
-			t.Figures = figuresOf(&s)
+			t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
 			c.price(r.folder, t.Figures)
 		}
 	}

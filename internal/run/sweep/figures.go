@@ -12,8 +12,8 @@ import (
 
 // Figures are what each trial is measured by. A trial has none of those that its run does not know.
 var Figures = []string{
-	"accuracy", "rmse", "loss", "seconds", "clocks", "lost", "redone", "away", "goal-seconds", "cost", "cost-spot",
-	"cost-month",
+	"accuracy", "rmse", "loss", "seconds", "clocks", "faults", "lost", "redone", "away", "goal-seconds",
+	"cost", "cost-spot", "cost-month",
 }
 
 // figuresOf are those of a run that came to its end.
@@ -33,7 +33,7 @@ func figuresOf(s *rundir.Summary) map[string]float64 {
 	if s.ClocksRedone != nil {
 		f["redone"] = float64(*s.ClocksRedone)
 	}
-	f["away"] = away(s)
+	f["faults"], f["away"] = float64(len(s.Failures)), away(s)
 	if s.Goal != nil {
 		f["goal-seconds"] = s.Goal.Seconds
 	}

@@ -86,6 +86,30 @@ func (p *Program) changed() bool {
 		!info.ModTime().Equal(p.info.ModTime())
 }
 
+// lockName is the file whose lock a study's process holds while it runs.
+const lockName = "lock"
+
+// hold keeps other processes from conducting a study in a folder.
+func hold(folder string) (io.Closer, error) {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return nil, fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+	}
+	locker, ok := disk.OS().(disk.Locker)
+	if !ok {
+		return io.NopCloser(nil), nil
+	}
+	who := fmt.Sprintf("pid %d", os.Getpid())
+	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(folder, lockName)), who)
+	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w: another study runs in %s (%s); wait until it has ended, or choose another folder "+
+			"with --out", perdure.ErrUsage, folder, locked.Holder)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+	}
+	return lock, nil
+}
+
 // errMixed says that runs would be of two builds.
 func errMixed(runs int, of *done, now *Program, where string) error {
 	return fmt.Errorf("%w: %d of the runs in %s are of another build of perdure (%s %s; this is %s %s): their times "+

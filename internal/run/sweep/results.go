@@ -104,7 +104,7 @@ func (r *Results) Write(folder string) error {
 		return err
 	}
 	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
-		[]string{"build", "folder", "why"})}
+		[]string{"model_sha256", "build", "folder", "why"})}
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		begin := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures})
@@ -117,12 +117,16 @@ func (r *Results) Write(folder string) error {
 				}
 				row = append(row, cell)
 			}
-			rows = append(rows, append(row, t.Build, t.Folder, ""))
+			model := ""
+			if t.Model != nil {
+				model = *t.Model
+			}
+			rows = append(rows, append(row, model, t.Build, t.Folder, ""))
 		}
 		for _, f := range c.Failed {
 			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
 			row = append(row, make([]string, len(Figures))...)
-			rows = append(rows, append(row, "", f.Folder, f.Why))
+			rows = append(rows, append(row, "", "", f.Folder, f.Why))
 		}
 	}
 	return study.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
@@ -142,6 +146,7 @@ var columns = []column{
 	{"seconds", "SECONDS", study.Short},
 	{"goal-seconds", "TO GOAL", study.Short},
 	{"clocks", "CLOCKS", study.Short},
+	{"faults", "FAULTS", study.Short},
 	{"lost", "LOST", study.Short},
 	{"redone", "REDONE", study.Short},
 	{"away", "AWAY s", study.Short},

@@ -231,14 +231,15 @@ func TestConduct(t *testing.T) {
 		t.Errorf("screen\n%s", &screen)
 	}
 	f := r.Cells[0].Figures
-	if math.Abs(f["accuracy"].Median-.15) > 1e-9 || f["lost"].Mean != 3 || f["away"].High != 2 ||
-		f["goal-seconds"].Trials != 0 {
+	if math.Abs(f["accuracy"].Median-.15) > 1e-9 || f["lost"].Mean != 3 ||
+		f["faults"].Low != 2 || f["away"].High != 2 || f["goal-seconds"].Trials != 0 {
 		t.Errorf("figures %+v", f)
 	}
 
 	// Nothing is done again, so that a program that cannot run does no harm.
 	done := screen.Len()
 	again := how
+	again.Screen = io.Discard
 	again.Program.Path = filepath.Join(folder, "none")
 	if r2, err := s.Conduct(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
 		t.Errorf("again: %v, %q", err, screen.String()[done:])
@@ -275,6 +276,16 @@ func TestConduct(t *testing.T) {
 		!strings.Contains(table.String(), "0, 2 failed") {
 		t.Errorf("%v\n%s", err, &table)
 	}
+}
+
+// TestHold: one process conducts a study in a folder at a time.
+func TestHold(t *testing.T) {
+	s, folder := checked(t, "seeds: 1", false), t.TempDir()
+	held, err := hold(folder)
+	must(t, err)
+	_, err = s.Conduct(t.Context(), Conducting{Folder: folder, Screen: io.Discard})
+	isUsage(t, "a study beside it", err, "another study runs in "+folder+" (pid ")
+	must(t, held.Close())
 }
 
 func must(t *testing.T, err error) {
