@@ -112,7 +112,7 @@ $(CHROME):
 	cp tools/browser/unpack.mjs bin/browser/ && TMPDIR="$(CURDIR)/bin/browser" node bin/browser/unpack.mjs
 
 .PHONY: check-browser
-check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chromium, wide, narrow, in light and in dark: no error, no text cut off; pictures of them are in bin/browser
+check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chromium, wide, narrow, dark and unfolded: no error, no text cut off; pictures of them are in bin/browser
 	rm -rf bin/browser/runs && mkdir -p bin/browser/shots
 	for seed in 1 2 3; do for recovery in resend:20 chain:2 none; do \
 		bin/perdure train --clocks 120 --seed $$seed --recovery $$recovery --batch 40 --compute-ms 5 \

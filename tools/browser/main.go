@@ -39,11 +39,20 @@ type view struct {
 	name  string
 	width int64
 	dark  string
+	open  bool // what is folded away is opened
 }
 
 var views = []view{
-	{"wide", 1400, "light"}, {"wide-dark", 1400, "dark"}, {"narrow", 400, "light"}, {"narrow-dark", 400, "dark"},
+	{"wide", 1400, "light", false},
+	{"wide-dark", 1400, "dark", false},
+	{"wide-open", 1400, "light", true},
+	{"narrow", 400, "light", false},
+	{"narrow-dark", 400, "dark", false},
+	{"narrow-open", 400, "light", true},
 }
+
+// unfold opens what is folded away.
+const unfold = `document.querySelectorAll("details").forEach((d) => { d.open = true })`
 
 // patience is how long all pages together may take.
 const patience = 2 * time.Minute
@@ -125,10 +134,11 @@ func (b *browser) open(ctx context.Context, folder, page string, v view) error {
 	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: v.dark},
 	})
-	err = chromedp.Run(
-		ctx, dark, chromedp.EmulateViewport(v.width, 900), chromedp.Navigate("file://"+path),
-		chromedp.Evaluate(check, &found), chromedp.FullScreenshot(&picture, 100),
-	)
+	steps := chromedp.Tasks{dark, chromedp.EmulateViewport(v.width, 900), chromedp.Navigate("file://" + path)}
+	if v.open {
+		steps = append(steps, chromedp.Evaluate(unfold, nil))
+	}
+	err = chromedp.Run(ctx, append(steps, chromedp.Evaluate(check, &found), chromedp.FullScreenshot(&picture, 100)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.where, err)
 	}

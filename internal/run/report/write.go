@@ -24,8 +24,9 @@ var (
 const Mark = "made by perdure report"
 
 var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css": func() template.CSS { return template.CSS(draw.Styles() + css) },
-	"svg": func(f *draw.Figure) template.HTML { return template.HTML(f.SVG(false)) },
+	"css":  func() template.CSS { return template.CSS(draw.Styles() + css) },
+	"svg":  func(f *draw.Figure) template.HTML { return template.HTML(f.SVG(false)) },
+	"long": func(s string) bool { return len(s) > 48 },
 	"mark": func() template.HTML {
 		return template.HTML("<meta name=\"generator\" content=\"" + Mark + "\">")
 	},
