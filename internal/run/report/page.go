@@ -111,6 +111,9 @@ func read(r *runs.Run) (t *trial, problem error) {
 	if t.flat, problem = r.Flat(); problem != nil {
 		return nil, problem
 	}
+	for path, value := range t.flat {
+		t.flat[path] = t.withoutSecrets(value)
+	}
 	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
 		problem = fmt.Errorf("what was measured cannot be read, so it is in no curve: %w", problem)
 	}
@@ -284,6 +287,9 @@ func (s *section) howAgain() (all []again, err error) {
 			command = "up"
 		}
 		a := again{Name: g.Name, File: "run.json"}
+		if len(s.groups) == 1 {
+			a.Name = filepath.Base(t.Folder)
+		}
 		if t.Settings.Resumed != "" {
 			a.Command = fmt.Sprintf("perdure %s %s", command, t.Settings.Again())
 			all = append(all, a)
@@ -293,7 +299,7 @@ func (s *section) howAgain() (all []again, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 		}
-		a.Command, a.Settings = fmt.Sprintf("perdure %s --from run.json", command), string(text)
+		a.Command, a.Settings = fmt.Sprintf("perdure %s --from run.json", command), t.withoutSecrets(string(text))
 		all = append(all, a)
 	}
 	return all, nil

@@ -280,6 +280,40 @@ func TestSelfContained(t *testing.T) {
 	}
 }
 
+// TestSecrets: what a run's addresses have of names and passwords is on no page.
+func TestSecrets(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "a")
+	fake(t, folder, spec{"softmax", 1, "stateless", .8, 0, 10, "x", false, 0})
+	file := filepath.Join(folder, "run.json")
+	b, err := os.ReadFile(file)
+	must(t, err)
+	for from, to := range map[string]string{
+		`"recovery":"stateless"`: `"recovery":"stateless","log":"nats://joe:pass<1@host:4222"`,
+		`"faults":null`: `"faults":null,"log":{"sync":"interval","mb":64,"snapshot_mb":64,` +
+			`"nats":"nats://joe:pass<1@host:4222,tls://token2@other:1"}`,
+		`"checkpoints":{`: `"checkpoints":{"store":"s3://key3:secret3@bucket/x",`,
+	} {
+		if !bytes.Contains(b, []byte(from)) {
+			t.Fatalf("no %s in %s", from, b)
+		}
+		b = bytes.Replace(b, []byte(from), []byte(to), 1)
+	}
+	must(t, os.WriteFile(file, b, 0o666))
+	p := pageOf(t, folder)
+	markdown, _, err := p.Markdown("a")
+	must(t, err)
+	for _, text := range []string{htmlOf(t, p), string(markdown)} {
+		for _, bad := range []string{"joe", "pass", "token2", "key3", "secret3"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s is on the page: %s", bad, regexp.MustCompile(".{0,60}"+bad+".{0,60}").FindString(text))
+			}
+		}
+		if !strings.Contains(text, "host:4222") || !strings.Contains(text, "bucket/x") {
+			t.Error("addresses are gone")
+		}
+	}
+}
+
 // TestMarkdown: a page's pictures lie beside it, and a page of one's own is not replaced.
 func TestMarkdown(t *testing.T) {
 	p, dir := pageOf(t, house(t)), t.TempDir()
