@@ -30,7 +30,9 @@ func (c *Core) HeldStates() *states.Held {
 			continue
 		}
 		var newest [][]string
-		all := true
+		// Who joins a chain that acknowledges early may have copied less than any member has, and be the head before
+		// it has the rest: what it has nobody knows yet.
+		all := sv.Joining == nil || !j.traits.Eager
 		for _, m := range verdict.Members(sv) {
 			st := j.statusOf(i, &m)
 			if all = all && st != nil && st.Ready; !all {
