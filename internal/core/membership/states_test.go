@@ -18,8 +18,11 @@ func TestStatesWhileJoining(t *testing.T) {
 		joining  bool
 		garbage  int
 	}{
-		{"chain:2", false, 1}, {"chain:2", true, 1},
-		{"chain:2,async", false, 1}, {"chain:2,async", true, 0}, {"chain:2,every:5", true, 0},
+		{"chain:2", false, 1},
+		{"chain:2", true, 1},
+		{"chain:2,async", false, 1},
+		{"chain:2,async", true, 0},
+		{"chain:2,every:5", true, 0},
 	} {
 		how, err := perdure.ParseRecovery(c.recovery)
 		if err != nil {
