@@ -89,7 +89,7 @@ type StaleScale string
 // was out with 1/(slots that take part), and, where those rows lack clocks of its own
 // slot, with 1/(1 + their number), too: of slots that went on from the same rows, each by
 // itself, the mean is taken, as local SGD does. It changes no table of the rule add,
-// whose rows are sums of what was Inc'd.
+// whose rows are sums of what was Inc'd. None of them changes one of the rule set.
 const (
 	ScaleNone    StaleScale = "none"
 	ScaleInverse StaleScale = "inverse"
@@ -99,7 +99,7 @@ const (
 
 // Weakens reports whether the scale changes updates of a table of the given rule.
 func (s StaleScale) Weakens(r Rule) bool {
-	return s != "" && s != ScaleNone && (s != ScaleAverage || r.Kind != RuleAdd)
+	return s != "" && s != ScaleNone && r.Kind != RuleSet && (s != ScaleAverage || r.Kind != RuleAdd)
 }
 
 // validateOutage reports what is wrong with what is to be done in outages, if

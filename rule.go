@@ -11,10 +11,11 @@ import (
 type RuleKind string
 
 // The update rules, for a row w, what was Inc'd g, and the learning rate η of
-// the update's clock; all but RuleAdd take g for a gradient. Package table has
-// the formulas.
+// the update's clock; all but RuleAdd and RuleSet take g for a gradient. Package table
+// has the formulas.
 const (
 	RuleAdd            RuleKind = "add"             // w += g
+	RuleSet            RuleKind = "set"             // w = g: rows that one slot owns, which nobody else writes
 	RuleSGD            RuleKind = "sgd"             // w -= η·g
 	RuleMomentum       RuleKind = "momentum"        // heavy ball (Polyak 1964)
 	RuleNesterov       RuleKind = "nesterov"        // Nesterov's momentum, as in Sutskever et al. 2013
@@ -40,7 +41,7 @@ const (
 // WithDefaults fills in.
 type Rule struct {
 	Kind     RuleKind `json:"kind"`
-	Rate     float64  `json:"rate,omitempty"`     // η, the learning rate at clock 0; all but add
+	Rate     float64  `json:"rate,omitempty"`     // η, the learning rate at clock 0; all but add and set
 	Schedule Schedule `json:"schedule,omitempty"` // "" means const
 	Every    Clock    `json:"every,omitempty"`    // step: clocks between two reductions
 	Factor   float64  `json:"factor,omitempty"`   // step: what the rate is multiplied with
@@ -54,11 +55,11 @@ type Rule struct {
 	L2       float64 `json:"l2,omitempty"`       // ftrl; ≥ 0
 
 	// Decay is the weight decay λ ≥ 0: g += λ·w before the rule, and under adam
-	// w -= η·λ·w beside it. Not for add and ftrl.
+	// w -= η·λ·w beside it. Not for add, set and ftrl.
 	Decay float64 `json:"decay,omitempty"`
 	// ClipValue bounds each value of g to [-ClipValue, ClipValue]; ClipNorm scales
 	// each row of g down to that Euclidean norm, after ClipValue. Both come before
-	// Decay. 0: no bound. Not for add.
+	// Decay. 0: no bound. Not for add and set.
 	ClipValue float64 `json:"clip_value,omitempty"`
 	ClipNorm  float64 `json:"clip_norm,omitempty"`
 }
@@ -127,7 +128,7 @@ func (r Rule) Adds() bool {
 // an update does to a row depends on more than the row and the update. Only
 // servers have the state: a reader sees the effect of its own updates once the
 // server's answer contains them.
-func (r Rule) KeepsState() bool { return r.Kind != RuleAdd && r.Kind != RuleSGD }
+func (r Rule) KeepsState() bool { return r.Kind != RuleAdd && r.Kind != RuleSet && r.Kind != RuleSGD }
 
 // RateAt returns the learning rate for an update of clock c. It is a function
 // of its arguments only: server and worker get the same bits.
@@ -159,7 +160,7 @@ func (r Rule) Validate() error {
 			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, v, r.Kind, s.must)
 		}
 	}
-	if r.Kind == RuleAdd {
+	if r.Kind == RuleAdd || r.Kind == RuleSet {
 		return nil
 	}
 	return r.validateSchedule()
@@ -179,11 +180,12 @@ func (r Rule) validateSchedule() error {
 	return fmt.Errorf("%w: unknown learning-rate schedule %q; choose const, sqrt or step", ErrUsage, r.Schedule)
 }
 
-const ruleNames = "add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl"
+const ruleNames = "add, set, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl"
 
 // ruleSettings says which settings each rule has.
 var ruleSettings = map[RuleKind]map[string]bool{
 	RuleAdd:            {},
+	RuleSet:            {},
 	RuleSGD:            {"learning rate": true, "decay": true, "clip value": true, "clip norm": true},
 	RuleMomentum:       {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "momentum": true},
 	RuleNesterov:       {"learning rate": true, "decay": true, "clip value": true, "clip norm": true, "momentum": true},

@@ -50,7 +50,8 @@ func TestRecoverySuits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, rule := range []perdure.RuleKind{
-			perdure.RuleAdd, perdure.RuleSGD, perdure.RuleMomentum, perdure.RuleNesterov, perdure.RuleAdagrad,
+			perdure.RuleAdd, perdure.RuleSet, perdure.RuleSGD, perdure.RuleMomentum, perdure.RuleNesterov,
+			perdure.RuleAdagrad,
 			perdure.RuleRowwiseAdagrad, perdure.RuleAdam, perdure.RuleFTRL,
 		} {
 			err := r.Suits(perdure.TableSpec{Name: "w", Rule: perdure.Rule{Kind: rule}})

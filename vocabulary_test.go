@@ -188,7 +188,7 @@ func TestRule(t *testing.T) {
 		}
 	}
 	for what, r := range map[string]perdure.Rule{
-		"choose add, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl": {},
+		"choose add, set, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl": {},
 		"choose const, sqrt or step":    sgd(func(r *perdure.Rule) { r.Schedule = "cosine" }),
 		"learning rate 0":               sgd(func(r *perdure.Rule) { r.Rate = 0 }),
 		"learning rate -1":              sgd(func(r *perdure.Rule) { r.Rate = -1 }),
@@ -217,7 +217,7 @@ func TestRule(t *testing.T) {
 
 func TestParseRule(t *testing.T) {
 	for s, want := range map[string]perdure.Rule{
-		"add": {Kind: perdure.RuleAdd}, "sgd": {Kind: perdure.RuleSGD},
+		"add": {Kind: perdure.RuleAdd}, "set": {Kind: perdure.RuleSet}, "sgd": {Kind: perdure.RuleSGD},
 		"sgd,clip-norm=5,decay=1e-4": {Kind: perdure.RuleSGD, ClipNorm: 5, Decay: 1e-4},
 		"momentum":                   {Kind: perdure.RuleMomentum, Momentum: 0.9},
 		"nesterov,momentum=0.5":      {Kind: perdure.RuleNesterov, Momentum: 0.5},
@@ -234,7 +234,7 @@ func TestParseRule(t *testing.T) {
 		}
 	}
 	for s, says := range map[string]string{
-		"": "choose add, sgd", "adamw": "choose", "adam ": "choose", "sgd,": `no setting ""`,
+		"": "choose add, set, sgd", "adamw": "choose", "adam ": "choose", "sgd,": `no setting ""`,
 		"sgd,momentum=0.9": `rule sgd has no setting "momentum"`,
 		"adam,rate=1":      "no setting", "adam,beta1": "beta1=NUMBER", "adam,beta1=x": "beta1=NUMBER",
 		"adam,beta1=0.5,beta1=0.6": "once", "add,decay=1": "no setting",
@@ -346,7 +346,7 @@ func TestBadTableSpec(t *testing.T) {
 		{scale(-1), "finite number ≥ 0"},
 		{scale(math.NaN()), "finite number ≥ 0"},
 		{scale(math.Inf(1)), "finite number ≥ 0"},
-		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adamax" }), "choose add, sgd"},
+		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adamax" }), "choose add, set, sgd"},
 		{table(func(s *perdure.TableSpec) { s.Rule.Kind = "adam" }), "learning rate 0"},
 		{table(func(s *perdure.TableSpec) {
 			s.Rule, s.Init = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1},

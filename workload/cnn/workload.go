@@ -76,9 +76,9 @@ type program struct {
 // Open loads the data and returns the workload.
 func Open(p contract.Params) (contract.Workload, error) {
 	switch p.Rule.Kind {
-	case perdure.RuleAdd:
-		return nil, fmt.Errorf("%w: cnn: rule add would add gradients to the model; choose one that follows them, "+
-			"for example sgd", perdure.ErrUsage)
+	case perdure.RuleAdd, perdure.RuleSet:
+		return nil, fmt.Errorf("%w: cnn: rule %s puts gradients into the model; choose one that follows them, "+
+			"for example sgd", perdure.ErrUsage, p.Rule.Kind)
 	case perdure.RuleFTRL:
 		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose "+
 			"another, for example sgd", perdure.ErrUsage)

@@ -56,9 +56,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if p.ByLayer {
 		return nil, fmt.Errorf("%w: softmax has no layers to be partitioned by; leave that out", perdure.ErrUsage)
 	}
-	if p.Rule.Kind == perdure.RuleAdd {
-		return nil, fmt.Errorf("%w: softmax: rule add would add gradients to the model; choose one that follows "+
-			"them, for example sgd", perdure.ErrUsage)
+	if k := p.Rule.Kind; k == perdure.RuleAdd || k == perdure.RuleSet {
+		return nil, fmt.Errorf("%w: softmax: rule %s puts gradients into the model; choose one that "+
+			"follows them, for example sgd", perdure.ErrUsage, k)
 	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {

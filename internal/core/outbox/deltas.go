@@ -169,15 +169,22 @@ func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool)
 }
 
 // carry adds what has left of a row to its new entry, the last one: it is the sum of all that
-// was Inc'd to the row, in the program's order, whenever parts left.
+// was Inc'd to the row, in the program's order, whenever parts left. Of a table of the rule set
+// it is what was Inc'd last.
 func (d *Deltas) carry(row perdure.RowID) {
-	d.sum(d.n-1, d.left.newest(d.of.id, row, d.dim))
+	if d.of.spec.Rule.Kind != perdure.RuleSet {
+		d.sum(d.n-1, d.left.newest(d.of.id, row, d.dim))
+	}
 }
 
-// sum adds deltas to those of entries, from the k-th on.
+// sum adds deltas to those of entries, from the k-th on; under the rule set it puts them there.
 func (d *Deltas) sum(k int, delta []float32) {
 	d.twice = true
 	to := d.values[(k-d.gone)*d.dim:][:len(delta)]
+	if d.of.spec.Rule.Kind == perdure.RuleSet {
+		copy(to, delta)
+		return
+	}
 	table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, d.dim, to, delta, 0)
 }
 

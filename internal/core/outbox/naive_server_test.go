@@ -13,8 +13,14 @@ import (
 
 // row is a row of a table.
 type row struct {
-	t  perdure.TableID
-	id perdure.RowID
+	t    perdure.TableID
+	id   perdure.RowID
+	sets bool // the table's rule is set
+}
+
+// row names a row of a table. In every other job the second one has the rule set.
+func (w *world) row(t perdure.TableID, id perdure.RowID) row {
+	return row{t, id, w.view.Tables[t].Rule.Kind == perdure.RuleSet}
 }
 
 // change is what updates do to rows.
@@ -24,6 +30,9 @@ const testDim = 2
 
 func (c change) add(r row, d []float32) {
 	v := c[r]
+	if r.sets {
+		v = [testDim]float32{}
+	}
 	for i := range v {
 		v[i] += d[i]
 	}
@@ -116,7 +125,7 @@ func (w *world) receive(v *server, f sent) error {
 		if f.Parts == 0 || int(f.Part) < int(f.Parts)-1 {
 			return nil
 		}
-		sum, err := unpack(v.parts)
+		sum, err := w.unpack(v.parts)
 		if err != nil {
 			return err
 		}
@@ -149,13 +158,13 @@ func (v *server) between(from, to perdure.Clock) change {
 }
 
 // unpack reads an update.
-func unpack(parts []sent) (change, error) {
+func (w *world) unpack(parts []sent) (change, error) {
 	sum := change{}
 	for _, f := range parts {
 		b := wire.ReadBlocks(f.Payload)
 		for b.Next() {
 			for i := range b.Count {
-				r, d := row{b.Table, b.ID(i)}, b.Values[i*testDim:(i+1)*testDim]
+				r, d := w.row(b.Table, b.ID(i)), b.Values[i*testDim:(i+1)*testDim]
 				if f.Flags&wire.FlagRepeats != 0 || parts[len(parts)-1].Flags&wire.FlagRepeats != 0 {
 					delete(sum, r)
 				}

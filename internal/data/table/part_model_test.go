@@ -15,6 +15,7 @@ import (
 // partRules are the rules that parts are tried with.
 var partRules = []perdure.Rule{
 	{Kind: perdure.RuleAdd},
+	{Kind: perdure.RuleSet},
 	{Kind: perdure.RuleSGD, Rate: 0.1, Schedule: perdure.ScheduleSqrt},
 	{Kind: perdure.RuleMomentum, Rate: 0.1, Momentum: 0.9},
 	{Kind: perdure.RuleNesterov, Rate: 0.1, Momentum: 0.9, ClipNorm: 2},

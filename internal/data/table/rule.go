@@ -6,7 +6,7 @@
 // operations in float64 that are rounded to float32 once; η, √a and ε in them are
 // float32, and so are the operations that combine them.
 //
-// First what every rule but add does to g, in this order, each where it is set:
+// First what every rule but add and set does to g, in this order, each where it is set:
 //
 //	ClipValue c   g = max(min(g, c), -c)
 //	ClipNorm  N   g = [N/‖g‖]·g for a row whose norm is > N
@@ -18,6 +18,7 @@
 // state beside a row, which starts as zeros:
 //
 //	add              w = w + g
+//	set              w = g
 //	sgd              w = w - η·g
 //	momentum         v = μ·v + g;  w = w - η·v
 //	nesterov         v = μ·v + g;  w = w - η·(g + μ·v)
@@ -85,6 +86,8 @@ func applyStateless(kind perdure.RuleKind, s shaping, dim int, rows, delta []flo
 	switch {
 	case kind == perdure.RuleAdd:
 		add(rows, delta)
+	case kind == perdure.RuleSet:
+		copy(rows, delta)
 	case kind != perdure.RuleSGD:
 	case s.needed():
 		s.descend(dim, rows, delta, rate)

@@ -16,6 +16,7 @@ import (
 var (
 	stateless = []perdure.Rule{
 		{Kind: perdure.RuleAdd},
+		{Kind: perdure.RuleSet},
 		{Kind: perdure.RuleSGD, Rate: 0.1},
 	}
 	stateful = []perdure.Rule{
@@ -30,7 +31,7 @@ var (
 
 // variants are a rule with all it may have beside: schedules, decay, clipping.
 func variants(rule perdure.Rule) []perdure.Rule {
-	if rule.Kind == perdure.RuleAdd {
+	if rule.Kind == perdure.RuleAdd || rule.Kind == perdure.RuleSet {
 		return []perdure.Rule{rule}
 	}
 	with := func(change func(*perdure.Rule)) perdure.Rule {
@@ -149,6 +150,8 @@ func (p *paperRow) update(delta []float32, clock int) {
 		switch rule.Kind {
 		case perdure.RuleAdd:
 			p.w[i] += g
+		case perdure.RuleSet:
+			p.w[i] = g
 		case perdure.RuleSGD:
 			p.w[i] -= eta * g
 		case perdure.RuleMomentum: // Polyak: a step is -η·(the decayed sum of gradients)
@@ -318,7 +321,7 @@ func TestApplyLeavesStateToShards(t *testing.T) {
 
 func TestStateShape(t *testing.T) {
 	for kind, want := range map[perdure.RuleKind]string{
-		perdure.RuleAdd: "0 false", perdure.RuleSGD: "0 false",
+		perdure.RuleAdd: "0 false", perdure.RuleSet: "0 false", perdure.RuleSGD: "0 false",
 		perdure.RuleMomentum: "1 false", perdure.RuleNesterov: "1 false",
 		perdure.RuleAdagrad: "1 false", perdure.RuleRowwiseAdagrad: "0 true",
 		perdure.RuleAdam: "2 true", perdure.RuleFTRL: "2 false",

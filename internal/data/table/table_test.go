@@ -42,6 +42,10 @@ func naiveApply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) [
 			out[i] = sum
 			continue
 		}
+		if rule.Kind == perdure.RuleSet {
+			out[i] = delta[i]
+			continue
+		}
 		product := float32(rate * delta[i])
 		out[i] -= product
 	}
@@ -51,6 +55,7 @@ func naiveApply(rule perdure.Rule, rows, delta []float32, clock perdure.Clock) [
 func rules() *rapid.Generator[perdure.Rule] {
 	return rapid.SampledFrom([]perdure.Rule{
 		{Kind: perdure.RuleAdd},
+		{Kind: perdure.RuleSet},
 		{Kind: perdure.RuleSGD, Rate: 0.1},
 		{Kind: perdure.RuleSGD, Rate: 3, Schedule: perdure.ScheduleSqrt},
 		{Kind: perdure.RuleSGD, Rate: 1e30},
