@@ -63,10 +63,12 @@ type Distance string
 
 // The distances: Euclidean; and for tables of counts, whose rows are distributions, the scaled
 // total variation Σu · ½ Σ|uₖ/Σu − vₖ/Σv|. There a row whose sum is 0 or less is the distribution of
-// nothing: all of it is 0.
+// nothing: all of it is 0. Under DistanceNone rows that have changed are all alike, and come behind those that
+// tell how far they are: for tables that are kept, but are no part of the model.
 const (
-	DistanceL2 Distance = "" // the default
-	DistanceTV Distance = "tv"
+	DistanceL2   Distance = "" // the default
+	DistanceTV   Distance = "tv"
+	DistanceNone Distance = "none"
 )
 
 // InitKind names the distribution of a row's initial values.
@@ -109,8 +111,9 @@ func (t TableSpec) Validate(shards int) error {
 		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
 			"refuse them", ErrUsage, t.Name, t.NonFinite)
 	}
-	if t.Distance != DistanceL2 && t.Distance != DistanceTV {
-		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv, or leave it empty for the Euclidean one",
+	if t.Distance != DistanceL2 && t.Distance != DistanceTV && t.Distance != DistanceNone {
+		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv or none, or leave it empty for the Euclidean "+
+			"one",
 			ErrUsage, t.Name, t.Distance)
 	}
 	if t.Distance == DistanceTV && t.Rule.Kind != RuleAdd {

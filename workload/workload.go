@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/contract"
+	"github.com/perdure/perdure/workload/lda"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -22,6 +23,8 @@ type (
 	Params = contract.Params
 	// Factors is what a user chooses about a matrix factorisation.
 	Factors = contract.Factors
+	// TopicModel is what a user chooses about a topic model.
+	TopicModel = contract.TopicModel
 	// Tables is a workload's way to the model.
 	Tables = contract.Tables
 	// Share says which part of the data is a slot's in a clock.
@@ -47,6 +50,7 @@ type Info struct {
 	Batch   int
 	Rates   map[perdure.RuleKind]float64
 	Factors Factors
+	Topics  TopicModel
 	Data    string
 	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
 	Measures []string
@@ -82,6 +86,14 @@ var entries = []entry{
 			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"}, Clocks: 300,
 		},
 		mf.Open,
+	},
+	{
+		Info{
+			Name: lda.Name, Line: "topics of documents by Gibbs sampling (texts, LDA-C): counts, and rows " +
+				"that slots own",
+			Topics: lda.Defaults, Data: lda.DefaultData, Measures: []string{"loss"}, Clocks: 100,
+		},
+		lda.Open,
 	},
 }
 

@@ -80,6 +80,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 type benchWorkloadsCmd struct {
 	Workload    []string `help:"@programs_workload" placeholder:"NAME"`
 	Data        string   `help:"@programs_data (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
+	Documents   string   `help:"Documents of lda (default ${default})." default:"synthetic:20000" placeholder:"PATH"`
 	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
 	Consistency string   `help:"@programs_consistency (default ${default})." default:"essp:3" placeholder:"MODEL"`
 	Recovery    string   `help:"@programs_recovery (default ${default})." default:"none" placeholder:"STRATEGY"`
@@ -91,7 +92,8 @@ type benchWorkloadsCmd struct {
 
 func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 	return programs.Run(ctx, stdout, programs.Options{
-		Workload: b.Workload, Data: b.Data, Workers: b.Workers, Consistency: b.Consistency, Recovery: b.Recovery,
+		Workload: b.Workload, Data: b.Data, Documents: b.Documents,
+		Workers: b.Workers, Consistency: b.Consistency, Recovery: b.Recovery,
 		Shards: b.Shards, Rounds: b.Rounds, Clocks: b.Clocks, JSON: b.JSON,
 	})
 }

@@ -11,16 +11,19 @@ import (
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
 	t.Parallel()
-	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.005", "--rounds", "1",
+	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.005", "--documents",
+		"synthetic:500", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
-	if len(results) != 6 || len(lines) != 6 {
+	if len(results) != 8 || len(lines) != 8 {
 		t.Fatalf("%d results, printed\n%s", len(results), out)
 	}
 	for i, r := range results {
-		name, unit := []string{"mf", "softmax", "cnn"}[i/2], "samples/s"
+		name, unit := []string{"mf", "softmax", "cnn", "lda"}[i/2], "samples/s"
 		if name == "mf" {
 			unit = "ratings/s"
+		} else if name == "lda" {
+			unit = "tokens/s"
 		}
 		if r.Workload != name || r.Unit != unit || r.Workers != 1+i%2 || r.Consistency != "essp:3" || r.Rounds != 1 {
 			t.Errorf("line %d is %+v", i, r)

@@ -340,7 +340,7 @@ var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Ba
 
 // takers are commands that may take a flag that stands alone, with what it goes with.
 var takers = []string{
-	"train", "train mf", "train cnn", "up", "train --consistency asp --on-outage continue",
+	"train", "train mf", "train cnn", "train lda", "up", "train --consistency asp --on-outage continue",
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log rm a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
@@ -387,7 +387,7 @@ func TestDocsRun(t *testing.T) {
 // where it trains on the usual data.
 const smallerBatches = `#!/bin/sh
 case " $* " in
-*" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
+*" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*|*" train lda "*) ;;
 " train "*) exec %q "$@" --batch 8 ;;
 esac
 exec %q "$@"

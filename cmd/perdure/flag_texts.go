@@ -15,6 +15,7 @@ var flagGroups = []struct{ name, title string }{
 	{"training", "How the model is trained"},
 	{"cnn", "The workload cnn"},
 	{"mf", "The workload mf"},
+	{"lda", "The workload lda"},
 	{"run", "The run's folder, earlier runs, and what is printed"},
 }
 
@@ -184,6 +185,16 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"mf.whole-users": {"All ratings of some users in a clock.", "In turn; else a clock goes through ratings " +
 		"drawn at " +
 		"random."},
+
+	"lda.topics": {"Topics that are looked for.", "(default the workload's)"},
+	"lda.alpha": {"How many topics a document mixes.", "The Dirichlet prior of a document's mixture: below 1 few " +
+		"topics, above it many (default the workload's)."},
+	"lda.beta": {"How many words a topic has.", "The Dirichlet prior of a topic's words: the less it is, the fewer " +
+		"(default the workload's)."},
+	"lda.rebuild": {"Add lost counts again.", "Where a server's death has taken counts, each worker adds what its " +
+		"own documents had to them. For recovery strategies that lose rows: none, scar, resend:C,partial and " +
+		"chain:N,async."},
+	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
 
 	"run.file": {"Read the job from a file; see perdure init.", "YAML or JSON. Its keys are the flags' names " +
 		"without " +

@@ -28,6 +28,10 @@ func defaults(i workload.Info) string {
 		return fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
 			f.L2, f.ClockFraction)
 	}
+	if t := i.Topics; t != (workload.TopicModel{}) {
+		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
+			t.Beta, t.ClockFraction)
+	}
 	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 

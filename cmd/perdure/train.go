@@ -83,10 +83,7 @@ type learningFlags struct {
 // trainCmd are the flags that all workloads have. Where none is named, the first is trained, or
 // that of the earlier run that is named.
 type trainCmd struct {
-	Unnamed struct{} `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
-	Softmax struct{} `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
-	CNN     cnnFlags `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
-	MF      mfFlags  `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+	Of workloadFlags `embed:""`
 
 	jobFlags
 	Until string     `group:"job" main:"" placeholder:"GOAL"`
@@ -101,6 +98,15 @@ type trainCmd struct {
 	Scale     []string      `group:"job" placeholder:"SCALE" sep:"none"`
 }
 
+// workloadFlags are the workloads, and the flags of each.
+type workloadFlags struct {
+	Unnamed struct{} `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
+	Softmax struct{} `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
+	CNN     cnnFlags `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
+	MF      mfFlags  `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+	LDA     ldaFlags `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
+}
+
 // cnnFlags are of the workload of that name.
 type cnnFlags struct {
 	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
@@ -113,6 +119,15 @@ type mfFlags struct {
 	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" main:"" group:"mf" placeholder:"X"`
 	WholeUsers bool     `main:"" group:"mf"`
+}
+
+// ldaFlags are of the workload of that name.
+type ldaFlags struct {
+	Topics   *int     `main:"" group:"lda" placeholder:"N"`
+	Alpha    *float64 `main:"" group:"lda" placeholder:"X"`
+	Beta     *float64 `main:"" group:"lda" placeholder:"X"`
+	Fraction *float64 `name:"clock-fraction" main:"" group:"lda" placeholder:"X"`
+	Rebuild  bool     `main:"" group:"lda"`
 }
 
 // againFlags name an earlier run.
@@ -202,11 +217,13 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	if !given["clocks"] {
 		a.Shape.Clocks = 0 // the workload's
 	}
-	l := &t.Learning
+	l, o := &t.Learning, &t.Of
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
-		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Rank: t.MF.Rank, L2: t.MF.L2, Fraction: t.MF.Fraction,
-		WholeUsers: t.MF.WholeUsers, FinalReLU: t.CNN.FinalReLU, Partition: t.CNN.Partition, EvalEvery: l.EvalEvery,
+		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Rank: o.MF.Rank, L2: o.MF.L2,
+		Fraction:   cmp.Or(o.MF.Fraction, o.LDA.Fraction),
+		WholeUsers: o.MF.WholeUsers, FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics,
+		Alpha: o.LDA.Alpha, Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery,
 		ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
 	}
 	return a

@@ -31,6 +31,10 @@ type Params struct {
 	Sparse  bool         // the tables are sparse, where the workload can have them so
 	Data    string       // folder or file of the data; "" is the workload's own
 	Factors Factors      `json:",omitzero"` // of workload mf
+	Topics  TopicModel   `json:",omitzero"` // of workload lda
+
+	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
+	Lossy bool `json:"-"`
 
 	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
 	ByLayer   bool `json:",omitzero"` // of workload cnn: each table is whole
@@ -42,6 +46,15 @@ type Factors struct {
 	L2            float64 // of the rows, for each rating
 	ClockFraction float64 // of a slot's ratings, that a clock goes through
 	WholeUsers    bool    // a clock goes through all ratings of a run of users
+}
+
+// TopicModel is what a user chooses about a topic model.
+type TopicModel struct {
+	Topics        int
+	Alpha         float64 // of the Dirichlet prior of a document's mixture of topics, for each topic
+	Beta          float64 // of that of a topic's distribution over words, for each word
+	ClockFraction float64 // of a slot's documents, that a clock goes through
+	Rebuild       bool    // a slot adds what its own documents had to rows that were lost
 }
 
 // maxBatch is the largest batch: far beyond use, and small enough that with

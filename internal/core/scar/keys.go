@@ -124,6 +124,11 @@ func distances(p *table.Part, r *rows, keys []uint32) {
 				}
 			}
 		}
+		if p.Spec.Distance == perdure.DistanceNone {
+			for i := range keys[at : at+n] {
+				keys[at+i] = min(keys[at+i], 1)
+			}
+		}
 		at += n
 	}
 }
@@ -144,7 +149,9 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 		}
 		at = end
 	}
-	keys[0] = far.Key(r.bytes)
+	if keys[0] = far.Key(r.bytes); p.Spec.Distance == perdure.DistanceNone {
+		keys[0] = min(keys[0], 1)
+	}
 }
 
 // uses gives rows the number of their updates, and a whole table the mean of its rows', rounded up.

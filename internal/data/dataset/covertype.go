@@ -34,11 +34,11 @@ func LoadCovertype(dir string) (*Examples, error) {
 			path += ".gz"
 		}
 		p := labelledParser{path: path, split: part}
-		if err := readBlocks(path, p.block); err != nil {
+		if err := ReadBlocks(path, p.block); err != nil {
 			return nil, err
 		}
 		if part.N == 0 {
-			return nil, corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
+			return nil, Corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
 		}
 	}
 	standardise(&set.Train, &set.Test)
@@ -74,7 +74,7 @@ func (p *labelledParser) block(b []byte) error {
 
 func (p *labelledParser) take(line []byte) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
-		return corrupt(p.path, "line %d: %d columns; CoverType has %d features and a label", p.line, n,
+		return Corrupt(p.path, "line %d: %d columns; CoverType has %d features and a label", p.line, n,
 			covertypeFeatures)
 	}
 	if p.line == 1 && isHeader(line) {
@@ -85,13 +85,13 @@ func (p *labelledParser) take(line []byte) error {
 		field, line, _ = bytes.Cut(line, []byte(","))
 		v, err := strconv.ParseFloat(string(field), 32)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return corrupt(p.path, "line %d: feature %d, %.40q, is not a finite number", p.line, i+1, field)
+			return Corrupt(p.path, "line %d: feature %d, %.40q, is not a finite number", p.line, i+1, field)
 		}
 		p.split.Features = append(p.split.Features, float32(v))
 	}
 	label, err := strconv.ParseUint(string(line), 10, 8)
 	if err != nil || label < 1 || label > covertypeClasses {
-		return corrupt(p.path, "line %d: label %.40q is not a whole number from 1 to %d", p.line, line,
+		return Corrupt(p.path, "line %d: label %.40q is not a whole number from 1 to %d", p.line, line,
 			covertypeClasses)
 	}
 	p.split.Labels = append(p.split.Labels, uint8(label-1))

@@ -142,7 +142,7 @@ func verify(path, want string) error {
 		return readError(path, "the file", err)
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return corrupt(path, "its SHA-256 is %s…, not %s…", got[:12], want[:12])
+		return Corrupt(path, "its SHA-256 is %s…, not %s…", got[:12], want[:12])
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func untar(archive, dir string) (err error) {
 		}
 		to, ok := localPath(dir, h.Name)
 		if !ok {
-			return corrupt(archive, "holds the name %q, which leads out of it", h.Name)
+			return Corrupt(archive, "holds the name %q, which leads out of it", h.Name)
 		}
 		if err := writeFile(to, r); err != nil {
 			return err

@@ -15,10 +15,10 @@ import (
 // that one line may have.
 const blockBytes = 1 << 18
 
-// readBlocks reads a file of lines, decompressing it if it begins as a gzip file
+// ReadBlocks reads a file of lines, decompressing it if it begins as a gzip file
 // does or its name says that it should, and gives it to parse in blocks of whole
 // lines, each ended by '\n'. A block is valid until parse returns.
-func readBlocks(path string, parse func(block []byte) error) error {
+func ReadBlocks(path string, parse func(block []byte) error) error {
 	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return openError(path, err)
@@ -44,7 +44,7 @@ func readBlocks(path string, parse func(block []byte) error) error {
 		}
 		end := bytes.LastIndexByte(buf[:held], '\n') + 1
 		if end == 0 && held > 0 {
-			return corrupt(path, "has a line of more than %d bytes", blockBytes)
+			return Corrupt(path, "has a line of more than %d bytes", blockBytes)
 		}
 		if err := parse(buf[:end]); err != nil {
 			return err
@@ -59,7 +59,7 @@ func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	magic, err := r.Peek(2)
 	switch {
 	case len(magic) == 0 && errors.Is(err, io.EOF):
-		return nil, corrupt(path, "is empty")
+		return nil, Corrupt(path, "is empty")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, readError(path, "the file", err)
 	case !bytes.Equal(magic, []byte{0x1f, 0x8b}) && !strings.HasSuffix(path, ".gz"):

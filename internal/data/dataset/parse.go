@@ -131,7 +131,7 @@ func (p *ratingParser) slow(line []byte) error {
 		p.columns = n
 	}
 	if len(fields) != p.columns {
-		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
+		return Corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
 			"all lines or in none", p.line+1, len(fields))
 	}
 	if p.line == 0 && isHeader(line) {
@@ -141,14 +141,14 @@ func (p *ratingParser) slow(line []byte) error {
 	for i, name := range []string{"user", "item"} {
 		v, err := strconv.ParseUint(string(fields[i]), 10, 64)
 		if err != nil || v > maxID {
-			return corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i],
+			return Corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i],
 				maxID)
 		}
 		ids[i] = int32(v)
 	}
 	v, err := strconv.ParseFloat(string(fields[2]), 32)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
+		return Corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
 	}
 	p.add(ids[0], ids[1], float32(v))
 	return nil

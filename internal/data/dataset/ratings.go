@@ -69,15 +69,15 @@ func LoadRatings(path string) (*Ratings, error) {
 		}
 	}
 	p := ratingParser{path: path, ratings: Ratings{Name: path}}
-	if err := readBlocks(path, p.block); err != nil {
+	if err := ReadBlocks(path, p.block); err != nil {
 		return nil, err
 	}
 	r := &p.ratings
 	switch total := r.Train.Len() + r.Test.Len(); {
 	case total == 0:
-		return nil, corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
+		return nil, Corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
 	case r.Train.Len() == 0 || r.Test.Len() == 0:
-		return nil, corrupt(path, "holds %d ratings, too few to hold out every tenth of them", total)
+		return nil, Corrupt(path, "holds %d ratings, too few to hold out every tenth of them", total)
 	}
 	if p.unsorted {
 		r.Train.sortByUser(r.Users)
@@ -89,7 +89,7 @@ func LoadRatings(path string) (*Ratings, error) {
 // finish computes what follows from the columns.
 func (r *Ratings) finish() (*Ratings, error) {
 	if r.Train.Len() > math.MaxInt32 {
-		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
+		return nil, Corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
 			math.MaxInt32)
 	}
 	sum := 0.0

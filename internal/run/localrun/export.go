@@ -67,7 +67,7 @@ func (r *Run) export(ctx context.Context) (*tally.Model, error) {
 
 // trained is what a workload has trained.
 func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, error) {
-	w, err := workload.New(s.Job.Workload, s.Params)
+	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
 		return nil, err
 	}

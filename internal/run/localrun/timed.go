@@ -141,7 +141,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 		return nil
 	}
 	if o.w == nil {
-		if o.w, err = workload.New(o.r.s.Job.Workload, o.r.s.Params); err != nil {
+		if o.w, err = workload.New(o.r.s.Job.Workload, o.r.s.WorkParams()); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	}
 	machine.Garbage(s.Job.Slots)
 	machine.Cores(s.Job.Slots)
-	w, err := workload.New(s.Job.Workload, s.Params)
+	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
 		return err
 	}

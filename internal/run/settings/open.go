@@ -172,6 +172,13 @@ func (s *Run) open() error {
 	return err
 }
 
+// WorkParams are what a process opens the workload with.
+func (s *Run) WorkParams() workload.Params {
+	p := s.Params
+	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLose()
+	return p
+}
+
 // tables are those that the job is to have for a workload.
 func (s *Run) tables(w workload.Workload) []perdure.TableSpec {
 	list := w.Tables()

@@ -27,6 +27,10 @@ type WorkAsked struct {
 	L2         *float64
 	Fraction   *float64
 	WholeUsers bool
+	Topics     *int // of lda, as what follows; and its Fraction
+	Alpha      *float64
+	Beta       *float64
+	Rebuild    bool
 	FinalReLU  bool   // of cnn
 	Partition  string // of cnn: row or layer
 	EvalEvery  string
@@ -44,6 +48,7 @@ func (a *Asked) askWork(s *Run) error {
 	}
 	w, p := &a.Work, &s.Params
 	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
+	p.Topics = w.topics(info)
 	if p.ByLayer, err = w.byLayer(); err != nil {
 		return err
 	}
@@ -113,11 +118,30 @@ func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	if w.L2 != nil {
 		f.L2 = *w.L2
 	}
-	if w.Fraction != nil {
+	if w.Fraction != nil && info.Topics.Topics == 0 {
 		f.ClockFraction = *w.Fraction
 	}
 	f.WholeUsers = w.WholeUsers
 	return f
+}
+
+// topics makes the settings of a topic model.
+func (w *WorkAsked) topics(info workload.Info) workload.TopicModel {
+	t := info.Topics
+	if w.Topics != nil {
+		t.Topics = *w.Topics
+	}
+	if w.Alpha != nil {
+		t.Alpha = *w.Alpha
+	}
+	if w.Beta != nil {
+		t.Beta = *w.Beta
+	}
+	t.Rebuild = w.Rebuild
+	if w.Fraction != nil && info.Topics.Topics != 0 {
+		t.ClockFraction = *w.Fraction
+	}
+	return t
 }
 
 // absolute makes a path of data one that every process understands, whatever its folder.

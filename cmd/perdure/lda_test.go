@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/safetensors"
+)
+
+// ldaKills are one of everything.
+var ldaKills = []string{
+	"--fault", "kill:server:0@clock:6", "--fault", "kill:worker:1@clock:9", "--fault", "kill:coordinator@clock:12",
+	"--fault", "kill:server:1@clock:15", "--fault", "kill:worker:0@clock:15",
+}
+
+func topics(more ...string) []string {
+	return append([]string{
+		"train", "lda", "--quiet", "--data", "synthetic:200", "--topics", "10", "--workers", "2", "--clocks", "20",
+		"--clock-fraction", "0.34", "--shards", "4", "--eval-every", "0",
+	}, more...)
+}
+
+// TestTopicsThroughKills: under bsp the model is the same through all kills, and its counts are those of the
+// assignments. Under the other models they are as long as no worker is killed.
+func TestTopicsThroughKills(t *testing.T) {
+	t.Parallel()
+	calm, dir := trained(t, topics("--recovery", "none")...)
+	countsFit(t, dir)
+	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+		s, dir := trained(t, topics(append(ldaKills, "--recovery", recovery)...)...)
+		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
+			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+		}
+		countsFit(t, dir)
+	}
+	for _, model := range []string{"asp", "ssp:2", "essp:2"} {
+		_, dir := trained(t, topics("--consistency", model, "--fault", "kill:server:0@clock:6")...)
+		countsFit(t, dir)
+	}
+	_, elastic := trained(t, topics("--scale", "4@clock:7", "--scale", "1@clock:14")...)
+	countsFit(t, elastic)
+}
+
+// countsFit compares a model's counts with its assignments.
+func countsFit(t *testing.T, dir string) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(dir, "model.safetensors"))
+	must(t, err)
+	defer func() { must(t, file.Close()) }()
+	info, err := file.Stat()
+	must(t, err)
+	tensors, _, err := safetensors.Read(file, info.Size())
+	must(t, err)
+	data := map[string][]float32{}
+	for _, tensor := range tensors {
+		data[tensor.Name] = tensor.Data
+	}
+	c, err := corpus.Open("synthetic:200")
+	must(t, err)
+	counts, total := map[string]float32{}, make([]float32, 10)
+	at, assigned := data["assignments"], 0
+	for i := range c.Train.Len() {
+		doc := c.Train.Document(i)
+		for j, w := range doc {
+			k := int(at[j]) - 1
+			counts[fmt.Sprint(w, k)]++
+			total[k]++
+			assigned++
+		}
+		at = at[(len(doc)+31)/32*32:]
+	}
+	for i, n := range data["word_topic"] {
+		if n != counts[fmt.Sprint(i/10, i%10)] {
+			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/10, n, i%10,
+				counts[fmt.Sprint(i/10, i%10)])
+		}
+	}
+	for k, n := range data["topics"] {
+		if n != total[k] {
+			t.Fatalf("%s: topic %d has %v tokens, %v are assigned", dir, k, n, total[k])
+		}
+	}
+}
+
+// TestTopicsOfTexts: a folder of texts is all that it takes; and where rows are lost, training goes on.
+func TestTopicsOfTexts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 60 {
+		text := strings.Repeat([]string{"ships sail across stormy seas ", "judges weigh evidence in courts "}[i%2], 5)
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.txt", i)), []byte(text), 0o644))
+	}
+	flags := []string{
+		"train", "lda", "--quiet", "--data", dir, "--topics", "2", "--workers", "2", "--shards", "4", "--clocks", "40",
+	}
+	s, _ := trained(t, flags...)
+	if *s.TestLoss > 2.05 { // 2.2 without topics; four words or five in a topic: 1.5 at best
+		t.Errorf("a loss of %v", *s.TestLoss)
+	}
+	s, _ = trained(t, append(flags, "--recovery", "none", "--rebuild", "--fault", "kill:server:0@clock:10")...)
+	if !(*s.TestLoss > 0 && *s.TestLoss < 5) {
+		t.Errorf("a loss of %v after rows were lost", *s.TestLoss)
+	}
+	wantRefused(t, exitUsage, "no update rule", "train", "lda", "--lr", "0.1")
+	wantRefused(t, exitUsage, "choose 2 to 8192", "train", "lda", "--topics", "1")
+	wantRefused(t, exitUsage, "clock fraction", "train", "lda", "--batch", "4")
+}

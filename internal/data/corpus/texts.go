@@ -1,0 +1,114 @@
+package corpus
+
+import (
+	"cmp"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/perdure/perdure/internal/data/dataset"
+)
+
+// What counts as a word of a text: a run of letters, at least three of them, as small letters, that is no stop
+// word, and that is in enough documents and in not too many.
+const (
+	leastLetters = 3
+	mostLetters  = 40
+	rareIn       = 3   // documents that must have a word, or one in a thousand of them if that is more
+	commonIn     = 0.5 // the share of the documents that may
+)
+
+// mostText bounds one file of a folder of texts.
+const mostText = 64 << 20
+
+// loadTexts reads a folder of texts, in the order of their paths.
+func loadTexts(folder string) (*Corpus, error) {
+	var paths []string
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.EqualFold(filepath.Ext(path), ".txt") {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, &dataset.FileError{Path: folder, Problem: "cannot be read: " + err.Error(), Kind: err}
+	}
+	if len(paths) == 0 {
+		return nil, &dataset.FileError{
+			Path: folder, Problem: "has no train.ldac, and no files whose names end with .txt",
+			Kind: dataset.ErrMissing,
+		}
+	}
+	texts := make([][]string, len(paths))
+	in := map[string]int{} // documents that have a word
+	for i, path := range paths {
+		if texts[i], err = readText(path); err != nil {
+			return nil, err
+		}
+		for word := range maps.Keys(once(texts[i])) {
+			in[word]++
+		}
+	}
+	least, most := max(rareIn, len(paths)/1000), max(float64(rareIn), commonIn*float64(len(paths)))
+	maps.DeleteFunc(in, func(_ string, n int) bool { return n < least || float64(n) > most })
+	c := &Corpus{Name: folder, Words: slices.Sorted(maps.Keys(in)), Size: len(in)}
+	number := make(map[string]int32, len(in))
+	for i, word := range c.Words {
+		number[word] = int32(i)
+	}
+	for i, text := range texts {
+		to := &c.Train
+		if heldOut(i) {
+			to = &c.Test
+		}
+		begin := len(to.Tokens)
+		for _, word := range text {
+			if n, ok := number[word]; ok {
+				to.Tokens = append(to.Tokens, n)
+			}
+		}
+		slices.Sort(to.Tokens[begin:])
+		to.end()
+	}
+	return c, nil
+}
+
+func once(words []string) map[string]bool {
+	set := make(map[string]bool, len(words))
+	for _, w := range words {
+		set[w] = true
+	}
+	return set
+}
+
+// readText returns the words of a file.
+func readText(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > mostText {
+		return nil, dataset.Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
+	}
+	text, err2 := os.ReadFile(path)
+	if err := cmp.Or(err, err2); err != nil {
+		return nil, &dataset.FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
+	}
+	if slices.Contains(text, 0) {
+		return nil, dataset.Corrupt(path, "is not a text: it has bytes of 0 in it")
+	}
+	words := strings.FieldsFunc(strings.ToLower(string(text)), func(r rune) bool { return !unicode.IsLetter(r) })
+	return slices.DeleteFunc(words, func(w string) bool {
+		return len(w) < leastLetters || len(w) > mostLetters || stopWords[w]
+	}), nil
+}
+
+// stopWords are English words that say nothing of what a text is about.
+var stopWords = once(strings.Fields(`
+about above after again all also and any are because been before being below between both but can cannot could did
+does doing down during each ever every few for from further get had has have having her here hers herself him himself
+his how however into its itself just let like may might more most much must myself nor not now off once one only other
+our ours out over own said same say says shall she should since some such than that the their theirs them themselves
+then there these they this those though through too under until upon very was well were what when where whether which
+while who whom why will with within without would yet you your yours yourself don didn doesn isn wasn aren won ain`))

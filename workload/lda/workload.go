@@ -1,0 +1,434 @@
+package lda
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/workload/contract"
+)
+
+// The names of the workload and of its tables.
+const (
+	Name        = "lda"
+	WordTopic   = "word_topic"
+	Totals      = "topics"
+	Assignments = "assignments"
+)
+
+// DefaultData is the corpus that is used where the user names none.
+const DefaultData = corpus.Default
+
+// program is a model as a workload.
+type program struct {
+	*model
+	params contract.Params
+	s      *sampler
+
+	topics [][]int16 // by document: of its tokens, as far as this process has drawn or read them; nil: never
+	known  []int     // by document: the stay in which that was
+	stay   int       // counts up when what is known may be wrong
+	next   perdure.Clock
+	share  contract.Share
+
+	place []int32         // by word: its number among those of the clock; -1: it is not one of them
+	list  []perdure.RowID // words of the clock, rising
+	room  []int           // by number: tokens of the word in the clock
+	got   []float32       // rows of these words, as Get gave them; then the deltas
+	total []float32       // likewise n(k)
+	local []int32         // numbers of the words of a document
+	own   []float32       // rebuild: tokens of the own documents, by place and topic; then what they lack
+	docs  docRows
+}
+
+// docRows are rows of the table of assignments.
+type docRows struct {
+	list   []perdure.RowID
+	values []float32
+}
+
+// Open loads the data and returns the workload.
+func Open(p contract.Params) (contract.Workload, error) {
+	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
+		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
+		return nil, fmt.Errorf("%w: lda counts, and has no update rule or learning rate to choose; leave those out",
+			perdure.ErrUsage)
+	}
+	switch {
+	case p.Batch != 0:
+		return nil, fmt.Errorf("%w: lda: batch of %d; a clock is a fraction of the data here, choose a clock fraction "+
+			"instead", perdure.ErrUsage, p.Batch)
+	case p.FinalReLU, p.ByLayer, p.Factors != contract.Factors{}:
+		return nil, fmt.Errorf("%w: lda has no layers and no rows of users and items; leave out what is for those",
+			perdure.ErrUsage)
+	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
+		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+	}
+	data, err := corpus.Open(p.Data)
+	if err != nil {
+		return nil, err
+	}
+	if p.Topics.Rebuild && !p.Lossy {
+		p.Topics.Rebuild = false // no row is ever lost
+	}
+	m, err := newModel(data, Options{Seed: p.Seed, TopicModel: p.Topics})
+	if err != nil {
+		return nil, err
+	}
+	w := &program{
+		model: m, params: p, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len()),
+		known: make([]int, data.Train.Len()), place: make([]int32, data.Size), total: make([]float32, p.Topics.Topics),
+		next: -1,
+	}
+	for i := range w.place {
+		w.place[i] = -1
+	}
+	return w, nil
+}
+
+// Describe implements contract.Workload.
+func (p *program) Describe() contract.Description {
+	return contract.Description{
+		Name: Name, Data: p.data.Name, Train: len(p.data.Train.Tokens), Test: p.held.n,
+		Parameters: (p.data.Size+1)*p.Topics + p.rows[len(p.rows)-1]*rowTokens, DataBytes: p.data.Bytes(),
+	}
+}
+
+// Digest implements contract.Workload.
+func (p *program) Digest() string { return p.data.Digest() }
+
+// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta).
+func (p *program) Constants() map[string]string {
+	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	return map[string]string{"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size)}
+}
+
+// Tables implements contract.Workload.
+func (p *program) Tables() []perdure.TableSpec {
+	add := perdure.Rule{Kind: perdure.RuleAdd}
+	specs := []perdure.TableSpec{
+		{Name: WordTopic, Rows: int64(p.data.Size), Dim: p.Topics, Rule: add, Distance: perdure.DistanceTV},
+		{Name: Totals, Rows: 1, Dim: p.Topics, Rule: add, Whole: true, Distance: perdure.DistanceTV},
+		{
+			Name: Assignments, Rows: int64(p.rows[len(p.rows)-1]), Dim: rowTokens,
+			Rule: perdure.Rule{Kind: perdure.RuleSet}, Distance: perdure.DistanceNone,
+		},
+	}
+	if p.params.Sparse {
+		specs[0].Sparse, specs[0].Rows = true, 0
+		specs[2].Sparse, specs[2].Rows = true, 0
+	}
+	return specs
+}
+
+// Step implements contract.Workload.
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("lda: %w", err)
+	}
+	if clock != p.next || share != p.share {
+		p.stay++
+	}
+	p.next, p.share = -1, share // until the clock is done
+	pass, part := p.at(clock)
+	docs := p.documents(part, share)
+	tokens := 0
+	if len(docs) > 0 {
+		var err error
+		if tokens, err = p.clock(ctx, t, docs, pass); err != nil {
+			return contract.Metrics{}, err
+		}
+	}
+	p.next = clock + 1
+	m := contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN(), Samples: tokens}
+	if tokens > 0 {
+		m.TrainLoss = -p.s.logs.value() / float64(tokens)
+	}
+	return m, nil
+}
+
+// clock draws the topics of some documents anew.
+func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pass int64) (tokens int, err error) {
+	defer p.forgetWords()
+	if err := p.learn(ctx, t, docs); err != nil {
+		return 0, err
+	}
+	if err := p.read(ctx, t, docs); err != nil {
+		return 0, err
+	}
+	if p.Rebuild {
+		if err := p.rebuild(ctx, t); err != nil {
+			return 0, err
+		}
+	}
+	p.fill()
+	p.s.start()
+	for _, doc := range docs {
+		words := p.data.Train.Document(int(doc))
+		p.local = slices.Grow(p.local[:0], len(words))[:len(words)]
+		for i, w := range words {
+			p.local[i] = p.place[w]
+		}
+		p.s.document(p.local, p.topics[doc], p.stateOf(doc, pass))
+		tokens += len(words)
+	}
+	return tokens, p.write(ctx, t, docs)
+}
+
+// learn reads the topics of the documents of which they are not known here.
+func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) error {
+	p.docs.list = p.docs.list[:0]
+	for _, doc := range docs {
+		if p.known[doc] != p.stay || p.topics[doc] == nil {
+			p.docs.add(p.model, doc)
+		}
+	}
+	if len(p.docs.list) == 0 {
+		return nil
+	}
+	if err := p.docs.get(ctx, t); err != nil {
+		return err
+	}
+	at := 0
+	for _, doc := range docs {
+		if p.known[doc] == p.stay && p.topics[doc] != nil {
+			continue
+		}
+		n := len(p.data.Train.Document(int(doc)))
+		if p.topics[doc] == nil {
+			p.topics[doc] = unassigned(n)
+		}
+		for i := range p.topics[doc] {
+			// A row that was lost has what its table begins with, or what it had before.
+			p.topics[doc][i] = int16(min(max(p.docs.values[at+i], 0), float32(p.Topics))) - 1
+		}
+		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
+		p.known[doc] = p.stay
+	}
+	return nil
+}
+
+// add lists the rows of a document.
+func (d *docRows) add(m *model, doc int32) {
+	for row := m.rows[doc]; row < m.rows[doc+1]; row++ {
+		d.list = append(d.list, perdure.RowID(row))
+	}
+	n := len(d.list) * rowTokens
+	d.values = slices.Grow(d.values[:0], n)[:n]
+}
+
+func (d *docRows) get(ctx context.Context, t contract.Tables) error {
+	return t.GetRows(ctx, Assignments, d.list, d.values)
+}
+
+// read reads the counts that some documents need.
+func (p *program) read(ctx context.Context, t contract.Tables, docs []int32) error {
+	p.gather(docs)
+	n := len(p.list) * p.Topics
+	p.got = slices.Grow(p.got[:0], n)[:n]
+	if err := p.getWords(ctx, t); err != nil {
+		return err
+	}
+	if err := t.Get(ctx, Totals, 0, p.total); err != nil {
+		return err
+	}
+	if p.params.Lossy {
+		sumRows(p.total, p.got)
+	}
+	return nil
+}
+
+// sumRows counts the tokens of each topic by the words, where the totals may be of another time than the rows are.
+func sumRows(total, rows []float32) {
+	clear(total)
+	for at := 0; at < len(rows); at += len(total) {
+		for k, v := range rows[at : at+len(total)] {
+			total[k] += max(v, 0)
+		}
+	}
+}
+
+// fill gives the sampler the counts that were read.
+func (p *program) fill() {
+	for k, v := range p.total {
+		p.s.total[k] = int32(v)
+	}
+	for i := range p.room { // a word has its topics, and those of its tokens
+		topics := 0
+		for _, v := range p.got[i*p.Topics : (i+1)*p.Topics] {
+			if v >= 1 {
+				topics++
+			}
+		}
+		p.room[i] = min(p.Topics, topics+p.room[i])
+	}
+	p.s.words.reset(p.room)
+	for i := range p.room {
+		p.s.fill(int32(i), p.got[i*p.Topics:(i+1)*p.Topics])
+	}
+}
+
+// gather lists the words of documents, and counts their tokens.
+func (p *program) gather(docs []int32) {
+	for _, doc := range docs {
+		for _, w := range p.data.Train.Document(int(doc)) {
+			p.place[w] = 0
+		}
+	}
+	p.list = p.list[:0]
+	for w, at := range p.place {
+		if at == 0 || p.params.Lossy { // else the totals could not be counted
+			p.place[w] = int32(len(p.list))
+			p.list = append(p.list, perdure.RowID(w))
+		}
+	}
+	p.room = slices.Grow(p.room[:0], len(p.list))[:len(p.list)]
+	clear(p.room)
+	for _, doc := range docs {
+		for _, w := range p.data.Train.Document(int(doc)) {
+			p.room[p.place[w]]++
+		}
+	}
+}
+
+// forgetWords ends what gather began.
+func (p *program) forgetWords() {
+	for _, w := range p.list {
+		p.place[w] = -1
+	}
+	p.list = p.list[:0]
+}
+
+// getWords reads the rows of the words, as a run if they are one.
+func (p *program) getWords(ctx context.Context, t contract.Tables) error {
+	if n := len(p.list); p.list[n-1]-p.list[0] == perdure.RowID(n-1) {
+		return t.Get(ctx, WordTopic, p.list[0], p.got)
+	}
+	return t.GetRows(ctx, WordTopic, p.list, p.got)
+}
+
+// reset makes room for words' topics, and takes all tokens away.
+func (w *words) reset(room []int) {
+	n := len(room)
+	w.starts, w.used = slices.Grow(w.starts[:0], n+1)[:n+1], slices.Grow(w.used[:0], n)[:n]
+	w.starts[0] = 0
+	for i, n := range room {
+		w.starts[i+1] = w.starts[i] + n
+	}
+	w.cells = slices.Grow(w.cells[:0], w.starts[n])[:w.starts[n]]
+	clear(w.used)
+}
+
+// fill gives a word the counts of its row.
+func (w *words) fill(word int32, row []float32) {
+	cells := w.cells[w.starts[word]:w.starts[word]]
+	for k, v := range row {
+		if v >= 1 {
+			cells = append(cells, cell{int32(k), int32(v)})
+		}
+	}
+	inOrder(cells)
+	w.used[word] = int32(len(cells))
+}
+
+// inOrder sorts a word's topics, those with the most tokens first.
+func inOrder(cells []cell) {
+	slices.SortFunc(cells, func(a, b cell) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.topic, b.topic))
+	})
+}
+
+// write adds what has changed to the tables.
+func (p *program) write(ctx context.Context, t contract.Tables, docs []int32) error {
+	p.subtract()
+	rows, kept := p.list, 0
+	for i := range rows { // those that have changed move to the front
+		delta := p.got[i*p.Topics : (i+1)*p.Topics]
+		if slices.IndexFunc(delta, func(v float32) bool { return v != 0 }) < 0 {
+			p.place[rows[i]] = -1
+			continue
+		}
+		rows[kept] = rows[i]
+		copy(p.got[kept*p.Topics:], delta)
+		kept++
+	}
+	p.list = rows[:kept]
+	if kept > 0 {
+		if err := t.IncRows(ctx, WordTopic, p.list, p.got[:kept*p.Topics]); err != nil {
+			return err
+		}
+	}
+	for k, v := range p.total {
+		p.total[k] = float32(p.s.total[k] - int32(v))
+	}
+	if err := t.Inc(ctx, Totals, 0, p.total); err != nil {
+		return err
+	}
+	return p.writeTopics(ctx, t, docs)
+}
+
+// subtract puts what has changed in the place of the rows that were read.
+func (p *program) subtract() {
+	for i, v := range p.got {
+		p.got[i] = -max(v, 0)
+	}
+	for i := range p.list {
+		row := p.got[i*p.Topics : (i+1)*p.Topics]
+		for _, c := range p.s.of(int32(i)) {
+			row[c.topic] += float32(c.count)
+		}
+	}
+	if p.params.Lossy {
+		return // what is missing was lost, and is not to be taken away once more
+	}
+	for _, m := range p.s.missing {
+		p.got[int(m.word)*p.Topics+int(m.topic)]--
+	}
+}
+
+// writeTopics writes the topics of documents.
+func (p *program) writeTopics(ctx context.Context, t contract.Tables, docs []int32) error {
+	d := &p.docs
+	d.list = d.list[:0]
+	for _, doc := range docs {
+		d.add(p.model, doc)
+	}
+	if len(d.list) == 0 {
+		return nil
+	}
+	clear(d.values)
+	at := 0
+	for _, doc := range docs {
+		for i, k := range p.topics[doc] {
+			d.values[at+i] = float32(k + 1)
+		}
+		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
+	}
+	return t.IncRows(ctx, Assignments, d.list, d.values)
+}
+
+// Evaluate implements contract.Workload, on held-out documents.
+func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	rows, total := make([]float32, len(p.held.list)*p.Topics), make([]float32, p.Topics)
+	if err := t.GetRows(ctx, WordTopic, p.held.list, rows); err != nil {
+		return contract.Eval{}, err
+	}
+	if err := t.Get(ctx, Totals, 0, total); err != nil {
+		return contract.Eval{}, err
+	}
+	if p.params.Lossy {
+		all := make([]float32, p.data.Size*p.Topics)
+		if err := t.Get(ctx, WordTopic, 0, all); err != nil {
+			return contract.Eval{}, err
+		}
+		sumRows(total, all)
+	}
+	return contract.Eval{Loss: p.held.loss(p.model, rows, total), Accuracy: math.NaN(), RMSE: math.NaN()}, nil
+}
