@@ -150,13 +150,10 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 	printf '```\n'; } > $(RESULTS)
 	@echo "kept in $(RESULTS)"
 
-.PHONY: study-consistency
-study-consistency: build ## compare the consistency models as the ESSP paper does; STUDY='-data FILE …' has its flags, STUDY=-quick is a smoke test
-	$(GO) run ./studies/consistency $(STUDY)
-
-.PHONY: study-failure
-study-failure: build ## kill the parameter server while it trains, under each recovery strategy, as Training Through Failure does; STUDY has its flags, STUDY=-quick is a smoke test
-	$(GO) run ./studies/failure $(STUDY)
+STUDIES := consistency failure regret grid spot
+.PHONY: $(STUDIES:%=study-%)
+$(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study
+	bin/perdure study studies/$*.yaml $(if $(findstring --quick,$(STUDY)),,--page docs/studies/$*) $(STUDY)
 
 .PHONY: study-progress
 study-progress: build ## kill half of the parameters at a clock that is drawn, and count the iterations that it costs; STUDY has its flags, STUDY=-quick is a smoke test

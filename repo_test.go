@@ -67,11 +67,12 @@ var layers = map[string]int{
 	"internal/run/reach":    7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
-	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/report": 10,
-	"cmd": 11, "examples": 11, "studies": 11,
+	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
+	"internal/run/page": 11,
+	"cmd": 12, "examples": 12, "studies": 12,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
-	"internal/rig": 6, "internal/sim": 12,
+	"internal/rig": 6, "internal/sim": 13,
 }
 
 // sideways lists the imports within one layer that are wanted, with the reason.

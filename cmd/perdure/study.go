@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/page"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/sweep"
@@ -42,6 +44,8 @@ type studyCmd struct {
 	Busy      bool   `help:"Run although the machine is busy with something else."`
 	Mixed     bool   `help:"@study_mixed"`
 	Parallel  int    `help:"@study_parallel (default ${default})." default:"1" placeholder:"N"`
+	Report    bool   `help:"@study_report"`
+	Page      string `help:"@study_page" placeholder:"DIR" type:"path"`
 	JSON      bool   `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -60,7 +64,11 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	if c.List {
 		return s.List(stdout)
 	}
-	if !c.Busy && !c.Quick {
+	if c.Page != "" && s.Page == "" {
+		return fmt.Errorf("%w: --page, and %s names no template of a page; add page: to it, or use perdure report",
+			perdure.ErrUsage, c.File)
+	}
+	if !c.Busy && !c.Quick && !c.Report {
 		if err := sweep.Idle(); err != nil {
 			return err
 		}
@@ -77,6 +85,9 @@ func (c *studyCmd) conduct(ctx context.Context, s *sweep.Study) error {
 		if c.Quick {
 			how.Folder += "-quick"
 		}
+	}
+	if c.Report {
+		return c.page(s, how.Folder)
 	}
 	path, err := os.Executable()
 	if err == nil {
@@ -99,6 +110,25 @@ func (c *studyCmd) conduct(ctx context.Context, s *sweep.Study) error {
 		return errors.Join(err, err2)
 	}
 	fmt.Fprintf(stdout, "study.json and runs.csv are in %s\n", how.Folder)
+	return c.page(s, how.Folder)
+}
+
+// page writes the page of the study in a folder, if it has one.
+func (c *studyCmd) page(s *sweep.Study, folder string) error {
+	if s.Page == "" {
+		return nil
+	}
+	of, err := page.Open(folder)
+	if err != nil {
+		return err
+	}
+	to := cmp.Or(c.Page, filepath.Join(folder, "page"))
+	if err := of.Write(s.Page, to); err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Fprintf(stdout, "the page is %s\n", filepath.Join(to, "README.md"))
+	}
 	return nil
 }
 

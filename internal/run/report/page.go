@@ -228,7 +228,7 @@ func measureOf(trials []*trial) measure {
 	for _, m := range []measure{{"rmse", "test_rmse"}, {"accuracy", "test_accuracy"}, {"loss", "test_loss"}} {
 		if slices.ContainsFunc(trials, func(t *trial) bool {
 			p, _ := t.measured(m.column)
-			return t.line.Metric == m.Name || len(p.x) > 0
+			return t.line.Metric == m.Name || len(p.X) > 0
 		}) {
 			return m
 		}

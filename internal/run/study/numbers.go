@@ -87,15 +87,6 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(max(math.Abs(v), 1))))), 64)
 }
 
-// Percent writes a share; of a fraction of 0, which is the workload's own batch,
-// nothing.
-func Percent(share float64) string {
-	if share == 0 {
-		return ""
-	}
-	return strconv.FormatFloat(100*share, 'g', 3, 64) + "%"
-}
-
 // Roughly writes how long something will take.
 func Roughly(d time.Duration) string {
 	if d < 90*time.Second {

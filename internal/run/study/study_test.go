@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestRun: what was left is removed, the output is told, and the version is found.
+// TestRun: what was left is removed, and the output is told.
 func TestRun(t *testing.T) {
 	t.Setenv(pretend, "yes")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
@@ -53,39 +53,27 @@ func TestRun(t *testing.T) {
 	if err != nil || late || output != "train softmax" {
 		t.Errorf("%q, late %v, %v", output, late, err)
 	}
-	if v, err := Version(folder); err != nil || v != "of a test" {
-		t.Errorf("version %q, %v", v, err)
-	}
-	if v, err := Version(t.TempDir()); err != nil || v != "" {
-		t.Errorf("a folder without a run.json: version %q, %v", v, err)
-	}
 	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
 		err == nil {
 		t.Errorf("a program that hangs: late %v, %v", late, err)
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestPreset(t *testing.T) {
 	f := flag.NewFlagSet("test", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	var names []string
-	var numbers []float64
-	List(f, &names, "names", "a,b", "names", Word)
-	List(f, &numbers, "numbers", "1,2", "numbers", Number)
-	if err := f.Parse([]string{"-names", "c, d"}); err != nil {
+	name, number := f.String("name", "a", "a name"), f.Int("number", 1, "a number")
+	if err := f.Parse([]string{"-name", "c"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Preset(f, map[string]string{"numbers": "x"}); err == nil {
+	if err := Preset(f, map[string]string{"number": "x"}); err == nil {
 		t.Error("a preset that is no number is taken")
 	}
-	if err := Preset(f, map[string]string{"names": "e", "numbers": "3"}); err != nil {
+	if err := Preset(f, map[string]string{"name": "e", "number": "3"}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(names, []string{"c", "d"}) || !slices.Equal(numbers, []float64{3}) {
-		t.Errorf("%q, %v; want what was given, and else the preset", names, numbers)
-	}
-	if err := f.Parse([]string{"-names", "c,,d"}); err == nil {
-		t.Error("an empty name is taken")
+	if *name != "c" || *number != 3 {
+		t.Errorf("%q, %d; want what was given, and else the preset", *name, *number)
 	}
 }
 

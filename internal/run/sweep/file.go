@@ -60,13 +60,14 @@ type File struct {
 	LeaveOut       bool // cells that no run can be; else they are refused
 	Timeout        time.Duration
 	Prices         string // a file's path; "": none
+	Page           string // the template of its page, a file's path; "": it has none
 	Quick          bool
 }
 
 // Words that a file may have at its top, and under quick.
 var (
 	quickKeys = []string{"job", "vary", "failures", "seeds", "until", "timeout"}
-	fileKeys  = append([]string{"name", "question", "impossible", "prices", "quick"}, quickKeys...)
+	fileKeys  = append([]string{"name", "question", "impossible", "prices", "page", "quick"}, quickKeys...)
 )
 
 // reader reads a file. known are the keys that a job may have.
@@ -161,6 +162,8 @@ func (r *reader) take(e document.Entry) (err error) {
 		r.LeaveOut, err = oneOf(v, "leave-out", "refuse")
 	case "prices":
 		r.Prices, err = beside(v)
+	case "page":
+		r.Page, err = beside(v)
 	case "quick":
 		r.quick = v
 	}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/run/page"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/sweep"
+)
+
+// TestStudiesHere: the studies of this repository can be run, as they are and with --quick, and their templates make
+// pages, also of a study of which nothing is done yet.
+func TestStudiesHere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../studies/*.yaml")
+	must(t, err)
+	if len(files) < 5 {
+		t.Fatalf("studies %v", files)
+	}
+	for _, file := range files {
+		for _, quick := range []bool{false, true} {
+			f, err := sweep.Read(file, jobKeys(), quick)
+			must(t, err)
+			s, err := f.Check(func(args []string) (settings.Run, error) { return trainSettings(withoutData(args)) })
+			if err != nil {
+				t.Errorf("%s, quick %t: %v", file, quick, err)
+				continue
+			}
+			if s.Page == "" {
+				t.Errorf("%s has no page", file)
+				continue
+			}
+			n := len(s.Cells)
+			r := sweep.Results{Schema: sweep.Schema, Name: s.Name, Runs: n, Missing: n, Quick: quick}
+			for _, a := range s.Vary {
+				r.Axes = append(r.Axes, a.Name)
+			}
+			for _, c := range s.Cells {
+				r.Cells = append(r.Cells, sweep.CellResult{Name: c.Name, Choices: c.Labels, Failures: c.Plan})
+			}
+			folder := t.TempDir()
+			b, err := json.Marshal(&r)
+			must(t, err)
+			must(t, os.WriteFile(filepath.Join(folder, "study.json"), b, 0o666))
+			p, err := page.Open(folder)
+			must(t, err)
+			if err := p.Write(s.Page, filepath.Join(folder, "page")); err != nil {
+				t.Errorf("%s, quick %t: %v", file, quick, err)
+				continue
+			}
+			text := fileOf(t, folder, "page", "README.md")
+			if !strings.HasPrefix(text, "# ") || strings.Contains(text, "NaN") || strings.Contains(text, "no value") {
+				t.Errorf("%s, quick %t:\n%s", file, quick, text)
+			}
+		}
+	}
+}
+
+// withoutData leaves out where data are, which need not be here.
+func withoutData(args []string) (rest []string) {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "--data=data/") {
+			rest = append(rest, a)
+		}
+	}
+	return rest
+}
