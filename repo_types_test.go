@@ -21,7 +21,7 @@ const (
 var ceilings = map[string]int{
 	"fields cmd/perdure.trainCmd":                 29, // flags
 	"fields internal/run/bench/strategies.Result": 42, // a line of a table, as JSON
-	"fields internal/run/rundir.Summary":          39, // a file, as JSON
+	"fields internal/run/rundir.Summary":          40, // a file, as JSON
 }
 
 // shape is what is counted of one folder.

@@ -35,6 +35,8 @@ type (
 	Eval = contract.Eval
 	// Description says what a workload works on.
 	Description = contract.Description
+	// Teller is a workload that has more to say of a model than how good it is.
+	Teller = contract.Teller
 	// Workload is a training program.
 	Workload = contract.Workload
 )

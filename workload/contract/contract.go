@@ -136,6 +136,12 @@ type Description struct {
 	Rate float64 // the learning rate at clock 0, also where the workload chose it
 }
 
+// Teller is a workload that has more to say of a model than how good it is.
+type Teller interface {
+	// Tell Gets the whole model and says what it has found, in lines for people, the first of which matters most.
+	Tell(ctx context.Context, t Tables) ([]string, error)
+}
+
 // Workload is a training program. It keeps scratch memory, so that a clock
 // allocates nothing: one goroutine at a time may use it, and each worker has
 // its own.

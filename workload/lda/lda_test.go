@@ -392,3 +392,51 @@ func TestWeights(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkStep is BenchmarkPlain over tables in memory: what reading, counting and writing rows takes beside.
+func BenchmarkStep(b *testing.B) {
+	w := open(b, 1, func(p *contract.Params) {
+		p.Data, p.Topics = "synthetic:20000", options(100, 0.5).TopicModel
+	})
+	m := newMemory(w.Tables())
+	clock := perdure.Clock(0)
+	for range 20 {
+		step(b, w, m, contract.Share{Of: 1}, clock)
+		m.tick()
+		clock++
+	}
+	tokens := 0
+	for b.Loop() {
+		tokens += step(b, w, m, contract.Share{Of: 1}, clock).Samples
+		b.StopTimer()
+		m.tick()
+		clock++
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
+}
+
+// TestTell: topics are told by their most frequent words, the largest first.
+func TestTell(t *testing.T) {
+	w := open(t, 1, func(p *contract.Params) { p.Topics.Topics = 3 })
+	m := newMemory(w.Tables())
+	counts := m.rows[WordTopic]
+	for word, n := range map[int]float32{7: 5, 2: 9, 30: 5, 1: -4} {
+		counts[word*3+1] = n
+	}
+	for word := range 40 {
+		counts[word*3+2] = float32(1 + word%20)
+	}
+	lines, err := w.Tell(t.Context(), m)
+	if err != nil || len(lines) != 4 || !strings.HasPrefix(lines[0], "held-out perplexity ") {
+		t.Fatalf("%q, %v", lines, err)
+	}
+	for i, want := range []string{
+		"topic 2 (95.7 %): word19 word39 word18 word38 word17 word37 word16 word36 word15 word35",
+		"topic 1 (4.3 %): word2 word7 word30", "topic 0 (0.0 %): ",
+	} {
+		if lines[i+1] != want {
+			t.Errorf("%q, want %q", lines[i+1], want)
+		}
+	}
+}

@@ -42,7 +42,7 @@ type Options struct {
 }
 
 // Defaults are good choices where the user makes none.
-var Defaults = contract.TopicModel{Topics: 100, Alpha: 0.1, Beta: 0.01, ClockFraction: 0.5}
+var Defaults = contract.TopicModel{Topics: 100, Alpha: 0.1, Beta: 0.01, ClockFraction: 1}
 
 // MaxTopics bounds the number of topics: far beyond use, and small enough for 16 bits.
 const MaxTopics = 8192
@@ -102,7 +102,7 @@ func unassigned(n int) []int16 {
 
 // newWords returns words without tokens, with room for that number of topics each.
 func newWords(room []int) words {
-	w := words{starts: make([]int, len(room)+1), used: make([]int32, len(room))}
+	w := words{starts: make([]int, len(room)+1), used: make([]int32, len(room)), changed: make([]bool, len(room))}
 	for i, n := range room {
 		w.starts[i+1] = w.starts[i] + n
 	}

@@ -16,6 +16,8 @@ type words struct {
 	cells  []cell
 	starts []int // by word; one more than words
 	used   []int32
+
+	changed []bool // by word: a token of it has got another topic
 }
 
 // of returns a word's cells.
@@ -179,7 +181,8 @@ func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 	}
 	rest := s.alpha * float64(len(s.own))
 	for i, word := range tokens {
-		if old := int32(topics[i]); old >= 0 {
+		old := int32(topics[i])
+		if old >= 0 {
 			s.count(old, -1)
 			if !s.take(word, old) {
 				s.missing = append(s.missing, move{word, old})
@@ -196,7 +199,9 @@ func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 		state += 0x9e3779b97f4a7c15
 		k := s.draw(word, cells, float64(contract.Mix(state)>>11)*(1.0/(1<<53))*whole, sum, local)
 		s.count(k, 1)
-		topics[i] = int16(k)
+		if k != old {
+			topics[i], s.changed[word] = int16(k), true
+		}
 		known++
 	}
 	s.leave()

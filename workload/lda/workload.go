@@ -36,14 +36,15 @@ type program struct {
 	next   perdure.Clock
 	share  contract.Share
 
-	place []int32         // by word: its number among those of the clock; -1: it is not one of them
-	list  []perdure.RowID // words of the clock, rising
-	room  []int           // by number: tokens of the word in the clock
-	got   []float32       // rows of these words, as Get gave them; then the deltas
-	total []float32       // likewise n(k)
-	local []int32         // numbers of the words of a document
-	own   []float32       // rebuild: tokens of the own documents, by place and topic; then what they lack
-	docs  docRows
+	*needs                 // of the clock
+	kept   map[int]*needs  // by clock of a pass: those of earlier ones
+	moved  []perdure.RowID // words whose rows have changed
+	room   []int           // by number of a word: topics that it may come to have
+	got    []float32       // rows of these words, as Get gave them; then the deltas
+	total  []float32       // likewise n(k)
+	local  []int32         // numbers of the words of a document
+	own    []float32       // rebuild: tokens of the own documents, by place and topic; then what they lack
+	docs   docRows
 }
 
 // docRows are rows of the table of assignments.
@@ -82,11 +83,8 @@ func Open(p contract.Params) (contract.Workload, error) {
 	}
 	w := &program{
 		model: m, params: p, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len()),
-		known: make([]int, data.Train.Len()), place: make([]int32, data.Size), total: make([]float32, p.Topics.Topics),
-		next: -1,
-	}
-	for i := range w.place {
-		w.place[i] = -1
+		known: make([]int, data.Train.Len()), total: make([]float32, p.Topics.Topics), next: -1,
+		kept: map[int]*needs{},
 	}
 	return w, nil
 }
@@ -142,6 +140,7 @@ func (p *program) Step(
 	tokens := 0
 	if len(docs) > 0 {
 		var err error
+		p.needs = p.need(part, docs)
 		if tokens, err = p.clock(ctx, t, docs, pass); err != nil {
 			return contract.Metrics{}, err
 		}
@@ -156,11 +155,10 @@ func (p *program) Step(
 
 // clock draws the topics of some documents anew.
 func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pass int64) (tokens int, err error) {
-	defer p.forgetWords()
 	if err := p.learn(ctx, t, docs); err != nil {
 		return 0, err
 	}
-	if err := p.read(ctx, t, docs); err != nil {
+	if err := p.read(ctx, t); err != nil {
 		return 0, err
 	}
 	if p.Rebuild {
@@ -228,9 +226,8 @@ func (d *docRows) get(ctx context.Context, t contract.Tables) error {
 	return t.GetRows(ctx, Assignments, d.list, d.values)
 }
 
-// read reads the counts that some documents need.
-func (p *program) read(ctx context.Context, t contract.Tables, docs []int32) error {
-	p.gather(docs)
+// read reads the counts that the clock needs.
+func (p *program) read(ctx context.Context, t contract.Tables) error {
 	n := len(p.list) * p.Topics
 	p.got = slices.Grow(p.got[:0], n)[:n]
 	if err := p.getWords(ctx, t); err != nil {
@@ -260,6 +257,7 @@ func (p *program) fill() {
 	for k, v := range p.total {
 		p.s.total[k] = int32(v)
 	}
+	p.room = slices.Grow(p.room[:0], len(p.list))[:len(p.list)]
 	for i := range p.room { // a word has its topics, and those of its tokens
 		topics := 0
 		for _, v := range p.got[i*p.Topics : (i+1)*p.Topics] {
@@ -267,7 +265,7 @@ func (p *program) fill() {
 				topics++
 			}
 		}
-		p.room[i] = min(p.Topics, topics+p.room[i])
+		p.room[i] = min(p.Topics, topics+int(p.tokens[i]))
 	}
 	p.s.words.reset(p.room)
 	for i := range p.room {
@@ -275,35 +273,38 @@ func (p *program) fill() {
 	}
 }
 
-// gather lists the words of documents, and counts their tokens.
-func (p *program) gather(docs []int32) {
-	for _, doc := range docs {
-		for _, w := range p.data.Train.Document(int(doc)) {
-			p.place[w] = 0
-		}
-	}
-	p.list = p.list[:0]
-	for w, at := range p.place {
-		if at == 0 || p.params.Lossy { // else the totals could not be counted
-			p.place[w] = int32(len(p.list))
-			p.list = append(p.list, perdure.RowID(w))
-		}
-	}
-	p.room = slices.Grow(p.room[:0], len(p.list))[:len(p.list)]
-	clear(p.room)
-	for _, doc := range docs {
-		for _, w := range p.data.Train.Document(int(doc)) {
-			p.room[p.place[w]]++
-		}
-	}
+// needs are the words of some documents.
+type needs struct {
+	share  contract.Share
+	list   []perdure.RowID // rising
+	place  []int32         // by word: its number in the list, if it is one of them
+	tokens []int32         // by number: how many these documents have
 }
 
-// forgetWords ends what gather began.
-func (p *program) forgetWords() {
-	for _, w := range p.list {
-		p.place[w] = -1
+// mostKept is how many clocks of a pass the words are remembered of.
+const mostKept = 8
+
+// need returns the words of the documents of a clock.
+func (p *program) need(part int, docs []int32) *needs {
+	if n := p.kept[part]; n != nil && n.share == p.share {
+		return n
 	}
-	p.list = p.list[:0]
+	n := &needs{share: p.share, place: make([]int32, p.data.Size)}
+	for _, doc := range docs {
+		for _, w := range p.data.Train.Document(int(doc)) {
+			n.place[w]++
+		}
+	}
+	for w, tokens := range n.place {
+		if tokens > 0 || p.params.Lossy { // else the totals could not be counted
+			n.place[w] = int32(len(n.list))
+			n.list, n.tokens = append(n.list, perdure.RowID(w)), append(n.tokens, tokens)
+		}
+	}
+	if len(p.parts) <= mostKept {
+		p.kept[part] = n
+	}
+	return n
 }
 
 // getWords reads the rows of the words, as a run if they are one.
@@ -324,6 +325,8 @@ func (w *words) reset(room []int) {
 	}
 	w.cells = slices.Grow(w.cells[:0], w.starts[n])[:w.starts[n]]
 	clear(w.used)
+	w.changed = slices.Grow(w.changed[:0], n)[:n]
+	clear(w.changed)
 }
 
 // fill gives a word the counts of its row.
@@ -347,21 +350,8 @@ func inOrder(cells []cell) {
 
 // write adds what has changed to the tables.
 func (p *program) write(ctx context.Context, t contract.Tables, docs []int32) error {
-	p.subtract()
-	rows, kept := p.list, 0
-	for i := range rows { // those that have changed move to the front
-		delta := p.got[i*p.Topics : (i+1)*p.Topics]
-		if slices.IndexFunc(delta, func(v float32) bool { return v != 0 }) < 0 {
-			p.place[rows[i]] = -1
-			continue
-		}
-		rows[kept] = rows[i]
-		copy(p.got[kept*p.Topics:], delta)
-		kept++
-	}
-	p.list = rows[:kept]
-	if kept > 0 {
-		if err := t.IncRows(ctx, WordTopic, p.list, p.got[:kept*p.Topics]); err != nil {
+	if deltas := p.changes(); len(p.moved) > 0 {
+		if err := t.IncRows(ctx, WordTopic, p.moved, deltas); err != nil {
 			return err
 		}
 	}
@@ -374,23 +364,34 @@ func (p *program) write(ctx context.Context, t contract.Tables, docs []int32) er
 	return p.writeTopics(ctx, t, docs)
 }
 
-// subtract puts what has changed in the place of the rows that were read.
-func (p *program) subtract() {
-	for i, v := range p.got {
-		p.got[i] = -max(v, 0)
-	}
-	for i := range p.list {
-		row := p.got[i*p.Topics : (i+1)*p.Topics]
-		for _, c := range p.s.of(int32(i)) {
-			row[c.topic] += float32(c.count)
-		}
-	}
+// changes lists the rows that have changed, and returns by what: these take the place of what was read.
+func (p *program) changes() (deltas []float32) {
+	missing := p.s.missing
 	if p.params.Lossy {
-		return // what is missing was lost, and is not to be taken away once more
+		missing = nil // it was lost, and is not to be taken away once more
 	}
-	for _, m := range p.s.missing {
-		p.got[int(m.word)*p.Topics+int(m.topic)]--
+	for _, m := range missing {
+		p.s.changed[m.word] = true
 	}
+	p.moved = p.moved[:0]
+	for i, id := range p.list {
+		if !p.s.changed[i] {
+			continue
+		}
+		was, to := p.got[i*p.Topics:(i+1)*p.Topics], p.got[len(p.moved)*p.Topics:(len(p.moved)+1)*p.Topics]
+		for k, v := range was {
+			to[k] = -max(v, 0)
+		}
+		for _, c := range p.s.of(int32(i)) {
+			to[c.topic] += float32(c.count)
+		}
+		p.moved = append(p.moved, id)
+	}
+	for _, m := range missing {
+		row, _ := slices.BinarySearch(p.moved, p.list[m.word])
+		p.got[row*p.Topics+int(m.topic)]--
+	}
+	return p.got[:len(p.moved)*p.Topics]
 }
 
 // writeTopics writes the topics of documents.

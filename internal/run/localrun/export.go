@@ -29,6 +29,7 @@ const mostOwn = 4 << 30
 type made struct {
 	tensors   []safetensors.Tensor
 	eval      workload.Eval
+	findings  []string
 	constants map[string]string // that predictions need beside the tensors
 }
 
@@ -57,7 +58,7 @@ func (r *Run) export(ctx context.Context) (*tally.Model, error) {
 	if err != nil || m == nil {
 		return nil, err
 	}
-	return &tally.Model{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval},
+	return &tally.Model{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval, Findings: m.findings},
 		r.keepModel(ctx, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
 			meta := safetensors.Metadata(r.s.Job.Workload, end, m.constants)
@@ -83,7 +84,12 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 		}
 		m.tensors = append(m.tensors, more...)
 	}
-	m.eval, err = w.Evaluate(ctx, t)
+	if m.eval, err = w.Evaluate(ctx, t); err != nil {
+		return m, err
+	}
+	if says, is := w.(workload.Teller); is {
+		m.findings, err = says.Tell(ctx, t)
+	}
 	return m, err
 }
 

@@ -67,6 +67,7 @@ type Summary struct {
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`
+	Findings    []string  `json:"findings,omitempty"` // what the workload has to say of its model; nil: nothing
 }
 
 // OlderStates are what slots' programs had saved and were given, where it was older than the last that was

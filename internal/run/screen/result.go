@@ -43,6 +43,24 @@ func orUnknown[T any](p *T, format func(v T) string) string {
 
 func count(n int64) string { return fmt.Sprint(n) }
 
+// mostFindings is how many lines of what a workload has found are shown.
+const mostFindings = 9
+
+// findings are what the workload has to say of its model.
+func (r *result) findings() (rows [][2]string) {
+	for i, line := range r.Findings {
+		if i == mostFindings {
+			return append(rows, [2]string{"", fmt.Sprintf("and %d more, in summary.json", len(r.Findings)-i)})
+		}
+		name := ""
+		if i == 0 {
+			name = "found"
+		}
+		rows = append(rows, [2]string{name, line})
+	}
+	return rows
+}
+
 func (r *result) rows() [][2]string {
 	fine := func(v float64) string { return fmt.Sprintf("%.4f", v) }
 	megabytes := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
@@ -53,9 +71,14 @@ func (r *result) rows() [][2]string {
 	if r.ModelSHA256 == nil {
 		files = ""
 	}
-	rows := [][2]string{
+	rows := append([][2]string{
 		quality,
 		{"test loss", orUnknown(r.TestLoss, fine)},
+	}, r.findings()...)
+	if r.TestAccuracy == nil && r.TestRMSE == nil && r.TestLoss != nil {
+		rows = rows[1:] // it has no accuracy
+	}
+	rows = append(rows, [][2]string{
 		{"updates applied", orUnknown(r.UpdatesApplied, count)},
 		{"updates lost", orUnknown(r.UpdatesLost, count)},
 		{"clocks redone", orUnknown(r.ClocksRedone, count)},
@@ -64,7 +87,7 @@ func (r *result) rows() [][2]string {
 		{"model sha256", orUnknown(r.ModelSHA256, func(s string) string { return s })},
 		{"files", r.dir + ": " + files + "summary.json, series.csv, events.jsonl, run.json, logs/" +
 			kept(r.Recovery, r.LogBytes != nil)},
-	}
+	}...)
 	rows = append(rows, savedRows(r.Saving)...)
 	if line, differs := goalLine(&r.Summary); differs {
 		rows = append(rows, line)

@@ -16,9 +16,10 @@ import (
 
 // Model is what a job has made.
 type Model struct {
-	Clock  perdure.Clock
-	SHA256 string
-	Eval   workload.Eval
+	Clock    perdure.Clock
+	SHA256   string
+	Eval     workload.Eval
+	Findings []string // what the workload has to say of it
 }
 
 // Ending is what a tally is not told before a run has ended.
@@ -65,7 +66,7 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 	if m := end.Model; m != nil {
 		sum.TestLoss, sum.TestAccuracy = rundir.Finite(m.Eval.Loss), rundir.Finite(m.Eval.Accuracy)
 		sum.TestRMSE, sum.ModelSHA256 = rundir.Finite(m.Eval.RMSE), &m.SHA256
-		sum.Goal = t.met.goalMet(t.run.Until, m.Eval)
+		sum.Goal, sum.Findings = t.met.goalMet(t.run.Until, m.Eval), m.Findings
 	}
 	for _, f := range end.Failures {
 		sum.Failures = append(sum.Failures, failure(&f))
