@@ -100,7 +100,7 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 		}
 		switch {
 		case err == nil:
-			older := states.Older(got, others)
+			older := states.Older(got, others, c.Now())
 			c.saves.Gave(older)
 			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:

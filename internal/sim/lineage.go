@@ -209,7 +209,9 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 			}
 			if at >= 0 && of[at] >= 0 {
 				seg := segments[of[at]]
-				if err := l.judge(s, row, p, what, seg, sets[p]); err != nil {
+				// a process that was decided for may not have begun
+				succeeded := l.h.lives[p] > 1 || v.Slots[p].Incarnation > 1
+				if err := l.judge(s, row, p, what, seg, sets[p], succeeded); err != nil {
 					return err
 				}
 			} else if sets[p] != 0 {
@@ -235,7 +237,9 @@ func (l *Lineage) at(p *table.Part, id perdure.RowID) int {
 }
 
 // judge judges what a file has of a slot's clocks in a row.
-func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segment, set uint64) error {
+func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segment, set uint64,
+	succeeded bool,
+) error {
 	had, known := s.of[seg.Epoch]
 	if !known {
 		return violated("%s is of a file of epoch %d, which never was", what, seg.Epoch)
@@ -246,7 +250,7 @@ func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segme
 	}
 	if most := had.upTo(l.h, row, p, n); set&^most != 0 {
 		return violated("%s has the clocks %b, at most %b may be there", what, set, most)
-	} else if l.h.job.Consistency.TwoStep() && l.h.lives[p] > 1 {
+	} else if l.h.job.Consistency.TwoStep() && succeeded {
 		return nil // a clock of a dead process may count, and be lost here
 	} else if most != set {
 		return violated("%s has the clocks %b of %b that the file says", what, set, most)

@@ -125,7 +125,10 @@ var found = map[string][]uint64{
 	// 400942: a worker that a restored shard waits for dies, and a table beside bsp is vap
 	"TestResends": {111, 117, 133, 145, 442, 400942},
 	// a process waited under vap for what the one before it had sent to a shard that was restored since
-	"TestPartial":          {5248},
+	// 4205230: a process died after it had sent a reference to nothing, and before the later state
+	"TestPartial": {5248, 4205230},
+	// what is not recorded was taken for recorded, and states were deleted by it; a save that is done again was lost
+	"TestScars":            {4002329, 4005212, 4007482},
 	"TestStateless":        {103, 160, 1453, 621413},
 	"TestStatelessRosters": {400072, 600034},
 }

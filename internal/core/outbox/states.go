@@ -29,7 +29,9 @@ func (s *Shard) superseded() {
 				continue
 			}
 		}
-		newest = u
+		if u.phase == Ticked || !s.box.terms.twoStep {
+			newest = u
+		}
 	}
 }
 

@@ -190,9 +190,7 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Int
 			b := wire.ReadBlocks(payload)
 			for b.Next() {
 			}
-			if b.State != nil && !states.IsVoid(b.State) {
-				state = b.State
-			}
+			state = states.Next(state, b.State, u.Last()+1)
 		}
 	}
 	return slices.Clone(state), nil

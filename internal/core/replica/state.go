@@ -170,8 +170,8 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		if b.Err() != nil {
 			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, b.Err())
 		}
-		if b.State != nil && !states.IsVoid(b.State) {
-			st.rows.states[u.Slot] = slices.Clone(b.State)
+		if b.State != nil {
+			st.rows.states[u.Slot] = slices.Clone(states.Next(st.rows.states[u.Slot], b.State, u.Last()+1))
 		}
 		u.Parts[i] = nil
 		to.fx.Spent = append(to.fx.Spent, payload)

@@ -26,13 +26,28 @@ func Lose(b []byte, until perdure.Clock) []byte {
 	return seal(b)
 }
 
+// Next returns what a shard has of what a slot saved once it has taken in what an update brings of it, all of whose
+// clocks are below until. A reference to nothing says that something was saved which is gone, since a later one takes
+// its place: if that does not come, since its sender dies, the former is lost.
+func Next(was, brought []byte, until perdure.Clock) []byte {
+	switch {
+	case brought == nil:
+		return was
+	case IsVoid(brought):
+		return Lose(was, until)
+	}
+	return brought
+}
+
 // Older returns by how many clocks at most a state, as a slot's home shard has it, is older than the newest one that
 // the shard had acknowledged, or counts as if it had; 0: it is that one. Others are what the other shards have heard.
 //
 // The home shard itself knows between which clocks it lacks saves, if there were any. Another that lacks nothing
 // knows whether there were, unless it has heard of a save of a later clock since: then, and where all others lack
-// something, too, a save is taken to have been lost.
-func Older(home Saved, others [][]byte) (older perdure.Clock) {
+// something, too, a save is taken to have been lost. The slot goes on at a clock: what it saved in that one or a later
+// one it does again, so that none of these is lost.
+func Older(home Saved, others [][]byte, now perdure.Clock) (older perdure.Clock) {
+	home.Gap = min(home.Gap, now)
 	if home.Gap <= home.Clock+1 {
 		return 0
 	}

@@ -89,12 +89,13 @@ func TestOlder(t *testing.T) {
 		{"rarely saved, and nothing is lost", at(2, 9), [][]byte{states.Note(2)}, 0},
 		{"never saved, and nothing is lost", states.Lose(nil, 9), [][]byte{nil}, 0},
 		{"the note has gone", at(5, 9), [][]byte{states.Note(10)}, 3},
+		{"what is lost is done again", at(5, 12), [][]byte{note(5, 12)}, 4},
 		{"so have all shards", at(5, 9), [][]byte{note(5, 8)}, 3},
 		{"there is no other shard", at(5, 9), nil, 3},
 		{"of before the versions that say", []byte("s"), [][]byte{nil}, 0},
 	} {
 		home, err := states.Unpack(c.home)
-		if older := states.Older(home, c.others); err != nil || older != c.older {
+		if older := states.Older(home, c.others, 10); err != nil || older != c.older {
 			t.Errorf("%s: %+v (%v), older by %d, want %d", c.what, home, err, older, c.older)
 		}
 	}
@@ -118,5 +119,24 @@ func TestLose(t *testing.T) {
 	}
 	if bad := states.Void()[:50]; !bytes.Equal(states.Lose(bad, 9), bad) {
 		t.Error("what cannot be read has become something else")
+	}
+}
+
+// What an update brings takes the place of what there is. A reference to nothing says that a save is lacking, until
+// the next one comes.
+func TestNext(t *testing.T) {
+	was := states.Pack([]byte("was"), 3)
+	if got := states.Next(was, nil, 6); string(got) != string(was) {
+		t.Errorf("nothing is brought, and there is %q", got)
+	}
+	if got := states.Next(was, states.Note(5), 6); string(got) != string(states.Note(5)) {
+		t.Errorf("a note is brought, and there is %q", got)
+	}
+	got := states.Next(was, states.Void(), 6)
+	if s, err := states.Unpack(got); err != nil || string(s.State) != "was" || s.Clock != 3 || s.Gap != 6 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if string(states.Next(got, was, 7)) != string(was) {
+		t.Error("the next state has the gap")
 	}
 }

@@ -188,6 +188,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.cfg.Tick)
 	defer tick.Stop()
 	for {
+		ticked := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -204,10 +205,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.tick(now)
 			c.rate(now)
 			c.progress(true)
-			c.sweeper.sweep(ctx, c)
+			ticked = true
 		}
 		if err := c.carryOut(ctx); err != nil {
 			return err
+		}
+		if ticked { // what is known now is recorded: a successor does not need what nobody needs by that
+			c.sweeper.sweep(ctx, c)
 		}
 		c.ending(false)
 		if c.ended != nil {
