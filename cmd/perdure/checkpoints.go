@@ -50,7 +50,8 @@ func (c *checkpointShowCmd) Run() error {
 }
 
 type checkpointVerifyCmd struct {
-	Dir string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default all)."`
+	Dir  string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default all)."`
+	JSON bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointVerifyCmd) Run() error {
@@ -58,7 +59,7 @@ func (c *checkpointVerifyCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return f.Verify(stdout)
+	return f.Verify(stdout, c.JSON)
 }
 
 type checkpointExportCmd struct {

@@ -11,7 +11,7 @@ import (
 
 // printEnded shows how the run has ended whose coordinator does not answer, as err says;
 // where that is not known it returns what is.
-func (t *target) printEnded(err error) error {
+func (t *target) printEnded(err error, asJSON bool) error {
 	if t.Run == "" || !errors.Is(err, control.ErrUnreachable) {
 		return ended(err)
 	}
@@ -27,5 +27,5 @@ func (t *target) printEnded(err error) error {
 	if err != nil {
 		return err
 	}
-	return r.Show(stdout, false)
+	return r.Show(stdout, asJSON)
 }

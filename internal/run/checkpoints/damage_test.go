@@ -121,7 +121,7 @@ func TestDamage(t *testing.T) {
 				write(t, fsys, d.file, d.change(read(t, fsys, d.file)))
 			}
 			var out bytes.Buffer
-			if err := f.Verify(&out); !oneLine(err, "not whole") {
+			if err := f.Verify(&out, false); !oneLine(err, "not whole") {
 				t.Errorf("Verify says %v", err)
 			}
 			for _, says := range d.says {
@@ -228,7 +228,7 @@ func TestOddFolders(t *testing.T) {
 	} {
 		f, err := Open(join(filepath.FromSlash(name)))
 		if err == nil {
-			err = f.Verify(&bytes.Buffer{})
+			err = f.Verify(&bytes.Buffer{}, false)
 		}
 		if !oneLine(err, want) {
 			t.Errorf("%s: %v; want %s", name, err, want)

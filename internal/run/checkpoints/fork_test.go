@@ -112,7 +112,7 @@ func TestForkCut(t *testing.T) {
 		if (begins != nil) != rows {
 			t.Errorf("rows: %t; it begins with %+v", rows, begins)
 		}
-		must(t, to.Verify(&bytes.Buffer{}))
+		must(t, to.Verify(&bytes.Buffer{}, false))
 		found, err := checkpoint.Look(to.Store)
 		must(t, err)
 		if k := found.Kept; len(k) != 1 || len(k[0].Files()) != 2 || k[0].Manifest.Job.ID != "second" ||

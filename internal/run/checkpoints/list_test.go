@@ -130,7 +130,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	must(t, f.Verify(&out))
+	must(t, f.Verify(&out, false))
 	want := `^clock 30: whole: 2 shards, 2 segments, 13 rows in 2 tables
 clock 20: whole: 2 shards, 4 segments, 13 rows in 2 tables
 clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables
@@ -202,7 +202,7 @@ func TestLive(t *testing.T) {
 	for name, do := range map[string]func(f *Folder, out *bytes.Buffer) error{
 		"ls":     func(f *Folder, out *bytes.Buffer) error { return f.List(out, false) },
 		"show":   func(f *Folder, out *bytes.Buffer) error { return f.Show(out, false) },
-		"verify": func(f *Folder, out *bytes.Buffer) error { return f.Verify(out) },
+		"verify": func(f *Folder, out *bytes.Buffer) error { return f.Verify(out, false) },
 		"export": func(f *Folder, out *bytes.Buffer) error {
 			return f.Export(out, filepath.Join(t.TempDir(), "model"), false)
 		},

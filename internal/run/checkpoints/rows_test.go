@@ -237,7 +237,7 @@ func TestRowDamage(t *testing.T) {
 			if d.name == "in all" {
 				older = "3 not whole, 1 defect"
 			}
-			if err := f.Verify(&out); !oneLine(err, older) {
+			if err := f.Verify(&out, false); !oneLine(err, older) {
 				t.Errorf("Verify says %v", err)
 			}
 			if !strings.Contains(out.String(), "  "+d.file) || !strings.Contains(out.String(), d.says[0]) ||
@@ -334,7 +334,7 @@ func TestSameClock(t *testing.T) {
 	clock := perdure.Clock(23)
 	f.Clock = &clock
 	var out bytes.Buffer
-	must(t, f.Verify(&out))
+	must(t, f.Verify(&out, false))
 	if strings.Count(out.String(), "clock 23: whole: 2 shards, 4 files of rows\n") != 2 {
 		t.Errorf("Verify says\n%s", &out)
 	}
@@ -401,7 +401,7 @@ func TestPruneRowsCrashes(t *testing.T) {
 			if len(found.Kept) == 0 || found.Kept[0].Number != 5 {
 				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
 			}
-			must(t, f.Verify(&bytes.Buffer{}))
+			must(t, f.Verify(&bytes.Buffer{}, false))
 			must(t, f.Prune(&bytes.Buffer{}, keep, false))
 			want := holdsRows(map[int][]int{0: {1, 2, 3, 4, 5}, 1: {5}, 2: {4, 5}}[keep])
 			if got := held(t, fsys); !slices.Equal(got, want) {

@@ -41,10 +41,10 @@ func TestForkStates(t *testing.T) {
 	if got, err := savedstate.Get(to.Store, ref); err != nil || string(got) != "state" {
 		t.Errorf("the fork has %q, %v", got, err)
 	}
-	must(t, to.Verify(&bytes.Buffer{}))
+	must(t, to.Verify(&bytes.Buffer{}, false))
 	must(t, to.Store.Delete(ref.Name()))
 	var out bytes.Buffer
-	if err := to.Verify(&out); err == nil || !strings.Contains(out.String()+err.Error(), ref.Name()) {
+	if err := to.Verify(&out, false); err == nil || !strings.Contains(out.String()+err.Error(), ref.Name()) {
 		t.Errorf("without it: %v, %s", err, &out)
 	}
 }

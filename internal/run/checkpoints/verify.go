@@ -3,16 +3,19 @@ package checkpoints
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // Verify reads every byte of the checkpoints, or of the one of a clock. It says which are whole,
-// and of those that are not what is wrong, a line for each.
-func (f *Folder) Verify(out io.Writer) error {
+// and of those that are not what is wrong, a line for each; or all of it as JSON.
+func (f *Folder) Verify(out io.Writer, asJSON bool) error {
 	for range tries {
-		meanwhile, err := f.verify(out)
+		meanwhile, err := f.verify(out, asJSON)
 		if !meanwhile {
 			return err
 		}
@@ -20,8 +23,15 @@ func (f *Folder) Verify(out io.Writer) error {
 	return f.tooFast()
 }
 
+// verified is what Verify has found of a checkpoint, for programs.
+type verified struct {
+	Clock   perdure.Clock `json:"clock"`
+	Whole   bool          `json:"whole"`
+	Defects []string      `json:"defects"`
+}
+
 // verify reads what there is; meanwhile says that the job had deleted all of it by then.
-func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
+func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	kept, err := f.asked()
 	if err != nil {
 		return false, err
@@ -29,14 +39,18 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
+	all := []verified{}
 	for i := range kept {
 		line, more, whole := f.audit(audit, &kept[i])
 		if !whole && f.gone(&kept[i]) {
 			continue
 		}
-		fmt.Fprintln(out, line)
+		v := verified{Clock: kept[i].Cut, Whole: whole, Defects: []string{}}
 		for _, d := range more {
-			fmt.Fprintf(out, "  %s\n", d)
+			v.Defects = append(v.Defects, d.String())
+		}
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, strings.Join(append([]string{line}, v.Defects...), "\n  "))
 		}
 		read++
 		switch {
@@ -50,8 +64,14 @@ func (f *Folder) verify(out io.Writer) (meanwhile bool, err error) {
 		return true, nil
 	}
 	took := time.Since(begun).Seconds()
-	fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
-		size(int64(float64(audit.Bytes)/max(took, 1e-9))))
+	if asJSON {
+		if err := plain.JSON(out, all); err != nil {
+			return false, err
+		}
+	} else {
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
+			size(int64(float64(audit.Bytes)/max(took, 1e-9))))
+	}
 	if bad > 0 {
 		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, count(read, "checkpoint"), bad,
 			count(wrong, "defect"), offer)
