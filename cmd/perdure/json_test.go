@@ -17,6 +17,7 @@ func TestJSON(t *testing.T) {
 		{"runs", "ls", dir},
 		{"runs", "show", dir},
 		{"runs", "compare", dir, other},
+		{"status", dir},
 		{"status", "--run", dir},
 		{"checkpoint", "ls", dir},
 		{"checkpoint", "show", dir},
@@ -28,4 +29,11 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%v: exit code %d, %v, %q\n%s", args, code, err, errs, out)
 		}
 	}
+}
+
+// TestRunIsNamedOnce: the folder of a run is an argument of status and stop, or --run.
+func TestRunIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	wantRefused(t, exitUsage, "the run is named twice", "status", "a", "--run", "b")
+	wantRefused(t, exitUsage, "the run is named twice", "stop", "a", "--run", "b")
 }

@@ -85,6 +85,22 @@ func (t *target) client() (c *control.Client, err error) {
 	return c, err
 }
 
+// aRun is a target of a command that is about a run alone, which it names as other such commands do.
+type aRun struct {
+	Named string `arg:"" optional:"" name:"run" help:"@target_run" type:"path"`
+	target
+}
+
+func (t *aRun) client() (*control.Client, error) {
+	if t.Named != "" {
+		if t.Run != "" {
+			return nil, fmt.Errorf("%w: the run is named twice; leave --run out", perdure.ErrUsage)
+		}
+		t.Run = t.Named
+	}
+	return t.target.client()
+}
+
 // ended adds to a client's error what it most often means.
 func ended(err error) error {
 	if errors.Is(err, control.ErrUnreachable) {
@@ -94,7 +110,7 @@ func ended(err error) error {
 }
 
 type statusCmd struct {
-	target
+	aRun
 	JSON bool `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -123,7 +139,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-type stopCmd struct{ target }
+type stopCmd struct{ aRun }
 
 func (c *stopCmd) Run(ctx context.Context) error {
 	client, err := c.client()
