@@ -44,7 +44,8 @@ func helpOf(tag string) (string, error) {
 
 // helps are the texts of flags and commands that are too long for the struct's tag.
 var helps = map[string]string{
-	"perdure_study": "Run a study: what is varied, how machines fail and how often each is tried stand in a file.",
+	"perdure_study": "Run a study: what is varied, how machines fail and how often each is tried stand in a file. " +
+		"perdure study FILE is perdure study run FILE, whose help has the flags.",
 	"study_run": "Run a study that is in a file, or go on with it: what is done is not done again. A run whose " +
 		"folder is deleted is done again, too.",
 	"runs_prices": "Say what runs cost, by that file of prices: on demand, as spot machines, and as part of a " +
