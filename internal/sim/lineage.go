@@ -210,7 +210,7 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 			if at >= 0 && of[at] >= 0 {
 				seg := segments[of[at]]
 				// a process that was decided for may not have begun
-				succeeded := l.h.lives[p] > 1 || v.Slots[p].Incarnation > 1
+				succeeded := l.h.lives[p] > 1 || p < len(v.Slots) && v.Slots[p].Incarnation > 1
 				if err := l.judge(s, row, p, what, seg, sets[p], succeeded); err != nil {
 					return err
 				}
