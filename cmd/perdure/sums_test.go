@@ -102,12 +102,13 @@ func newSumsWorker(ctx context.Context, c *worker.Client, seed uint64) (stepper,
 }
 
 // resume checks what was saved: the sum of all increments up to some clock, not
-// older than the one before the present one.
+// older than the one before the present one, or than it is told to be.
 func (w *sumsWorker) resume(ctx context.Context) error {
 	w.seen = make([]float32, sumsSlots)
 	now := w.c.Now()
-	state, err := w.c.LoadState(ctx)
-	if err != nil || now == 0 && state == nil {
+	got, err := w.c.LoadSaved(ctx)
+	state := got.State
+	if err != nil || state == nil && got.Older >= now {
 		return err
 	}
 	var saved perdure.Clock
@@ -115,7 +116,7 @@ func (w *sumsWorker) resume(ctx context.Context) error {
 	if _, err := fmt.Sscanf(string(state), "clock %d sum %g", &saved, &sum); err != nil {
 		return fmt.Errorf("the state of slot %d reads %q at clock %d: %w", w.c.Slot(), state, now, err)
 	}
-	old := saved < now-1 && !w.c.Job().Recovery.Partial // whose shard may have gone back
+	old := saved+got.Older < now-1
 	if want := w.sum(saved); old || sum != want {
 		return fmt.Errorf("slot %d starts at clock %d with the state %q; the sum up to there is %v", w.c.Slot(), now,
 			state, want)
