@@ -57,6 +57,11 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.Busy && !c.Quick && !c.Report && !c.List { // before this program is what makes it busy
+		if err := sweep.Idle(); err != nil {
+			return err
+		}
+	}
 	s, err := file.Check(trainSettings)
 	if err != nil {
 		return err
@@ -67,11 +72,6 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	if c.Page != "" && s.Page == "" {
 		return fmt.Errorf("%w: --page, and %s names no template of a page; add page: to it, or use perdure report",
 			perdure.ErrUsage, c.File)
-	}
-	if !c.Busy && !c.Quick && !c.Report {
-		if err := sweep.Idle(); err != nil {
-			return err
-		}
 	}
 	return c.conduct(ctx, s)
 }

@@ -135,7 +135,8 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 	return c
 }
 
-// check asks whether the cell can run with each of the seeds.
+// check asks whether the cell can run with each of the seeds. Train is asked once: it reads the data, and seeds
+// differ in nothing but what machines do.
 func (c *Cell) check(train Train, seeds []uint64) (notes []string, err error) {
 	s, err := train(c.args)
 	if err != nil {
@@ -146,29 +147,35 @@ func (c *Cell) check(train Train, seeds []uint64) (notes []string, err error) {
 		c.job.Time = time.Duration(s.Until.Value * float64(time.Second))
 	}
 	for _, seed := range seeds {
-		args, told, err := c.Args(seed)
-		if err == nil {
-			_, err = train(args)
-		}
+		f, err := c.faults(seed)
 		if err != nil {
 			return nil, err
 		}
-		notes = told // of each seed the same
+		s.Faults = f.Texts()
+		if _, err := s.ParseFaults(); err != nil {
+			return nil, err
+		}
+		notes = f.Notes // of each seed the same
 	}
 	return notes, nil
 }
 
-// Args are those of perdure train for the run of a seed, without its folder.
-func (c *Cell) Args(seed uint64) (args, notes []string, err error) {
+// faults are what machines do in the run of a seed.
+func (c *Cell) faults(seed uint64) (failures.Faults, error) {
 	job := c.job
 	job.Seed = seed
-	f, err := c.plan.Of(job)
+	return c.plan.Of(job)
+}
+
+// Args are those of perdure train for the run of a seed, without its folder.
+func (c *Cell) Args(seed uint64) ([]string, error) {
+	f, err := c.faults(seed)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	args = append(slices.Clone(c.args), fmt.Sprintf("--seed=%d", seed))
+	args := append(slices.Clone(c.args), fmt.Sprintf("--seed=%d", seed))
 	for _, text := range f.Texts() {
 		args = append(args, "--fault="+text)
 	}
-	return args, f.Notes, nil
+	return args, nil
 }

@@ -110,7 +110,7 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 }
 
 func (c *conductor) run(cell *Cell, seed uint64) (run, error) {
-	args, _, err := cell.Args(seed)
+	args, err := cell.Args(seed)
 	return run{cell, seed, filepath.Join(c.Folder, cell.Name, seedName(seed)), args}, err
 }
 

@@ -12,7 +12,7 @@ import (
 // List says what would be run: each cell with the command of its first run, what is left out, and what plans mean.
 func (s *Study) List(out io.Writer) error {
 	for _, c := range s.Cells {
-		args, _, err := c.Args(s.Seeds[0])
+		args, err := c.Args(s.Seeds[0])
 		if err != nil {
 			return err
 		}

@@ -119,14 +119,14 @@ func TestCells(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("cells %q", names)
 	}
-	args, _, err := s.Cells[5].Args(7)
+	args, err := s.Cells[5].Args(7)
 	text := "mf --workers=2 --servers=2 --sparse=true --recovery=chain:2 --clocks=10 --seed=7 " +
 		"--fault=kill:server:0@clock:5"
 	if got := strings.Join(args, " "); err != nil || got != text {
 		t.Errorf("%s, %v", got, err)
 	}
 	s = checked(t, small, true)
-	args, _, err = s.Cells[1].Args(1)
+	args, err = s.Cells[1].Args(1)
 	text = "mf --workers=1 --servers=1 --sparse=true --recovery=none --clocks=2 --seed=1 --fault=kill:server:0@clock:1"
 	if got := strings.Join(args, " "); err != nil || got != text || len(s.Cells) != 4 || len(s.Seeds) != 1 {
 		t.Errorf("quick: %s, %v, %d cells", got, err, len(s.Cells))
