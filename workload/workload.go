@@ -56,6 +56,34 @@ type Info struct {
 	Data    string
 	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
 	Measures []string
+
+	Solvers []Solver // other ways to train it, see Info.Solve; nil: there is one
+}
+
+// Solver is a way to train a workload, and good choices for it.
+type Solver struct {
+	Name    string
+	Clocks  int64
+	Factors Factors
+}
+
+// Solve returns what is good with a solver; "" is the workload's usual one.
+func (i Info) Solve(name string) (Info, error) {
+	if name == "" || len(i.Solvers) > 0 && name == i.Solvers[0].Name {
+		return i, nil
+	}
+	known := make([]string, len(i.Solvers))
+	for k, s := range i.Solvers {
+		if known[k] = s.Name; s.Name == name {
+			i.Clocks, i.Factors, i.Rates = s.Clocks, s.Factors, nil
+			return i, nil
+		}
+	}
+	if len(known) == 0 {
+		return i, fmt.Errorf("%w: solver %q; workload %s has one way to be trained, leave it out", perdure.ErrUsage,
+			name, i.Name)
+	}
+	return i, fmt.Errorf("%w: solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
 }
 
 type entry struct {
@@ -86,6 +114,9 @@ var entries = []entry{
 		Info{
 			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
 			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"}, Clocks: 300,
+			Solvers: []Solver{
+				{mf.SolverSGD, 300, mf.Defaults}, {mf.SolverALS, mf.AlternatingClocks, mf.AlternatingDefaults},
+			},
 		},
 		mf.Open,
 	},

@@ -186,6 +186,11 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"drawn at " +
 		"random."},
 
+	"mf.solver": {"How rows are found (default sgd).", "sgd takes a step for each rating; als, alternating least " +
+		"squares, finds each row at once, users' and items' in turn, exactly and without a learning rate."},
+	"mf.implicit": {"als: values are counts of what was seen.", "A user is 1 + X times the count sure to want an " +
+		"item that he has, and not what he has not; 0: they are ratings. 10 to 40 is usual."},
+
 	"lda.topics": {"Topics that are looked for.", "(default the workload's)"},
 	"lda.alpha": {"How many topics a document mixes.", "The Dirichlet prior of a document's mixture: below 1 few " +
 		"topics, above it many (default the workload's)."},

@@ -96,3 +96,47 @@ func TestPredict(t *testing.T) {
 		}
 	}
 }
+
+// TestAlternate: a model of alternating least squares is the same through all kills and for any number of workers, and
+// comes back where rows are lost.
+func TestAlternate(t *testing.T) {
+	t.Parallel()
+	flags := []string{
+		"train", "mf", "--solver", "als", "--quiet", "--data", "synthetic:0.0005", "--rank", "8", "--l2", "0.15",
+		"--shards", "4", "--clock-fraction", "0.25", "--clocks", "40", "--eval-every", "0",
+	}
+	calm, _ := trained(t, append(flags, "--recovery", "none", "--workers", "1")...)
+	if !(*calm.TestRMSE < 1.1) {
+		t.Errorf("RMSE %v", *calm.TestRMSE)
+	}
+	kills := []string{
+		"--workers", "3", "--fault", "kill:server:0@clock:6", "--fault", "kill:worker:1@clock:13",
+		"--fault", "kill:coordinator@clock:20", "--fault", "kill:server:1@clock:27",
+		"--fault", "kill:worker:0@clock:27",
+	}
+	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+		s, _ := trained(t, append(append(flags, kills...), "--recovery", recovery)...)
+		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
+			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+		}
+	}
+	elastic, _ := trained(t, append(flags, "--workers", "2", "--scale", "4@clock:9", "--scale", "1@clock:22")...)
+	if *elastic.ModelSHA256 != *calm.ModelSHA256 {
+		t.Error("another model with other numbers of workers")
+	}
+	for _, recovery := range []string{"scar:4,1/4", "none"} {
+		s, _ := trained(t, append(flags, "--recovery", recovery, "--workers", "2", "--fault",
+			"kill:server:0@clock:20")...)
+		if !(math.Abs(*s.TestRMSE / *calm.TestRMSE - 1) < 0.05) {
+			t.Errorf("under %s RMSE %v after rows were lost; undisturbed %v", recovery, *s.TestRMSE, *calm.TestRMSE)
+		}
+	}
+	seen, _ := trained(t, append(flags, "--implicit", "10", "--consistency", "essp:1", "--workers", "2")...)
+	if seen.TestRMSE != nil || !(*seen.TestLoss < 0.45) {
+		t.Errorf("as counts: %v", *seen.TestLoss)
+	}
+	wantRefused(t, exitUsage, `choose sgd or als`, "train", "mf", "--solver", "sdg")
+	wantRefused(t, exitUsage, "no update rule or learning rate", "train", "mf", "--solver", "als", "--lr", "0.1")
+	wantRefused(t, exitUsage, "the solver als alone", "train", "mf", "--implicit", "3")
+	wantRefused(t, exitUsage, "above 0", "train", "mf", "--solver", "als", "--l2", "0")
+}

@@ -33,8 +33,13 @@ func (c *workloadsCmd) Run() error {
 // defaults says what a workload takes where the user chooses nothing.
 func defaults(i workload.Info) string {
 	if f := i.Factors; f != (workload.Factors{}) {
-		return fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
+		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
 			f.L2, f.ClockFraction)
+		for _, s := range i.Solvers[1:] {
+			text += fmt.Sprintf("; with --solver %s --rank %d --l2 %g --clock-fraction %g --clocks %d", s.Name,
+				s.Factors.Rank, s.Factors.L2, s.Factors.ClockFraction, s.Clocks)
+		}
+		return text
 	}
 	if t := i.Topics; t != (workload.TopicModel{}) {
 		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,

@@ -119,6 +119,8 @@ type mfFlags struct {
 	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
 	Fraction   *float64 `name:"clock-fraction" main:"" group:"mf" placeholder:"X"`
 	WholeUsers bool     `main:"" group:"mf"`
+	Solver     string   `main:"" group:"mf" placeholder:"sgd|als"`
+	Implicit   float64  `main:"" group:"mf" default:"0" placeholder:"X"`
 }
 
 // ldaFlags are of the workload of that name.
@@ -220,11 +222,13 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	l, o := &t.Learning, &t.Of
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
-		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Rank: o.MF.Rank, L2: o.MF.L2,
-		Fraction:   cmp.Or(o.MF.Fraction, o.LDA.Fraction),
-		WholeUsers: o.MF.WholeUsers, FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics,
-		Alpha: o.LDA.Alpha, Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery,
-		ComputeMs: t.ComputeMs, CacheMB: t.CacheMB, RetainMB: t.RetainMB, Scale: t.Scale,
+		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: cmp.Or(o.MF.Fraction, o.LDA.Fraction),
+		Factors: settings.FactorsAsked{
+			Rank: o.MF.Rank, L2: o.MF.L2, WholeUsers: o.MF.WholeUsers, Solver: o.MF.Solver, Implicit: o.MF.Implicit,
+		},
+		FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics, Alpha: o.LDA.Alpha,
+		Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
+		RetainMB: t.RetainMB, Scale: t.Scale,
 	}
 	return a
 }

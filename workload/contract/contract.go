@@ -46,6 +46,8 @@ type Factors struct {
 	L2            float64 // of the rows, for each rating
 	ClockFraction float64 // of a slot's ratings, that a clock goes through
 	WholeUsers    bool    // a clock goes through all ratings of a run of users
+	Solver        string  `json:",omitempty"` // how rows are found: "" is sgd
+	Implicit      float64 `json:",omitempty"` // of als: values are counts of what was seen, 1 + Implicit·value sure
 }
 
 // TopicModel is what a user chooses about a topic model.

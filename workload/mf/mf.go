@@ -22,6 +22,9 @@
 // all ratings of the next users and goes through these in rounds, each with a
 // part of the ratings that is drawn likewise.
 //
+// The solver als minimises the same loss by alternating least squares, of each row
+// at once: see alternating.go.
+//
 // [Open] makes it a workload over two tables: a clock reads the rows that its
 // ratings need, trains copies of them rating by rating, and adds what changed.
 // [Plain] is the same computation without tables, on one thread: the reference
@@ -45,6 +48,7 @@ type Options struct {
 	L2            float64 // at least 0
 	ClockFraction float64 // above 0, at most 1
 	WholeUsers    bool
+	Implicit      float64 // of als: 0, or what makes values counts of what was seen
 }
 
 // MaxRank bounds the rank: far beyond use.
@@ -53,17 +57,17 @@ const MaxRank = 4096
 // maxClocksPerPass is what the least ClockFraction comes to.
 const maxClocksPerPass = 50_000
 
-// model is the data, in the order in which slots go through them, and the step.
-type model struct {
+// factors are the data, and what a prediction is.
+type factors struct {
 	data    *dataset.Ratings
 	options Options
 	stride  int // values that a row takes here: Rank, made up to a multiple of 8 by zeros
 
-	mean, scale float32 // a rating's target is (rating - mean)·scale
-	*order
+	middle, deviation float64 // of ratings
+	mean, scale       float32 // a rating's target is (rating - mean)·scale: the same, and its inverse
 }
 
-func newModel(data *dataset.Ratings, o Options) (*model, error) {
+func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
 	switch {
 	case o.Rank < 1 || o.Rank > MaxRank:
 		return nil, fmt.Errorf("%w: mf: rank %d; choose 1 to %d", perdure.ErrUsage, o.Rank, MaxRank)
@@ -73,10 +77,31 @@ func newModel(data *dataset.Ratings, o Options) (*model, error) {
 		return nil, fmt.Errorf("%w: mf: clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
 			1.0/maxClocksPerPass)
 	}
-	m := &model{
-		data: data, options: o, stride: (o.Rank + 7) &^ 7, mean: float32(data.Mean),
-		scale: float32(1 / data.Deviation),
+	f := &factors{data: data, options: o, stride: (o.Rank + 7) &^ 7}
+	f.measureBy(data.Mean, data.Deviation)
+	return f, nil
+}
+
+// measureBy says what a prediction of 0 means, and one of 1.
+func (f *factors) measureBy(mean, deviation float64) {
+	f.middle, f.deviation, f.mean, f.scale = mean, deviation, float32(mean), float32(1/deviation)
+}
+
+// clocksPerSide is how many clocks go through the data once.
+func (f *factors) clocksPerSide() int { return int(math.Round(1 / f.options.ClockFraction)) }
+
+// model is also the order in which slots go through the data, and the step of SGD.
+type model struct {
+	*factors
+	*order
+}
+
+func newModel(data *dataset.Ratings, o Options) (*model, error) {
+	f, err := newFactors(data, o)
+	if err != nil {
+		return nil, err
 	}
+	m := &model{factors: f}
 	return m, m.shareOut(o.Slots)
 }
 
@@ -90,7 +115,7 @@ func (m *model) shareOut(slots int) error {
 		return fmt.Errorf("%w: mf: %d workers; choose at least 1", perdure.ErrUsage, slots)
 	}
 	o := &m.options
-	clocks := int(math.Round(1 / o.ClockFraction))
+	clocks := m.clocksPerSide()
 	next := newOrder(&m.data.Train, m.data.Users, o.Seed, slots, clocks, o.WholeUsers)
 	for slot := range next.slots {
 		if n := next.slots[slot].ratings(); n < clocks {
@@ -126,33 +151,33 @@ func (m *model) train(jobs []job, users, items []float32, rate float32) (squares
 // squaredErrors adds the squared errors of a split's ratings from the at-th on by
 // users below end, and returns where the next user's begin. Row 0 of users is
 // that of the user first.
-func (m *model) squaredErrors(
+func (f *factors) squaredErrors(
 	squares float64, s *dataset.RatingSplit, at int, first, end int32, users, items []float32,
 ) (float64, int) {
 	for ; at < s.Len() && s.User[at] < end; at++ {
-		u := users[int(s.User[at]-first)*m.stride:][:m.stride]
-		v := items[int(s.Item[at])*m.stride:][:m.stride]
-		e := float64(m.target(s.Value[at]) - dot(u, v))
+		u := users[int(s.User[at]-first)*f.stride:][:f.stride]
+		v := items[int(s.Item[at])*f.stride:][:f.stride]
+		e := float64(f.target(s.Value[at]) - dot(u, v))
 		squares += float64(e * e)
 	}
 	return squares, at
 }
 
 // target is what u·v should be for a rating.
-func (m *model) target(rating float32) float32 { return float32(rating-m.mean) * m.scale }
+func (f *factors) target(rating float32) float32 { return float32(rating-f.mean) * f.scale }
 
 // loss is the mean squared error, in squares of the ratings' units, of as many
 // ratings as the squares were summed of.
-func (m *model) loss(squares float64, ratings int) float64 {
-	return m.data.Deviation * m.data.Deviation * squares / float64(ratings)
+func (f *factors) loss(squares float64, ratings int) float64 {
+	return f.deviation * f.deviation * squares / float64(ratings)
 }
 
 // widen copies rows of Rank values to rows of stride values, whose other values
 // stay zeros.
-func (m *model) widen(wide, rows []float32) {
-	rank := m.options.Rank
-	for at, i := 0, 0; i < len(rows); at, i = at+m.stride, i+rank {
+func (f *factors) widen(wide, rows []float32) {
+	rank := f.options.Rank
+	for at, i := 0, 0; i < len(rows); at, i = at+f.stride, i+rank {
 		copy(wide[at:at+rank], rows[i:i+rank])
-		clear(wide[at+rank : at+m.stride])
+		clear(wide[at+rank : at+f.stride])
 	}
 }

@@ -20,12 +20,24 @@ const (
 	Items = "items"
 )
 
+// The ways to train it.
+const (
+	SolverSGD = "sgd" // the default
+	SolverALS = "als"
+)
+
 // DefaultData and Defaults are good choices where the user makes none. The rate
 // then depends on the data, see goodRate.
 const DefaultData = dataset.DefaultRatings
 
-// Defaults are good choices where the user makes none.
-var Defaults = contract.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
+// Defaults are good choices where the user makes none, and AlternatingDefaults those for the solver als.
+var (
+	Defaults            = contract.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
+	AlternatingDefaults = contract.Factors{Rank: 32, L2: 0.1, ClockFraction: 1, Solver: SolverALS}
+)
+
+// AlternatingClocks is how long als is trained where the user says nothing: 15 times through users and items.
+const AlternatingClocks = 30
 
 // initScale is the standard deviation of the values that rows begin with.
 const initScale = 0.1
@@ -49,6 +61,37 @@ type rows struct {
 
 // Open loads the data and returns the workload.
 func Open(p contract.Params) (contract.Workload, error) {
+	switch {
+	case p.FinalReLU:
+		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
+	case p.ByLayer:
+		return nil, fmt.Errorf("%w: mf has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+	case p.Batch != 0:
+		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
+			"fraction instead", perdure.ErrUsage, p.Batch)
+	}
+	switch s := p.Factors.Solver; {
+	case s == SolverALS:
+		return openAlternating(p)
+	case s != "" && s != SolverSGD:
+		return nil, fmt.Errorf("%w: mf: solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
+	case p.Factors.Implicit != 0:
+		return nil, fmt.Errorf("%w: mf: ratings are taken as implicit by the solver %s alone; choose that, or leave "+
+			"implicit out", perdure.ErrUsage, SolverALS)
+	}
+	return openDescent(p)
+}
+
+// options are those of a model.
+func options(p contract.Params) Options {
+	f := p.Factors
+	return Options{
+		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
+		Implicit: f.Implicit,
+	}
+}
+
+func openDescent(p contract.Params) (contract.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
 		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; "+
 			"use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
@@ -60,24 +103,11 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if p.FinalReLU {
-		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
-	}
-	if p.ByLayer {
-		return nil, fmt.Errorf("%w: mf has no layers to be partitioned by; leave that out", perdure.ErrUsage)
-	}
-	if p.Batch != 0 {
-		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
-			"fraction instead", perdure.ErrUsage, p.Batch)
-	}
 	data, err := dataset.OpenRatings(p.Data)
 	if err != nil {
 		return nil, err
 	}
-	f := p.Factors
-	m, err := newModel(data, Options{
-		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
-	})
+	m, err := newModel(data, options(p))
 	if err != nil {
 		return nil, err
 	}
@@ -93,19 +123,25 @@ func Open(p contract.Params) (contract.Workload, error) {
 
 // Describe implements contract.Workload.
 func (p *program) Describe() contract.Description {
+	d := p.describe()
+	d.Rate = p.params.Rule.Rate
+	return d
+}
+
+func (f *factors) describe() contract.Description {
 	return contract.Description{
-		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
-		Parameters: (p.data.Users + p.data.Items) * p.options.Rank, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
+		Name: Name, Data: f.data.Name, Train: f.data.Train.Len(), Test: f.data.Test.Len(),
+		Parameters: (f.data.Users + f.data.Items) * f.options.Rank, DataBytes: f.data.Bytes(),
 	}
 }
 
-// Digest implements contract.Workload.
-func (p *program) Digest() string { return p.data.Digest() }
+// Digest is part of contract.Workload.
+func (f *factors) Digest() string { return f.data.Digest() }
 
-// Constants implements contract.Workload: a rating is mean + deviation·(u·v).
-func (p *program) Constants() map[string]string {
+// Constants is part of contract.Workload: a rating is mean + deviation·(u·v).
+func (f *factors) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return map[string]string{"mean": text(p.data.Mean), "deviation": text(p.data.Deviation)}
+	return map[string]string{"mean": text(f.middle), "deviation": text(f.deviation)}
 }
 
 // mostRate is a good rate for one worker, on all sets that were tried.
@@ -148,14 +184,14 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // tables lists the two tables. Workers take the steps, so servers only add.
-func (m *model) tables() []perdure.TableSpec {
+func (f *factors) tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
-		Dim: m.options.Rank, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Dim: f.options.Rank, Rule: perdure.Rule{Kind: perdure.RuleAdd},
 		Init: perdure.Init{Kind: perdure.InitNormal, Scale: initScale},
 	}
 	users, items := spec, spec
-	users.Name, users.Rows = Users, int64(m.data.Users)
-	items.Name, items.Rows = Items, int64(m.data.Items)
+	users.Name, users.Rows = Users, int64(f.data.Users)
+	items.Name, items.Rows = Items, int64(f.data.Items)
 	return []perdure.TableSpec{users, items}
 }
 
@@ -176,13 +212,13 @@ func (p *program) Step(
 	}
 	p.gather(slot, ratings)
 	for _, r := range []*rows{&p.users, &p.items} {
-		if err := r.get(ctx, t, p.model); err != nil {
+		if err := r.get(ctx, t, p.factors); err != nil {
 			return contract.Metrics{}, err
 		}
 	}
 	squares := p.train(p.jobs, p.users.wide, p.items.wide, p.params.Rule.RateAt(clock))
 	for _, r := range []*rows{&p.users, &p.items} {
-		err := r.inc(ctx, t, p.model)
+		err := r.inc(ctx, t, p.factors)
 		if errors.Is(err, perdure.ErrNonFinite) {
 			err = fmt.Errorf("mf: training diverged in clock %d of slot %d; choose a rate below %v: %w", clock, slot,
 				p.params.Rule.Rate, err)
@@ -217,19 +253,41 @@ const allWanted = 8
 // need lists the rows between first and last that ratings need, which are by
 // place in the split.
 func (r *rows) need(all, ratings []int32, first, last int32) {
-	r.list = r.list[:0]
 	wanted := int(last-first+1)*allWanted <= len(ratings)
-	place := r.place[first : last+1]
 	if !wanted {
-		for i := range place {
-			place[i] = -1
-		}
+		r.forget(first, last)
 		for _, i := range ratings {
 			r.place[all[i]] = 0
 		}
 	}
+	r.take(first, last, wanted)
+}
+
+// needRows is need for rows that are named themselves, as often as there are ratings of them.
+func (r *rows) needRows(rows []int32, last int32) {
+	wanted := int(last+1)*allWanted <= len(rows)
+	if !wanted {
+		r.forget(0, last)
+		for _, row := range rows {
+			r.place[row] = 0
+		}
+	}
+	r.take(0, last, wanted)
+}
+
+// forget marks rows as not needed.
+func (r *rows) forget(first, last int32) {
+	for i := first; i <= last; i++ {
+		r.place[i] = -1
+	}
+}
+
+// take lists the rows that are marked as needed, or all of them.
+func (r *rows) take(first, last int32, all bool) {
+	r.list = r.list[:0]
+	place := r.place[first : last+1]
 	for i := range place {
-		if wanted || place[i] == 0 {
+		if all || place[i] == 0 {
 			place[i] = int32(len(r.list))
 			r.list = append(r.list, perdure.RowID(first)+perdure.RowID(i))
 		}
@@ -241,28 +299,32 @@ func (r *rows) isRun() bool {
 	return int(r.list[len(r.list)-1]-r.list[0]) == len(r.list)-1
 }
 
-// get reads the rows, by one call.
-func (r *rows) get(ctx context.Context, t contract.Tables, m *model) (err error) {
-	n := len(r.list)
-	r.got = slices.Grow(r.got[:0], n*m.options.Rank)[:n*m.options.Rank]
-	r.wide = slices.Grow(r.wide[:0], n*m.stride)[:n*m.stride]
-	if r.isRun() {
-		err = t.Get(ctx, r.table, r.list[0], r.got)
-	} else {
-		err = t.GetRows(ctx, r.table, r.list, r.got)
-	}
-	if err != nil {
+// get reads the rows, by one call, and widens them.
+func (r *rows) get(ctx context.Context, t contract.Tables, f *factors) error {
+	if err := r.fetch(ctx, t, f.options.Rank); err != nil {
 		return err
 	}
-	m.widen(r.wide, r.got)
+	n := len(r.list)
+	r.wide = slices.Grow(r.wide[:0], n*f.stride)[:n*f.stride]
+	f.widen(r.wide, r.got)
 	return nil
 }
 
+// fetch reads the rows, by one call.
+func (r *rows) fetch(ctx context.Context, t contract.Tables, rank int) error {
+	n := len(r.list) * rank
+	r.got = slices.Grow(r.got[:0], n)[:n]
+	if r.isRun() {
+		return t.Get(ctx, r.table, r.list[0], r.got)
+	}
+	return t.GetRows(ctx, r.table, r.list, r.got)
+}
+
 // inc adds what has changed, by one call.
-func (r *rows) inc(ctx context.Context, t contract.Tables, m *model) error {
+func (r *rows) inc(ctx context.Context, t contract.Tables, f *factors) error {
 	for i := range r.list {
-		old := r.got[i*m.options.Rank:][:m.options.Rank]
-		for j, v := range r.wide[i*m.stride:][:len(old)] {
+		old := r.got[i*f.options.Rank:][:f.options.Rank]
+		for j, v := range r.wide[i*f.stride:][:len(old)] {
 			old[j] = v - old[j]
 		}
 	}
@@ -278,27 +340,32 @@ const evalUsers = 1 << 14
 
 // Evaluate implements contract.Workload, on the held-out ratings.
 func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
-	if err := p.items.all(ctx, t, p.model, 0, p.data.Items); err != nil {
+	return p.errorOf(ctx, t, &p.users, &p.items)
+}
+
+// errorOf judges predictions of the held-out ratings.
+func (f *factors) errorOf(ctx context.Context, t contract.Tables, users, items *rows) (contract.Eval, error) {
+	if err := items.all(ctx, t, f, 0, f.data.Items); err != nil {
 		return contract.Eval{}, err
 	}
 	squares, at := 0.0, 0
-	test := &p.data.Test
-	for first := 0; first < p.data.Users && at < test.Len(); first += evalUsers {
-		end := min(first+evalUsers, p.data.Users)
-		if err := p.users.all(ctx, t, p.model, first, end); err != nil {
+	test := &f.data.Test
+	for first := 0; first < f.data.Users && at < test.Len(); first += evalUsers {
+		end := min(first+evalUsers, f.data.Users)
+		if err := users.all(ctx, t, f, first, end); err != nil {
 			return contract.Eval{}, err
 		}
-		squares, at = p.squaredErrors(squares, test, at, int32(first), int32(end), p.users.wide, p.items.wide)
+		squares, at = f.squaredErrors(squares, test, at, int32(first), int32(end), users.wide, items.wide)
 	}
-	loss := p.loss(squares, test.Len())
+	loss := f.loss(squares, test.Len())
 	return contract.Eval{Loss: loss, Accuracy: math.NaN(), RMSE: math.Sqrt(loss)}, nil
 }
 
 // all reads a run of a table's rows.
-func (r *rows) all(ctx context.Context, t contract.Tables, m *model, first, end int) error {
+func (r *rows) all(ctx context.Context, t contract.Tables, f *factors, first, end int) error {
 	r.list = r.list[:0]
 	for i := first; i < end; i++ {
 		r.list = append(r.list, perdure.RowID(i))
 	}
-	return r.get(ctx, t, m)
+	return r.get(ctx, t, f)
 }

@@ -86,7 +86,7 @@ func (a *Asked) sign(s *Run) (err error) {
 func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	shape := a.Shape
 	if shape.Clocks == 0 && !a.Given["clocks"] && !a.own() {
-		info, err := workload.Find(a.Workload)
+		info, err := a.info()
 		if err != nil {
 			return job, err
 		}

@@ -23,11 +23,9 @@ type WorkAsked struct {
 	Batch      *int
 	Sparse     bool
 	Data       string
-	Rank       *int // of mf, as what follows
-	L2         *float64
-	Fraction   *float64
-	WholeUsers bool
-	Topics     *int // of lda, as what follows; and its Fraction
+	Fraction   *float64 // of mf and lda
+	Factors    FactorsAsked
+	Topics     *int // of lda, as what follows
 	Alpha      *float64
 	Beta       *float64
 	Rebuild    bool
@@ -40,13 +38,22 @@ type WorkAsked struct {
 	Scale      []string
 }
 
+// FactorsAsked is what somebody asks of mf.
+type FactorsAsked struct {
+	Rank       *int
+	L2         *float64
+	WholeUsers bool
+	Solver     string
+	Implicit   float64
+}
+
 // askWork completes settings with what is asked of a workload.
 func (a *Asked) askWork(s *Run) error {
-	info, err := workload.Find(a.Workload)
+	w, p := &a.Work, &s.Params
+	info, err := a.info()
 	if err != nil {
 		return err
 	}
-	w, p := &a.Work, &s.Params
 	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
 	p.Topics = w.topics(info)
 	if p.ByLayer, err = w.byLayer(); err != nil {
@@ -78,6 +85,15 @@ func (a *Asked) askWork(s *Run) error {
 		s.RetainMB = DefaultRetainMB
 	}
 	return nil
+}
+
+// info is what the workload takes where nothing is asked for.
+func (a *Asked) info() (workload.Info, error) {
+	info, err := workload.Find(a.Workload)
+	if err != nil {
+		return info, err
+	}
+	return info.Solve(a.Work.Factors.Solver)
 }
 
 // byLayer reports whether a model is partitioned by layer.
@@ -112,16 +128,16 @@ func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 // factors makes the settings of a matrix factorisation.
 func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	f := info.Factors
-	if w.Rank != nil {
-		f.Rank = *w.Rank
+	if w.Factors.Rank != nil {
+		f.Rank = *w.Factors.Rank
 	}
-	if w.L2 != nil {
-		f.L2 = *w.L2
+	if w.Factors.L2 != nil {
+		f.L2 = *w.Factors.L2
 	}
 	if w.Fraction != nil && info.Topics.Topics == 0 {
 		f.ClockFraction = *w.Fraction
 	}
-	f.WholeUsers = w.WholeUsers
+	f.WholeUsers, f.Implicit = w.Factors.WholeUsers, w.Factors.Implicit
 	return f
 }
 

@@ -7,6 +7,7 @@ package programs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,14 +36,14 @@ import (
 // Options are what is asked of the benchmark; what is empty is chosen.
 type Options struct {
 	Workload    []string
-	Data        string // of mf
+	Data        string // of mf and als
 	Documents   string // of lda
 	Workers     []int
 	Consistency string
 	Recovery    string
 	Shards      int
 	Rounds      int
-	Clocks      int64  // of mf, cnn and lda; softmax has 100 times as many
+	Clocks      int64  // of mf, cnn and lda; als has a tenth of them, and softmax 100 times as many
 	JSON        string // a file for all results; "": none
 	Program     string // perdure; "": this program
 }
@@ -66,6 +67,7 @@ type Result struct {
 // contender is one workload, prepared.
 type contender struct {
 	name, data, unit string
+	workload         string // of perdure train; "": the name
 	clocks           int64
 	flags            []string                                // of perdure train
 	plain            func(perdure.Clock) (samples int)       // trains on
@@ -120,9 +122,9 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 // contenders prepares what was asked for, or says what is wrong.
 func (b *Options) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, softmax.Name: b.softmax, cnn.Name: b.cnn, lda.Name: b.lda,
+		mf.Name: b.mf, mf.SolverALS: b.als, softmax.Name: b.softmax, cnn.Name: b.cnn, lda.Name: b.lda,
 	}
-	all := []string{mf.Name, softmax.Name, cnn.Name, lda.Name}
+	all := []string{mf.Name, mf.SolverALS, softmax.Name, cnn.Name, lda.Name}
 	names, err := bench.Choose("workload", b.Workload, all, bench.Itself)
 	if err != nil {
 		return nil, err
@@ -167,6 +169,36 @@ func (b *Options) mf() (*contender, error) {
 		samples: func(_ int, clocks int64) float64 {
 			return float64(data.Train.Len()) * o.ClockFraction * float64(clocks)
 		},
+	}, nil
+}
+
+// als is mf by alternating least squares; a clock goes through all users, or all items.
+func (b *Options) als() (*contender, error) {
+	data, err := dataset.OpenRatings(b.Data)
+	if err != nil {
+		return nil, err
+	}
+	o := mf.Options{
+		Seed: 1, Rank: mf.AlternatingDefaults.Rank, L2: mf.AlternatingDefaults.L2,
+		ClockFraction: mf.AlternatingDefaults.ClockFraction,
+	}
+	p, err := mf.NewPlainAlternating(data, o)
+	if err != nil {
+		return nil, err
+	}
+	var failed error // once it has, it has nothing to time
+	return &contender{
+		name: mf.SolverALS, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s",
+		clocks: max(2, b.Clocks/10),
+		flags:  []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
+		plain: func(clocks perdure.Clock) int {
+			n := 0
+			if failed == nil {
+				n, _, failed = p.Run(clocks)
+			}
+			return n
+		},
+		samples: func(_ int, clocks int64) float64 { return float64(data.Train.Len()) * float64(clocks) },
 	}, nil
 }
 
@@ -269,7 +301,7 @@ func (b *Options) measure(ctx context.Context, c *contender, workers int, dir st
 // job trains with real processes, and returns the seconds from the beginning of the
 // first clock to the end of the last.
 func (b *Options) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
-	return Train(ctx, b.Program, c.name, out, append([]string{
+	return Train(ctx, b.Program, cmp.Or(c.workload, c.name), out, append([]string{
 		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
 		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
 	}, c.flags...)...)

@@ -1,0 +1,71 @@
+package mf
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// PlainAlternating trains by alternating least squares on one thread without tables: the reference for speed. A job
+// gives the same bits, with any number of workers under bsp. It is not for concurrent use.
+type PlainAlternating struct {
+	a            *alternating
+	now          perdure.Clock
+	users, items []float32 // rows of Rank values
+}
+
+// NewPlainAlternating returns a trainer at clock 0, its rows as the tables of a job of the options' seed begin.
+func NewPlainAlternating(data *dataset.Ratings, o Options) (*PlainAlternating, error) {
+	a, err := newAlternating(data, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &PlainAlternating{a: a}
+	for i, to := range []*[]float32{&p.users, &p.items} {
+		spec := a.Tables()[i]
+		part := table.New(spec, perdure.TableID(i), o.Seed, 0, int(spec.Rows))
+		if *to, err = part.Run(0, part.Rows); err != nil {
+			return nil, err
+		}
+	}
+	for i := range a.given.place {
+		a.given.place[i] = int32(i)
+	}
+	return p, nil
+}
+
+// Run trains for a number of clocks. It returns how many ratings they had, and the root of their mean squared error.
+func (p *PlainAlternating) Run(clocks perdure.Clock) (ratings int, trainRMSE float64, err error) {
+	squares := 0.0
+	for range clocks {
+		s, part, of := p.a.at(p.now)
+		own, from := p.users, p.items
+		if s.table == Items {
+			own, from = p.items, p.users
+		}
+		p.a.given.got = from
+		first, end := s.cut(part, of), s.cut(part+1, of)
+		e, err := p.a.solveRows(s, first, end, p.a.given)
+		if err != nil {
+			return ratings, 0, err
+		}
+		copy(own[first*p.a.options.Rank:], p.a.own)
+		squares, ratings = squares+e, ratings+s.starts[end]-s.starts[first]
+		p.now++
+	}
+	return ratings, math.Sqrt(p.a.loss(squares, ratings)), nil
+}
+
+// HeldOut returns the root of the mean squared error on the held-out ratings.
+func (p *PlainAlternating) HeldOut() float64 {
+	a, test := p.a, &p.a.data.Test
+	wide := func(rows []float32) []float32 {
+		to := make([]float32, len(rows)/a.options.Rank*a.stride)
+		a.widen(to, rows)
+		return to
+	}
+	squares, _ := a.squaredErrors(0, test, 0, 0, math.MaxInt32, wide(p.users), wide(p.items))
+	return math.Sqrt(a.loss(squares, test.Len()))
+}
