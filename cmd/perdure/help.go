@@ -71,6 +71,12 @@ var helps = map[string]string{
 		"the runs).",
 	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
 		"or has failed that of its newest whole checkpoint.",
+	"perdure_predict": "Predict by a model that was trained: ratings of items by users (mf), or the classes of " +
+		"examples (softmax, cnn). It prints CSV.",
+	"predict_model": "The model's file, or the folder of the run that made it.",
+	"predict_known": "mf: a file of ratings, for example those trained on; their items are left out of the best.",
+	"predict_data": "softmax, cnn: the folder of the examples, whose test part is classified (default those inside " +
+		"the program).",
 	"export_run":         "The run's folder.",
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +

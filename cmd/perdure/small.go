@@ -109,20 +109,9 @@ func (c *dataListCmd) Run() error {
 	for _, s := range dataset.Sets() {
 		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Line)
 	}
-	fmt.Fprint(stdout, bring)
+	fmt.Fprint(stdout, dataset.Brought)
 	return nil
 }
-
-// bring says what --data takes beside fetched sets.
-const bring = `
-Without fetching, train --data PATH takes:
-softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and
-         covtest.csv, 54 features and a label 1 to 7 a line
-cnn      a folder of pictures in MNIST's four idx files, of 28 x 28
-mf       a file of ratings, user,item,rating a line, or synthetic:F, ratings made up in the
-         shape of Netflix's, F times as many (without --data: synthetic:0.002)
-All these files may be compressed by gzip.
-`
 
 type dataFetchCmd struct {
 	Name string `arg:"" help:"Which set: fashion-mnist or mnist."`

@@ -57,14 +57,16 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.Busy && !c.Quick && !c.Report && !c.List { // before this program is what makes it busy
-		if err := sweep.Idle(); err != nil {
-			return err
-		}
+	var busy error
+	if !c.Busy && !c.Quick && !c.Report && !c.List { // looked at before this program is what makes it busy
+		busy = sweep.Idle()
 	}
 	s, err := file.Check(trainSettings)
 	if err != nil {
 		return err
+	}
+	if busy != nil { // told after mistakes, which waiting does not mend
+		return busy
 	}
 	if c.List {
 		return s.List(stdout)

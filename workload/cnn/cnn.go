@@ -183,6 +183,18 @@ func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, 
 // taking part. The split must be of the model's data set.
 func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy float64) {
 	right := 0
+	m.Score(p, split, func(scores []float32, label uint8, itsLoss float64) {
+		loss += itsLoss
+		if softmax.Argmax(scores) == int(label) {
+			right++
+		}
+	})
+	return loss / float64(split.N), float64(right) / float64(split.N)
+}
+
+// Score gives each picture's scores, one for each class, its label and its loss, in order, all units taking part. The
+// split must be of the model's data set; the slice is valid until each returns.
+func (m *Model) Score(p *Parameters, split *dataset.Split, each func(scores []float32, label uint8, loss float64)) {
 	for first := 0; first < split.N; first += chunk {
 		n := min(chunk, split.N-first)
 		for i := range n {
@@ -193,13 +205,10 @@ func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy fl
 		m.score(p, n)
 		for i := range n {
 			label := split.Labels[first+i]
-			loss += m.judge(i, label, 0)
-			if softmax.Argmax(m.raw) == int(label) {
-				right++
-			}
+			loss := m.judge(i, label, 0)
+			each(m.raw, label, loss)
 		}
 	}
-	return loss / float64(split.N), float64(right) / float64(split.N)
 }
 
 // take makes a picture the chunk's i-th.

@@ -186,6 +186,15 @@ func (w *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 	return contract.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
 }
 
+// Classify implements contract.Classifier.
+func (w *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+	if err := w.get(ctx, t); err != nil {
+		return err
+	}
+	w.model.Score(&w.values, &w.model.data.Test, func(scores []float32, label uint8, _ float64) { each(scores, label) })
+	return nil
+}
+
 // Plain trains without a parameter server: what a job of the same options does
 // under bsp, on one thread. It is not for concurrent use.
 type Plain struct {

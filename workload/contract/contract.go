@@ -144,6 +144,13 @@ type Teller interface {
 	Tell(ctx context.Context, t Tables) ([]string, error)
 }
 
+// Classifier is a workload that says of which class an example is.
+type Classifier interface {
+	// Classify Gets the whole model, and gives each test example's scores, one for each class, the highest that of the
+	// class that it seems to be of; and the class that it is of. The slice is valid until each returns.
+	Classify(ctx context.Context, t Tables, each func(scores []float32, label uint8)) error
+}
+
 // Workload is a training program. It keeps scratch memory, so that a clock
 // allocates nothing: one goroutine at a time may use it, and each worker has
 // its own.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
@@ -138,10 +139,17 @@ func (f *factors) describe() contract.Description {
 // Digest is part of contract.Workload.
 func (f *factors) Digest() string { return f.data.Digest() }
 
-// Constants is part of contract.Workload: a rating is mean + deviation·(u·v).
+// Constants is part of contract.Workload: a rating is mean + deviation·(u·v). Where users or items have names, these
+// are here, too: that of row i is line i.
 func (f *factors) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return map[string]string{"mean": text(f.middle), "deviation": text(f.deviation)}
+	c := map[string]string{"mean": text(f.middle), "deviation": text(f.deviation)}
+	for table, names := range map[string][]string{Users: f.data.UserNames, Items: f.data.ItemNames} {
+		if names != nil {
+			c[table+namesSuffix] = strings.Join(names, "\n")
+		}
+	}
+	return c
 }
 
 // mostRate is a good rate for one worker, on all sets that were tried.

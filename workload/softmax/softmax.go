@@ -166,8 +166,20 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 // examples whose highest score is that of their class (of equal scores, the
 // first counts). The split must be of the model's data set.
 func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
-	m.load(w)
 	right := 0
+	m.Score(w, split, func(scores []float32, label uint8) {
+		if Argmax(scores) == int(label) {
+			right++
+		}
+		loss += CrossEntropy(scores, label, 0, m.exps)
+	})
+	return loss / float64(split.N), float64(right) / float64(split.N)
+}
+
+// Score gives each example's scores, one for each class, and its label, in order. The split must be of the model's data
+// set, and each may change the slice, which is valid until it returns.
+func (m *Model) Score(w []float32, split *dataset.Split, each func(scores []float32, label uint8)) {
+	m.load(w)
 	for first := 0; first < split.N; first += chunkRows {
 		n := min(chunkRows, split.N-first)
 		for i := range n {
@@ -175,15 +187,9 @@ func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy floa
 		}
 		m.forward(n)
 		for i := range n {
-			scores := m.p[i*m.classes : (i+1)*m.classes]
-			label := split.Labels[first+i]
-			if Argmax(scores) == int(label) {
-				right++
-			}
-			loss += CrossEntropy(scores, label, 0, m.exps)
+			each(m.p[i*m.classes:(i+1)*m.classes], split.Labels[first+i])
 		}
 	}
-	return loss / float64(split.N), float64(right) / float64(split.N)
 }
 
 // load transposes the weights into the scratch.

@@ -140,3 +140,12 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 	loss, accuracy := p.model.Evaluate(p.weights, &p.model.data.Test)
 	return contract.Eval{Loss: loss, Accuracy: accuracy, RMSE: math.NaN()}, nil
 }
+
+// Classify implements contract.Classifier.
+func (p *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
+		return err
+	}
+	p.model.Score(p.weights, &p.model.data.Test, each)
+	return nil
+}

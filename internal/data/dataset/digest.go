@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"math"
+	"strings"
 )
 
 // digestPiece is how many bytes are hashed at once.
@@ -79,7 +80,8 @@ func (e *Examples) Digest() string {
 }
 
 // Digest tells sets apart by what is in them: of both parts, the users, the items and the
-// values, each behind how many they are, as of Examples. That of a synthetic set is its name,
+// values, and then the names of users and of items where they have any, a line each, each
+// behind how many they are, as of Examples. That of a synthetic set is its name,
 // of which it is a function.
 func (r *Ratings) Digest() string {
 	if r.synthetic {
@@ -90,6 +92,11 @@ func (r *Ratings) Digest() string {
 		s.ints(part.User)
 		s.ints(part.Item)
 		s.floats(part.Value)
+	}
+	for _, names := range [][]string{r.UserNames, r.ItemNames} {
+		if names != nil {
+			s.bytes([]byte(strings.Join(names, "\n")))
+		}
 	}
 	return s.text()
 }

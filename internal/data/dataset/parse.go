@@ -12,8 +12,10 @@ import (
 type ratingParser struct {
 	path     string
 	ratings  Ratings
-	line     int // lines before the present one
-	columns  int // of every line; 0: not known yet
+	line     int    // lines before the present one
+	columns  int    // of every line; 0: not known yet
+	by       string // what stands between them; "": likewise
+	ids      [2]ids // of users, and of items
 	last     int32
 	unsorted bool // some user comes after one with a higher number
 }
@@ -55,16 +57,17 @@ var powers = [16]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1
 // fast reads the line at the start of b, which has a '\n' in it, and returns its
 // length with its '\n', or 0 if it is not of the plainest form.
 func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
-	if p.columns == 0 {
-		return 0, 0, 0, 0 // the first line says how many there are
+	if p.columns == 0 || len(p.by) != 1 || !p.ids[0].numbers || !p.ids[1].numbers {
+		return 0, 0, 0, 0 // the first line says what they are like
 	}
+	by := p.by[0]
 	u, i := digits(b, 0)
-	if i == 0 || b[i] != ',' || u > maxID {
+	if i == 0 || b[i] != by || u > maxID {
 		return 0, 0, 0, 0
 	}
 	at := i + 1
 	v, i := digits(b, at)
-	if i == at || b[i] != ',' || v > maxID {
+	if i == at || b[i] != by || v > maxID {
 		return 0, 0, 0, 0
 	}
 	at = i + 1
@@ -89,9 +92,9 @@ func (p *ratingParser) fast(b []byte) (user, item int32, value float32, n int) {
 		}
 		r = float64(whole*uint64(powers[i-at])+fraction) / powers[i-at]
 	}
-	if b[i] == ',' && p.columns == 4 {
+	if b[i] == by && p.columns == 4 {
 		end := i + bytes.IndexByte(b[i:], '\n')
-		if bytes.IndexByte(b[i+1:end], ',') >= 0 {
+		if bytes.IndexByte(b[i+1:end], by) >= 0 {
 			return 0, 0, 0, 0
 		}
 		i = end
@@ -126,7 +129,13 @@ func (p *ratingParser) slow(line []byte) error {
 	if len(line) == 0 {
 		return nil
 	}
-	fields := bytes.Split(line, []byte(","))
+	if p.by == "" {
+		p.by = separator(line)
+	}
+	fields, err := split(line, p.by)
+	if err != nil {
+		return Corrupt(p.path, "line %d: %v", p.line+1, err)
+	}
 	if n := len(fields); p.columns == 0 && (n == 3 || n == 4) {
 		p.columns = n
 	}
@@ -134,22 +143,19 @@ func (p *ratingParser) slow(line []byte) error {
 		return Corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
 			"all lines or in none", p.line+1, len(fields))
 	}
-	if p.line == 0 && isHeader(line) {
+	v, err := strconv.ParseFloat(fields[2], 32)
+	if err != nil && p.line == 0 && isHeader(line) {
 		return nil
 	}
-	var ids [2]int32
-	for i, name := range []string{"user", "item"} {
-		v, err := strconv.ParseUint(string(fields[i]), 10, 64)
-		if err != nil || v > maxID {
-			return Corrupt(p.path, "line %d: %s %.40q is not a whole number from 0 to %d", p.line+1, name, fields[i],
-				maxID)
-		}
-		ids[i] = int32(v)
-	}
-	v, err := strconv.ParseFloat(string(fields[2]), 32)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 		return Corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
 	}
-	p.add(ids[0], ids[1], float32(v))
+	var rows [2]int32
+	for i := range rows {
+		if rows[i], err = p.ids[i].row(fields[i]); err != nil {
+			return Corrupt(p.path, "line %d: %s %v", p.line+1, []string{"user", "item"}[i], err)
+		}
+	}
+	p.add(rows[0], rows[1], float32(v))
 	return nil
 }

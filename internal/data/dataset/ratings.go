@@ -17,6 +17,8 @@ type Ratings struct {
 	Deviation   float64 // their standard deviation; 1 where all are the same
 	Train, Test RatingSplit
 
+	UserNames, ItemNames []string // by number, where the file has names; nil: it has numbers
+
 	synthetic bool // a function of its name
 }
 
@@ -56,10 +58,11 @@ func OpenRatings(path string) (*Ratings, error) {
 const maxID = 1<<24 - 1
 
 // LoadRatings reads a file of lines "user,item,rating", as it is or compressed
-// by gzip. Users and items are whole numbers from 0 to 16,777,215, and need not
-// begin at 0 nor be without gaps; a rating is any finite number. A fourth column,
-// as of times, is passed over if every line has it, and so are a first line of
-// names and empty lines.
+// by gzip; for a comma there may be a tab, "::", ";" or blanks. Users and items are
+// whole numbers from 0 to 16,777,215, and need not begin at 0 nor be without gaps,
+// or names, which are numbered as they come; the first line has either. A rating is
+// any finite number. A fourth column, as of times, is passed over if every line has
+// it, and so are a first line of headings and empty lines.
 func LoadRatings(path string) (*Ratings, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -73,6 +76,7 @@ func LoadRatings(path string) (*Ratings, error) {
 		return nil, err
 	}
 	r := &p.ratings
+	r.UserNames, r.ItemNames = p.ids[0].names, p.ids[1].names
 	switch total := r.Train.Len() + r.Test.Len(); {
 	case total == 0:
 		return nil, Corrupt(path, "holds no ratings; write lines \"user,item,rating\"")

@@ -64,6 +64,12 @@ func TestRatingsForms(t *testing.T) {
 		"unended.csv":  strings.TrimSuffix(plain, "\n"),
 		"empty.csv":    "\n" + strings.ReplaceAll(plain, "\n", "\n\n"),
 		"shuffled.csv": strings.Join(lines, ""),
+		"tabs.tsv":     strings.ReplaceAll(plain, ",", "\t"),
+		"ratings.dat":  strings.ReplaceAll(plain, ",", "::"),
+		"blanks.txt":   strings.ReplaceAll(plain, ",", "  "),
+		"semicolons":   strings.ReplaceAll(plain, ",", ";"),
+		"spaces.csv":   strings.ReplaceAll(plain, ",", " , "),
+		"four.dat":     strings.ReplaceAll(strings.ReplaceAll(plain, ",", "::"), "\n", "::978300760\n"),
 		"packed.csv":   string(gz(t, []byte(plain))),
 		"ratings.gz":   string(gz(t, []byte(plain))),
 	} {
@@ -106,14 +112,19 @@ func TestRatingsRefuses(t *testing.T) {
 		{"overlarge user", good + "16777216,2,3\n", `line 201: user "16777216" is not`},
 		{"overlarge item", good + "1,99999999999999999999,3\n", `line 201: item "99999999999999999999"`},
 		{"fraction", good + "1.5,2,3\n", `line 201: user "1.5"`},
-		{"second header", good + "user,item,rating\n", `line 201: user "user"`},
+		{"second header", good + "user,item,rating\n", `line 201: rating "rating"`},
 		{"two columns", good + "1,2\n", "line 201: 2 columns"},
 		{"two columns first", "1,2\n", "line 1: 2 columns"},
 		{"four once", good + "1,2,3,4\n", "line 201: 4 columns"},
 		{"four then three", "1,2,3,4\n1,2,3\n", "line 2: 3 columns"},
 		{"four then five", "1,2,3,4\n1,2,3,4\n1,2,3,4,5\n", "line 3: 5 columns"},
-		{"tabs", "1\t2\t3\n", "line 1: 1 columns"},
-		{"spaces", good + "1, 2, 3\n", `line 201: item " 2"`},
+		{"tabs later", good + "1\t2\t3\n", "line 201: 1 columns"},
+		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215, as the`},
+		{"no name", "ann,b,3\n,b,4\n", "line 2: user has no name"},
+		{"long name", "ann,b,3\nann," + strings.Repeat("b", 201) + ",4\n", "is not a name: at most 200 bytes"},
+		{"torn name", "ann,b,3\n\xff,b,4\n", "is not a name"},
+		{"quotes", "ann,b,3\n\"ann,b,4\n", "line 2: its quotes do not pair"},
+		{"headings only", "user,item,rating\nuser,item,rating\n", `line 2: rating "rating"`},
 		{"long line", good + strings.Repeat("1", blockBytes) + "\n", "line of more than"},
 		{"not gzip.gz", good, "not a gzip file"},
 		{"cut.gz", packed[:len(packed)-20], "truncated"},
@@ -173,7 +184,7 @@ func TestFastAndSlowAgree(t *testing.T) {
 
 // TestFastTakesPlainLines: else loading would be slow, and right all the same.
 func TestFastTakesPlainLines(t *testing.T) {
-	p := &ratingParser{columns: 3}
+	p := &ratingParser{columns: 3, by: ",", ids: [2]ids{{numbers: true}, {numbers: true}}}
 	for _, line := range []string{"0,0,5\n", "24982,99,-9.66\n", "1,2,3.125000\n"} {
 		if _, _, _, n := p.fast([]byte(line)); n != len(line) {
 			t.Errorf("fast takes %d bytes of %q", n, line)
@@ -235,6 +246,49 @@ func BenchmarkLoadRatings(b *testing.B) {
 	for b.Loop() {
 		if _, err := LoadRatings(path); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestNames: names are numbered as they come, and tell sets apart.
+func TestNames(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprintln(&b, `"user";"book";"rating"`)
+	for i := range 200 {
+		fmt.Fprintf(&b, "\"user %d\";\"a; b %d\";\"%d\"\n", 19-i/10, i%10, i%5)
+	}
+	r, err := LoadRatings(writeData(t, "books.csv", b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Users != 20 || r.Items != 10 || r.UserNames[0] != "user 19" || r.ItemNames[9] != "a; b 9" {
+		t.Errorf("%d users, %d items, named %q and %q", r.Users, r.Items, r.UserNames, r.ItemNames)
+	}
+	other, err := LoadRatings(writeData(t, "books.csv", strings.ReplaceAll(b.String(), "a; b 3", "c")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Digest() == other.Digest() {
+		t.Error("sets of other names have the same digest")
+	}
+}
+
+func TestReadPairs(t *testing.T) {
+	var got []string
+	err := ReadPairs(writeData(t, "pairs.tsv", "user\titem\nann\t3\n\nbob\t4\t5\n"), func(user, item string) error {
+		if user == "user" {
+			return errors.New("nobody")
+		}
+		got = append(got, user+"/"+item)
+		return nil
+	})
+	if err != nil || !slices.Equal(got, []string{"ann/3", "bob/4"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	for want, text := range map[string]string{"line 2: 1 column": "1,2\n3\n", "is empty": ""} {
+		err := ReadPairs(writeData(t, "bad.csv", text), func(string, string) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

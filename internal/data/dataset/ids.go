@@ -1,0 +1,133 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ids gives users, or items, their rows. The first of a file says whether all are numbers, each of which is its row's,
+// or names, which are counted as they come.
+type ids struct {
+	numbers bool
+	rows    map[string]int32 // of names; nil: they are none
+	names   []string         // by row
+	bytes   int              // of all names
+}
+
+// Limits of names: far beyond use, so that a file of something else is told. All together are in the metadata of a
+// model's file.
+const (
+	maxNameBytes  = 200
+	maxNamesBytes = 32 << 20
+)
+
+func (d *ids) row(id string) (int32, error) {
+	if !d.numbers && d.rows == nil {
+		if _, err := number(id); err == nil {
+			d.numbers = true
+		} else {
+			d.rows = map[string]int32{}
+		}
+	}
+	if d.numbers {
+		return number(id)
+	}
+	row, known := d.rows[id]
+	if known {
+		return row, nil
+	}
+	switch {
+	case id == "":
+		return 0, errors.New("has no name")
+	case len(id) > maxNameBytes || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return 0, fmt.Errorf("%.40q is not a name: at most %d bytes of UTF-8, and no control characters", id,
+			maxNameBytes)
+	case len(d.names) > maxID || d.bytes+len(id) > maxNamesBytes:
+		return 0, fmt.Errorf("%.40q is one name too many: %d of %d bytes are known; number them from 0", id,
+			len(d.names), d.bytes)
+	}
+	row = int32(len(d.names))
+	d.rows[id], d.names, d.bytes = row, append(d.names, id), d.bytes+len(id)
+	return row, nil
+}
+
+// number reads an id that is its row's number.
+func number(id string) (int32, error) {
+	v, err := strconv.ParseUint(id, 10, 64)
+	if err != nil || v > maxID {
+		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d, as the first one is", id, maxID)
+	}
+	return int32(v), nil
+}
+
+// separator is what stands between the columns of a file, by one of its lines.
+func separator(line []byte) string {
+	for _, by := range []string{"\t", "::", ",", ";"} {
+		if bytes.Contains(line, []byte(by)) {
+			return by
+		}
+	}
+	return " "
+}
+
+// split returns the columns of a line, without the blanks around them. In quotes, as of spreadsheets, they may have
+// what else separates them.
+func split(line []byte, by string) ([]string, error) {
+	if by == " " {
+		return strings.Fields(string(line)), nil
+	}
+	var fields []string
+	if len(by) == 1 && bytes.IndexByte(line, '"') >= 0 {
+		r := csv.NewReader(bytes.NewReader(line))
+		r.Comma, r.TrimLeadingSpace = rune(by[0]), true
+		var err error
+		if fields, err = r.Read(); err != nil {
+			return nil, errors.New("its quotes do not pair")
+		}
+	} else {
+		fields = strings.Split(string(line), by)
+	}
+	for i, f := range fields {
+		fields[i] = strings.TrimSpace(f)
+	}
+	return fields, nil
+}
+
+// ReadPairs reads lines "user,item" in the forms that ratings may have, with any columns more, and gives each to a
+// function, whose errors are told with the line.
+func ReadPairs(path string, each func(user, item string) error) error {
+	line, by := 0, ""
+	return ReadBlocks(path, func(b []byte) error {
+		if line == 0 {
+			b = bytes.TrimPrefix(b, byteOrderMark)
+		}
+		for len(b) > 0 {
+			var text []byte
+			text, b = content(b)
+			line++
+			if len(text) == 0 {
+				continue
+			}
+			if by == "" {
+				by = separator(text)
+			}
+			fields, err := split(text, by)
+			if err == nil && len(fields) < 2 {
+				err = fmt.Errorf("%d column; write \"user,item\"", len(fields))
+			}
+			if err == nil {
+				err = each(fields[0], fields[1])
+			}
+			if err != nil && !(line == 1 && isHeader(text)) {
+				return Corrupt(path, "line %d: %v", line, err)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,231 @@
+// Package predict uses models that were trained: it reads the file of one and writes predictions, a line each.
+package predict
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/mf"
+)
+
+// Asked is what is to be predicted.
+type Asked struct {
+	Model string   // a file, or the folder of a run
+	Data  string   // of examples, whose test part is classified; "": those inside the program
+	Users []string // whose best items are wanted
+	Best  int      // how many of these
+	Known string   // a file of ratings whose items are left out of them; "": none
+	Pairs string   // a file of users and items; "": none
+	JSON  bool
+}
+
+// modelFile is what a run calls its model.
+const modelFile = "model.safetensors"
+
+// Run writes predictions, and to people what came of those whose answers are known.
+func Run(ctx context.Context, out, told io.Writer, a Asked) error {
+	tensors, meta, err := open(a.Model)
+	if err != nil {
+		return err
+	}
+	name := meta["workload"]
+	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != ""
+	w := &writer{out: out, json: a.JSON}
+	switch {
+	case name == mf.Name && a.Data != "":
+		return fmt.Errorf("%w: predict: a model of mf predicts for --user or --pairs; leave --data out",
+			perdure.ErrUsage)
+	case name == mf.Name:
+		err = ratings(w, tensors, meta, &a)
+	case name == "":
+		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
+	case aboutItems:
+		return fmt.Errorf("%w: predict: --user, --pairs and --known are for models of mf, and this is one of %s",
+			perdure.ErrUsage, name)
+	default:
+		err = classes(ctx, w, told, tensors, meta, &a)
+	}
+	return errors.Join(err, w.end(err))
+}
+
+// open reads a model's file.
+func open(path string) ([]safetensors.Tensor, map[string]string, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, modelFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: predict: the model %s cannot be read: %w", perdure.ErrUsage, path,
+			plain.Cause(err))
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("predict: %w", err)
+	}
+	tensors, meta, err := safetensors.Read(f, info.Size())
+	if err != nil {
+		return nil, nil, fmt.Errorf("predict: %s: %w", path, err)
+	}
+	return tensors, meta, nil
+}
+
+// ratings predicts what users think of items.
+func ratings(w *writer, tensors []safetensors.Tensor, meta map[string]string, a *Asked) error {
+	if len(a.Users) == 0 && a.Pairs == "" {
+		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
+			perdure.ErrUsage)
+	}
+	if a.Best < 1 {
+		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, a.Best)
+	}
+	p, err := mf.NewPredictor(tensors, meta)
+	if err != nil {
+		return fmt.Errorf("predict: %s: %w", a.Model, err)
+	}
+	w.head("user", "item", "prediction")
+	known := map[string]map[string]bool{}
+	for _, user := range a.Users {
+		known[user] = map[string]bool{}
+	}
+	if a.Known != "" {
+		if err := dataset.ReadPairs(a.Known, func(user, item string) error {
+			if of := known[user]; of != nil {
+				of[item] = true
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, user := range a.Users {
+		best, err := p.Best(user, a.Best, func(item string) bool { return known[user][item] })
+		if err != nil {
+			return fmt.Errorf("predict: %w", err)
+		}
+		for _, pick := range best {
+			w.row(user, pick.Item, pick.Rating)
+		}
+	}
+	if a.Pairs == "" {
+		return nil
+	}
+	return dataset.ReadPairs(a.Pairs, func(user, item string) error {
+		r, err := p.Rating(user, item)
+		if err == nil {
+			w.row(user, item, r)
+		}
+		return err
+	})
+}
+
+// classes predicts of which class examples are.
+func classes(
+	ctx context.Context, w *writer, told io.Writer, tensors []safetensors.Tensor, meta map[string]string, a *Asked,
+) error {
+	name := meta["workload"]
+	opened, err := workload.New(name, workload.Params{
+		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
+	})
+	if err != nil {
+		return err
+	}
+	c, is := opened.(workload.Classifier)
+	if !is {
+		return fmt.Errorf("%w: predict: a model of %s predicts nothing", perdure.ErrUsage, name)
+	}
+	t, err := newTables(tensors, opened.Tables())
+	if err != nil {
+		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
+	}
+	w.head("example", "class", "probability", "label")
+	examples, right := 0, 0
+	if err := c.Classify(ctx, t, func(scores []float32, label uint8) {
+		class, probability := likeliest(scores)
+		w.row(examples, class, probability, int(label))
+		examples++
+		if class == int(label) {
+			right++
+		}
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintf(told, "accuracy %.4f: %d of %d examples are of the class that is predicted\n",
+		float64(right)/float64(examples), right, examples)
+	return nil
+}
+
+// likeliest is the class of the highest score, and its probability.
+func likeliest(scores []float32) (class int, probability float64) {
+	most := slices.Max(scores)
+	sum := 0.0
+	for _, s := range scores {
+		sum += math.Exp(float64(s - most))
+	}
+	return slices.Index(scores, most), 1 / sum
+}
+
+// writer writes lines of CSV, or a JSON list of the same.
+type writer struct {
+	out    io.Writer
+	json   bool
+	keys   []string
+	csv    *csv.Writer
+	buffer *bufio.Writer
+	list   []map[string]any
+}
+
+func (w *writer) head(keys ...string) {
+	w.keys, w.list = keys, []map[string]any{}
+	if !w.json {
+		w.buffer = bufio.NewWriter(w.out)
+		w.csv = csv.NewWriter(w.buffer)
+		_ = w.csv.Write(keys) // an error stays with it
+	}
+}
+
+func (w *writer) row(values ...any) {
+	if w.json {
+		of := map[string]any{}
+		for i, v := range values {
+			of[w.keys[i]] = v
+		}
+		w.list = append(w.list, of)
+		return
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		if f, is := v.(float64); is {
+			texts[i] = strconv.FormatFloat(f, 'g', 6, 64)
+		} else {
+			texts[i] = fmt.Sprint(v)
+		}
+	}
+	_ = w.csv.Write(texts) // likewise
+}
+
+// end writes what is left, unless there was a mistake.
+func (w *writer) end(mistake error) error {
+	switch {
+	case w.keys == nil || mistake != nil:
+		return nil
+	case w.json:
+		return plain.JSON(w.out, w.list)
+	}
+	w.csv.Flush()
+	return errors.Join(w.csv.Error(), w.buffer.Flush())
+}

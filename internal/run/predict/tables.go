@@ -1,0 +1,96 @@
+package predict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/safetensors"
+)
+
+// tables give a workload the rows of a model's file.
+type tables map[string]*rows
+
+// rows are those of one table; a row that a sparse one does not have is zeros.
+type rows struct {
+	dim    int
+	values []float32
+	at     map[perdure.RowID]int // of a sparse table; nil: each row is where its number says
+}
+
+// newTables finds the tables that a workload has, or says what does not fit.
+func newTables(tensors []safetensors.Tensor, specs []perdure.TableSpec) (tables, error) {
+	t := tables{}
+	for _, s := range specs {
+		find := func(name string) *safetensors.Tensor {
+			i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name })
+			if i < 0 {
+				return nil
+			}
+			return &tensors[i]
+		}
+		of, ids := find(s.Name), find(s.Name+safetensors.IDsSuffix)
+		if of == nil || of.Data == nil || len(of.Shape) != 2 {
+			return nil, fmt.Errorf("%w: it has no table %s", perdure.ErrUsage, s.Name)
+		}
+		n := of.Shape[0]
+		if of.Shape[1] != int64(s.Dim) || ids == nil && n != s.Rows {
+			return nil, fmt.Errorf("%w: its table %s has %d rows of %d values, and not %d of %d", perdure.ErrUsage,
+				s.Name, n, of.Shape[1], s.Rows, s.Dim)
+		}
+		r := &rows{dim: s.Dim, values: of.Data}
+		if ids != nil {
+			if int64(len(ids.Ints)) != n {
+				return nil, fmt.Errorf("%w: its table %s has %d rows and %d numbers of them", perdure.ErrUsage, s.Name,
+					n, len(ids.Ints))
+			}
+			r.at = make(map[perdure.RowID]int, n)
+			for i, id := range ids.Ints {
+				r.at[perdure.RowID(id)] = i
+			}
+		}
+		t[s.Name] = r
+	}
+	return t, nil
+}
+
+func (r *rows) row(id perdure.RowID) []float32 {
+	i := int(id)
+	if r.at != nil {
+		at, known := r.at[id]
+		if !known {
+			return make([]float32, r.dim)
+		}
+		i = at
+	}
+	return r.values[i*r.dim:][:r.dim]
+}
+
+// Get implements workload.Tables.
+func (t tables) Get(_ context.Context, table string, first perdure.RowID, dst []float32) error {
+	r := t[table]
+	for i := range len(dst) / r.dim {
+		copy(dst[i*r.dim:], r.row(first+perdure.RowID(i)))
+	}
+	return nil
+}
+
+// GetRows implements workload.Tables.
+func (t tables) GetRows(_ context.Context, table string, ids []perdure.RowID, dst []float32) error {
+	r := t[table]
+	for i, id := range ids {
+		copy(dst[i*r.dim:], r.row(id))
+	}
+	return nil
+}
+
+// errRead is what a change of a model's file would come to.
+var errRead = errors.New("a model that is read is not changed")
+
+// Inc implements workload.Tables.
+func (tables) Inc(context.Context, string, perdure.RowID, []float32) error { return errRead }
+
+// IncRows implements workload.Tables.
+func (tables) IncRows(context.Context, string, []perdure.RowID, []float32) error { return errRead }

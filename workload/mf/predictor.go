@@ -1,0 +1,166 @@
+package mf
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/safetensors"
+)
+
+// namesSuffix follows a table's name in the metadata of a model's file: the names of its rows, a line each.
+const namesSuffix = ".names"
+
+// Predictor predicts ratings by the file of a model alone. It is safe for concurrent use.
+type Predictor struct {
+	mean, deviation float64
+	rank            int
+	users, items    namedRows
+}
+
+// namedRows are the rows of one table, by what people call them.
+type namedRows struct {
+	what   string // "user" or "item"
+	values []float32
+	at     map[string]int // by name, or number: its place among the rows
+	names  []string       // by place
+}
+
+// NewPredictor takes a model's tensors and metadata, or says what they lack.
+func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predictor, error) {
+	p := &Predictor{users: namedRows{what: "user"}, items: namedRows{what: "item"}}
+	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
+		v, err := strconv.ParseFloat(meta[name], 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: its metadata say no %s of the ratings, as those of a model of mf do",
+				perdure.ErrUsage, name)
+		}
+		*to = v
+	}
+	for table, v := range map[string]*namedRows{Users: &p.users, Items: &p.items} {
+		rank, err := v.take(table, tensors, meta[table+namesSuffix])
+		if err == nil && p.rank != 0 && rank != p.rank {
+			err = fmt.Errorf("%w: users and items have rows of %d and of %d values", perdure.ErrUsage, p.rank, rank)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.rank = rank
+	}
+	return p, nil
+}
+
+// take reads a table, dense or sparse, and the names of its rows.
+func (v *namedRows) take(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
+	find := func(name string) *safetensors.Tensor {
+		if i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name }); i >= 0 {
+			return &tensors[i]
+		}
+		return nil
+	}
+	t := find(table)
+	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
+		return 0, fmt.Errorf("%w: it has no table %s, as a model of mf has", perdure.ErrUsage, table)
+	}
+	rows, known := int(t.Shape[0]), []string(nil)
+	if names != "" {
+		known = strings.Split(names, "\n")
+	}
+	name := func(row int) string {
+		if known == nil {
+			return strconv.Itoa(row)
+		}
+		if row < len(known) {
+			return known[row]
+		}
+		return ""
+	}
+	ids := find(table + safetensors.IDsSuffix)
+	if ids != nil && len(ids.Ints) != rows {
+		return 0, fmt.Errorf("%w: table %s has %d rows and %d numbers of them", perdure.ErrUsage, table, rows,
+			len(ids.Ints))
+	}
+	v.values, v.at, v.names = t.Data, make(map[string]int, rows), make([]string, rows)
+	for i := range rows {
+		row := i
+		if ids != nil {
+			row = int(ids.Ints[i])
+		}
+		v.names[i] = name(row)
+		v.at[v.names[i]] = i
+	}
+	return int(t.Shape[1]), nil
+}
+
+func (v *namedRows) row(name string, rank int) ([]float32, error) {
+	at, known := v.at[name]
+	if !known {
+		return nil, fmt.Errorf("%w: the model has no %s %.40q", perdure.ErrUsage, v.what, name)
+	}
+	return v.values[at*rank:][:rank], nil
+}
+
+// Rating predicts what a user thinks of an item. Both must be in the model.
+func (p *Predictor) Rating(user, item string) (float64, error) {
+	u, err := p.users.row(user, p.rank)
+	if err != nil {
+		return 0, err
+	}
+	v, err := p.items.row(item, p.rank)
+	if err != nil {
+		return 0, err
+	}
+	return p.rating(u, v), nil
+}
+
+func (p *Predictor) rating(u, v []float32) float64 { return p.mean + p.deviation*float64(inner(u, v)) }
+
+// Pick is an item that is predicted for a user.
+type Pick struct {
+	Item   string
+	Rating float64
+}
+
+// Best returns up to n items that a user is predicted to like the most, the best first, but for those to be left out.
+func (p *Predictor) Best(user string, n int, leaveOut func(item string) bool) ([]Pick, error) {
+	u, err := p.users.row(user, p.rank)
+	if err != nil {
+		return nil, err
+	}
+	var best picks
+	for i, item := range p.items.names {
+		r := p.rating(u, p.items.values[i*p.rank:][:p.rank])
+		if len(best) == n && !(r > best[0].Rating) || leaveOut(item) {
+			continue
+		}
+		if heap.Push(&best, Pick{item, r}); len(best) > n {
+			heap.Pop(&best)
+		}
+	}
+	slices.SortStableFunc(best, func(a, b Pick) int {
+		switch {
+		case a.Rating > b.Rating:
+			return -1
+		case a.Rating < b.Rating:
+			return 1
+		}
+		return strings.Compare(a.Item, b.Item)
+	})
+	return best, nil
+}
+
+// picks are a heap, the worst first.
+type picks []Pick
+
+func (p picks) Len() int           { return len(p) }
+func (p picks) Less(i, j int) bool { return p[i].Rating < p[j].Rating }
+func (p picks) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *picks) Push(v any)        { *p = append(*p, v.(Pick)) }
+func (p *picks) Pop() any {
+	last := (*p)[len(*p)-1]
+	*p = (*p)[:len(*p)-1]
+	return last
+}
