@@ -50,7 +50,8 @@ var layers = map[string]int{
 	// Rows and bytes.
 	"internal/data/table": 1, "internal/data/wire": 1, "internal/data/disk": 1, "internal/data/safetensors": 1,
 	"internal/data/checkpoint": 3, "internal/data/updatelog": 2, "internal/data/registry": 2,
-	"internal/data/dataset": 2, "internal/data/corpus": 3, "internal/data/snapshot": 3, "internal/data/store": 2,
+	"internal/data/dataset": 2, "internal/data/corpus": 3, "internal/data/libsvm": 3,
+	"internal/data/snapshot": 3, "internal/data/store": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/lda"
+	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -53,6 +54,7 @@ type Info struct {
 	Clocks  int64 // to train for
 	Batch   int
 	Rates   map[perdure.RuleKind]float64
+	Rule    perdure.RuleKind // "": sgd
 	Factors Factors
 	Topics  TopicModel
 	Data    string
@@ -67,6 +69,27 @@ type Solver struct {
 	Name    string
 	Clocks  int64
 	Factors Factors
+}
+
+// Defaults says what is taken where the user chooses nothing, as flags.
+func (i Info) Defaults() string {
+	if f := i.Factors; f != (Factors{}) {
+		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
+			f.L2, f.ClockFraction)
+		for _, s := range i.Solvers[1:] {
+			text += fmt.Sprintf("; with --solver %s --rank %d --l2 %g --clock-fraction %g --clocks %d", s.Name,
+				s.Factors.Rank, s.Factors.L2, s.Factors.ClockFraction, s.Clocks)
+		}
+		return text
+	}
+	if t := i.Topics; t != (TopicModel{}) {
+		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
+			t.Beta, t.ClockFraction)
+	}
+	if i.Rule != "" {
+		return fmt.Sprintf("--data %s --batch %d --rule %s --lr %g", i.Data, i.Batch, i.Rule, i.Rates[i.Rule])
+	}
+	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 
 // Solve returns what is good with a solver; "" is the workload's usual one.
@@ -121,6 +144,15 @@ var entries = []entry{
 			},
 		},
 		mf.Open,
+	},
+	{
+		Info{
+			Name: logreg.Name, Line: "logistic regression on sparse features (libsvm, click logs, texts): sparse " +
+				"tables, rows by list",
+			Batch: logreg.DefaultBatch, Rule: logreg.DefaultRule, Rates: logreg.Rates, Data: logreg.DefaultData,
+			Measures: []string{"accuracy", "loss"}, Clocks: 500,
+		},
+		logreg.Open,
 	},
 	{
 		Info{

@@ -15,13 +15,15 @@ func TestBenchWorkloads(t *testing.T) {
 		"synthetic:500", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
-	if len(results) != 10 || len(lines) != 10 {
+	if len(results) != 12 || len(lines) != 12 {
 		t.Fatalf("%d results, printed\n%s", len(results), out)
 	}
 	for i, r := range results {
-		name, unit := []string{"mf", "als", "softmax", "cnn", "lda"}[i/2], "samples/s"
+		name, unit := []string{"mf", "als", "softmax", "cnn", "logreg", "lda"}[i/2], "samples/s"
 		if name == "mf" || name == "als" {
 			unit = "ratings/s"
+		} else if name == "logreg" {
+			unit = "nonzeros/s"
 		} else if name == "lda" {
 			unit = "tokens/s"
 		}

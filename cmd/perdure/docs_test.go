@@ -340,13 +340,14 @@ var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Ba
 
 // takers are commands that may take a flag that stands alone, with what it goes with.
 var takers = []string{
-	"train", "train mf", "train cnn", "train lda", "up", "train --consistency asp --on-outage continue",
+	"train", "train mf", "train cnn", "train logreg", "train lda", "up",
+	"train --consistency asp --on-outage continue",
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log rm a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
 	"runs ls", "runs compare a b", "runs export a", "study a", "report a", "predict a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
-	"version", "init",
+	"data make ctr --to a", "version", "init",
 }
 
 var incomplete = regexp.MustCompile(`^missing flags|value but got "EOL"|: missing value|^expected "<|^expected one ` +
@@ -387,7 +388,8 @@ func TestDocsRun(t *testing.T) {
 // where it trains on the usual data.
 const smallerBatches = `#!/bin/sh
 case " $* " in
-*" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*|*" train lda "*) ;;
+*" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
+*" train lda "*|*" train logreg "*) ;;
 " train "*) exec %q "$@" --batch 8 ;;
 esac
 exec %q "$@"

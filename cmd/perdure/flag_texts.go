@@ -164,9 +164,8 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"own)."},
 	"training.lr":    {"Learning rate at clock 0.", "(default the workload's, as fits the rule)"},
 	"training.batch": {"Examples per worker and clock.", "(default the workload's)"},
-	"training.rule": {"How servers apply updates.", "sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam " +
-		"or ftrl, " +
-		"with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5."},
+	"training.rule": {"How servers apply updates (default the workload's).", "sgd, momentum, nesterov, adagrad, " +
+		"rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5."},
 	"training.sparse":      {"Keep the model in sparse tables.", "A row is stored from its first update on."},
 	"training.schedule":    {"Learning rate over time.", "const, sqrt (rate/√(clock+1)) or step."},
 	"training.step-every":  {"Schedule step: clocks between two steps.", ""},

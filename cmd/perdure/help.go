@@ -72,11 +72,11 @@ var helps = map[string]string{
 	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
 		"or has failed that of its newest whole checkpoint.",
 	"perdure_predict": "Predict by a model that was trained: ratings of items by users (mf), or the classes of " +
-		"examples (softmax, cnn). It prints CSV.",
+		"examples (softmax, cnn, logreg). It prints CSV.",
 	"predict_model": "The model's file, or the folder of the run that made it.",
 	"predict_known": "mf: a file of ratings, for example those trained on; their items are left out of the best.",
-	"predict_data": "softmax, cnn: the folder of the examples, whose test part is classified (default those inside " +
-		"the program).",
+	"predict_data": "softmax, cnn, logreg: the examples, of which those held out are classified (default those " +
+		"inside the program).",
 	"export_run":         "The run's folder.",
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +
@@ -183,14 +183,15 @@ var helps = map[string]string{
 	"strategies_clocks":      "train: clocks of each job",
 	"strategies_seed":        "Seed of which servers fail",
 	"programs_workload": "What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), als " +
-		"(mf --solver als, rank 32), softmax (batch 64), cnn (batch 128), lda (default all).",
+		"(mf --solver als, rank 32), softmax (batch 64), cnn (batch 128), logreg (batch 2048), lda (default " +
+		"all).",
 	"programs_data":        "mf and als: file of ratings, or synthetic:F",
 	"programs_consistency": "Model of all tables",
 	"programs_recovery":    "Recovery strategy",
 	"programs_shards":      "Parts that every table is split into",
 	"programs_rounds":      "Rounds; each is one job and one plain loop",
-	"programs_clocks": "Clocks of each job of mf, cnn and lda; als has a tenth of them, and softmax, whose clocks " +
-		"are small, 100 times as many",
+	"programs_clocks": "Clocks of each job of mf, cnn, logreg and lda; als has a tenth of them, and softmax, whose " +
+		"clocks are small, 100 times as many",
 	"demo_out":  "Folder for the two runs, empty or new (default a new one in the system's temporary folder).",
 	"demo_seed": "Seed of all that is drawn at random",
 	"fetch_dir": "Folder to put it into, under its own name",

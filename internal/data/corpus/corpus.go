@@ -159,17 +159,6 @@ func either(folder, name string) string {
 	return ""
 }
 
-// heldOut says whether a document is one that a model is judged by.
-func heldOut(i int) bool { return mix(uint64(i)) < 1<<63/5 }
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
-	z += 0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
 // wordsUsed returns one more than the highest number of a word.
 func (c *Corpus) wordsUsed() int {
 	most := int32(-1)

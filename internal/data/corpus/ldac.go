@@ -28,7 +28,7 @@ func loadFiles(name, train, test string) (*Corpus, error) {
 	which := func(int) *Documents { return &c.Train }
 	if test == "" {
 		which = func(i int) *Documents {
-			if heldOut(i) {
+			if dataset.HeldOut(i) {
 				return &c.Test
 			}
 			return &c.Train

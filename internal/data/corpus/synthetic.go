@@ -3,6 +3,8 @@ package corpus
 import (
 	"fmt"
 	"slices"
+
+	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // Default is the corpus that is used where none is named.
@@ -26,11 +28,11 @@ func Synthetic(documents int) *Corpus {
 	}
 	for i := range documents {
 		to := &c.Train
-		if heldOut(i) {
+		if dataset.HeldOut(i) {
 			to = &c.Test
 		}
-		state := mix(uint64(i) + 1<<40)
-		draw := func(n int) int { state++; return int(mix(state) >> 11 % uint64(n)) }
+		state := dataset.Mix(uint64(i) + 1<<40)
+		draw := func(n int) int { state++; return int(dataset.Mix(state) >> 11 % uint64(n)) }
 		topics := make([]int, 1+draw(3))
 		for k := range topics {
 			topics[k] = draw(madeUpTopics)

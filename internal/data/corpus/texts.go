@@ -62,7 +62,7 @@ func loadTexts(folder string) (*Corpus, error) {
 	}
 	for i, text := range texts {
 		to := &c.Train
-		if heldOut(i) {
+		if dataset.HeldOut(i) {
 			to = &c.Test
 		}
 		begin := len(to.Tokens)

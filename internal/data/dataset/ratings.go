@@ -125,11 +125,15 @@ func (r *Ratings) add(user, item int32, value float32) {
 
 // heldOut says whether a rating is one that is only evaluated on.
 func heldOut(user, item int32) bool {
-	return mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
+	return Mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
 }
 
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func mix(z uint64) uint64 {
+// HeldOut says whether the i-th example of a file that has no parts of its own is one that is only evaluated on: every
+// tenth or so.
+func HeldOut(i int) bool { return Mix(uint64(i)) < 1<<63/5 }
+
+// Mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
+func Mix(z uint64) uint64 {
 	z += golden
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

@@ -134,7 +134,8 @@ cnn      a folder of pictures in MNIST's four idx files, of 28 x 28
 mf       a file of ratings, user,item,rating a line, by commas, tabs, :: or ; and of numbers or
          names; or synthetic:F, ratings made up in the shape of Netflix's, F times as many
          (without --data: synthetic:0.002)
+logreg   a file of examples, label feature:value feature:value … a line, or a folder with
+         train.libsvm and test.libsvm; or synthetic:N clicks
 lda      a folder of texts, or a file in the LDA-C format; or synthetic:N documents
 All these files may be compressed by gzip.
 `
-

@@ -109,7 +109,7 @@ func (w *WorkAsked) byLayer() (bool, error) {
 
 // rule makes the update rule.
 func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
-	r, err := perdure.ParseRule(cmp.Or(w.Rule, string(perdure.RuleSGD)))
+	r, err := perdure.ParseRule(cmp.Or(w.Rule, string(info.Rule), string(perdure.RuleSGD)))
 	if err != nil {
 		return r, err
 	}

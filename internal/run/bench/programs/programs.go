@@ -23,12 +23,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/corpus"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/lda"
+	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
 	"github.com/perdure/perdure/workload/softmax"
 )
@@ -43,7 +45,7 @@ type Options struct {
 	Recovery    string
 	Shards      int
 	Rounds      int
-	Clocks      int64  // of mf, cnn and lda; als has a tenth of them, and softmax 100 times as many
+	Clocks      int64  // of mf, cnn, logreg and lda; als has a tenth of them, and softmax 100 times as many
 	JSON        string // a file for all results; "": none
 	Program     string // perdure; "": this program
 }
@@ -122,9 +124,10 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 // contenders prepares what was asked for, or says what is wrong.
 func (b *Options) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, mf.SolverALS: b.als, softmax.Name: b.softmax, cnn.Name: b.cnn, lda.Name: b.lda,
+		mf.Name: b.mf, mf.SolverALS: b.als, softmax.Name: b.softmax, cnn.Name: b.cnn,
+		logreg.Name: b.logreg, lda.Name: b.lda,
 	}
-	all := []string{mf.Name, mf.SolverALS, softmax.Name, cnn.Name, lda.Name}
+	all := []string{mf.Name, mf.SolverALS, softmax.Name, cnn.Name, logreg.Name, lda.Name}
 	names, err := bench.Choose("workload", b.Workload, all, bench.Itself)
 	if err != nil {
 		return nil, err
@@ -245,6 +248,35 @@ func (b *Options) cnn() (*contender, error) {
 		flags:   []string{"--batch", strconv.Itoa(batch)},
 		plain:   func(clocks perdure.Clock) int { p.Run(clocks); return batch * int(clocks) },
 		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+	}, nil
+}
+
+// logreg is the one of sparse features, on clicks that are made up, in large batches.
+func (b *Options) logreg() (*contender, error) {
+	const clicks, size = 20_000, 2048
+	set := fmt.Sprintf("%s%d", libsvm.SyntheticPrefix, clicks)
+	data, err := libsvm.Open(set)
+	if err != nil {
+		return nil, err
+	}
+	rule := perdure.Rule{Kind: logreg.DefaultRule, Rate: logreg.Rates[logreg.DefaultRule]}.WithDefaults()
+	p, err := logreg.NewPlain(data, 1, size, rule)
+	if err != nil {
+		return nil, err
+	}
+	each := float64(len(data.Train.Feature)) / float64(data.Train.Len())
+	var failed error // once it has, it has nothing to time
+	return &contender{
+		name: logreg.Name, data: data.Name, unit: "nonzeros/s", clocks: b.Clocks,
+		flags: []string{"--data", set, "--batch", strconv.Itoa(size)},
+		plain: func(clocks perdure.Clock) int {
+			n := 0
+			if failed == nil {
+				n, _, failed = p.Run(clocks)
+			}
+			return n
+		},
+		samples: func(workers int, clocks int64) float64 { return each * float64(size*workers) * float64(clocks) },
 	}, nil
 }
 

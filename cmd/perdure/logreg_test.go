@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func clicks(more ...string) []string {
+	return append([]string{
+		"train", "logreg", "--quiet", "--data", "synthetic:2000", "--batch", "32", "--workers", "2", "--clocks", "20",
+		"--shards", "4", "--eval-every", "0",
+	}, more...)
+}
+
+// TestClicksThroughKills: sparse tables of a rule with state come through all kills to the same bits.
+func TestClicksThroughKills(t *testing.T) {
+	t.Parallel()
+	calm, _ := trained(t, clicks("--recovery", "none")...)
+	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+		s, _ := trained(t, clicks(append(ldaKills, "--recovery", recovery)...)...)
+		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
+			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
+		}
+	}
+	lost, _ := trained(t, clicks("--recovery", "scar:4,1/4,used", "--fault", "kill:server:0@clock:10")...)
+	if !(*lost.TestLoss < 1) {
+		t.Errorf("a loss of %v after rows were lost", *lost.TestLoss)
+	}
+}
+
+// TestOwnExamples: a file of one's own, from training to predictions.
+func TestOwnExamples(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "mails.txt")
+	must(t, os.WriteFile(data, []byte(strings.Repeat(
+		"spam money now win\nham lunch with anna\nspam win a car\nham see you with money\n", 100)), 0o644))
+	s, run := trained(t, "train", "logreg", "--quiet", "--data", data, "--clocks", "30", "--batch", "16",
+		"--shards", "4")
+	if *s.TestAccuracy != 1 || len(s.Findings) != 3 || !strings.HasPrefix(s.Findings[0], "AUC 1.0000") {
+		t.Errorf("accuracy %v; %q", *s.TestAccuracy, s.Findings)
+	}
+	lines, told := predicted(t, run, "--data", data)
+	if len(lines) < 20 || !strings.Contains(told, "accuracy 1.0000") {
+		t.Errorf("%d lines; %s", len(lines), told)
+	}
+	made := filepath.Join(dir, "clicks.libsvm")
+	wantOut(t, 0, []string{"data", "make", "ctr", "-o", made, "--lines", "500"}, "500 synthetic clicks")
+	trained(t, "train", "logreg", "--quiet", "--data", made, "--clocks", "5", "--batch", "16", "--shards", "4")
+	wantRefused(t, exitUsage, "choose 100 to", "data", "make", "ctr", "-o", made, "--lines", "3")
+	wantRefused(t, exitError, "line 1: label", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))
+}
+
+func write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	must(t, os.WriteFile(path, []byte(text), 0o644))
+	return path
+}

@@ -1,0 +1,346 @@
+// Package libsvm reads labelled examples of sparse features, an example a line: "label feature:value feature:value …",
+// as LIBSVM, XGBoost and Vowpal Wabbit's users have them, plain or compressed by gzip. Features are numbers, or names,
+// which are hashed to numbers; labels are numbers or names. A feature without a value is 1, and what follows a # is
+// passed over.
+//
+// A file is read as a stream. What is kept of it are 8 bytes for each value and 10 for each example.
+package libsvm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/dataset"
+)
+
+// Set is a set of examples, parted into what is trained on and what is only evaluated on.
+type Set struct {
+	Name        string
+	Classes     []string // the labels: in order of what they are as numbers, or of the alphabet
+	Features    int      // the highest number + 1; of names, HashedFeatures
+	Train, Test Split
+
+	Synthetic bool // a function of its name
+}
+
+// Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
+// parts the examples' lengths, features, values and labels, each behind how many they are, little-endian. That of a
+// synthetic set is its name.
+func (s *Set) Digest() string {
+	if s.Synthetic {
+		return s.Name
+	}
+	h := sha256.New() // its Write never fails
+	add := func(n int, v any) {
+		_ = binary.Write(h, binary.LittleEndian, uint64(n))
+		_ = binary.Write(h, binary.LittleEndian, v)
+	}
+	names := []byte(strings.Join(s.Classes, "\n"))
+	add(len(names), names)
+	for _, p := range []*Split{&s.Train, &s.Test} {
+		add(len(p.Starts), p.Starts)
+		add(len(p.Feature), p.Feature)
+		add(len(p.Value), p.Value)
+		add(len(p.Label), p.Label)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// Split is one part of a set.
+type Split struct {
+	Starts  []int64   // by example, and one more: where its features begin
+	Feature []uint32  // of an example, in the order of its line
+	Value   []float32 // finite
+	Label   []uint8   // by example: the number of its class
+}
+
+// Len returns the number of examples.
+func (s *Split) Len() int { return len(s.Label) }
+
+// Example returns the features of an example and their values.
+func (s *Split) Example(i int) ([]uint32, []float32) {
+	from, to := s.Starts[i], s.Starts[i+1]
+	return s.Feature[from:to:to], s.Value[from:to:to]
+}
+
+// Bytes returns what the set takes in memory.
+func (s *Set) Bytes() (n int64) {
+	for _, p := range []*Split{&s.Train, &s.Test} {
+		n += int64(8*len(p.Starts) + 4*len(p.Feature) + 4*len(p.Value) + len(p.Label))
+	}
+	return n
+}
+
+// HashedFeatures is to how many numbers names are hashed, by FNV-1a: two names in 4 million have the same one.
+const HashedFeatures = 1 << 22
+
+// Limits, far beyond use: so that one mistyped number does not take all memory.
+const (
+	maxFeature = 1<<30 - 1
+	maxClasses = 256
+)
+
+// Default is the set that is used where the user names none.
+const Default = SyntheticPrefix + "4000"
+
+// Open reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and test.libsvm; or
+// one with train.ldac, train.labels, test.ldac and test.labels, of documents in the LDA-C format and a label a line for
+// each. All may be compressed, with .gz behind their names. "synthetic:N" makes N clicks up, see Synthetic.
+func Open(path string) (*Set, error) {
+	if path == "" {
+		path = Default
+	}
+	if n, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
+		return openSynthetic(n)
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return openFolder(path)
+	}
+	r := newReader(path)
+	if err := r.read(path, nil, func(i int) *part {
+		if dataset.HeldOut(i) {
+			return &r.test
+		}
+		return &r.train
+	}); err != nil {
+		return nil, err
+	}
+	return r.finish()
+}
+
+func openFolder(dir string) (*Set, error) {
+	r := newReader(dir)
+	for _, kind := range []string{".libsvm", ".ldac"} {
+		if _, err := find(dir, "train"+kind); err != nil {
+			continue
+		}
+		for _, p := range []struct {
+			name string
+			to   *part
+		}{{"train", &r.train}, {"test", &r.test}} {
+			path, err := find(dir, p.name+kind)
+			if err != nil {
+				return nil, err
+			}
+			var labels []string
+			if kind == ".ldac" {
+				if labels, err = readLabels(dir, p.name+".labels"); err != nil {
+					return nil, err
+				}
+			}
+			if err := r.read(path, labels, func(int) *part { return p.to }); err != nil {
+				return nil, err
+			}
+		}
+		return r.finish()
+	}
+	return nil, &dataset.FileError{
+		Path: dir, Problem: "has no train.libsvm and test.libsvm, and no train.ldac and test.ldac with labels",
+		Kind: dataset.ErrMissing,
+	}
+}
+
+// find returns the path of a file, or of what it is compressed.
+func find(dir, name string) (string, error) {
+	for _, more := range []string{"", ".gz"} {
+		path := filepath.Join(dir, name+more)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", &dataset.FileError{Path: filepath.Join(dir, name), Problem: "no such file", Kind: dataset.ErrMissing}
+}
+
+func readLabels(dir, name string) (labels []string, err error) {
+	path, err := find(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	err = dataset.ReadBlocks(path, func(b []byte) error {
+		for line := range bytes.Lines(b) {
+			labels = append(labels, string(bytes.TrimSpace(line)))
+		}
+		return nil
+	})
+	return labels, err
+}
+
+// part is a split whose labels are numbered as they come.
+type part struct {
+	Split
+	labels []int
+}
+
+// reader reads the files of a set.
+type reader struct {
+	set         Set
+	train, test part
+	known       map[string]int // labels, as they come
+	labels      []string
+	named       int8 // features are names: -1 not known yet, 0 no, 1 yes
+}
+
+func newReader(name string) *reader {
+	r := &reader{set: Set{Name: name}, known: map[string]int{}, named: -1}
+	r.train.Starts, r.test.Starts = []int64{0}, []int64{0}
+	return r
+}
+
+// read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
+func (r *reader) read(path string, labels []string, to func(example int) *part) error {
+	line, examples := 0, 0
+	err := dataset.ReadBlocks(path, func(b []byte) error {
+		for text := range bytes.Lines(b) {
+			line++
+			if at := bytes.IndexByte(text, '#'); at >= 0 {
+				text = text[:at]
+			}
+			fields := bytes.Fields(text)
+			if len(fields) == 0 {
+				continue
+			}
+			label := string(fields[0])
+			if labels != nil {
+				if examples >= len(labels) {
+					return dataset.Corrupt(path, "line %d: has no label; there are %d", line, len(labels))
+				}
+				label = labels[examples]
+			}
+			p := to(examples)
+			examples++
+			if err := r.example(p, label, fields[1:]); err != nil {
+				return dataset.Corrupt(path, "line %d: %v", line, err)
+			}
+		}
+		return nil
+	})
+	if err == nil && labels != nil && examples != len(labels) {
+		err = dataset.Corrupt(path, "has %d examples for %d labels", examples, len(labels))
+	}
+	return err
+}
+
+// example takes one.
+func (r *reader) example(p *part, label string, fields [][]byte) error {
+	number, known := r.known[label]
+	if !known {
+		if strings.ContainsRune(label, ':') || label == "" {
+			return fmt.Errorf("label %.40q; a line begins with its label, and features follow", label)
+		}
+		if number = len(r.labels); number == maxClasses {
+			return fmt.Errorf("label %.40q is one too many; at most %d are accepted", label, maxClasses)
+		}
+		r.known[label], r.labels = number, append(r.labels, label)
+	}
+	for _, f := range fields {
+		name, text, has := f, []byte(nil), false
+		if at := bytes.LastIndexByte(f, ':'); at >= 0 {
+			name, text, has = f[:at], f[at+1:], true
+		}
+		value := 1.0
+		if has {
+			var err error
+			value, err = strconv.ParseFloat(string(text), 32)
+			if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+				return fmt.Errorf("value %.40q of feature %.40q is not a finite number", text, name)
+			}
+		}
+		feature, err := r.feature(name)
+		if err != nil {
+			return err
+		}
+		r.set.Features = max(r.set.Features, int(feature)+1)
+		p.Feature, p.Value = append(p.Feature, feature), append(p.Value, float32(value))
+	}
+	p.Starts, p.labels = append(p.Starts, int64(len(p.Feature))), append(p.labels, number)
+	return nil
+}
+
+// feature returns the number of a feature. The first one says whether they are numbers or names.
+func (r *reader) feature(name []byte) (uint32, error) {
+	v, err := strconv.ParseUint(string(name), 10, 64)
+	if r.named < 0 {
+		r.named = 0
+		if err != nil {
+			r.named = 1
+		}
+	}
+	switch {
+	case r.named == 1 && len(name) == 0:
+		return 0, fmt.Errorf("a feature has no name; write name:value")
+	case r.named == 1:
+		return hash(name), nil
+	case err != nil || v > maxFeature:
+		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the first one is", name, maxFeature)
+	}
+	return uint32(v), nil
+}
+
+// hash is FNV-1a, folded.
+func hash(name []byte) uint32 {
+	h := uint64(14695981039346656037)
+	for _, b := range name {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return uint32((h ^ h>>32) % HashedFeatures)
+}
+
+// finish puts the classes in order.
+func (r *reader) finish() (*Set, error) {
+	s := &r.set
+	switch {
+	case len(r.train.labels) == 0:
+		return nil, dataset.Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
+	case len(r.test.labels) == 0:
+		return nil, dataset.Corrupt(s.Name, "holds %d examples, too few to hold out every tenth of them",
+			len(r.train.labels))
+	case len(r.labels) < 2:
+		return nil, dataset.Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+			r.labels[0])
+	}
+	if r.named == 1 {
+		s.Features = HashedFeatures
+	}
+	s.Classes = slices.Clone(r.labels)
+	sortLabels(s.Classes)
+	for to, p := range map[*Split]*part{&s.Train: &r.train, &s.Test: &r.test} {
+		*to = p.Split
+		to.Label = make([]uint8, len(p.labels))
+		for i, n := range p.labels {
+			to.Label[i] = uint8(slices.Index(s.Classes, r.labels[n]))
+		}
+	}
+	return s, nil
+}
+
+// sortLabels puts labels in order: of numbers, if all are.
+func sortLabels(labels []string) {
+	numbers := map[string]float64{}
+	for _, l := range labels {
+		v, err := strconv.ParseFloat(l, 64)
+		if err != nil {
+			slices.Sort(labels)
+			return
+		}
+		numbers[l] = v
+	}
+	slices.SortFunc(labels, func(a, b string) int {
+		if numbers[a] != numbers[b] {
+			if numbers[a] < numbers[b] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+}

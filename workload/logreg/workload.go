@@ -1,0 +1,168 @@
+package logreg
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/libsvm"
+	"github.com/perdure/perdure/workload/contract"
+)
+
+// The name of the workload, and of its one table.
+const (
+	Name  = "logreg"
+	Table = "w"
+)
+
+// Good choices where the user makes none.
+const (
+	DefaultBatch = 256
+	DefaultData  = libsvm.Default
+	DefaultRule  = perdure.RuleFTRL
+)
+
+// Rates are good learning rates for the rules.
+var Rates = map[perdure.RuleKind]float64{
+	perdure.RuleSGD: 0.0005, perdure.RuleMomentum: 0.00005, perdure.RuleNesterov: 0.00005, perdure.RuleAdagrad: 0.1,
+	perdure.RuleRowwiseAdagrad: 0.02, perdure.RuleAdam: 0.003, perdure.RuleFTRL: 0.05,
+}
+
+// program is a model as a workload.
+type program struct {
+	*model
+	params  contract.Params
+	weights []float32
+	tests   []int32 // all of the test examples
+}
+
+// Open loads the data and returns the workload.
+func Open(p contract.Params) (contract.Workload, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if err := p.ValidateBatch(); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Factors != contract.Factors{}, p.Topics != contract.TopicModel{}, p.FinalReLU, p.ByLayer:
+		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; leave out what is for those",
+			perdure.ErrUsage)
+	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
+		return nil, fmt.Errorf("%w: logreg: rule %s puts gradients into the model; choose one that follows them, for "+
+			"example ftrl", perdure.ErrUsage, p.Rule.Kind)
+	}
+	data, err := libsvm.Open(p.Data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(data, p.Seed, p.Slots, p.Batch)
+	if err != nil {
+		return nil, err
+	}
+	w := &program{model: m, params: p, tests: make([]int32, data.Test.Len())}
+	for i := range w.tests {
+		w.tests[i] = int32(i)
+	}
+	return w, nil
+}
+
+// Describe implements contract.Workload. Parameters are those that there may be; a row is stored from its first update.
+func (p *program) Describe() contract.Description {
+	return contract.Description{
+		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
+		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
+	}
+}
+
+// Digest implements contract.Workload.
+func (p *program) Digest() string { return p.data.Digest() }
+
+// Constants implements contract.Workload: the classes' labels, a line each. Row 0 is the bias, feature f has row f + 1.
+func (p *program) Constants() map[string]string {
+	return map[string]string{"classes": strings.Join(p.data.Classes, "\n")}
+}
+
+// Tables implements contract.Workload: one table, sparse whatever was asked for, from zeros.
+func (p *program) Tables() []perdure.TableSpec {
+	return []perdure.TableSpec{{Name: Table, Sparse: true, Dim: p.dim, Rule: p.params.Rule}}
+}
+
+// Step implements contract.Workload.
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("logreg: %w", err)
+	}
+	if err := p.shareOut(share.Of); err != nil {
+		return contract.Metrics{}, err
+	}
+	examples := p.order.Batch(perdure.Slot(share.Rank), clock)
+	if err := p.get(ctx, t, &p.data.Train, examples); err != nil {
+		return contract.Metrics{}, err
+	}
+	p.gradient = slices.Grow(p.gradient[:0], len(p.weights))[:len(p.weights)]
+	loss, _ := p.losses(p.weights, &p.data.Train, examples)
+	if err := t.IncRows(ctx, Table, p.need.list, p.gradient); err != nil {
+		return contract.Metrics{}, err
+	}
+	n := len(examples)
+	return contract.Metrics{TrainLoss: loss / float64(n), TrainRMSE: math.NaN(), Samples: n}, nil
+}
+
+// get reads the rows that examples need.
+func (p *program) get(ctx context.Context, t contract.Tables, s *libsvm.Split, examples []int32) error {
+	p.need.of(s, examples)
+	n := len(p.need.list) * p.dim
+	p.weights = slices.Grow(p.weights[:0], n)[:n]
+	return t.GetRows(ctx, Table, p.need.list, p.weights)
+}
+
+// Classify implements contract.Classifier.
+func (p *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+	test := &p.data.Test
+	if err := p.get(ctx, t, test, p.tests); err != nil {
+		return err
+	}
+	for i := range p.tests {
+		features, values := test.Example(i)
+		p.score(p.weights, features, values)
+		each(p.scores, test.Label[i])
+	}
+	return nil
+}
+
+// Evaluate implements contract.Workload, on the test examples.
+func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	right, loss := 0, 0.0
+	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
+		if slices.Index(scores, slices.Max(scores)) == int(label) {
+			right++
+		}
+		loss += p.softmax(int(label))
+	})
+	n := float64(len(p.tests))
+	return contract.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
+}
+
+// Tell implements contract.Teller: how well probabilities rank the examples, and whether they are what they say.
+func (p *program) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
+	var all judged
+	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
+		class := slices.Index(scores, slices.Max(scores))
+		p.softmax(class) // now p(k), but for the class's less 1
+		probability, is := float64(scores[class])+1, class == int(label)
+		if p.dim == 1 && class == 0 { // of two classes, that of the second one
+			probability, is = 1-probability, !is
+		}
+		all = append(all, judgement{probability, is})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all.lines(p.data.Classes), nil
+}
