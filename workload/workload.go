@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/workload/lda"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/workload/quadratic"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
@@ -26,6 +27,10 @@ type (
 	Factors = contract.Factors
 	// TopicModel is what a user chooses about a topic model.
 	TopicModel = contract.TopicModel
+	// Convex is what a user chooses to have a problem of which theory says more.
+	Convex = contract.Convex
+	// Bowl is what a user chooses about a quadratic function.
+	Bowl = contract.Bowl
 	// Tables is a workload's way to the model.
 	Tables = contract.Tables
 	// Share says which part of the data is a slot's in a clock.
@@ -57,6 +62,7 @@ type Info struct {
 	Rule    perdure.RuleKind // "": sgd
 	Factors Factors
 	Topics  TopicModel
+	Bowl    Bowl
 	Data    string
 	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
 	Measures []string
@@ -85,6 +91,9 @@ func (i Info) Defaults() string {
 	if t := i.Topics; t != (TopicModel{}) {
 		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
 			t.Beta, t.ClockFraction)
+	}
+	if b := i.Bowl; b != (Bowl{}) {
+		return fmt.Sprintf("--rows %d --dim %d --condition %g, --lr as fits the condition", b.Rows, b.Dim, b.Condition)
 	}
 	if i.Rule != "" {
 		return fmt.Sprintf("--data %s --batch %d --rule %s --lr %g", i.Data, i.Batch, i.Rule, i.Rates[i.Rule])
@@ -161,6 +170,13 @@ var entries = []entry{
 			Topics: lda.Defaults, Data: lda.DefaultData, Measures: []string{"loss"}, Clocks: 100,
 		},
 		lda.Open,
+	},
+	{
+		Info{
+			Name: quadratic.Name, Line: "a bowl whose least place and contraction are known: for theory and teaching",
+			Bowl: quadratic.Defaults, Measures: []string{"loss", "rmse"}, Clocks: 200,
+		},
+		quadratic.Open,
 	},
 }
 

@@ -36,8 +36,12 @@ func goodParams(name string) workload.Params {
 	default:
 		info.Data = ""
 	}
+	if info.Bowl != (workload.Bowl{}) {
+		info.Bowl.Noise = 0.01 // else all slots learn the same
+	}
 	return workload.Params{
 		Seed: 3, Slots: 2, Batch: min(info.Batch, 8), Factors: info.Factors, Topics: info.Topics,
+		Bowl: info.Bowl,
 		Data: info.Data,
 		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: info.Rates[perdure.RuleSGD]},
 	}
@@ -58,7 +62,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{
 			"sofmax", goodParams("softmax"), perdure.ErrUsage,
-			`unknown workload "sofmax"; choose softmax or cnn or mf or logreg or lda`,
+			`unknown workload "sofmax"; choose softmax or cnn or mf or logreg or lda or quadratic`,
 		},
 		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
 		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},

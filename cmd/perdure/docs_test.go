@@ -340,7 +340,7 @@ var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Ba
 
 // takers are commands that may take a flag that stands alone, with what it goes with.
 var takers = []string{
-	"train", "train mf", "train cnn", "train logreg", "train lda", "up",
+	"train", "train softmax", "train mf", "train cnn", "train logreg", "train lda", "train quadratic", "up",
 	"train --consistency asp --on-outage continue",
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
@@ -389,7 +389,7 @@ func TestDocsRun(t *testing.T) {
 const smallerBatches = `#!/bin/sh
 case " $* " in
 *" --data "*|*" --resume "*|*" --fork "*|*" --from "*|*" train mf "*|*" train cnn "*) ;;
-*" train lda "*|*" train logreg "*) ;;
+*" train lda "*|*" train logreg "*|*" train quadratic "*|*" --full-batch "*) ;;
 " train "*) exec %q "$@" --batch 8 ;;
 esac
 exec %q "$@"

@@ -15,7 +15,9 @@ var flagGroups = []struct{ name, title string }{
 	{"training", "How the model is trained"},
 	{"cnn", "The workload cnn"},
 	{"mf", "The workload mf"},
+	{"softmax", "The workload softmax"},
 	{"lda", "The workload lda"},
+	{"quadratic", "The workload quadratic"},
 	{"run", "The run's folder, earlier runs, and what is printed"},
 }
 
@@ -199,6 +201,14 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"own documents had to them. For recovery strategies that lose rows: none, scar, resend:C,partial and " +
 		"chain:N,async."},
 	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
+
+	"softmax.l2": {"Weight of the weights' squares in the loss.", "X/2 times their sum; the bias is left out."},
+	"softmax.full-batch": {"All of a worker's examples in a clock.", "Then gradients are exact, and training is " +
+		"plain gradient descent on a convex function."},
+	"quadratic.rows":      {"Rows of x.", "(default the workload's)"},
+	"quadratic.dim":       {"Values in each row.", "(default the workload's)"},
+	"quadratic.condition": {"The largest curvature by the least.", "The larger, the slower (default the workload's)."},
+	"quadratic.noise":     {"Deviation of what gradients are off.", "In each value; 0: they are exact."},
 
 	"run.file": {"Read the job from a file; see perdure init.", "YAML or JSON. Its keys are the flags' names " +
 		"without " +

@@ -50,7 +50,9 @@ func TestHelpFits(t *testing.T) {
 // to know, and every text is a flag's.
 func TestHelpGroups(t *testing.T) {
 	shown := map[string]bool{}
-	for _, command := range []string{"train", "train cnn", "train mf", "train logreg", "train lda", "up"} {
+	for _, command := range []string{
+		"train", "train softmax", "train cnn", "train mf", "train logreg", "train lda", "train quadratic", "up",
+	} {
 		args := strings.Fields(command)
 		all := helpOfCommand(t, "all", args...)
 		u := usage{node: commandTree()}
@@ -88,8 +90,8 @@ func TestHelpGroups(t *testing.T) {
 // TestHelpAsked: a command line asks for help as people write it.
 func TestHelpAsked(t *testing.T) {
 	for args, want := range map[string]string{
-		"train --help":            "Usage: perdure train [softmax|cnn|mf|logreg|lda] [flags]",
-		"train -h":                "Usage: perdure train [softmax|cnn|mf|logreg|lda] [flags]",
+		"train --help":            "Usage: perdure train [softmax|cnn|mf|logreg|lda|quadratic] [flags]",
+		"train -h":                "Usage: perdure train [softmax|cnn|mf|logreg|lda|quadratic] [flags]",
 		"train cnn --help":        "--partition=row|layer",
 		"train mf --help=mf":      "--whole-users",
 		"up --help-all":           "--outage-mb=N",

@@ -100,28 +100,19 @@ type trainCmd struct {
 
 // workloadFlags are the workloads, and the flags of each.
 type workloadFlags struct {
-	Unnamed struct{} `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
-	Softmax struct{} `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
-	CNN     cnnFlags `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
-	MF      mfFlags  `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
-	LogReg  struct{} `cmd:"" name:"logreg" help:"Logistic regression: sparse features, as of clicks or texts."`
-	LDA     ldaFlags `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
+	Unnamed struct{}              `cmd:"" default:"withargs" hidden:"" help:"Train the usual workload."`
+	Softmax settings.ConvexAsked  `cmd:"" help:"Softmax regression, the usual one: pictures of clothes."`
+	CNN     cnnFlags              `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
+	MF      settings.FactorsAsked `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
+	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression: sparse features, as of clicks."`
+	LDA     ldaFlags              `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
+	Bowl    settings.BowlAsked    `cmd:"" name:"quadratic" help:"A bowl, of which all is known."`
 }
 
 // cnnFlags are of the workload of that name.
 type cnnFlags struct {
 	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
 	Partition string `main:"" group:"cnn" default:"row" placeholder:"row|layer"`
-}
-
-// mfFlags are of the workload of that name.
-type mfFlags struct {
-	Rank       *int     `main:"" group:"mf" placeholder:"N"`
-	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
-	Fraction   *float64 `name:"clock-fraction" main:"" group:"mf" placeholder:"X"`
-	WholeUsers bool     `main:"" group:"mf"`
-	Solver     string   `main:"" group:"mf" placeholder:"sgd|als"`
-	Implicit   float64  `main:"" group:"mf" default:"0" placeholder:"X"`
 }
 
 // ldaFlags are of the workload of that name.
@@ -223,10 +214,9 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	l, o := &t.Learning, &t.Of
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
-		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: cmp.Or(o.MF.Fraction, o.LDA.Fraction),
-		Factors: settings.FactorsAsked{
-			Rank: o.MF.Rank, L2: o.MF.L2, WholeUsers: o.MF.WholeUsers, Solver: o.MF.Solver, Implicit: o.MF.Implicit,
-		},
+		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: o.LDA.Fraction,
+		Factors: o.MF,
+		Bowl:    o.Bowl, Convex: o.Softmax,
 		FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics, Alpha: o.LDA.Alpha,
 		Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		RetainMB: t.RetainMB, Scale: t.Scale,

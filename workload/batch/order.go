@@ -55,8 +55,9 @@ func (o *Order) ShareOut(slots int) error {
 	return nil
 }
 
-// dataRange returns the examples of a slot.
-func (o *Order) dataRange(slot perdure.Slot) []int32 {
+// Range returns the examples of a slot: its part of all, in an order that the seed says. The slice is not to be
+// changed.
+func (o *Order) Range(slot perdure.Slot) []int32 {
 	n, slots := len(o.ranges), len(o.slots)
 	return o.ranges[int(slot)*n/slots : (int(slot)+1)*n/slots]
 }
@@ -64,7 +65,7 @@ func (o *Order) dataRange(slot perdure.Slot) []int32 {
 // Batch returns the examples of a slot's clock. The slice is valid until the next
 // call. The slot must be one of those shared out to, and the clock not below 0.
 func (o *Order) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
-	own := o.dataRange(slot)
+	own := o.Range(slot)
 	s := &o.slots[slot]
 	if s.examples == nil {
 		s.examples = make([]int32, len(own))

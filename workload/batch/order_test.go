@@ -28,7 +28,7 @@ func TestEpochs(t *testing.T) {
 		o := shared(t, rapid.Uint64().Draw(t, "seed"), examples, slots, batch)
 		var all []int32
 		for slot := range perdure.Slot(slots) {
-			own := slices.Sorted(slices.Values(o.dataRange(slot)))
+			own := slices.Sorted(slices.Values(o.Range(slot)))
 			all = append(all, own...)
 			var seen []int32
 			for clock := perdure.Clock(0); len(seen) < 3*len(own); clock++ {

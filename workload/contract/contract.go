@@ -32,6 +32,8 @@ type Params struct {
 	Data    string       // folder or file of the data; "" is the workload's own
 	Factors Factors      `json:",omitzero"` // of workload mf
 	Topics  TopicModel   `json:",omitzero"` // of workload lda
+	Bowl    Bowl         `json:",omitzero"` // of workload quadratic
+	Convex  Convex       `json:",omitzero"` // of workload softmax
 
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
@@ -57,6 +59,19 @@ type TopicModel struct {
 	Beta          float64 // of that of a topic's distribution over words, for each word
 	ClockFraction float64 // of a slot's documents, that a clock goes through
 	Rebuild       bool    // a slot adds what its own documents had to rows that were lost
+}
+
+// Bowl is what a user chooses about a quadratic function.
+type Bowl struct {
+	Rows, Dim int
+	Condition float64 // the largest curvature by the least
+	Noise     float64 // deviation of what each value of a gradient is off
+}
+
+// Convex is what a user chooses to have a problem of which theory says more.
+type Convex struct {
+	L2        float64 // L2/2 times the squares of the weights, without the bias, are added to the loss
+	FullBatch bool    // a clock goes through all examples of a slot, and Batch is 0
 }
 
 // maxBatch is the largest batch: far beyond use, and small enough that with

@@ -47,6 +47,7 @@ type Options struct {
 	Slots int     // at least 1
 	Batch int     // examples per slot and clock, at least 1
 	L2    float64 // weight decay: L2/2·‖W‖² is added to the loss; the bias is left out
+	Full  bool    // a clock has all examples of a slot; Batch is 1
 }
 
 // Model computes losses and gradients. It owns scratch memory and is not for
@@ -127,11 +128,15 @@ func (m *Model) Classes() int { return m.classes }
 // (seed, slot, clock). The slice is valid until the next call. Slot must be in
 // [0, Slots) and clock not below 0.
 func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
+	if m.options.Full {
+		return m.order.Range(slot)
+	}
 	return m.order.Batch(slot, clock)
 }
 
 // Gradient computes a slot's clock at the weights w: into grad, of w's length
-// Rows × Classes, the gradient of the batch's mean loss divided by Slots, and as
+// Rows × Classes, the gradient of the batch's mean loss divided by Slots (where
+// batches are full, so that all slots' add up to that of all examples), and as
 // result the batch's mean loss itself, weight decay included. It allocates
 // nothing, but for the slot's order on the slot's first clock.
 func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
@@ -139,6 +144,9 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 	clear(m.biasGrad)
 	examples := m.Batch(slot, clock)
 	scale := float32(1 / (float64(len(examples)) * float64(m.options.Slots)))
+	if m.options.Full { // slots' parts may differ by one
+		scale = float32(1 / float64(m.data.Train.N))
+	}
 	for first := 0; first < len(examples); first += chunkRows {
 		chunk := examples[first:min(first+chunkRows, len(examples))]
 		for i, picture := range chunk {

@@ -86,7 +86,11 @@ func naive(data *dataset.Split, batch []int32, w []float32, o Options) (loss flo
 				g--
 			}
 			for j, v := range x {
-				grad[j*classes+k] += g * v / float64(len(batch)*o.Slots)
+				if o.Full {
+					grad[j*classes+k] += g * v / float64(data.N)
+				} else {
+					grad[j*classes+k] += g * v / float64(len(batch)*o.Slots)
+				}
 			}
 		}
 	}
@@ -109,6 +113,7 @@ func TestGradientIsTheNaiveOne(t *testing.T) {
 			Slots: rapid.IntRange(1, min(n, 5)).Draw(t, "slots"),
 			Batch: rapid.IntRange(1, 150).Draw(t, "batch"),
 			L2:    rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "l2"),
+			Full:  rapid.Bool().Draw(t, "full"),
 		}
 		slot := perdure.Slot(rapid.IntRange(0, o.Slots-1).Draw(t, "slot"))
 		clock := perdure.Clock(rapid.IntRange(0, 1000).Draw(t, "clock"))
@@ -278,4 +283,34 @@ func BenchmarkEvaluate(b *testing.B) {
 		m.Evaluate(w, &data.Test)
 	}
 	b.ReportMetric(float64(b.N)*float64(data.Test.N)/b.Elapsed().Seconds(), "samples/s")
+}
+
+// TestFullBatch: the gradients of all slots add up to that of all examples, for any number of them.
+func TestFullBatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	data := randomData(r, 101, 12, 5)
+	w := randomWeights(r, 13*5)
+	var first []float32
+	for _, slots := range []int{1, 3, 7} {
+		m := newModel(t, data, Options{Seed: 1, Slots: slots, Batch: 1, L2: 0.3, Full: true})
+		sum, grad, examples := make([]float32, len(w)), make([]float32, len(w)), 0
+		for slot := range perdure.Slot(slots) {
+			m.Gradient(w, slot, 4, grad)
+			examples += len(m.Batch(slot, 4))
+			for i, g := range grad {
+				sum[i] += g
+			}
+		}
+		if examples != data.Train.N {
+			t.Errorf("%d slots have %d of %d examples", slots, examples, data.Train.N)
+		}
+		if first == nil {
+			first = sum
+		}
+		for i := range sum {
+			if math.Abs(float64(sum[i]-first[i])) > 1e-5 {
+				t.Fatalf("%d slots: gradient %d is %v, of one slot %v", slots, i, sum[i], first[i])
+			}
+		}
+	}
 }

@@ -43,8 +43,17 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if err := p.ValidateBatch(); err != nil {
-		return nil, err
+	size := p.Batch
+	switch c := p.Convex; {
+	case c.FullBatch && size != 0:
+		return nil, fmt.Errorf("%w: softmax: batch of %d, and full batches; leave one of them out", perdure.ErrUsage,
+			size)
+	case c.FullBatch:
+		size = 1 // of what a batch would have
+	default:
+		if err := p.ValidateBatch(); err != nil {
+			return nil, err
+		}
 	}
 	if p.Factors != (contract.Factors{}) {
 		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and "+
@@ -64,7 +73,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	model, err := New(data, Options{Seed: p.Seed, Slots: p.Slots, Batch: p.Batch})
+	model, err := New(data, Options{
+		Seed: p.Seed, Slots: p.Slots, Batch: size, L2: p.Convex.L2, Full: p.Convex.FullBatch,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +140,8 @@ func (p *program) Step(
 	if err := t.Inc(ctx, Table, 0, p.gradient); err != nil {
 		return contract.Metrics{}, err
 	}
-	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: p.params.Batch}, nil
+	n := len(p.model.Batch(perdure.Slot(share.Rank), clock))
+	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: n}, nil
 }
 
 // Evaluate implements contract.Workload, on the test examples.

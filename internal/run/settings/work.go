@@ -23,8 +23,10 @@ type WorkAsked struct {
 	Batch      *int
 	Sparse     bool
 	Data       string
-	Fraction   *float64 // of mf and lda
+	Fraction   *float64 // of lda
 	Factors    FactorsAsked
+	Bowl       BowlAsked
+	Convex     ConvexAsked
 	Topics     *int // of lda, as what follows
 	Alpha      *float64
 	Beta       *float64
@@ -38,13 +40,44 @@ type WorkAsked struct {
 	Scale      []string
 }
 
-// FactorsAsked is what somebody asks of mf.
+// ConvexAsked is what somebody asks of softmax, as flags of perdure train.
+type ConvexAsked struct {
+	L2        float64 `name:"l2" main:"" group:"softmax" default:"0" placeholder:"X"`
+	FullBatch bool    `main:"" group:"softmax"`
+}
+
+// BowlAsked is what somebody asks of quadratic, as flags of perdure train.
+type BowlAsked struct {
+	Rows      *int     `main:"" group:"quadratic" placeholder:"N"`
+	Dim       *int     `main:"" group:"quadratic" placeholder:"N"`
+	Condition *float64 `main:"" group:"quadratic" placeholder:"K"`
+	Noise     float64  `main:"" group:"quadratic" default:"0" placeholder:"X"`
+}
+
+// bowl makes the settings of a quadratic function.
+func (b *BowlAsked) bowl(info workload.Info) workload.Bowl {
+	of := info.Bowl
+	if b.Rows != nil {
+		of.Rows = *b.Rows
+	}
+	if b.Dim != nil {
+		of.Dim = *b.Dim
+	}
+	if b.Condition != nil {
+		of.Condition = *b.Condition
+	}
+	of.Noise = b.Noise
+	return of
+}
+
+// FactorsAsked is what somebody asks of mf, as flags of perdure train.
 type FactorsAsked struct {
-	Rank       *int
-	L2         *float64
-	WholeUsers bool
-	Solver     string
-	Implicit   float64
+	Rank       *int     `main:"" group:"mf" placeholder:"N"`
+	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
+	Fraction   *float64 `name:"clock-fraction" main:"" group:"mf" placeholder:"X"`
+	WholeUsers bool     `main:"" group:"mf"`
+	Solver     string   `main:"" group:"mf" placeholder:"sgd|als"`
+	Implicit   float64  `main:"" group:"mf" default:"0" placeholder:"X"`
 }
 
 // askWork completes settings with what is asked of a workload.
@@ -55,9 +88,12 @@ func (a *Asked) askWork(s *Run) error {
 		return err
 	}
 	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
-	p.Topics = w.topics(info)
+	p.Topics, p.Bowl = w.topics(info), w.Bowl.bowl(info)
 	if p.ByLayer, err = w.byLayer(); err != nil {
 		return err
+	}
+	if p.Convex = workload.Convex(w.Convex); p.Convex.FullBatch {
+		p.Batch = 0
 	}
 	if w.Batch != nil {
 		p.Batch = *w.Batch
@@ -134,8 +170,8 @@ func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	if w.Factors.L2 != nil {
 		f.L2 = *w.Factors.L2
 	}
-	if w.Fraction != nil && info.Topics.Topics == 0 {
-		f.ClockFraction = *w.Fraction
+	if w.Factors.Fraction != nil {
+		f.ClockFraction = *w.Factors.Fraction
 	}
 	f.WholeUsers, f.Implicit = w.Factors.WholeUsers, w.Factors.Implicit
 	return f
@@ -154,7 +190,7 @@ func (w *WorkAsked) topics(info workload.Info) workload.TopicModel {
 		t.Beta = *w.Beta
 	}
 	t.Rebuild = w.Rebuild
-	if w.Fraction != nil && info.Topics.Topics != 0 {
+	if w.Fraction != nil {
 		t.ClockFraction = *w.Fraction
 	}
 	return t

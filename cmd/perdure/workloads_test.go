@@ -59,3 +59,45 @@ func write(t testing.TB, dir, name, text string) string {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
+
+// TestBowl: each clock brings x as much nearer as theory says, through all kills, and further away where rows are lost.
+func TestBowl(t *testing.T) {
+	t.Parallel()
+	flags := []string{
+		"train", "quadratic", "--quiet", "--condition", "10", "--workers", "2", "--clocks", "25", "--shards", "4",
+	}
+	calm, run := trained(t, flags...)
+	if len(calm.Findings) != 2 || !strings.Contains(calm.Findings[1], "factor 0.818182") {
+		t.Errorf("%q", calm.Findings)
+	}
+	judged := column(t, run, "test_rmse")
+	if first, last := judged[0][0], judged[len(judged)-1][0]; !(last < 0.2*first) {
+		t.Errorf("%v from x* at first, and %v at last", first, last)
+	}
+	killed, _ := trained(t, append(flags, ldaKills...)...)
+	if *killed.ModelSHA256 != *calm.ModelSHA256 {
+		t.Error("another model through kills")
+	}
+	lost, _ := trained(t, append(flags, "--recovery", "scar:10,1/8", "--fault", "kill:server:0@clock:20")...)
+	if !(*lost.TestRMSE > 1.5**calm.TestRMSE) {
+		t.Errorf("%v from x* after rows were lost, %v undisturbed", *lost.TestRMSE, *calm.TestRMSE)
+	}
+	wantRefused(t, exitUsage, "condition 0.5", "train", "quadratic", "--condition", "0.5")
+	wantRefused(t, exitUsage, "it has no examples", "train", "quadratic", "--batch", "3")
+}
+
+// TestFullBatch: clocks of all examples end lower than those of a few, and go through kills.
+func TestFullBatch(t *testing.T) {
+	t.Parallel()
+	flags := []string{
+		"train", "softmax", "--quiet", "--data", pictures, "--full-batch", "--l2", "0.01", "--workers", "2", "--clocks",
+		"12", "--shards", "4", "--eval-every", "0",
+	}
+	calm, _ := trained(t, flags...)
+	killed, _ := trained(t, append(flags, "--fault", "kill:server:0@clock:5", "--fault", "kill:worker:1@clock:7")...)
+	if *killed.ModelSHA256 != *calm.ModelSHA256 {
+		t.Error("another model through kills")
+	}
+	wantRefused(t, exitUsage, "leave one of them out", append(flags, "--batch", "4")...)
+	wantRefused(t, exitUsage, "weight decay -1", "train", "softmax", "--l2=-1")
+}
