@@ -43,8 +43,12 @@ func TestOwnExamples(t *testing.T) {
 		t.Errorf("accuracy %v; %q", *s.TestAccuracy, s.Findings)
 	}
 	lines, told := predicted(t, run, "--data", data)
-	if len(lines) < 20 || !strings.Contains(told, "accuracy 1.0000") {
+	if len(lines) != 401 || !strings.Contains(told, "accuracy 1.0000: 400 of 400") || lines[1][1] != "spam" {
 		t.Errorf("%d lines; %s", len(lines), told)
+	}
+	lines, told = predicted(t, run, "--data", write(t, dir, "new", "? lunch with you\n? win win money\n"))
+	if len(lines) != 3 || lines[1][1] != "ham" || lines[2][1] != "spam" || lines[1][3] != "" || told != "" {
+		t.Errorf("%q; %s", lines, told)
 	}
 	made := filepath.Join(dir, "clicks.libsvm")
 	wantOut(t, 0, []string{"data", "make", "ctr", "-o", made, "--lines", "500"}, "500 synthetic clicks")

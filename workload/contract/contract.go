@@ -38,6 +38,10 @@ type Params struct {
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
 
+	// Classes are those of a model that is to classify all examples of the data, whose labels need not be known; nil:
+	// the data are to train on. They are those of workload logreg, which says them in its Constants.
+	Classes []string `json:"-"`
+
 	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
 	ByLayer   bool `json:",omitzero"` // of workload cnn: each table is whole
 }
@@ -162,7 +166,8 @@ type Teller interface {
 // Classifier is a workload that says of which class an example is.
 type Classifier interface {
 	// Classify Gets the whole model, and gives each test example's scores, one for each class, the highest that of the
-	// class that it seems to be of; and the class that it is of. The slice is valid until each returns.
+	// class that it seems to be of; and the class that it is of, or as many as there are where that is not known. The
+	// slice is valid until each returns.
 	Classify(ctx context.Context, t Tables, each func(scores []float32, label uint8)) error
 }
 

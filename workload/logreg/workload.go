@@ -55,7 +55,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: logreg: rule %s puts gradients into the model; choose one that follows them, for "+
 			"example ftrl", perdure.ErrUsage, p.Rule.Kind)
 	}
-	data, err := libsvm.Open(p.Data)
+	data, err := openData(&p)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +68,13 @@ func Open(p contract.Params) (contract.Workload, error) {
 		w.tests[i] = int32(i)
 	}
 	return w, nil
+}
+
+func openData(p *contract.Params) (*libsvm.Set, error) {
+	if p.Classes != nil {
+		return libsvm.OpenAll(p.Data, p.Classes)
+	}
+	return libsvm.Open(p.Data)
 }
 
 // Describe implements contract.Workload. Parameters are those that there may be; a row is stored from its first update.

@@ -86,7 +86,7 @@ const HashedFeatures = 1 << 22
 // Limits, far beyond use: so that one mistyped number does not take all memory.
 const (
 	maxFeature = 1<<30 - 1
-	maxClasses = 256
+	maxClasses = 255
 )
 
 // Default is the set that is used where the user names none.
@@ -116,6 +116,48 @@ func Open(path string) (*Set, error) {
 		return nil, err
 	}
 	return r.finish()
+}
+
+// OpenAll reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of the set.
+// A label that is none of the classes is not known: its number is how many these are.
+func OpenAll(path string, classes []string) (*Set, error) {
+	info, err := os.Stat(path)
+	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
+		s, err := Open(path)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range s.Test.Label {
+			s.Test.Label[i] = classOf(s.Classes[n], classes)
+		}
+		s.Train, s.Classes = s.Test, classes
+		return s, nil
+	}
+	r := newReader(path)
+	if err := r.read(path, nil, func(int) *part { return &r.test }); err != nil {
+		return nil, err
+	}
+	if len(r.test.labels) == 0 {
+		return nil, dataset.Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
+	}
+	s := &r.set
+	if r.named == 1 {
+		s.Features = HashedFeatures
+	}
+	s.Test, s.Classes = r.test.Split, classes
+	s.Test.Label = make([]uint8, len(r.test.labels))
+	for i, n := range r.test.labels {
+		s.Test.Label[i] = classOf(r.labels[n], classes)
+	}
+	s.Train = s.Test
+	return s, nil
+}
+
+func classOf(label string, classes []string) uint8 {
+	if i := slices.Index(classes, label); i >= 0 {
+		return uint8(i)
+	}
+	return uint8(len(classes))
 }
 
 func openFolder(dir string) (*Set, error) {

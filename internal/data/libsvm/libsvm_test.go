@@ -145,7 +145,7 @@ func TestRefuses(t *testing.T) {
 		fmt.Fprintf(&many, "c%d 1:1\n", i)
 	}
 	if _, err := Open(write(t, filepath.Join(dir, "many"), many.String())); err == nil ||
-		!strings.Contains(err.Error(), "is one too many; at most 256") {
+		!strings.Contains(err.Error(), "is one too many; at most 255") {
 		t.Errorf("300 classes: %v", err)
 	}
 	for _, name := range []string{filepath.Join(dir, "none"), dir} {
@@ -184,5 +184,25 @@ func TestSynthetic(t *testing.T) {
 	}
 	if err := WriteSynthetic(&b, 3); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("3 clicks: %v", err)
+	}
+}
+
+// TestOpenAll: every line of a file is classified, whatever its label.
+func TestOpenAll(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "new"), "? 1:1\nspam 2:1 900:3\nham\n")
+	s, err := OpenAll(path, []string{"ham", "spam"})
+	must(t, err)
+	if !slices.Equal(s.Test.Label, []uint8{2, 1, 0}) || s.Features != 901 || s.Train.Len() != 3 {
+		t.Errorf("%+v", s)
+	}
+	for _, bad := range []string{write(t, filepath.Join(t.TempDir(), "none"), "\n"), filepath.Join(t.TempDir(), "no")} {
+		if _, err := OpenAll(bad, []string{"a", "b"}); err == nil {
+			t.Errorf("%s was opened", bad)
+		}
+	}
+	made, err := OpenAll(SyntheticPrefix+"500", []string{"0", "1"})
+	must(t, err)
+	if made.Test.Len() == 0 || made.Test.Len() > 100 {
+		t.Errorf("%d clicks", made.Test.Len())
 	}
 }

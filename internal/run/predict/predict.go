@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
@@ -138,8 +139,13 @@ func classes(
 	ctx context.Context, w *writer, told io.Writer, tensors []safetensors.Tensor, meta map[string]string, a *Asked,
 ) error {
 	name := meta["workload"]
+	var labels []string
+	if meta["classes"] != "" {
+		labels = strings.Split(meta["classes"], "\n")
+	}
 	opened, err := workload.New(name, workload.Params{
 		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
+		Classes: labels,
 	})
 	if err != nil {
 		return err
@@ -153,20 +159,36 @@ func classes(
 		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
 	}
 	w.head("example", "class", "probability", "label")
-	examples, right := 0, 0
+	examples, known, right := 0, 0, 0
 	if err := c.Classify(ctx, t, func(scores []float32, label uint8) {
 		class, probability := likeliest(scores)
-		w.row(examples, class, probability, int(label))
+		w.row(examples, className(class, labels), probability, className(int(label), labels))
 		examples++
+		if int(label) < len(scores) {
+			known++
+		}
 		if class == int(label) {
 			right++
 		}
 	}); err != nil {
 		return err
 	}
-	fmt.Fprintf(told, "accuracy %.4f: %d of %d examples are of the class that is predicted\n",
-		float64(right)/float64(examples), right, examples)
+	if known > 0 {
+		fmt.Fprintf(told, "accuracy %.4f: %d of %d examples are of the class that is predicted\n",
+			float64(right)/float64(known), right, known)
+	}
 	return nil
+}
+
+// className is what people call a class: its number, where they have no labels; "": it is not known.
+func className(class int, labels []string) any {
+	switch {
+	case labels == nil:
+		return class
+	case class < len(labels):
+		return labels[class]
+	}
+	return ""
 }
 
 // likeliest is the class of the highest score, and its probability.
