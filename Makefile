@@ -150,7 +150,7 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 	printf '```\n'; } > $(RESULTS)
 	@echo "kept in $(RESULTS)"
 
-STUDIES := bound consistency failure regret grid spot
+STUDIES := bound consistency failure regret grid spot topics
 .PHONY: $(STUDIES:%=study-%)
 $(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study
 	bin/perdure study studies/$*.yaml $(if $(findstring --quick,$(STUDY)),,--page docs/studies/$*) $(STUDY)
