@@ -114,7 +114,7 @@ func (c *dataListCmd) Run() error {
 }
 
 type dataFetchCmd struct {
-	Name string `arg:"" help:"Which set: fashion-mnist or mnist."`
+	Name string `arg:"" help:"Which set; see perdure data."`
 	Dir  string `help:"@fetch_dir (default ${default})." default:"data" placeholder:"DIR" type:"path"`
 }
 

@@ -101,7 +101,8 @@ const MostTokens = 1 << 28
 //   - "" or "synthetic:N": N documents that are made up, see Synthetic;
 //   - a file: documents in the LDA-C format, plain or compressed by gzip, with vocab.txt beside it if it is there;
 //   - a folder with train.ldac or train.ldac.gz: likewise, and test.ldac or test.ldac.gz has what is held out;
-//   - another folder: each file in it and below it whose name ends with .txt is a document.
+//   - another folder: each file in it and below it whose name ends with .txt is a document, and each whose name ends
+//     with .json is a list of documents, {"title": …, "body": …}, of which those count that have a body.
 //
 // Where nothing says which documents are held out, every tenth or so is, by a hash of its place.
 func Open(path string) (*Corpus, error) {

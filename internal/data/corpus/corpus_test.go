@@ -153,3 +153,30 @@ func TestSynthetic(t *testing.T) {
 		t.Errorf("word %d of %d", c.wordsUsed()-1, c.Size)
 	}
 }
+
+// TestJSON: documents of a list have a body; the folder has texts beside it.
+func TestJSON(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two := `{"title": "COCOA", "body": "ships carry cocoa beans", "topics": ["cocoa"]}, {"body": "judges weigh law"},`
+	write("a.json", "["+strings.Repeat(two, 15)+`{"title": "nothing else"}, {"id": 3}]`)
+	write("b.txt", "harbours want beans")
+	c, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Train.Len()+c.Test.Len() != 31 || !slices.Contains(c.Words, "cocoa") || slices.Contains(c.Words, "else") {
+		t.Errorf("%d + %d documents of %q", c.Train.Len(), c.Test.Len(), c.Words)
+	}
+	for _, bad := range []string{"{}", "[1]", "[{]", "no"} {
+		write("a.json", bad)
+		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is no list of documents") ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

