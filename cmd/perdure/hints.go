@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -60,25 +61,26 @@ func hint(node *kong.Node, text string) string {
 	if now := renamed[m[1]]; now != "" {
 		return fmt.Sprintf("--%s is now %s", m[1], now)
 	}
-	if owner := ownerOf(node, m[1]); owner != "" {
-		return fmt.Sprintf("--%s is a flag of perdure %s alone; leave it out", m[1], owner)
+	if owners := ownersOf(node, m[1]); owners != "" {
+		return fmt.Sprintf("--%s is a flag of %s alone; leave it out", m[1], owners)
 	}
 	return text
 }
 
-// ownerOf is another workload that has a flag of that name; "": there is none.
-func ownerOf(node *kong.Node, flag string) string {
+// ownersOf are the other workloads that have a flag of that name; "": there is none.
+func ownersOf(node *kong.Node, flag string) string {
+	var owners []string
 	for ; node != nil; node = node.Parent {
 		if node.Name != "train" {
 			continue
 		}
 		for _, c := range node.Children {
 			if slices.ContainsFunc(c.Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
-				return c.Path()
+				owners = append(owners, "perdure "+c.Path())
 			}
 		}
 	}
-	return ""
+	return strings.Join(owners, " and ")
 }
 
 func childNames(n *kong.Node) (names []string) {

@@ -214,7 +214,7 @@ var mistakes = []struct {
 	{"train --until rmse:0", 2, `--until "rmse:0": write`},
 	{"train --rank 5", 2, `--rank is a flag of perdure train mf alone; leave it out`},
 	{"train --whole-users", 2, `--whole-users is a flag of perdure train mf alone`},
-	{"train cnn --l2 1", 2, `--l2 is a flag of perdure train mf alone`},
+	{"train cnn --l2 1", 2, `--l2 is a flag of perdure train softmax and perdure train mf alone`},
 	{"train mf --final-relu", 2, `--final-relu is a flag of perdure train cnn alone`},
 	{"train cnn --shards 17", 2, `17 shards for table conv1.weight of 16 rows`},
 	{"train cnn --rule ftrl", 2, `cnn: rule ftrl begins at zeros`},

@@ -173,8 +173,8 @@ func (j *jobFile) workload(train *kong.Node) (string, error) {
 
 // known refuses a key that is no flag of the command.
 func (j *jobFile) known(e document.Entry, known []string) error {
-	if owner := ownerOf(commandOf(j.model.Node, j.command), e.Key); owner != "" && !slices.Contains(known, e.Key) {
-		return e.Value.Errorf("%s is a key of jobs of perdure %s alone", e.Key, owner)
+	if owners := ownersOf(commandOf(j.model.Node, j.command), e.Key); owners != "" && !slices.Contains(known, e.Key) {
+		return e.Value.Errorf("%s is a key of jobs of %s alone", e.Key, owners)
 	}
 	if slices.Contains(notInFiles, e.Key) {
 		return e.Value.Errorf("%s is for the command line, not for a job's file: write --%s there", e.Key, e.Key)
