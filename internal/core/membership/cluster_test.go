@@ -91,6 +91,7 @@ type fakeWorker struct {
 	sent    perdure.Clock   // it has made the updates of clocks < sent
 	ticked  perdure.Clock   // it has decided to tick the clocks < ticked
 	acked   []perdure.Clock // by shard: acknowledged as applied
+	ending  bool            // it has asked for the job's end, and does nothing before it knows of one
 }
 
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
@@ -366,6 +367,7 @@ func (c *cluster) follow(k Kind, index int) {
 		begin := v.Begin(perdure.Slot(index))
 		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
 		w.acked = make([]perdure.Clock, c.job.Shards)
+		w.ending = false // it comes to that clock once more
 	}
 	w.view = v
 }
@@ -463,6 +465,9 @@ func (c *cluster) work(index int) {
 	if end := w.view.EndOf(perdure.Slot(index)); end > 0 && w.clock >= end || w.view.Pause {
 		return
 	}
+	if c.asksForEnd(w) {
+		return
+	}
 	if w.sent == w.clock {
 		w.sent++
 		if !c.job.Consistency.TwoStep() {
@@ -478,6 +483,19 @@ func (c *cluster) work(index int) {
 	}
 	w.clock++
 	w.ticked = w.clock
+}
+
+// asksForEnd has a worker that has asked for the job's end ask again, as Client.EndJob does,
+// until its view has one: it reports whether the worker waits for that.
+func (c *cluster) asksForEnd(w *fakeWorker) bool {
+	if end := w.view.End; end > 0 && (end <= w.clock || end != c.job.Clocks) {
+		w.ending = false
+	}
+	if w.ending {
+		c.core.EndAfter(w.clock)
+		c.flush()
+	}
+	return w.ending
 }
 
 // send brings a shard all of a worker's updates and ticks that it lacks.

@@ -199,8 +199,8 @@ func (c *cluster) do(d deed) {
 		c.flush()
 	case "end":
 		if w := c.workers[slot]; w.granted && w.up {
-			c.core.EndAfter(w.clock)
-			c.flush()
+			w.ending = true
+			c.asksForEnd(w)
 		}
 	}
 }
