@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/rounds"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -151,15 +152,12 @@ func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoin
 			continue
 		}
 		for t, p := range r.parts {
-			s.Tables = append(s.Tables, rowsOf(p, runsOf(r.layers.Of[t], int32(i))))
+			s.Tables = append(s.Tables, rounds.RowsOf(p, runsOf(r.layers.Of[t], int32(i))))
 		}
 		out = append(out, s)
 	}
 	return out, nil
 }
-
-// pieceBytes is how much of the rows is read at a time.
-const pieceBytes = 256 << 10
 
 // runsOf returns the positions of the rows that are of a file.
 func runsOf(of []int32, file int32) (runs []table.Run) {

@@ -7,11 +7,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/scar"
-	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/rounds"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -26,7 +25,7 @@ type round struct {
 }
 
 // rewind returns the rounds of a job up to a cut, or why they cannot be made.
-func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (rounds []round, why string, err error) {
+func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, why string, err error) {
 	due := recovery.RoundsOf(job.Recovery)
 	sparse := slices.ContainsFunc(k.Manifest.Tables, func(t perdure.TableSpec) bool { return t.Sparse })
 	switch {
@@ -56,15 +55,15 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (rounds []roun
 		if m == nil {
 			return nil, fmt.Sprintf("no checkpoint of clock %d is kept", clock), nil
 		}
-		rounds = append(rounds, round{n, m})
+		all = append(all, round{n, m})
 	}
-	return rounds, "", nil
+	return all, "", nil
 }
 
 // forkSelected writes the cut, and beside it a running checkpoint of what the job's selector would have saved by
 // then; where that cannot be known, only one of all rows.
 func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
-	rounds, why, err := f.rewind(k, job)
+	due, why, err := f.rewind(k, job)
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +82,12 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		r := newRewinding(f, &k.Manifest, to.Store, job, shard)
-		for _, round := range rounds {
+		for _, round := range due {
 			if err := r.save(&round); err != nil {
 				return nil, err
 			}
 		}
-		all, states = append(all, slices.Clone(r.ledger.Files())), append(states, r.states)
+		all, states = append(all, r.saved.Files()), append(states, r.saved.States())
 	}
 	saved, err := f.publish(&k.Manifest, to, job, all, states)
 	if err == nil {
@@ -99,28 +98,20 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 
 // rewinding is the shard of a job that never was.
 type rewinding struct {
-	from, to store.Store
-	job      *perdure.JobSpec
-	shard    perdure.ShardID
-	parts    []*table.Part
-	ledger   *scar.Ledger
-	saves    uint64
-	files    []string             // that are there
-	states   []checkpoint.FileRef // of slots, to which the newest one refers
+	from  store.Store
+	shard perdure.ShardID
+	parts []*table.Part
+	saved *rounds.Shard
 }
 
 func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdure.JobSpec, shard perdure.ShardID,
 ) *rewinding {
-	r := &rewinding{from: f.Store, to: to, job: job, shard: shard, ledger: scar.New(scar.Settings{
-		Selector: job.Recovery.Selector, Share: job.Recovery.Share, Seed: job.Seed, Shard: shard,
-	})}
+	r := &rewinding{from: f.Store, shard: shard}
 	for t, spec := range m.Tables {
-		id := perdure.TableID(t)
 		first, rows := placement.Range(&spec, job.Shards, shard)
-		p := table.New(spec, id, job.Seed, first, rows)
-		r.parts = append(r.parts, p)
-		r.ledger.Added(id, p)
+		r.parts = append(r.parts, table.New(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
+	r.saved = rounds.New(to, job, shard, r.parts)
 	return r
 }
 
@@ -140,51 +131,5 @@ func (r *rewinding) save(round *round) error {
 	if err != nil {
 		return err
 	}
-	choice := r.ledger.Choose(r.parts, round.n)
-	if choice.Bytes == 0 {
-		r.ledger.Unwritten(choice)
-		return nil
-	}
-	r.saves++
-	s.Job, s.Epoch, s.Number, s.Tables = r.job.ID, 1, r.saves, nil
-	for t, p := range r.parts {
-		s.Tables = append(s.Tables, rowsOf(p, choice.Runs[t]))
-	}
-	ref, err := checkpoint.WriteSegment(r.to, s)
-	if err != nil {
-		return err
-	}
-	r.states = ref.States
-	r.ledger.Written(choice, words.SegmentFile(ref.Self()))
-	return r.drop(ref.File)
-}
-
-// drop deletes files that the running checkpoint needs no more, now that another one is there.
-func (r *rewinding) drop(newest string) error {
-	var stay, gone []string
-	for _, name := range append(r.files, newest) {
-		if slices.ContainsFunc(r.ledger.Files(), func(f words.SegmentFile) bool { return f.File == name }) {
-			stay = append(stay, name)
-		} else {
-			gone = append(gone, name)
-		}
-	}
-	r.files = stay
-	return r.to.Delete(gone...)
-}
-
-// rowsOf are some rows of a table, to be written.
-func rowsOf(p *table.Part, runs []table.Run) checkpoint.TableRows {
-	rows := p.SnapshotOf(runs)
-	room := make([]byte, pieceBytes)
-	return checkpoint.TableRows{
-		Spec: p.Spec, First: int64(p.First),
-		Stream: &checkpoint.Stream{
-			Rows: int64(rows.Rows()), Runs: rows.Runs(),
-			Next: func() ([]byte, error) {
-				b, _ := rows.Next(len(room), func(int) []byte { return room })
-				return b, nil
-			},
-		},
-	}
+	return r.saved.Save(r.parts, round.n, s)
 }

@@ -1,0 +1,260 @@
+// Package twin trains in this process what servers and workers would train under bsp, to the same bits: the same
+// workloads compute, the same tables apply their updates in slot order, and under scar the same ledger chooses what is
+// saved. There are no processes, messages or clocks of the wall, so a training can be copied at any clock, lose shards,
+// and go on, as often as a study of failures asks.
+//
+// A failure strikes in the middle of a clock: every slot has read its rows, and no update of that clock is applied. So
+// the rounds of saves that are due by then are durable, the lost rows come back as they were saved last, and the
+// clock's updates are applied to them. That is where a server that is killed while its workers compute leaves a job.
+//
+// A Training belongs to one goroutine, and so does a Crew, which several trainings may use in turn.
+package twin
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/rounds"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+// Crew computes what the slots of a job compute: a workload for each.
+type Crew []workload.Workload
+
+// NewCrew opens the workload of a run for each of its slots.
+func NewCrew(s *settings.Run) (Crew, error) {
+	crew := make(Crew, s.Job.Slots)
+	for i := range crew {
+		w, err := workload.New(s.Job.Workload, s.WorkParams())
+		if err != nil {
+			return nil, err
+		}
+		crew[i] = w
+	}
+	return crew, nil
+}
+
+// Training is a job under bsp, in memory.
+type Training struct {
+	Job   *perdure.JobSpec
+	Specs []perdure.TableSpec
+	Clock perdure.Clock // whose updates are to come next
+
+	crew  Crew
+	parts [][]*table.Part // by shard, by table
+	slots []*updates
+	seq   uint64
+	due   recovery.Rounds
+	saved []*rounds.Shard // by shard; nil: no rows are saved
+}
+
+// Check refuses a run that cannot be trained here, and says why.
+func Check(s *settings.Run) error {
+	job := &s.Job
+	for name, c := range job.TableConsistency {
+		if !c.TwoStep() {
+			return fmt.Errorf("%w: table %s is under %s; what is lost is tried under bsp, where a run is a function of "+
+				"its seed", perdure.ErrUsage, name, c)
+		}
+	}
+	switch {
+	case job.Consistency.Kind != perdure.BSP:
+		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, where a run is a function of its "+
+			"seed", perdure.ErrUsage, job.Consistency)
+	case len(s.Scale) > 0:
+		return fmt.Errorf("%w: --scale; here the same workers take part throughout", perdure.ErrUsage)
+	}
+	return nil
+}
+
+// New begins a job: its tables hold their initial rows. Under scar rows are saved as they would be.
+func New(s *settings.Run, crew Crew) *Training {
+	job := s.Job
+	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
+	for _, spec := range crew[0].Tables() {
+		spec.Consistency = job.ConsistencyOf(spec.Name)
+		spec.Shard = placement.Place(&spec, t.Specs, job.Shards, job.Servers)
+		t.Specs = append(t.Specs, spec)
+	}
+	t.parts = make([][]*table.Part, job.Shards)
+	for id := range t.parts {
+		for n, spec := range t.Specs {
+			first, rows := placement.Range(&spec, job.Shards, perdure.ShardID(id))
+			t.parts[id] = append(t.parts[id], table.New(spec, perdure.TableID(n), job.Seed, first, rows))
+		}
+	}
+	if t.due.Any() {
+		disk := store.Folder(disk.NewMemory(), "rows")
+		for id, parts := range t.parts {
+			t.saved = append(t.saved, rounds.New(disk, t.Job, perdure.ShardID(id), parts))
+		}
+	}
+	t.slots = make([]*updates, job.Slots)
+	for i := range t.slots {
+		t.slots[i] = newUpdates(t)
+	}
+	return t
+}
+
+// Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
+// saves none.
+func (t *Training) Copy(crew Crew) (*Training, error) {
+	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq}
+	for _, parts := range t.parts {
+		of, err := CopyParts(parts, t.Job.Seed)
+		if err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, of)
+	}
+	c.slots = make([]*updates, len(t.slots))
+	for i := range c.slots {
+		c.slots[i] = newUpdates(c)
+	}
+	return c, nil
+}
+
+// CopyParts copies parts of tables, in the order of the tables.
+func CopyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) {
+	for n, p := range parts {
+		c := table.Blank(p.Spec, perdure.TableID(n), seed, p.First, p.Stored())
+		from, to := p.Image(), c.Image()
+		for i, piece := range from.IDs {
+			copy(to.IDs[i], piece)
+		}
+		for i, piece := range from.Touched {
+			copy(to.Touched[i], piece)
+		}
+		for i, plane := range from.Planes {
+			for j, piece := range plane {
+				copy(to.Planes[i][j], piece)
+			}
+		}
+		if err := c.Restored(); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Compute has every slot compute the present clock, and returns the mean of the training loss over their examples: NaN
+// where there is none. No row changes.
+func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
+	sum, samples := 0.0, 0
+	for i, u := range t.slots {
+		u.clear()
+		m, err := t.crew[i].Step(ctx, u, workload.Share{Rank: i, Of: len(t.slots)}, t.Clock)
+		if err != nil {
+			return 0, err
+		}
+		if m.Samples > 0 && !math.IsNaN(m.TrainLoss) {
+			sum, samples = sum+m.TrainLoss*float64(m.Samples), samples+m.Samples
+		}
+	}
+	return sum / float64(samples), nil // 0/0 is NaN
+}
+
+// Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
+func (t *Training) Apply() error {
+	for id, parts := range t.parts {
+		for _, u := range t.slots {
+			for n, p := range parts {
+				if err := u.tables[n].applyTo(t, id, perdure.TableID(n), p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	t.Clock++
+	t.seq += uint64(len(t.slots))
+	n := t.due.Done(t.Clock) - t.due.Done(t.Clock-1)
+	if t.saved == nil || n <= 0 {
+		return nil
+	}
+	for id, s := range t.saved {
+		applied := make([]perdure.Clock, len(t.slots))
+		for i := range applied {
+			applied[i] = t.Clock
+		}
+		of := &checkpoint.Segment{Generation: 1, Cut: t.Clock, Seed: t.Job.Seed, Seq: t.seq, Applied: applied}
+		if err := s.Save(t.parts[id], n, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lay makes the rows of a shard as they were last saved. The training goes on as it is.
+func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
+
+// Lose has shards die, between Compute and Apply: each goes on with its rows as they were last saved.
+func (t *Training) Lose(shards []int) (err error) {
+	for _, id := range shards {
+		if t.parts[id], err = t.saved[id].Lose(t.Specs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Put has a shard go on with other rows, which belong to the training from then on.
+func (t *Training) Put(shard int, parts []*table.Part) { t.parts[shard] = parts }
+
+// Parts are the rows of a shard, by table.
+func (t *Training) Parts(shard int) []*table.Part { return t.parts[shard] }
+
+// Saved is how many bytes were written so that rows are saved.
+func (t *Training) Saved() (bytes int64) {
+	for _, s := range t.saved {
+		bytes += s.Bytes()
+	}
+	return bytes
+}
+
+// Evaluate judges the model as it is.
+func (t *Training) Evaluate(ctx context.Context) (workload.Eval, error) {
+	return t.crew[0].Evaluate(ctx, t.slots[0])
+}
+
+// Hash is the model's, as a run has it in its summary.
+func (t *Training) Hash() (string, error) {
+	var all []safetensors.Tensor
+	for n, spec := range t.Specs {
+		var ids []perdure.RowID
+		var values []float32
+		for _, parts := range t.parts {
+			p := parts[n]
+			for at := 0; at < p.Stored(); {
+				some := p.Values(at, p.Stored()-at)
+				if spec.Sparse {
+					ids = append(ids, p.IDs(at, len(some)/spec.Dim)...)
+				}
+				values = append(values, some...)
+				at += len(some) / spec.Dim
+			}
+		}
+		if !spec.Sparse {
+			all = append(all, safetensors.Tensor{
+				Name: spec.Name, Shape: []int64{spec.Rows, int64(spec.Dim)}, Data: values,
+			})
+			continue
+		}
+		rows, numbers, err := safetensors.Sparse(spec.Name, spec.Dim, ids, values)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, rows, numbers)
+	}
+	return safetensors.Hash(all), nil
+}
