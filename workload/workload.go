@@ -45,6 +45,8 @@ type (
 	Teller = contract.Teller
 	// Classifier is a workload that says of which class an example is.
 	Classifier = contract.Classifier
+	// Sampled is a workload that can be judged on some of its test examples.
+	Sampled = contract.Sampled
 	// Workload is a training program.
 	Workload = contract.Workload
 )

@@ -21,6 +21,7 @@ import (
 type studyCmds struct {
 	Run  studyCmd     `cmd:"" default:"withargs" help:"@study_run"`
 	Init studyInitCmd `cmd:"" help:"@study_init"`
+	Loss lossesCmd    `cmd:"" name:"losses" help:"@study_losses"`
 }
 
 type studyInitCmd struct {

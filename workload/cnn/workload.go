@@ -177,6 +177,13 @@ func (w *program) get(ctx context.Context, t contract.Tables) error {
 	return nil
 }
 
+// Sample implements contract.Sampled.
+func (w *program) Sample(n int) {
+	data := *w.model.data // others may have it, too
+	data.Test = data.Test.Some(n)
+	w.model.data = &data
+}
+
 // Evaluate implements contract.Workload, on the test pictures.
 func (w *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
 	if err := w.get(ctx, t); err != nil {

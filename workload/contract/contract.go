@@ -171,6 +171,13 @@ type Classifier interface {
 	Classify(ctx context.Context, t Tables, each func(scores []float32, label uint8)) error
 }
 
+// Sampled is a workload that can be judged on some of its test examples.
+type Sampled interface {
+	// Sample has Evaluate judge a model on n test examples from now on, evenly spread over those that there are; on
+	// all, if there are no more.
+	Sample(n int)
+}
+
 // Workload is a training program. It keeps scratch memory, so that a clock
 // allocates nothing: one goroutine at a time may use it, and each worker has
 // its own.

@@ -144,6 +144,13 @@ func (p *program) Step(
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.NaN(), Samples: n}, nil
 }
 
+// Sample implements contract.Sampled.
+func (p *program) Sample(n int) {
+	data := *p.model.data // others may have it, too
+	data.Test = data.Test.Some(n)
+	p.model.data = &data
+}
+
 // Evaluate implements contract.Workload, on the test examples.
 func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {

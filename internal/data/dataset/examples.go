@@ -27,6 +27,25 @@ type Split struct {
 	Labels   []uint8   // N
 }
 
+// Some returns n of the examples, evenly spread over all of them; all, if there are no more.
+func (s *Split) Some(n int) Split {
+	if n >= s.N {
+		return *s
+	}
+	some := Split{N: n, Dim: s.Dim, Classes: s.Classes}
+	for i := range n {
+		at := i * s.N / n
+		if s.Pixels != nil {
+			some.Pixels = append(some.Pixels, s.Pixels[at*s.Dim:(at+1)*s.Dim]...)
+		}
+		if s.Features != nil {
+			some.Features = append(some.Features, s.Features[at*s.Dim:(at+1)*s.Dim]...)
+		}
+		some.Labels = append(some.Labels, s.Labels[at])
+	}
+	return some
+}
+
 // Bytes returns what the set takes in memory.
 func (e *Examples) Bytes() (n int64) {
 	for _, s := range []*Split{&e.Train, &e.Test} {

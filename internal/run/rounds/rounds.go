@@ -50,8 +50,8 @@ func (s *Shard) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, i
 	s.ledger.Changed(t, p, first, ids, count)
 }
 
-// Save saves what is chosen of the rows, for a number of rounds that are due. The segment says how far the shard is, and
-// what its slots have saved; it gets rows and a name.
+// Save saves what is chosen of the rows, for a number of rounds that are due. The segment says how far the shard is,
+// and what its slots have saved; it gets rows and a name.
 func (s *Shard) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
 	s.taken += rounds
 	choice := s.ledger.Choose(parts, rounds)

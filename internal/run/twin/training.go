@@ -63,8 +63,8 @@ func Check(s *settings.Run) error {
 	job := &s.Job
 	for name, c := range job.TableConsistency {
 		if !c.TwoStep() {
-			return fmt.Errorf("%w: table %s is under %s; what is lost is tried under bsp, where a run is a function of "+
-				"its seed", perdure.ErrUsage, name, c)
+			return fmt.Errorf("%w: table %s is under %s; losses are tried under bsp, where a run is a function of its "+
+				"seed", perdure.ErrUsage, name, c)
 		}
 	}
 	switch {
@@ -77,8 +77,9 @@ func Check(s *settings.Run) error {
 	return nil
 }
 
-// New begins a job: its tables hold their initial rows. Under scar rows are saved as they would be.
-func New(s *settings.Run, crew Crew) *Training {
+// New begins a job: its tables hold their initial rows. Under scar rows are saved as they would be, onto a disk in
+// memory.
+func New(s *settings.Run, crew Crew) (*Training, error) {
 	job := s.Job
 	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
 	for _, spec := range crew[0].Tables() {
@@ -94,16 +95,19 @@ func New(s *settings.Run, crew Crew) *Training {
 		}
 	}
 	if t.due.Any() {
-		disk := store.Folder(disk.NewMemory(), "rows")
+		in := store.Folder(disk.NewMemory(), "rows")
+		if err := in.Prepare(); err != nil {
+			return nil, err
+		}
 		for id, parts := range t.parts {
-			t.saved = append(t.saved, rounds.New(disk, t.Job, perdure.ShardID(id), parts))
+			t.saved = append(t.saved, rounds.New(in, t.Job, perdure.ShardID(id), parts))
 		}
 	}
 	t.slots = make([]*updates, job.Slots)
 	for i := range t.slots {
 		t.slots[i] = newUpdates(t)
 	}
-	return t
+	return t, nil
 }
 
 // Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy

@@ -1,0 +1,113 @@
+package losses
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Asked is what somebody asks to be tried, as he writes it. What is empty is chosen for him.
+type Asked struct {
+	Run                             settings.Run // of the twins
+	Args                            []string     // of perdure train that ask for it
+	Recovery, Lost                  []string
+	Twins, Trials, Sample, Parallel int
+	Mean                            float64
+	Measure                         string
+	Repeat                          int // trials that are repeated with real servers
+	Version                         string
+}
+
+// usual are the strategies that are tried where none is named: the first is what the others are compared with.
+var usual = []string{
+	"checkpoint:16", "scar:16,1", "scar:16,1/8,priority", "scar:16,1/8,round", "scar:16,1/8,random",
+}
+
+// Plan is what is to be tried.
+func (a *Asked) Plan() (*Plan, error) {
+	p := &Plan{
+		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.Mean, Measure: a.Measure, Sample: a.Sample,
+		Parallel: a.Parallel,
+	}
+	if p.Mean == 0 {
+		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
+	}
+	if p.Parallel < 1 {
+		p.Parallel = runtime.NumCPU()
+	}
+	strategies, lost := a.Recovery, a.Lost
+	if len(strategies) == 0 {
+		strategies = usual
+	}
+	if len(lost) == 0 {
+		lost = []string{"1/2"}
+	}
+	for _, text := range strategies {
+		r, err := perdure.ParseRecovery(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Strategies = append(p.Strategies, r)
+	}
+	for _, text := range lost {
+		part, err := parsePart(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Lost = append(p.Lost, part)
+	}
+	return p, p.Check()
+}
+
+// Try tries it.
+func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
+	p, err := a.Plan()
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.Conduct(ctx, screen)
+	if err != nil || a.Repeat < 1 {
+		r.sign(a)
+		return r, err
+	}
+	r.sign(a)
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "perdure-losses-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder) // what the system leaves of it is in its temporary folder
+	return r, p.Repeat(ctx, r, &Real{Program: program, Args: a.Args, Folder: folder, Count: a.Repeat}, screen)
+}
+
+// sign notes whose result it is.
+func (r *Result) sign(a *Asked) {
+	if r != nil {
+		r.Version, r.Args = a.Version, a.Args
+	}
+}
+
+// parsePart reads a part of a whole, as 1/2 or 0.5.
+func parsePart(text string) (float64, error) {
+	above, below, fraction := strings.Cut(text, "/")
+	a, err := strconv.ParseFloat(above, 64)
+	b := 1.0
+	if err == nil && fraction {
+		b, err = strconv.ParseFloat(below, 64)
+	}
+	if err != nil || !(a/b > 0 && a/b <= 1) {
+		return 0, fmt.Errorf("%w: --lost %s; choose a part above 0, of 1 at most, as 1/2 or 0.5", perdure.ErrUsage,
+			text)
+	}
+	return a / b, nil
+}

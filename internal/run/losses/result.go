@@ -1,0 +1,210 @@
+package losses
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/itercost"
+)
+
+// Schema is that of costs.json.
+const Schema = 1
+
+// Result is what came of a plan: costs.json.
+type Result struct {
+	Schema   int              `json:"schema"`
+	Version  string           `json:"version"`
+	Workload string           `json:"workload"`
+	Args     []string         `json:"args"` // of perdure train, of the twins
+	Measure  string           `json:"measure"`
+	Clocks   perdure.Clock    `json:"clocks"`
+	Twins    []Twin           `json:"twins"`
+	Cells    []Cell           `json:"cells"`
+	Trials   []Trial          `json:"trials"`
+	Repeats  []Repeat         `json:"repeats"` // with servers that were really killed
+	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written by all twins, up to their last failure
+}
+
+// Twin is an undisturbed run.
+type Twin struct {
+	Seed    uint64  `json:"seed"`
+	Epsilon float64 `json:"epsilon"`
+	Reached int     `json:"reached"` // the clock from which on its loss is ε at most
+}
+
+// Cell is what the trials of a strategy and a lost part gave. Costs are in clocks; of censored trials nothing is
+// supposed: they are in the median's range and in no mean.
+type Cell struct {
+	Strategy string     `json:"strategy"`
+	Lost     float64    `json:"lost"`
+	Trials   int        `json:"trials"`
+	Censored int        `json:"censored"`
+	Mean     *float64   `json:"mean"`    // null: all are censored
+	Within   [2]float64 `json:"within"`  // its 95% interval, by bootstrap
+	Median   [2]float64 `json:"median"`  // its least and its most; the latter is -1 where there is none
+	Fewer    *float64   `json:"fewer"`   // by which part the mean is below that of the first strategy
+	FewerIn  [2]float64 `json:"between"` // its 95% interval, that mean being taken as it is
+}
+
+// take takes over what a twin gave.
+func (r *Result) take(p *Plan, u *undisturbed, trials []Trial) {
+	r.Twins = append(r.Twins, Twin{u.seed, u.epsilon, u.reach.Clock})
+	r.Trials = append(r.Trials, trials...)
+	if r.Bytes == nil {
+		r.Bytes = map[string]int64{}
+	}
+	for _, s := range p.saving() {
+		r.Bytes[s.String()] += u.bytes[s.String()]
+	}
+}
+
+// of are the costs of a cell, and the number of the twin of each.
+func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins []int) {
+	for _, t := range r.Trials {
+		if t.Strategy == strategy && t.Lost == lost {
+			costs = append(costs, itercost.Cost{Clocks: t.Cost, Censored: t.Censored})
+			twins = append(twins, int(t.Seed))
+		}
+	}
+	return costs, twins
+}
+
+// sum makes the cells.
+func (r *Result) sum(p *Plan) error {
+	r.Schema = Schema
+	first := p.Strategies[0].String()
+	for _, s := range p.Strategies {
+		for _, lost := range p.Lost {
+			costs, twins := r.of(s.String(), lost)
+			base, _ := r.of(first, lost)
+			c, err := cellOf(costs, base, twins, p.Twins > 1)
+			if err != nil {
+				return err
+			}
+			c.Strategy, c.Lost = s.String(), lost
+			r.Cells = append(r.Cells, c)
+		}
+	}
+	return nil
+}
+
+// cellOf sums costs up, beside those of the same failures under the first strategy.
+func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err error) {
+	s, err := itercost.Summarize(costs)
+	if err != nil {
+		return c, err
+	}
+	c.Trials, c.Censored = s.Runs, s.Censored
+	c.Median = [2]float64{s.Median.Low, s.Median.High}
+	if s.Median.High > 1e15 {
+		c.Median[1] = -1
+	}
+	b := itercost.Bootstrap{Seed: 1}
+	if many {
+		b.Twins = twins
+	}
+	mean, err := b.Mean(costs)
+	if errors.Is(err, itercost.ErrSample) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Mean, c.Within = &mean.Estimate.Low, [2]float64{mean.Low, mean.High}
+	of, err := itercost.Summarize(base)
+	if err != nil || !(of.Mean > 0) {
+		return c, err
+	}
+	pairs := make([]itercost.Pair, len(costs))
+	for i := range costs {
+		pairs[i] = itercost.Pair{First: costs[i], Second: base[i]}
+	}
+	d, err := b.Difference(pairs)
+	if err != nil {
+		return c, err
+	}
+	fewer := -d.Estimate.Low / of.Mean
+	c.Fewer, c.FewerIn = &fewer, [2]float64{-d.High / of.Mean, -d.Low / of.Mean}
+	return c, nil
+}
+
+// Print prints a table.
+func (r *Result) Print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "STRATEGY\tLOST\tTRIALS\tCOST IN CLOCKS\t95%\tMEDIAN\tCENSORED\tFEWER\t95%")
+	for _, c := range r.Cells {
+		mean, within, fewer, between := "-", "-", "-", "-"
+		if c.Mean != nil {
+			mean, within = study.Short(*c.Mean), study.Short(c.Within[0])+" to "+study.Short(c.Within[1])
+		}
+		if c.Fewer != nil {
+			fewer = study.Percent0(*c.Fewer)
+			between = study.Percent0(c.FewerIn[0]) + " to " + study.Percent0(c.FewerIn[1])
+		}
+		median := study.Short(c.Median[0])
+		if c.Median[1] < 0 {
+			median += " or more"
+		} else if c.Median[1] > c.Median[0] {
+			median += " to " + study.Short(c.Median[1])
+		}
+		fmt.Fprintln(w, strings.Join([]string{
+			c.Strategy, study.Short(c.Lost), fmt.Sprint(c.Trials), mean, within, median, fmt.Sprint(c.Censored), fewer,
+			between,
+		}, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if n := len(r.Repeats); n > 0 {
+		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, to "+
+			"the last bit\n", n, n-r.Others())
+	}
+	return nil
+}
+
+// Others is how many repeated trials ended with another model.
+func (r *Result) Others() (n int) {
+	for _, t := range r.Repeats {
+		if !t.Same {
+			n++
+		}
+	}
+	return n
+}
+
+// Write writes costs.json and trials.csv into a folder.
+func (r *Result) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+	}
+	f, err := os.Create(filepath.Join(folder, "costs.json"))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
+		return err
+	}
+	rows := [][]string{{"strategy", "lost", "seed", "clock", "servers", "cost", "censored", "norm"}}
+	for _, t := range r.Trials {
+		servers := strings.Trim(fmt.Sprint(t.Servers), "[]")
+		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, int64(t.Clock), servers, t.Cost, t.Censored,
+			t.Norm))
+	}
+	return study.WriteCSV(filepath.Join(folder, "trials.csv"), rows)
+}
+
+// timely reports whether no round of saves is due at a clock of a failure: of one that is, a server that really dies
+// may have died before it was recorded.
+func timely(r perdure.Recovery, clock perdure.Clock) bool {
+	due := recovery.RoundsOf(r)
+	return due.Done(clock) == due.Done(clock-1)
+}
