@@ -50,14 +50,17 @@ var helps = map[string]string{
 		"folder is deleted is done again, too.",
 	"runs_prices": "Say what runs cost, by that file of prices: on demand, as spot machines, and as part of a " +
 		"month's price, in which idle time is paid, too.",
-	"study_losses": "Say what the death of servers costs a training in iterations, by strategy: it is trained in memory, " +
-		"loses servers at clocks that are drawn, and comes to its loss again. For example: perdure study losses --lost 1/2 " +
-		"-- mf --solver als",
+	"study_losses": "Say what the death of servers costs a training in iterations, by strategy: it is trained in " +
+		"memory, loses servers at clocks that are drawn, and comes to its loss again. For example: " +
+		"perdure study losses --lost 1/2 -- mf --solver als",
 	"losses_recovery": "A strategy that is tried, checkpoint:C or scar:C,R,SELECTOR; once for each. All are compared " +
 		"with the first (default: checkpoint:16, and scar:16 with R 1, and with 1/8 by each selector).",
-	"losses_mean": "Mean of the clock of a failure, drawn from a geometric distribution (default: a third of --clocks).",
-	"losses_measure": "What a model is judged by at each clock: the loss on what it is trained on, or on other examples " +
-		"(default: test where clocks take batches, else train).",
+	"losses_mean": "Mean of the clock of a failure, drawn from a geometric distribution (default: a third of " +
+		"--clocks).",
+	"losses_measure": "What a model is judged by at each clock: the loss on what it is trained on, or on other " +
+		"examples (default: test where clocks take batches, else train).",
+	"losses_lost":    "Part of the servers that dies; once for each",
+	"losses_twins":   "Undisturbed runs, each with the next seed",
 	"losses_sample":  "Test examples that it is judged on, where the workload can choose some",
 	"losses_repeat":  "Trials to be repeated with servers that are really killed; their models must be the same.",
 	"study_init":     "Write a study that one may begin with.",

@@ -11,8 +11,8 @@ import (
 
 type lossesCmd struct {
 	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
-	Lost       []string `help:"Part of the servers that dies; once for each (default 1/2)." sep:"none" placeholder:"PART"`
-	Twins      int      `help:"Undisturbed runs, each with the next seed (default ${default})." default:"4" placeholder:"N"`
+	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
 	Trials     int      `help:"Failures of each (default ${default})." default:"5" placeholder:"N"`
 	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
 	Measure    string   `help:"@losses_measure" placeholder:"train|test"`
@@ -33,8 +33,9 @@ func (c *lossesCmd) Run(ctx context.Context) error {
 		return err
 	}
 	asked := losses.Asked{
-		Run: run, Args: c.Train, Recovery: c.Recovery, Lost: c.Lost, Twins: c.Twins, Trials: c.Trials, Mean: c.MeanClocks,
-		Measure: c.Measure, Sample: c.Sample, Parallel: c.Parallel, Repeat: c.Repeat, Version: version,
+		Run: run, Args: c.Train, Recovery: c.Recovery, Lost: c.Lost, Twins: c.Twins, Trials: c.Trials,
+		Mean: c.MeanClocks, Measure: c.Measure, Sample: c.Sample, Parallel: c.Parallel, Repeat: c.Repeat,
+		Version: version,
 	}
 	r, err := asked.Try(ctx, os.Stderr)
 	if err == nil && c.Out != "" {

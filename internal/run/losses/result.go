@@ -86,6 +86,9 @@ func (r *Result) sum(p *Plan) error {
 		for _, lost := range p.Lost {
 			costs, twins := r.of(s.String(), lost)
 			base, _ := r.of(first, lost)
+			if s.String() == first {
+				base = nil // it is compared with nothing
+			}
 			c, err := cellOf(costs, base, twins, p.Twins > 1)
 			if err != nil {
 				return err
@@ -120,6 +123,9 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 		return c, err
 	}
 	c.Mean, c.Within = &mean.Estimate.Low, [2]float64{mean.Low, mean.High}
+	if len(base) == 0 {
+		return c, nil
+	}
 	of, err := itercost.Summarize(base)
 	if err != nil || !(of.Mean > 0) {
 		return c, err
@@ -165,8 +171,8 @@ func (r *Result) Print(out io.Writer) error {
 		return err
 	}
 	if n := len(r.Repeats); n > 0 {
-		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, to "+
-			"the last bit\n", n, n-r.Others())
+		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, "+
+			"to the last bit\n", n, n-r.Others())
 	}
 	return nil
 }

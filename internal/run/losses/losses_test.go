@@ -1,0 +1,215 @@
+package losses
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/twin"
+)
+
+// bowl is a run of workload quadratic, of which all is known.
+func bowl(t *testing.T, recovery string) settings.Run {
+	t.Helper()
+	a := settings.Asked{
+		Version: "test", Workload: "quadratic",
+		Shape: settings.Shape{
+			Workers: 2, Servers: 4, Shards: 8, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 3,
+		},
+		Work: settings.WorkAsked{
+			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
+		},
+		Grace: "0s", Keep: 1, Listen: "127.0.0.1:0", Given: map[string]bool{},
+	}
+	s, err := a.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func asked(t *testing.T) *Asked {
+	return &Asked{
+		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Sample: 10, Parallel: 2,
+	}
+}
+
+// A study is a function of what is asked. All go back under checkpoint, by the clocks since the last one; to lose all
+// servers under scar:C,1 is to go on with exactly what checkpoint:C goes back to, so what comes back is as far off.
+func TestStudy(t *testing.T) {
+	first, err := asked(t).Try(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := asked(t).Try(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(first, again) {
+		t.Error("the same study has another result")
+	}
+	if n := len(first.Trials); n != 3*2*2*3 || len(first.Cells) != 6 {
+		t.Fatalf("%d trials in %d cells", n, len(first.Cells))
+	}
+	norms := map[string]float64{}
+	for _, tr := range first.Trials {
+		switch {
+		case tr.Strategy == "checkpoint:8":
+			if tr.Cost != int(tr.Clock%8) || tr.Censored || tr.Norm != 0 {
+				t.Errorf("checkpoint:8 at clock %d: %+v", tr.Clock, tr)
+			}
+		case tr.Strategy == "scar:8,1,priority":
+			norms[key(&tr)] = tr.Norm
+			if tr.Clock%8 == 0 && tr.Norm != 0 {
+				t.Errorf("all was saved in clock %d, and %g is lost", tr.Clock, tr.Norm)
+			}
+		}
+		if tr.Clock < 1 || tr.Clock > 24 {
+			t.Errorf("a failure at clock %d of 30", tr.Clock)
+		}
+	}
+	for _, tr := range first.Trials { // partial recovery is never farther off than full recovery from the same values
+		if tr.Strategy == "scar:8,1,priority" && tr.Lost < 1 {
+			all := tr
+			all.Lost = 1
+			if part, whole := tr.Norm, norms[key(&all)]; part > whole {
+				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Clock, part, whole)
+			}
+		}
+	}
+	if b, err := json.Marshal(first); err != nil || !strings.Contains(string(b), `"fewer":null`) {
+		t.Errorf("as JSON: %v; the first strategy is compared with nothing", err)
+	}
+	if err := first.Print(io.Discard); err != nil {
+		t.Error(err)
+	}
+	if err := first.Write(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+func key(t *Trial) string {
+	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Clock})
+	return string(b)
+}
+
+// A training that is copied at a clock goes on as the one that it is a copy of; what is lost of one is not lost of the
+// other; and who loses shards goes on with the rows that Lay says.
+func TestCopies(t *testing.T) {
+	s := bowl(t, "scar:8,1/4,round")
+	crew, err := twin.NewCrew(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := func(tr *twin.Training, n int) {
+		for range n {
+			if _, err := tr.Compute(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := tr.Apply(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	hash := func(tr *twin.Training) string {
+		h, err := tr.Hash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a, err := twin.New(&s, crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps(a, 7)
+	b, err := a.Copy(crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps(a, 5)
+	steps(b, 5)
+	if hash(a) != hash(b) {
+		t.Error("a copy goes on otherwise")
+	}
+	calm := hash(b)
+	laid, err := a.Lay(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Lose([]int{2}); err != nil {
+		t.Fatal(err)
+	}
+	if gap(a.Parts(2), laid) != 0 || gap(a.Parts(2), b.Parts(2)) == 0 {
+		t.Error("a lost shard has other rows than were saved")
+	}
+	if hash(a) == calm || hash(b) != calm {
+		t.Error("a loss changes nothing, or the copy as well")
+	}
+}
+
+// What a training in memory comes to is what its workload comes to: a bowl's loss falls by its contraction.
+func TestBowl(t *testing.T) {
+	s := bowl(t, "none")
+	p := Plan{Run: s}
+	if p.measure() != MeasureTrain {
+		t.Errorf("a bowl is judged by %s", p.measure())
+	}
+	crew, err := twin.NewCrew(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := twin.New(&s, crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := math.Inf(1)
+	for range 10 {
+		loss, err := tr.Compute(t.Context())
+		if err != nil || !(loss < before) {
+			t.Fatalf("clock %d: loss %g after %g, %v", tr.Clock, loss, before, err)
+		}
+		before = loss
+		if err := tr.Apply(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Mistakes are told in a line each, before anything is trained.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a *Asked)
+		want   string
+	}{
+		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
+		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
+		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "saves rows"},
+		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
+		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
+		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
+		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
+		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
+		"mean":     {func(a *Asked) { a.Mean = 0.5 }, "--mean-clocks 0.5"},
+		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
+		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
+		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
+		"ssp":      {func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.ASP} }, "bsp"},
+		"scale":    {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := asked(t)
+			c.change(a)
+			if _, err := a.Plan(); err == nil || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want a line with %q", err, c.want)
+			}
+		})
+	}
+}
