@@ -109,3 +109,35 @@ func TestPredictNames(t *testing.T) {
 	wantRefused(t, exitError, `line 1: feature "x" is not a whole number`, "predict", run, "--data",
 		write(t, dir, "mixed", "a x\n"))
 }
+
+// TestOrigin: a model's file says where it comes from, that of a run and that of a checkpoint alike.
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	_, run := trained(t, "train", "quadratic", "--quiet", "--condition", "10", "--workers", "2", "--clocks", "10",
+		"--shards", "4", "--recovery", "checkpoint:5", "--seed", "9")
+	_, second := trained(t, small("--rule", "adam")...)
+	exported := filepath.Join(t.TempDir(), "m.safetensors")
+	wantOut(t, 0, []string{"checkpoint", "export", run, "--to", exported}, "model ")
+	for path, want := range map[string]map[string]string{
+		filepath.Join(run, "model.safetensors"): {
+			"seed": "9", "clock": "10", "rule": "sgd", "data": "a bowl of condition 10", "condition": "10",
+			"noise": "0", "best": "normal numbers, drawn by seed 9", "perdure": version,
+			"data.digest":             "quadratic 1000 4 10 0",
+			"setting.job.consistency": `"bsp"`,
+		},
+		exported: {"seed": "9", "condition": "10", "data": "a bowl of condition 10", "perdure": version},
+		filepath.Join(second, "model.safetensors"): {
+			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": pictures, "seed": "7",
+		},
+	} {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+		must(t, err)
+		for key, value := range want {
+			if meta[key] != value {
+				t.Errorf("%s: %s is %q, want %q; all: %q", path, key, meta[key], value, meta)
+			}
+		}
+	}
+}
