@@ -228,7 +228,7 @@ func eachBlows(t *testing.T, servers, workers int, one func(t *testing.T, o *blo
 // twin. It is not parallel: whom a signal is for is found among all children of this process.
 func TestSignals(t *testing.T) {
 	eachBlows(t, stormServers, stormWorkers, func(t *testing.T, o *blows) {
-		stormThrough(t, o.seed, o.strategy, func(ctx context.Context, j *localrun.Run) error {
+		stormKindOf(o.seed, o.strategy).stormThrough(t, o.strategy, func(ctx context.Context, j *localrun.Run) error {
 			o.rage(ctx, j, t.Logf)
 			return nil
 		})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
@@ -97,6 +98,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: cnn: sparse tables are cut over all shards; leave out either --sparse or "+
 			"--partition layer", perdure.ErrUsage)
 	}
+	if p.Trained != nil {
+		p.FinalReLU = p.Trained[FinalReLUKey] == "true"
+	}
 	data, err := dataset.Open(p.Data)
 	if err != nil {
 		return nil, err
@@ -140,8 +144,13 @@ func (w *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (w *program) Digest() string { return w.model.data.Digest() }
 
-// Constants implements contract.Workload: the tables say all.
-func (w *program) Constants() map[string]string { return nil }
+// FinalReLUKey names the constant that says whether scores below 0 are 0.
+const FinalReLUKey = "final_relu"
+
+// Constants implements contract.Workload: what the tables do not say of the scores.
+func (w *program) Constants() map[string]string {
+	return map[string]string{FinalReLUKey: strconv.FormatBool(w.params.FinalReLU)}
+}
 
 // Tables implements contract.Workload.
 func (w *program) Tables() []perdure.TableSpec { return slices.Clone(w.specs) }

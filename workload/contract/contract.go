@@ -38,9 +38,9 @@ type Params struct {
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
 
-	// Classes are those of a model that is to classify all examples of the data, whose labels need not be known; nil:
-	// the data are to train on. They are those of workload logreg, which says them in its Constants.
-	Classes []string `json:"-"`
+	// Trained is what the file of a model says that is to judge all examples of the data, whose labels need not be
+	// known: the Constants of the workload that made it, among others. nil: the data are to train on.
+	Trained map[string]string `json:"-"`
 
 	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
 	ByLayer   bool `json:",omitzero"` // of workload cnn: each table is whole

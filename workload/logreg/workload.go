@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -71,8 +72,8 @@ func Open(p contract.Params) (contract.Workload, error) {
 }
 
 func openData(p *contract.Params) (*libsvm.Set, error) {
-	if p.Classes != nil {
-		return libsvm.OpenAll(p.Data, p.Classes)
+	if p.Trained != nil {
+		return libsvm.OpenAll(p.Data, strings.Split(p.Trained[ClassesKey], "\n"), libsvm.Naming(p.Trained[HashedKey]))
 	}
 	return libsvm.Open(p.Data)
 }
@@ -88,9 +89,17 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// Constants implements contract.Workload: the classes' labels, a line each. Row 0 is the bias, feature f has row f + 1.
+// The names of the constants.
+const (
+	ClassesKey = "classes" // the classes' labels, a line each
+	HashedKey  = "hashed"  // whether features are names, which were hashed to numbers
+)
+
+// Constants implements contract.Workload. Row 0 of the table is the bias, feature f has row f + 1.
 func (p *program) Constants() map[string]string {
-	return map[string]string{"classes": strings.Join(p.data.Classes, "\n")}
+	return map[string]string{
+		ClassesKey: strings.Join(p.data.Classes, "\n"), HashedKey: strconv.FormatBool(p.data.Hashed),
+	}
 }
 
 // Tables implements contract.Workload: one table, sparse whatever was asked for, from zeros.

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/workload/contract"
@@ -109,8 +110,13 @@ func (p *program) Digest() string {
 	return fmt.Sprintf("quadratic %d %d %g %g", p.Rows, p.Dim, p.Condition, p.Noise)
 }
 
-// Constants implements contract.Workload: the file says all.
-func (p *program) Constants() map[string]string { return nil }
+// Constants implements contract.Workload: which bowl it is.
+func (p *program) Constants() map[string]string {
+	return map[string]string{
+		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
+		"best": fmt.Sprintf("normal numbers, drawn by seed %d", p.params.Seed),
+	}
+}
 
 // Tables implements contract.Workload.
 func (p *program) Tables() []perdure.TableSpec {

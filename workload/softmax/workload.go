@@ -69,7 +69,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: softmax: rule %s puts gradients into the model; choose one that "+
 			"follows them, for example sgd", perdure.ErrUsage, k)
 	}
-	data, err := dataset.Open(p.Data)
+	data, err := openData(&p)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,37 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.model.data.Digest() }
 
-// Constants implements contract.Workload: the tables say all.
-func (p *program) Constants() map[string]string { return nil }
+// The names of constants that say how features were scaled, a number for each in a line.
+const (
+	MeansKey      = "features.means"
+	DeviationsKey = "features.deviations"
+)
+
+// Constants implements contract.Workload: by what the features of rows of numbers were scaled; of pictures the tables
+// say all.
+func (p *program) Constants() map[string]string {
+	s := p.model.data.Scaling
+	if s == nil {
+		return nil
+	}
+	return map[string]string{MeansKey: dataset.NumberLines(s.Means), DeviationsKey: dataset.NumberLines(s.Deviations)}
+}
+
+// openData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
+func openData(p *contract.Params) (*dataset.Examples, error) {
+	if p.Trained[MeansKey] == "" {
+		return dataset.Open(p.Data)
+	}
+	var s dataset.Scaling
+	var err error
+	if s.Means, err = dataset.ParseNumberLines(p.Trained[MeansKey]); err != nil {
+		return nil, fmt.Errorf("the model's %s: %w", MeansKey, err)
+	}
+	if s.Deviations, err = dataset.ParseNumberLines(p.Trained[DeviationsKey]); err != nil {
+		return nil, fmt.Errorf("the model's %s: %w", DeviationsKey, err)
+	}
+	return dataset.OpenScaled(p.Data, &s)
+}
 
 // Tables implements contract.Workload: one table, from zeros. The problem is
 // convex, so that the start does not matter to where training ends.

@@ -2,10 +2,12 @@ package dataset
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // The files of CoverType, each as it is or, with .gz behind its name, compressed.
@@ -25,24 +27,66 @@ const (
 // a label from 1 to 7 in each line. A first line of names and empty lines are
 // passed over. Features are standardised: of each, the mean over the training
 // examples is taken away, and what is left is divided by their standard
-// deviation, unless that is 0.
+// deviation, unless that is 0. [Examples.Scaling] says what these are.
 func LoadCovertype(dir string) (*Examples, error) {
 	set := &Examples{Name: dir}
 	for i, part := range []*Split{&set.Train, &set.Test} {
-		path := filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i])
-		if _, err := os.Stat(path); err != nil {
-			path += ".gz"
-		}
-		p := labelledParser{path: path, split: part}
-		if err := ReadBlocks(path, p.block); err != nil {
+		path := plainOrPacked(filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i]))
+		if err := readCovertype(path, part); err != nil {
 			return nil, err
 		}
-		if part.N == 0 {
-			return nil, Corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
-		}
 	}
-	standardise(&set.Train, &set.Test)
+	set.Scaling = measure(&set.Train)
+	for _, part := range []*Split{&set.Train, &set.Test} {
+		set.Scaling.apply(part)
+	}
 	return set, nil
+}
+
+// OpenScaled reads examples to judge by a model that was trained on numbers of such a scaling: the test part of a
+// folder of CoverType, or all lines of a file of its kind. They are both parts of the set.
+func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
+	if len(scaling.Means) != covertypeFeatures || len(scaling.Deviations) != covertypeFeatures {
+		return nil, Corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
+			covertypeFeatures, len(scaling.Means), len(scaling.Deviations))
+	}
+	set := &Examples{Name: path, Scaling: scaling}
+	file := path
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		file = plainOrPacked(filepath.Join(path, covertypeTest))
+	}
+	if err := readCovertype(file, &set.Test); err != nil {
+		return nil, err
+	}
+	scaling.apply(&set.Test)
+	set.Train = set.Test
+	return set, nil
+}
+
+// HoldsCovertype reports whether a folder has CoverType in it, to be trained on.
+func HoldsCovertype(dir string) bool {
+	_, err := os.Stat(plainOrPacked(filepath.Join(dir, covertypeTrain)))
+	return err == nil
+}
+
+// plainOrPacked is the path of a file, or of what it is compressed where it is not there.
+func plainOrPacked(path string) string {
+	if _, err := os.Stat(path); err != nil {
+		return path + ".gz"
+	}
+	return path
+}
+
+// readCovertype reads the examples of a file, as they are.
+func readCovertype(path string, part *Split) error {
+	p := labelledParser{path: path, split: part}
+	if err := ReadBlocks(path, p.block); err != nil {
+		return err
+	}
+	if part.N == 0 {
+		return Corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
+	}
+	return nil
 }
 
 // labelledParser reads lines of features and a label, separated by commas.
@@ -99,27 +143,58 @@ func (p *labelledParser) take(line []byte) error {
 	return nil
 }
 
-// standardise scales the features of both parts by what the training part says.
-func standardise(train, test *Split) {
+// Scaling is what the features of a set were brought to about zero mean and unit variance by, feature by feature.
+type Scaling struct{ Means, Deviations []float64 } // a deviation of 0 does not count
+
+// measure is what the features of a training part say.
+func measure(train *Split) *Scaling {
+	s := &Scaling{Means: make([]float64, train.Dim), Deviations: make([]float64, train.Dim)}
 	for f := range train.Dim {
 		sum, squares := 0.0, 0.0
 		for i := range train.N {
 			sum += float64(train.Row(i)[f])
 		}
-		mean := sum / float64(train.N)
+		s.Means[f] = sum / float64(train.N)
 		for i := range train.N {
-			d := float64(train.Row(i)[f]) - mean
+			d := float64(train.Row(i)[f]) - s.Means[f]
 			squares += float64(d * d)
 		}
+		s.Deviations[f] = math.Sqrt(squares / float64(train.N))
+	}
+	return s
+}
+
+// apply scales the features of a part.
+func (s *Scaling) apply(part *Split) {
+	for f, mean := range s.Means {
 		scale := 1.0
-		if squares > 0 {
-			scale = 1 / math.Sqrt(squares/float64(train.N))
+		if s.Deviations[f] > 0 {
+			scale = 1 / s.Deviations[f]
 		}
-		for _, s := range []*Split{train, test} {
-			for i := range s.N {
-				row := s.Row(i)
-				row[f] = float32((float64(row[f]) - mean) * scale)
-			}
+		for i := range part.N {
+			row := part.Row(i)
+			row[f] = float32((float64(row[f]) - mean) * scale)
 		}
 	}
+}
+
+// NumberLines writes numbers so that they are read again with all their bits, one in each line.
+func NumberLines(values []float64) string {
+	lines := make([]string, len(values))
+	for i, v := range values {
+		lines[i] = strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ParseNumberLines reads what NumberLines has written.
+func ParseNumberLines(text string) (values []float64, err error) {
+	for i, line := range strings.Split(text, "\n") {
+		v, err := strconv.ParseFloat(line, 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("line %d: %.40q is not a finite number", i+1, line)
+		}
+		values = append(values, v)
+	}
+	return values, nil
 }

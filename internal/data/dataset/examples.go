@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // Examples is a set of labelled examples, pictures of one size or rows of
@@ -12,6 +11,7 @@ import (
 type Examples struct {
 	Name        string // "embedded Fashion-MNIST", or the folder it was read from
 	Train, Test Split
+	Scaling     *Scaling // of rows of numbers; nil: these are pictures
 }
 
 // Split is one part of a set. Example i's class is Labels[i] < Classes. What it
@@ -69,10 +69,8 @@ func Open(path string) (*Examples, error) {
 	if err := checkFolder(path); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{covertypeTrain, covertypeTrain + ".gz"} {
-		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
-			return LoadCovertype(path)
-		}
+	if HoldsCovertype(path) {
+		return LoadCovertype(path)
 	}
 	return LoadImages(path)
 }

@@ -29,6 +29,7 @@ type Set struct {
 	Features    int      // the highest number + 1; of names, HashedFeatures
 	Train, Test Split
 
+	Hashed    bool // features are names
 	Synthetic bool // a function of its name
 }
 
@@ -83,6 +84,16 @@ func (s *Set) Bytes() (n int64) {
 // HashedFeatures is to how many numbers names are hashed, by FNV-1a: two names in 4 million have the same one.
 const HashedFeatures = 1 << 22
 
+// Naming says what the features of examples are that a model is to judge, as its file has it.
+type Naming string
+
+// Namings.
+const (
+	FirstSays Naming = ""      // the file is of an older version: the first feature of the examples says it
+	Hashed    Naming = "true"  // names, which are hashed, also where they look like numbers
+	Numbered  Naming = "false" // numbers
+)
+
 // Limits, far beyond use: so that one mistyped number does not take all memory.
 const (
 	maxFeature = 1<<30 - 1
@@ -104,7 +115,7 @@ func Open(path string) (*Set, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return openFolder(path)
+		return openFolder(path, FirstSays)
 	}
 	r := newReader(path)
 	if err := r.read(path, nil, func(i int) *part {
@@ -119,11 +130,16 @@ func Open(path string) (*Set, error) {
 }
 
 // OpenAll reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of the set.
-// A label that is none of the classes is not known: its number is how many these are.
-func OpenAll(path string, classes []string) (*Set, error) {
+// A label that is none of the classes is not known: its number is how many these are. Features are what naming says.
+func OpenAll(path string, classes []string, naming Naming) (*Set, error) {
 	info, err := os.Stat(path)
 	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
-		s, err := Open(path)
+		var s *Set
+		if err == nil {
+			s, err = openFolder(path, naming)
+		} else {
+			s, err = Open(path)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -134,6 +150,7 @@ func OpenAll(path string, classes []string) (*Set, error) {
 		return s, nil
 	}
 	r := newReader(path)
+	r.expect(naming)
 	if err := r.read(path, nil, func(int) *part { return &r.test }); err != nil {
 		return nil, err
 	}
@@ -141,7 +158,7 @@ func OpenAll(path string, classes []string) (*Set, error) {
 		return nil, dataset.Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
 	}
 	s := &r.set
-	if r.named == 1 {
+	if s.Hashed = r.named == 1; s.Hashed {
 		s.Features = HashedFeatures
 	}
 	s.Test, s.Classes = r.test.Split, classes
@@ -160,8 +177,9 @@ func classOf(label string, classes []string) uint8 {
 	return uint8(len(classes))
 }
 
-func openFolder(dir string) (*Set, error) {
+func openFolder(dir string, naming Naming) (*Set, error) {
 	r := newReader(dir)
+	r.expect(naming)
 	for _, kind := range []string{".libsvm", ".ldac"} {
 		if _, err := find(dir, "train"+kind); err != nil {
 			continue
@@ -236,6 +254,16 @@ func newReader(name string) *reader {
 	r := &reader{set: Set{Name: name}, known: map[string]int{}, named: -1}
 	r.train.Starts, r.test.Starts = []int64{0}, []int64{0}
 	return r
+}
+
+// expect says what features are.
+func (r *reader) expect(naming Naming) {
+	switch naming {
+	case Hashed:
+		r.named = 1
+	case Numbered:
+		r.named = 0
+	}
 }
 
 // read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
@@ -323,7 +351,7 @@ func (r *reader) feature(name []byte) (uint32, error) {
 	case r.named == 1:
 		return hash(name), nil
 	case err != nil || v > maxFeature:
-		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the first one is", name, maxFeature)
+		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the others are", name, maxFeature)
 	}
 	return uint32(v), nil
 }
@@ -350,7 +378,7 @@ func (r *reader) finish() (*Set, error) {
 		return nil, dataset.Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
-	if r.named == 1 {
+	if s.Hashed = r.named == 1; s.Hashed {
 		s.Features = HashedFeatures
 	}
 	s.Classes = slices.Clone(r.labels)

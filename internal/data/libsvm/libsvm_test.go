@@ -190,17 +190,17 @@ func TestSynthetic(t *testing.T) {
 // TestOpenAll: every line of a file is classified, whatever its label.
 func TestOpenAll(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "new"), "? 1:1\nspam 2:1 900:3\nham\n")
-	s, err := OpenAll(path, []string{"ham", "spam"})
+	s, err := OpenAll(path, []string{"ham", "spam"}, FirstSays)
 	must(t, err)
 	if !slices.Equal(s.Test.Label, []uint8{2, 1, 0}) || s.Features != 901 || s.Train.Len() != 3 {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range []string{write(t, filepath.Join(t.TempDir(), "none"), "\n"), filepath.Join(t.TempDir(), "no")} {
-		if _, err := OpenAll(bad, []string{"a", "b"}); err == nil {
+		if _, err := OpenAll(bad, []string{"a", "b"}, FirstSays); err == nil {
 			t.Errorf("%s was opened", bad)
 		}
 	}
-	made, err := OpenAll(SyntheticPrefix+"500", []string{"0", "1"})
+	made, err := OpenAll(SyntheticPrefix+"500", []string{"0", "1"}, FirstSays)
 	must(t, err)
 	if made.Test.Len() == 0 || made.Test.Len() > 100 {
 		t.Errorf("%d clicks", made.Test.Len())

@@ -389,10 +389,43 @@ func Hash(tensors []Tensor) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Metadata returns what a model's file says of it: of which workload and clock it is, and the
-// constants that its predictions need beside the tables (nil: none).
-func Metadata(workload string, clock perdure.Clock, constants map[string]string) map[string]string {
-	meta := map[string]string{"format": "pt", "clock": fmt.Sprint(clock), "workload": workload}
-	maps.Copy(meta, constants)
+// Origin is where a model comes from.
+type Origin struct {
+	Job     *perdure.JobSpec
+	Clock   perdure.Clock
+	Version string // of Perdure; "": not known
+	Data    string // the data set's name; "": not known
+
+	Constants map[string]string // that predictions need beside the tables; nil: none
+}
+
+// The names of sealed settings that have a key of their own in a model's metadata.
+var sealedKeys = map[string]string{"data.digest": "data", "rule": "params.Rule.kind", "rate": "params.Rule.rate"}
+
+// Metadata returns what a model's file says of it: where it comes from, the settings that made it, and what its
+// predictions need.
+func Metadata(o Origin) map[string]string {
+	meta := map[string]string{
+		"format": "pt", "clock": fmt.Sprint(o.Clock), "workload": o.Job.Workload, "seed": fmt.Sprint(o.Job.Seed),
+	}
+	if o.Version != "" {
+		meta["perdure"] = o.Version
+	}
+	if o.Data != "" {
+		meta["data"] = o.Data
+	}
+	for name, value := range o.Job.Seal.Settings {
+		meta["setting."+name] = value
+	}
+	for key, name := range sealedKeys {
+		if value := o.Job.Seal.Settings[name]; value != "" {
+			var text string
+			if json.Unmarshal([]byte(value), &text) != nil {
+				text = value // a number
+			}
+			meta[key] = text
+		}
+	}
+	maps.Copy(meta, o.Constants)
 	return meta
 }

@@ -92,7 +92,9 @@ func mayWrite(to string, force bool) error {
 
 // write writes a model, and says so.
 func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
-	meta := safetensors.Metadata(k.Manifest.Job.Workload, k.Cut, f.constants(out, &k.Manifest))
+	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
+	f.describe(out, &k.Manifest, &origin)
+	meta := safetensors.Metadata(origin)
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
 		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
@@ -104,30 +106,32 @@ func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.
 	return nil
 }
 
-// constants are what the model's predictions need beside the tables. The workload knows them, of
-// the data with which the checkpoint was made.
-func (f *Folder) constants(out io.Writer, m *checkpoint.Manifest) map[string]string {
+// describe completes a model's origin with what its run and its workload know: the version, the data with which the
+// checkpoint was made, and what predictions need beside the tables.
+func (f *Folder) describe(out io.Writer, m *checkpoint.Manifest, o *safetensors.Origin) {
 	if m.Job.Workload == settings.OwnWorkload {
-		return nil
+		return
 	}
-	w, err := f.workload(m)
+	s, w, err := f.workload(m)
 	if err != nil {
-		fmt.Fprintf(out, "its metadata say clock and workload only, and nothing of the data: %s\n", plain.Text(err))
-		return nil
+		fmt.Fprintf(out, "its metadata say how it was trained, and not what predictions need of the data: %s\n",
+			plain.Text(err))
+		return
 	}
-	return w.Constants()
+	o.Version, o.Data, o.Constants = s.Version, w.Describe().Data, w.Constants()
 }
 
 // workload opens what the run trains, if that is what the checkpoint was made with.
-func (f *Folder) workload(m *checkpoint.Manifest) (workload.Workload, error) {
+func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Workload, error) {
 	if f.Run == "" {
-		return nil, errNoRun
+		return settings.Run{}, nil, errNoRun
 	}
 	s, err := settings.ReadSealed(filepath.Join(f.Run, "run.json"), m)
 	if err != nil {
-		return nil, err
+		return s, nil, err
 	}
-	return workload.New(m.Job.Workload, s.Params)
+	w, err := workload.New(m.Job.Workload, s.Params)
+	return s, w, err
 }
 
 // model reads the tables of a checkpoint, as a run reads them in its end.

@@ -31,6 +31,7 @@ type made struct {
 	eval      workload.Eval
 	findings  []string
 	constants map[string]string // that predictions need beside the tensors
+	data      string            // the data set's name
 }
 
 // export reads the whole model as of the job's end from the servers, judges it on the test set where
@@ -61,7 +62,9 @@ func (r *Run) export(ctx context.Context) (*tally.Model, error) {
 	return &tally.Model{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval, Findings: m.findings},
 		r.keepModel(ctx, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
-			meta := safetensors.Metadata(r.s.Job.Workload, end, m.constants)
+			meta := safetensors.Metadata(safetensors.Origin{
+				Job: &r.s.Job, Clock: end, Version: r.s.Version, Data: m.data, Constants: m.constants,
+			})
 			return errors.Join(safetensors.Write(buf, m.tensors, meta), buf.Flush())
 		})
 }
@@ -76,7 +79,7 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 	if err != nil {
 		return nil, err
 	}
-	m := &made{constants: w.Constants()}
+	m := &made{constants: w.Constants(), data: w.Describe().Data}
 	for _, spec := range w.Tables() {
 		more, err := tensorsOf(ctx, t.Table(spec.Name))
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,7 +21,10 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/workload/softmax"
 )
 
 // Asked is what is to be predicted.
@@ -145,7 +149,7 @@ func classes(
 	}
 	opened, err := workload.New(name, workload.Params{
 		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
-		Classes: labels,
+		Trained: meta,
 	})
 	if err != nil {
 		return err
@@ -157,6 +161,13 @@ func classes(
 	t, err := newTables(tensors, opened.Tables())
 	if err != nil {
 		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
+	}
+	constants := opened.Constants()
+	for _, key := range slices.Sorted(maps.Keys(constants)) {
+		if meta[key] == "" && constants[key] != "" {
+			fmt.Fprintf(told, "%s does not say %s, as files of older versions do not: %s\n", a.Model, key,
+				withoutKey[key])
+		}
 	}
 	w.head("example", "class", "probability", "label")
 	examples, known, right := 0, 0, 0
@@ -178,6 +189,14 @@ func classes(
 			float64(right)/float64(known), right, known)
 	}
 	return nil
+}
+
+// withoutKey says what is taken where a model's file lacks a constant.
+var withoutKey = map[string]string{
+	softmax.MeansKey:      "taken of the training part of the data",
+	softmax.DeviationsKey: "taken of the training part of the data",
+	cnn.FinalReLUKey:      "taken to be false",
+	logreg.HashedKey:      "the first feature of the data decides",
 }
 
 // className is what people call a class: its number, where they have no labels; "": it is not known.

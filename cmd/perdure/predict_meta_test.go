@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/safetensors"
+)
+
+// olderModel writes the file of a run's model anew, without some of what it says, and returns its path.
+func olderModel(t *testing.T, run string, keys ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(run, "model.safetensors"))
+	must(t, err)
+	tensors, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+	must(t, err)
+	maps.DeleteFunc(meta, func(key, _ string) bool {
+		for _, k := range keys {
+			if k == key {
+				return true
+			}
+		}
+		return false
+	})
+	var out bytes.Buffer
+	must(t, safetensors.Write(&out, tensors, meta))
+	return write(t, t.TempDir(), "old.safetensors", out.String())
+}
+
+// forest writes a folder of CoverType, whose classes 1 and 2 lie on both sides of a value of the first feature.
+func forest(t *testing.T, middle int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for file, n := range map[string]int{"covtrain.csv": 200, "covtest.csv": 40} {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "%d%s,%d\n", middle+(i%2*2-1)*(10+i%7), strings.Repeat(",4", 53), 1+i%2)
+		}
+		write(t, dir, file, b.String())
+	}
+	return dir
+}
+
+// TestPredictScales: examples are scaled as those that the model was trained on, and not by what lies beside them.
+func TestPredictScales(t *testing.T) {
+	t.Parallel()
+	data := forest(t, 100)
+	sum, run := trained(t, "train", "softmax", "--quiet", "--data", data, "--clocks", "30", "--workers", "2",
+		"--shards", "4", "--batch", "16", "--eval-every", "0")
+	if *sum.TestAccuracy != 1 {
+		t.Fatalf("accuracy %v", *sum.TestAccuracy)
+	}
+	other := forest(t, 1000) // of a place where all features are higher
+	for _, path := range []string{other, filepath.Join(other, "covtest.csv")} {
+		if _, told := predicted(t, run, "--data", path); !strings.Contains(told, "accuracy 0.5000: 20 of 40") {
+			t.Errorf("%s: scaled by what lies beside the examples: %s", path, told)
+		}
+	}
+	if _, told := predicted(t, run, "--data", data); told != "accuracy 1.0000: 40 of 40 examples are of the class "+
+		"that is predicted\n" {
+		t.Errorf("%s", told)
+	}
+	old := olderModel(t, run, "features.means", "features.deviations")
+	if _, told := predicted(t, old, "--data", other); !strings.Contains(told, "accuracy 1.0000") ||
+		!strings.Contains(told, "does not say features.means") {
+		t.Errorf("of an older file: %s", told)
+	}
+	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
+}
+
+// TestPredictFinalReLU: the scores of a network are those that it was trained with.
+func TestPredictFinalReLU(t *testing.T) {
+	t.Parallel()
+	_, run := trained(t, "train", "cnn", "--quiet", "--data", pictures, "--clocks", "3", "--workers", "1", "--shards",
+		"4", "--batch", "4", "--eval-every", "0", "--final-relu")
+	with, told := predicted(t, run, "--data", pictures)
+	without, toldOld := predicted(t, olderModel(t, run, "final_relu"), "--data", pictures)
+	if strings.Contains(told, "does not say") || !strings.Contains(toldOld, "does not say final_relu") {
+		t.Errorf("told %q, and of an older file %q", told, toldOld)
+	}
+	if fmt.Sprint(with) == fmt.Sprint(without) {
+		t.Error("scores below 0 count")
+	}
+}
+
+// TestPredictNames: whether features are names is what the model's file says, whatever the new ones look like.
+func TestPredictNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := write(t, dir, "names", strings.Repeat("a x 7\nb y 8\n", 100))
+	flags := []string{"train", "logreg", "--quiet", "--clocks", "30", "--batch", "16", "--shards", "4", "--data"}
+	_, run := trained(t, append(flags, data)...)
+	numbers := write(t, dir, "new", "a 7\nb 8\n")
+	lines, told := predicted(t, run, "--data", numbers)
+	if !strings.Contains(told, "accuracy 1.0000") || len(lines) != 3 || lines[1][2] == lines[2][2] {
+		t.Errorf("%q; %s", lines, told)
+	}
+	lines, told = predicted(t, olderModel(t, run, "hashed"), "--data", numbers)
+	if !strings.Contains(told, "does not say hashed") || lines[1][2] != lines[2][2] {
+		t.Errorf("of an older file, features 7 and 8 that no example has had: %q; %s", lines, told)
+	}
+	data = write(t, dir, "numbers", strings.Repeat("a 1 7\nb 2 8\n", 100))
+	_, run = trained(t, append(flags, data)...)
+	wantRefused(t, exitError, `line 1: feature "x" is not a whole number`, "predict", run, "--data",
+		write(t, dir, "mixed", "a x\n"))
+}
+
+// TestOrigin: a model's file says where it comes from, that of a run and that of a checkpoint alike.
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	_, run := trained(t, "train", "quadratic", "--quiet", "--condition", "10", "--workers", "2", "--clocks", "10",
+		"--shards", "4", "--recovery", "checkpoint:5", "--seed", "9")
+	_, second := trained(t, small("--rule", "adam")...)
+	exported := filepath.Join(t.TempDir(), "m.safetensors")
+	wantOut(t, 0, []string{"checkpoint", "export", run, "--to", exported}, "model ")
+	for path, want := range map[string]map[string]string{
+		filepath.Join(run, "model.safetensors"): {
+			"seed": "9", "clock": "10", "rule": "sgd", "data": "a bowl of condition 10", "condition": "10",
+			"noise": "0", "best": "normal numbers, drawn by seed 9", "perdure": version,
+			"data.digest":             "quadratic 1000 4 10 0",
+			"setting.job.consistency": `"bsp"`,
+		},
+		exported: {"seed": "9", "condition": "10", "data": "a bowl of condition 10", "perdure": version},
+		filepath.Join(second, "model.safetensors"): {
+			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": pictures, "seed": "7",
+		},
+	} {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+		must(t, err)
+		for key, value := range want {
+			if meta[key] != value {
+				t.Errorf("%s: %s is %q, want %q; all: %q", path, key, meta[key], value, meta)
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"hash/fnv"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/lda"
+	"github.com/perdure/perdure/workload/logreg"
+	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/workload/quadratic"
+	"github.com/perdure/perdure/workload/softmax"
+)
+
+// stormKind is a kind of job that storms are about.
+type stormKind struct {
+	name     string
+	workload string
+	clocks   int // 0: stormClocks; of long clocks there are fewer, and a storm lasts as long
+	work     settings.WorkAsked
+}
+
+// stormKinds are small jobs of every workload: with dense and sparse tables, with one and many, with and without state
+// beside the rows, with rows that slots own.
+func stormKinds() []stormKind {
+	return []stormKind{
+		{name: "softmax", workload: softmax.Name, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
+		{
+			name: "softmax adam", workload: softmax.Name,
+			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam"},
+		},
+		{
+			name: "softmax sparse", workload: softmax.Name,
+			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Sparse: true},
+		},
+		{
+			name: "softmax adam sparse", workload: softmax.Name,
+			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Sparse: true},
+		},
+		{
+			name: "softmax full batch", workload: softmax.Name,
+			work: settings.WorkAsked{Data: pictures, Convex: settings.ConvexAsked{FullBatch: true, L2: 0.01}},
+		},
+		{
+			name: "cnn by row", workload: cnn.Name, clocks: 40,
+			work: settings.WorkAsked{Batch: ptr(1), Data: pictures},
+		},
+		{
+			name: "cnn by layer", workload: cnn.Name, clocks: 40,
+			work: settings.WorkAsked{Batch: ptr(1), Data: pictures, Partition: "layer"},
+		},
+		{
+			name: "mf sgd", workload: mf.Name,
+			work: settings.WorkAsked{Data: "synthetic:0.0002", Factors: settings.FactorsAsked{Rank: ptr(4)}},
+		},
+		{
+			name: "mf als", workload: mf.Name, clocks: 50,
+			work: settings.WorkAsked{
+				Data: "synthetic:0.0002", Factors: settings.FactorsAsked{Rank: ptr(4), Solver: mf.SolverALS},
+			},
+		},
+		{
+			name: "logreg", workload: logreg.Name,
+			work: settings.WorkAsked{Data: "synthetic:1000", Batch: ptr(16)},
+		},
+		{
+			name: "lda", workload: lda.Name,
+			work: settings.WorkAsked{Data: "synthetic:100", Topics: ptr(5)},
+		},
+		{
+			name: "quadratic", workload: quadratic.Name,
+			work: settings.WorkAsked{Bowl: settings.BowlAsked{Rows: ptr(60), Condition: ptr(10.0)}},
+		},
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// stormKindOf is the kind of a seed's job under a strategy: strategies begin with others, and each seed has the next.
+func stormKindOf(seed uint64, strategy perdure.Recovery) *stormKind {
+	kinds := stormKinds()
+	h := fnv.New32a() // its Write never fails
+	_, _ = h.Write([]byte(strategy.String()))
+	k := kinds[(seed+uint64(h.Sum32()))%uint64(len(kinds))]
+	if k.clocks == 0 {
+		k.clocks = stormClocks
+	}
+	return &k
+}
+
+// settings are those of a job of the kind, in this process, its parent; paced: its clocks last as a storm needs.
+func (k *stormKind) settings(t *testing.T, strategy perdure.Recovery, paced bool) settings.Run {
+	t.Helper()
+	a := settings.Asked{
+		Workload: k.workload, Listen: localrun.AnyPort,
+		Shape: settings.Shape{
+			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(),
+			Clocks: int64(k.clocks), Seed: 7,
+		},
+		Work: k.work,
+	}
+	if paced {
+		a.Work.ComputeMs = *stormMs * recovery.Of(strategy).Traits().Copies * stormClocks / k.clocks
+	}
+	s, err := a.New()
+	must(t, err)
+	return s
+}
+
+// calm is the model of an undisturbed job of the kind; made once.
+func (k *stormKind) calm(t *testing.T) string {
+	t.Helper()
+	return undisturbed.model("storm "+k.name, func() string {
+		none := perdure.Recovery{Kind: perdure.RecoverNone}
+		sum, err := runIn(t.Context(), k.settings(t, none, false), newFolder(t), func(*localrun.Run) {})
+		must(t, err)
+		return *sum.ModelSHA256
+	})
+}
+
+// stormThrough takes a job of the kind through a storm. Its model is a model; and that of its undisturbed twin, unless
+// its strategy may lose what it was made of.
+func (k *stormKind) stormThrough(
+	t *testing.T, strategy perdure.Recovery, rage func(context.Context, *localrun.Run) error,
+) {
+	t.Helper()
+	dir := newFolder(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	struck := make(chan error, 1)
+	sum, err := runIn(ctx, k.settings(t, strategy, true), dir, func(j *localrun.Run) {
+		go func() { struck <- rage(ctx, j) }()
+	})
+	if err != nil {
+		t.Fatalf("%s: %v%s", k.name, err, logs(dir))
+	}
+	if err := <-struck; err != nil {
+		t.Error(err)
+	}
+	checkRaces(t, dir)
+	k.wantFinite(t, sum, dir)
+	traits := recovery.Of(strategy).Traits()
+	switch {
+	case traits.MayLose() && !traits.Partial: // rows begin again: what they were is gone
+	case traits.MayLose() && *sum.UpdatesLost > 0:
+		checkLost(t, sum, dir)
+	default:
+		sameModel(t, sum, k.calm(t), dir)
+	}
+}
+
+// wantFinite checks that all values of a run's model are numbers, and that it was judged by numbers.
+func (k *stormKind) wantFinite(t *testing.T, sum rundir.Summary, dir string) {
+	t.Helper()
+	if sum.TestLoss == nil || math.IsNaN(*sum.TestLoss) || math.IsInf(*sum.TestLoss, 0) {
+		t.Errorf("%s: the model was judged by no finite loss\n%s", k.name, logs(dir))
+	}
+	f, err := os.Open(filepath.Join(dir, "model.safetensors"))
+	must(t, err)
+	defer func() { must(t, f.Close()) }()
+	info, err := f.Stat()
+	must(t, err)
+	tensors, _, err := safetensors.Read(f, info.Size())
+	must(t, err)
+	values := 0
+	for _, tensor := range tensors {
+		values += len(tensor.Data)
+		for i, v := range tensor.Data {
+			if v-v != 0 {
+				t.Fatalf("%s: value %d of %s is %v\n%s", k.name, i, tensor.Name, v, logs(dir))
+			}
+		}
+	}
+	if values == 0 {
+		t.Errorf("%s: the model has no values", k.name)
+	}
+}
+
+// TestStormKinds: every kind of job has its turn under a strategy, and consecutive seeds take all of them.
+func TestStormKinds(t *testing.T) {
+	t.Parallel()
+	_, strategies := stormSeeds(t)
+	at1 := map[string]bool{}
+	for _, strategy := range strategies {
+		seen := map[string]bool{}
+		for seed := range uint64(len(stormKinds())) {
+			seen[stormKindOf(seed, strategy).name] = true
+		}
+		if len(seen) != len(stormKinds()) {
+			t.Errorf("under %s only %d kinds of job have their turn", strategy, len(seen))
+		}
+		at1[stormKindOf(1, strategy).name] = true
+	}
+	if len(at1) < len(strategies)/2 {
+		t.Errorf("with seed 1 all %d strategies have only %d kinds of job", len(strategies), len(at1))
+	}
+}
