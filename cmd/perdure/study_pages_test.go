@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ func TestStudiesHere(t *testing.T) {
 	if len(files) < 5 {
 		t.Fatalf("studies %v", files)
 	}
+	labels := map[string][]string{} // by template, AXIS=LABEL of all studies that are told by it
 	for _, file := range files {
 		for _, quick := range []bool{false, true} {
 			f, err := sweep.Read(file, jobKeys(), quick)
@@ -48,6 +51,11 @@ func TestStudiesHere(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(folder, "study.json"), b, 0o666))
 			p, err := page.Open(folder)
 			must(t, err)
+			for _, a := range s.Vary {
+				for _, label := range p.By(a.Name) {
+					labels[s.Page] = append(labels[s.Page], a.Name+"="+label)
+				}
+			}
 			if err := p.Write(s.Page, filepath.Join(folder, "page")); err != nil {
 				t.Errorf("%s, quick %t: %v", file, quick, err)
 				continue
@@ -55,6 +63,25 @@ func TestStudiesHere(t *testing.T) {
 			text := fileOf(t, folder, "page", "README.md")
 			if !strings.HasPrefix(text, "# ") || strings.Contains(text, "NaN") || strings.Contains(text, "no value") {
 				t.Errorf("%s, quick %t:\n%s", file, quick, text)
+			}
+		}
+	}
+	for template, known := range labels {
+		labelsAreKnown(t, template, known)
+	}
+}
+
+// condition is one in a template, of an axis that has no quotes in its labels.
+var condition = regexp.MustCompile(`"(consistency|recovery|on-outage|clock-fraction)=([^"=]+(?: [a-z-]+=[^"]+)?)"`)
+
+// labelsAreKnown: a condition that no cell can meet would leave a hole in the page, and no error.
+func labelsAreKnown(t *testing.T, template string, known []string) {
+	b, err := os.ReadFile(template)
+	must(t, err)
+	for _, m := range condition.FindAllStringSubmatch(string(b), -1) {
+		for label := range strings.SplitSeq(m[2], "|") {
+			if label != "" && !slices.Contains(known, m[1]+"="+label) {
+				t.Errorf("%s: no choice is %s=%s", template, m[1], label)
 			}
 		}
 	}

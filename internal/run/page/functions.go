@@ -20,7 +20,8 @@ func (s *Study) functions() template.FuncMap {
 		"first": first, "last": last, "apart": apart, "known": known, "short": study.Short, "percent": study.Percent1,
 		"add": func(a, b float64) float64 { return a + b }, "sub": func(a, b float64) float64 { return a - b },
 		"mul": func(a, b float64) float64 { return a * b }, "div": func(a, b float64) float64 { return a / b },
-		"falls": falls, "rises": rises, "within": within, "above": above, "table": s.table, "curves": s.curves,
+		"falls": falls, "rises": rises, "within": within, "above": above, "times": times,
+		"table": s.table, "curves": s.curves,
 		"dots": s.dots, "listed": study.Listed, "dict": dict, "trials": s.trials,
 		"fixed": func(format string, x float64) string { return shown(x, format) },
 	}
@@ -197,15 +198,28 @@ func rises(found study.Spread) string {
 	return notReproduced
 }
 
-// within is the verdict about a number above 0: it is within a factor of the paper's.
+// within is the verdict about a size: it is within a factor of the paper's, and of the same sign.
 func within(paper, found, factor float64) string {
+	ratio := found / paper
 	switch {
-	case math.IsNaN(found) || math.IsInf(found, 0):
+	case math.IsNaN(ratio) || math.IsInf(ratio, 0):
 		return incomparable
-	case found >= paper/factor && found <= paper*factor:
+	case ratio >= 1/factor && ratio <= factor:
 		return reproduced
 	}
 	return notReproduced
+}
+
+// times says how many times as large as the paper's a size is.
+func times(paper, found float64) string {
+	ratio := found / paper
+	switch {
+	case math.IsNaN(ratio) || math.IsInf(ratio, 0):
+		return "–"
+	case ratio < 0:
+		return "the other way"
+	}
+	return fmt.Sprintf("%.2f times", ratio)
 }
 
 // above is the verdict about being above others by a number at least: the medians are that far apart, and the
