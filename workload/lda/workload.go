@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/corpus"
@@ -100,10 +101,22 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta).
+// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). Where it
+// is known how the words are written, that of row i of word_topic is line i of word_topic.names.
 func (p *program) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return map[string]string{"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size)}
+	c := map[string]string{
+		"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size),
+		"topics": strconv.Itoa(p.Topics),
+	}
+	if p.data.Words != nil {
+		list := make([]string, p.data.Size) // the vocabulary may be shorter
+		for i := range list {
+			list[i] = p.data.Word(i)
+		}
+		c[WordTopic+".names"] = strings.Join(list, "\n")
+	}
+	return c
 }
 
 // Tables implements contract.Workload.
