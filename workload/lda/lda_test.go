@@ -95,10 +95,11 @@ type memory struct {
 	specs   map[string]perdure.TableSpec
 	rows    map[string][]float32
 	pending []func()
+	sent    map[string]int // rows, by table
 }
 
 func newMemory(specs []perdure.TableSpec) *memory {
-	m := &memory{specs: map[string]perdure.TableSpec{}, rows: map[string][]float32{}}
+	m := &memory{specs: map[string]perdure.TableSpec{}, rows: map[string][]float32{}, sent: map[string]int{}}
 	for _, s := range specs {
 		m.specs[s.Name], m.rows[s.Name] = s, make([]float32, int(s.Rows)*s.Dim)
 	}
@@ -137,6 +138,7 @@ func (m *memory) Inc(ctx context.Context, name string, first perdure.RowID, delt
 
 func (m *memory) IncRows(_ context.Context, name string, rows []perdure.RowID, delta []float32) error {
 	spec, rows, delta := m.specs[name], slices.Clone(rows), slices.Clone(delta)
+	m.sent[name] += len(rows)
 	m.pending = append(m.pending, func() {
 		for i, row := range rows {
 			at := int(row) * spec.Dim
@@ -241,6 +243,34 @@ func TestAnyProcess(t *testing.T) {
 	for name, rows := range calm.rows {
 		if !slices.Equal(rows, stormy.rows[name]) {
 			t.Errorf("table %s is another one", name)
+		}
+	}
+}
+
+// TestSentAssignments: rows of assignments are sent in which a token has changed; all of them, where they may be lost.
+func TestSentAssignments(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		w := open(t, 1, func(p *contract.Params) { p.Lossy = lossy })
+		m := newMemory(w.Tables())
+		all := w.rows[len(w.rows)-1]
+		for clock := range perdure.Clock(40) { // 20 passes
+			before, sent := slices.Clone(m.rows[Assignments]), m.sent[Assignments]
+			step(t, w, m, contract.Share{Of: 1}, clock)
+			m.tick()
+			changed := 0
+			for i := range all {
+				from, to := i*rowTokens, (i+1)*rowTokens
+				if !slices.Equal(before[from:to], m.rows[Assignments][from:to]) {
+					changed++
+				}
+			}
+			if got := m.sent[Assignments] - sent; !lossy && got != changed {
+				t.Fatalf("clock %d: %d rows were sent, %d have changed", clock, got, changed)
+			}
+		}
+		consistent(t, w, m)
+		if got := m.sent[Assignments]; (got == 20*all) != lossy {
+			t.Errorf("lossy %v: %d rows were sent in 20 passes over %d", lossy, got, all)
 		}
 	}
 }
