@@ -175,6 +175,11 @@ func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pa
 	if err := p.read(ctx, t); err != nil {
 		return 0, err
 	}
+	if p.params.Lossy {
+		if err := p.lift(ctx, t); err != nil {
+			return 0, err
+		}
+	}
 	if p.Rebuild {
 		if err := p.rebuild(ctx, t); err != nil {
 			return 0, err
@@ -271,9 +276,6 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	}
 	if err := t.Get(ctx, Totals, 0, p.total); err != nil {
 		return err
-	}
-	if p.params.Lossy {
-		sumRows(p.total, p.got)
 	}
 	return nil
 }
@@ -406,11 +408,11 @@ func (p *program) write(ctx context.Context, t contract.Tables) error {
 // changes lists the rows that have changed, and returns by what: these take the place of what was read.
 func (p *program) changes() (deltas []float32) {
 	missing := p.s.missing
+	for _, m := range missing {
+		p.s.changed[m.word] = true // a token that was lost and keeps its topic is counted again
+	}
 	if p.params.Lossy {
 		missing = nil // it was lost, and is not to be taken away once more
-	}
-	for _, m := range missing {
-		p.s.changed[m.word] = true
 	}
 	p.moved = p.moved[:0]
 	for i, id := range p.list {

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -92,7 +93,7 @@ func mayWrite(to string, force bool) error {
 
 // write writes a model, and says so.
 func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
-	meta := safetensors.Metadata(k.Manifest.Job.Workload, k.Cut, f.constants(out, &k.Manifest))
+	meta := safetensors.Metadata(k.Manifest.Job.Workload, k.Cut, f.finish(out, &k.Manifest, tensors))
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
 		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
@@ -104,9 +105,9 @@ func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.
 	return nil
 }
 
-// constants are what the model's predictions need beside the tables. The workload knows them, of
-// the data with which the checkpoint was made.
-func (f *Folder) constants(out io.Writer, m *checkpoint.Manifest) map[string]string {
+// finish mends the model and returns what its predictions need beside the tables. The workload knows both, of the data
+// with which the checkpoint was made.
+func (f *Folder) finish(out io.Writer, m *checkpoint.Manifest, tensors []safetensors.Tensor) map[string]string {
 	if m.Job.Workload == settings.OwnWorkload {
 		return nil
 	}
@@ -115,6 +116,7 @@ func (f *Folder) constants(out io.Writer, m *checkpoint.Manifest) map[string]str
 		fmt.Fprintf(out, "its metadata say clock and workload only, and nothing of the data: %s\n", plain.Text(err))
 		return nil
 	}
+	training.Mend(w, tensors)
 	return w.Constants()
 }
 
@@ -127,7 +129,7 @@ func (f *Folder) workload(m *checkpoint.Manifest) (workload.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return workload.New(m.Job.Workload, s.Params)
+	return workload.New(m.Job.Workload, s.WorkParams())
 }
 
 // model reads the tables of a checkpoint, as a run reads them in its end.
