@@ -43,6 +43,8 @@ type (
 	Description = contract.Description
 	// Teller is a workload that has more to say of a model than how good it is.
 	Teller = contract.Teller
+	// Mender is a workload whose tables may have values that no model has.
+	Mender = contract.Mender
 	// Classifier is a workload that says of which class an example is.
 	Classifier = contract.Classifier
 	// Sampled is a workload that can be judged on some of its test examples.

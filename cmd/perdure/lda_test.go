@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,20 +46,27 @@ func TestTopicsThroughKills(t *testing.T) {
 	countsFit(t, elastic)
 }
 
-// countsFit compares a model's counts with its assignments.
-func countsFit(t *testing.T, dir string) {
+// modelOf reads a model's file: its tensors by name, and its metadata.
+func modelOf(t *testing.T, path string) (data map[string][]float32, meta map[string]string) {
 	t.Helper()
-	file, err := os.Open(filepath.Join(dir, "model.safetensors"))
+	file, err := os.Open(path)
 	must(t, err)
 	defer func() { must(t, file.Close()) }()
 	info, err := file.Stat()
 	must(t, err)
-	tensors, _, err := safetensors.Read(file, info.Size())
+	tensors, meta, err := safetensors.Read(file, info.Size())
 	must(t, err)
-	data := map[string][]float32{}
+	data = map[string][]float32{}
 	for _, tensor := range tensors {
 		data[tensor.Name] = tensor.Data
 	}
+	return data, meta
+}
+
+// countsFit compares a model's counts with its assignments.
+func countsFit(t *testing.T, dir string) {
+	t.Helper()
+	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
 	c, err := corpus.Open("synthetic:200")
 	must(t, err)
 	counts, total := map[string]float32{}, make([]float32, 10)
@@ -86,6 +94,46 @@ func countsFit(t *testing.T, dir string) {
 	}
 }
 
+// fileSuffices checks that a model's file alone says which words a topic has, and how likely each is; and that what is
+// made of a checkpoint says the same.
+func fileSuffices(t *testing.T, run string) {
+	t.Helper()
+	data, meta := modelOf(t, filepath.Join(run, "model.safetensors"))
+	out := filepath.Join(t.TempDir(), "of a checkpoint")
+	code, said, errs := invoke(t, "checkpoint", "export", run, "--to", out)
+	if code != 0 || strings.Contains(said, "only") {
+		t.Fatal(said, errs)
+	}
+	_, again := modelOf(t, out)
+	words := strings.Split(meta["word_topic.names"], "\n")
+	beta, err := strconv.ParseFloat(meta["beta"], 64)
+	must(t, err)
+	if len(words)*2 != len(data["word_topic"]) || meta["words"] != strconv.Itoa(len(words)) || meta["topics"] != "2" ||
+		meta["alpha"] != "0.1" {
+		t.Fatalf("metadata %q of %d counts", meta, len(data["word_topic"]))
+	}
+	for _, key := range []string{"word_topic.names", "alpha", "beta", "words", "topics"} {
+		if again[key] != meta[key] {
+			t.Errorf("%s is %q in what a checkpoint gives, %q in the model", key, again[key], meta[key])
+		}
+	}
+	topic := map[string]int{}
+	for i, word := range words {
+		share := func(k int) float64 {
+			return (float64(data["word_topic"][2*i+k]) + beta) /
+				(float64(data["topics"][k]) + beta*float64(len(words)))
+		}
+		if share(1) > share(0) {
+			topic[word] = 1
+		} else {
+			topic[word] = 0
+		}
+	}
+	if topic["ships"] != topic["stormy"] || topic["judges"] != topic["courts"] || topic["ships"] == topic["judges"] {
+		t.Errorf("words' topics: %v", topic)
+	}
+}
+
 // TestTopicsOfTexts: a folder of texts is all that it takes; and where rows are lost, training goes on.
 func TestTopicsOfTexts(t *testing.T) {
 	t.Parallel()
@@ -97,7 +145,12 @@ func TestTopicsOfTexts(t *testing.T) {
 	flags := []string{
 		"train", "lda", "--quiet", "--data", dir, "--topics", "2", "--workers", "2", "--shards", "4", "--clocks", "40",
 	}
-	s, _ := trained(t, flags...)
+	s, run := trained(t, flags...)
+	fileSuffices(t, run)
+	if code, _, errs := invoke(t, "train", "--quiet", "--resume", run, "--clocks", "45", "--out",
+		filepath.Join(t.TempDir(), "on")); code != 0 {
+		t.Errorf("it cannot be gone on with: %s", errs)
+	}
 	if *s.TestLoss > 2.05 { // 2.2 without topics; four words or five in a topic: 1.5 at best
 		t.Errorf("a loss of %v", *s.TestLoss)
 	}

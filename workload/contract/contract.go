@@ -163,6 +163,12 @@ type Teller interface {
 	Tell(ctx context.Context, t Tables) ([]string, error)
 }
 
+// Mender is a workload whose tables may have values, after a loss of rows, that no model has.
+type Mender interface {
+	// Mend changes the values of a whole model, by table, before they are written to its file.
+	Mend(tables map[string][]float32)
+}
+
 // Classifier is a workload that says of which class an example is.
 type Classifier interface {
 	// Classify Gets the whole model, and gives each test example's scores, one for each class, the highest that of the

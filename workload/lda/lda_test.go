@@ -95,10 +95,11 @@ type memory struct {
 	specs   map[string]perdure.TableSpec
 	rows    map[string][]float32
 	pending []func()
+	sent    map[string]int // rows, by table
 }
 
 func newMemory(specs []perdure.TableSpec) *memory {
-	m := &memory{specs: map[string]perdure.TableSpec{}, rows: map[string][]float32{}}
+	m := &memory{specs: map[string]perdure.TableSpec{}, rows: map[string][]float32{}, sent: map[string]int{}}
 	for _, s := range specs {
 		m.specs[s.Name], m.rows[s.Name] = s, make([]float32, int(s.Rows)*s.Dim)
 	}
@@ -137,6 +138,7 @@ func (m *memory) Inc(ctx context.Context, name string, first perdure.RowID, delt
 
 func (m *memory) IncRows(_ context.Context, name string, rows []perdure.RowID, delta []float32) error {
 	spec, rows, delta := m.specs[name], slices.Clone(rows), slices.Clone(delta)
+	m.sent[name] += len(rows)
 	m.pending = append(m.pending, func() {
 		for i, row := range rows {
 			at := int(row) * spec.Dim
@@ -245,6 +247,34 @@ func TestAnyProcess(t *testing.T) {
 	}
 }
 
+// TestSentAssignments: rows of assignments are sent in which a token has changed; all of them, where they may be lost.
+func TestSentAssignments(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		w := open(t, 1, func(p *contract.Params) { p.Lossy = lossy })
+		m := newMemory(w.Tables())
+		all := w.rows[len(w.rows)-1]
+		for clock := range perdure.Clock(40) { // 20 passes
+			before, sent := slices.Clone(m.rows[Assignments]), m.sent[Assignments]
+			step(t, w, m, contract.Share{Of: 1}, clock)
+			m.tick()
+			changed := 0
+			for i := range all {
+				from, to := i*rowTokens, (i+1)*rowTokens
+				if !slices.Equal(before[from:to], m.rows[Assignments][from:to]) {
+					changed++
+				}
+			}
+			if got := m.sent[Assignments] - sent; !lossy && got != changed {
+				t.Fatalf("clock %d: %d rows were sent, %d have changed", clock, got, changed)
+			}
+		}
+		consistent(t, w, m)
+		if got := m.sent[Assignments]; (got == 20*all) != lossy {
+			t.Errorf("lossy %v: %d rows were sent in 20 passes over %d", lossy, got, all)
+		}
+	}
+}
+
 // TestLostRows: whatever is lost, training goes on, and with Rebuild counts that began again have what they had.
 func TestLostRows(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
@@ -260,7 +290,13 @@ func TestLostRows(t *testing.T) {
 						t.Fatalf("a loss of %v", got.TrainLoss)
 					}
 				}
+				before := slices.Clone(m.rows[WordTopic])
 				m.tick()
+				for i, v := range m.rows[WordTopic] {
+					if v < 0 && before[i] < 0 {
+						t.Fatalf("clock %d: a count of %v before it, and of %v after it", clock, before[i], v)
+					}
+				}
 				clock++
 			}
 		}
@@ -282,8 +318,21 @@ func TestLostRows(t *testing.T) {
 		if err != nil || !(e.Loss > 0 && e.Loss < 20) {
 			t.Errorf("judged as %v, %v", e.Loss, err)
 		}
-		if least := slices.Min(m.rows[WordTopic]); least < 0 && !rebuild {
-			t.Logf("a count of %v", least)
+		m.rows[WordTopic][3]-- // the last clock may leave such a count
+		w := slots[0]
+		w.Mend(m.rows)
+		for name, rows := range m.rows {
+			if least := slices.Min(rows); !(least >= 0) {
+				t.Errorf("table %s has a count of %v in the model's file", name, least)
+			}
+		}
+		if !slices.Equal(m.rows[Totals], sums(m.rows[WordTopic], w.Topics)) {
+			t.Error("the totals in the model's file are not those of the words")
+		}
+		m.rows[WordTopic][7], m.rows[Totals][2] = -3, -9
+		clocks(60)
+		if least := min(slices.Min(m.rows[WordTopic]), slices.Min(m.rows[Totals])); !(least >= 0) {
+			t.Errorf("a count of %v long after the loss", least)
 		}
 	}
 }

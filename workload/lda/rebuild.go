@@ -52,3 +52,57 @@ func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 	sumRows(p.total, p.got)
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
+
+// lift makes 0 of what is below 0 in the rows that were read: slots took tokens away that a row had lost. A row is
+// lifted by one slot only, that whose rank is the row's number modulo the number of slots: all read all rows, and it
+// reads what it has added itself, so that nothing is lifted twice while the shares are the same. In a count that is not
+// above 0 no slot takes anything away in that clock, as none sees a token there: under bsp it is 0 or more after it.
+// Each lift mends a token that was counted too few, and nothing makes more of those but a loss. So there is an end.
+func (p *program) lift(ctx context.Context, t contract.Tables) error {
+	var rows []perdure.RowID
+	var deltas []float32
+	for i, row := range p.list {
+		by := below(p.got[i*p.Topics : (i+1)*p.Topics])
+		if by != nil && int(row%perdure.RowID(p.share.Of)) == p.share.Rank {
+			rows, deltas = append(rows, row), append(deltas, by...)
+		}
+	}
+	was := slices.Clone(p.total)
+	sumRows(p.total, p.got)
+	if by := below(was); by != nil && p.share.Rank == 0 { // the totals are one row, number 0: they become those counted
+		for k := range by {
+			if by[k] > 0 {
+				by[k] += p.total[k]
+			}
+		}
+		if err := t.Inc(ctx, Totals, 0, by); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return t.IncRows(ctx, WordTopic, rows, deltas)
+}
+
+// below makes 0 of values below 0, and returns what that adds; nil: nothing.
+func below(row []float32) (by []float32) {
+	for i, v := range row {
+		if v < 0 {
+			if by == nil {
+				by = make([]float32, len(row))
+			}
+			by[i], row[i] = -v, 0
+		}
+	}
+	return by
+}
+
+// Mend implements contract.Mender: no count is below 0, and where rows may be lost n(k) is counted by the words.
+func (p *program) Mend(tables map[string][]float32) {
+	below(tables[WordTopic])
+	below(tables[Totals])
+	if p.params.Lossy && len(tables[Totals]) == p.Topics {
+		sumRows(tables[Totals], tables[WordTopic])
+	}
+}

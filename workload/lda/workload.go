@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/corpus"
@@ -43,6 +44,7 @@ type program struct {
 	got    []float32       // rows of these words, as Get gave them; then the deltas
 	total  []float32       // likewise n(k)
 	local  []int32         // numbers of the words of a document
+	was    []int16         // topics of its tokens, before they are drawn
 	own    []float32       // rebuild: tokens of the own documents, by place and topic; then what they lack
 	docs   docRows
 }
@@ -100,10 +102,22 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.data.Digest() }
 
-// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta).
+// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). Where it
+// is known how the words are written, that of row i of word_topic is line i of word_topic.names.
 func (p *program) Constants() map[string]string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return map[string]string{"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size)}
+	c := map[string]string{
+		"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size),
+		"topics": strconv.Itoa(p.Topics),
+	}
+	if p.data.Words != nil {
+		list := make([]string, p.data.Size) // the vocabulary may be shorter
+		for i := range list {
+			list[i] = p.data.Word(i)
+		}
+		c[WordTopic+".names"] = strings.Join(list, "\n")
+	}
+	return c
 }
 
 // Tables implements contract.Workload.
@@ -161,6 +175,11 @@ func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pa
 	if err := p.read(ctx, t); err != nil {
 		return 0, err
 	}
+	if p.params.Lossy {
+		if err := p.lift(ctx, t); err != nil {
+			return 0, err
+		}
+	}
 	if p.Rebuild {
 		if err := p.rebuild(ctx, t); err != nil {
 			return 0, err
@@ -168,16 +187,19 @@ func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pa
 	}
 	p.fill()
 	p.s.start()
+	p.docs.list, p.docs.values = p.docs.list[:0], p.docs.values[:0]
 	for _, doc := range docs {
 		words := p.data.Train.Document(int(doc))
 		p.local = slices.Grow(p.local[:0], len(words))[:len(words)]
 		for i, w := range words {
 			p.local[i] = p.place[w]
 		}
+		p.was = append(p.was[:0], p.topics[doc]...)
 		p.s.document(p.local, p.topics[doc], p.stateOf(doc, pass))
+		p.docs.note(p.model, doc, p.was, p.topics[doc], p.params.Lossy)
 		tokens += len(words)
 	}
-	return tokens, p.write(ctx, t, docs)
+	return tokens, p.write(ctx, t)
 }
 
 // learn reads the topics of the documents of which they are not known here.
@@ -222,6 +244,25 @@ func (d *docRows) add(m *model, doc int32) {
 	d.values = slices.Grow(d.values[:0], n)[:n]
 }
 
+// note lists the rows of a document in which a token has got another topic. The others are in the table as they are: a
+// process knows topics only because it has read them, or because the clock that wrote them is done, and it reads them
+// again when a clock is done again. Where rows may be lost, all are listed: one that was lost is back within a pass.
+func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
+	for at := 0; at < len(now); at += rowTokens {
+		to := min(at+rowTokens, len(now))
+		if !all && slices.Equal(was[at:to], now[at:to]) {
+			continue
+		}
+		d.list = append(d.list, perdure.RowID(m.rows[doc]+at/rowTokens))
+		n := len(d.values)
+		d.values = slices.Grow(d.values, rowTokens)[:n+rowTokens]
+		clear(d.values[n:])
+		for i, k := range now[at:to] {
+			d.values[n+i] = float32(k + 1)
+		}
+	}
+}
+
 func (d *docRows) get(ctx context.Context, t contract.Tables) error {
 	return t.GetRows(ctx, Assignments, d.list, d.values)
 }
@@ -235,9 +276,6 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	}
 	if err := t.Get(ctx, Totals, 0, p.total); err != nil {
 		return err
-	}
-	if p.params.Lossy {
-		sumRows(p.total, p.got)
 	}
 	return nil
 }
@@ -349,7 +387,7 @@ func inOrder(cells []cell) {
 }
 
 // write adds what has changed to the tables.
-func (p *program) write(ctx context.Context, t contract.Tables, docs []int32) error {
+func (p *program) write(ctx context.Context, t contract.Tables) error {
 	if deltas := p.changes(); len(p.moved) > 0 {
 		if err := t.IncRows(ctx, WordTopic, p.moved, deltas); err != nil {
 			return err
@@ -361,17 +399,20 @@ func (p *program) write(ctx context.Context, t contract.Tables, docs []int32) er
 	if err := t.Inc(ctx, Totals, 0, p.total); err != nil {
 		return err
 	}
-	return p.writeTopics(ctx, t, docs)
+	if len(p.docs.list) == 0 {
+		return nil
+	}
+	return t.IncRows(ctx, Assignments, p.docs.list, p.docs.values)
 }
 
 // changes lists the rows that have changed, and returns by what: these take the place of what was read.
 func (p *program) changes() (deltas []float32) {
 	missing := p.s.missing
+	for _, m := range missing {
+		p.s.changed[m.word] = true // a token that was lost and keeps its topic is counted again
+	}
 	if p.params.Lossy {
 		missing = nil // it was lost, and is not to be taken away once more
-	}
-	for _, m := range missing {
-		p.s.changed[m.word] = true
 	}
 	p.moved = p.moved[:0]
 	for i, id := range p.list {
@@ -392,27 +433,6 @@ func (p *program) changes() (deltas []float32) {
 		p.got[row*p.Topics+int(m.topic)]--
 	}
 	return p.got[:len(p.moved)*p.Topics]
-}
-
-// writeTopics writes the topics of documents.
-func (p *program) writeTopics(ctx context.Context, t contract.Tables, docs []int32) error {
-	d := &p.docs
-	d.list = d.list[:0]
-	for _, doc := range docs {
-		d.add(p.model, doc)
-	}
-	if len(d.list) == 0 {
-		return nil
-	}
-	clear(d.values)
-	at := 0
-	for _, doc := range docs {
-		for i, k := range p.topics[doc] {
-			d.values[at+i] = float32(k + 1)
-		}
-		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
-	}
-	return t.IncRows(ctx, Assignments, d.list, d.values)
 }
 
 // Evaluate implements contract.Workload, on held-out documents.

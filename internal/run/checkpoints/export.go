@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -93,7 +94,7 @@ func mayWrite(to string, force bool) error {
 // write writes a model, and says so.
 func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
-	f.describe(out, &k.Manifest, &origin)
+	f.finish(out, &k.Manifest, tensors, &origin)
 	meta := safetensors.Metadata(origin)
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
@@ -106,9 +107,9 @@ func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.
 	return nil
 }
 
-// describe completes a model's origin with what its run and its workload know: the version, the data with which the
-// checkpoint was made, and what predictions need beside the tables.
-func (f *Folder) describe(out io.Writer, m *checkpoint.Manifest, o *safetensors.Origin) {
+// finish mends a model, and completes its origin with what its run and its workload know: the version, the data with
+// which the checkpoint was made, and what predictions need beside the tables.
+func (f *Folder) finish(out io.Writer, m *checkpoint.Manifest, tensors []safetensors.Tensor, o *safetensors.Origin) {
 	if m.Job.Workload == settings.OwnWorkload {
 		return
 	}
@@ -118,6 +119,7 @@ func (f *Folder) describe(out io.Writer, m *checkpoint.Manifest, o *safetensors.
 			plain.Text(err))
 		return
 	}
+	training.Mend(w, tensors)
 	o.Version, o.Data, o.Constants = s.Version, w.Describe().Data, w.Constants()
 }
 
@@ -130,7 +132,7 @@ func (f *Folder) workload(m *checkpoint.Manifest) (settings.Run, workload.Worklo
 	if err != nil {
 		return s, nil, err
 	}
-	w, err := workload.New(m.Job.Workload, s.Params)
+	w, err := workload.New(m.Job.Workload, s.WorkParams())
 	return s, w, err
 }
 

@@ -87,6 +87,7 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 		}
 		m.tensors = append(m.tensors, more...)
 	}
+	training.Mend(w, m.tensors)
 	if m.eval, err = w.Evaluate(ctx, t); err != nil {
 		return m, err
 	}

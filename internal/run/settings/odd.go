@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/workload"
 )
 
 // odd says what no run can have, by the key of run.json. What the workload and its data
@@ -70,7 +71,11 @@ func (s *Run) oddParams() error {
 	case s.Job.Workload == OwnWorkload:
 		return nil
 	}
-	if err := s.Params.Rule.Validate(); err != nil {
+	rule := s.Params.Rule
+	if info, err := workload.Find(s.Job.Workload); err == nil && len(info.Rates) == 0 && rule.Rate == 0 {
+		rule.Rate = 1 // it has none: the workload says whether it must have one
+	}
+	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("params.Rule: %w", err)
 	}
 	return nil

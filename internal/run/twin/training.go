@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/rounds"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -260,5 +261,6 @@ func (t *Training) Hash() (string, error) {
 		}
 		all = append(all, rows, numbers)
 	}
+	training.Mend(t.crew[0], all)
 	return safetensors.Hash(all), nil
 }
