@@ -45,6 +45,8 @@ type (
 	Teller = contract.Teller
 	// Classifier is a workload that says of which class an example is.
 	Classifier = contract.Classifier
+	// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+	Heir = contract.Heir
 	// Workload is a training program.
 	Workload = contract.Workload
 )
