@@ -1,6 +1,8 @@
 package perdure
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
@@ -74,6 +76,9 @@ type JobSpec struct {
 	// kills or replaces.
 	OwnWorkers bool `json:"own_workers,omitempty"`
 
+	// Init is the hash of the model that the tables begin with; "": they begin as their initialisers say.
+	Init string `json:"init,omitempty"`
+
 	// Seal is of what the model depends on; of a job of an older version it is empty.
 	Seal Seal `json:"seal,omitzero"`
 }
@@ -95,6 +100,9 @@ func (j JobSpec) Validate() error {
 	}
 	if j.Clocks < 0 {
 		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
+	}
+	if sum, err := hex.DecodeString(j.Init); err != nil || len(sum) != 0 && len(sum) != sha256.Size {
+		return fmt.Errorf("%w: init %q is no SHA-256 of a model", ErrUsage, j.Init)
 	}
 	if err := j.Seal.Validate(); err != nil {
 		return err

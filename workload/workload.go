@@ -49,6 +49,8 @@ type (
 	Classifier = contract.Classifier
 	// Sampled is a workload that can be judged on some of its test examples.
 	Sampled = contract.Sampled
+	// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+	Heir = contract.Heir
 	// Workload is a training program.
 	Workload = contract.Workload
 )

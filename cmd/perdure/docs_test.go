@@ -257,6 +257,8 @@ func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) e
 		return a.OnlyTaken("--from")
 	}
 	a.Workload = cmp.Or(named, settings.DefaultWorkload)
+	a.Init = "" // its model is not there
+	delete(a.Given, "init")
 	switch {
 	case inText && !strings.Contains(c.Consistency, "="):
 		_, err := a.Job()

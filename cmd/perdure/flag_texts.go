@@ -164,6 +164,9 @@ For example 'kill:server:0@clock:100+2s'.`},
 
 	"training.data": {"Data set's folder or file; see perdure data.", "Or synthetic:F (default the workload's " +
 		"own)."},
+	"training.init": {"Begin with a model that a run has made.", "A model.safetensors, or the folder of a run that " +
+		"has one, of the same workload and with the same tables. Clocks, the schedule and the rule's state begin as " +
+		"ever."},
 	"training.lr":    {"Learning rate at clock 0.", "(default the workload's, as fits the rule)"},
 	"training.batch": {"Examples per worker and clock.", "(default the workload's)"},
 	"training.rule": {"How servers apply updates (default the workload's).", "sgd, momentum, nesterov, adagrad, " +

@@ -70,6 +70,7 @@ type outageFlags struct {
 
 // learningFlags are about how the model is trained.
 type learningFlags struct {
+	Init       string   `group:"training" placeholder:"FILE"`
 	LR         *float64 `name:"lr" group:"training" placeholder:"RATE"`
 	Batch      *int     `group:"training" placeholder:"N"`
 	Rule       string   `group:"training" placeholder:"RULE"`
@@ -212,6 +213,7 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 		a.Shape.Clocks = 0 // the workload's
 	}
 	l, o := &t.Learning, &t.Of
+	a.Init = home(t.Learning.Init)
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
 		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: o.LDA.Fraction,

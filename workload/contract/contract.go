@@ -184,6 +184,13 @@ type Sampled interface {
 	Sample(n int)
 }
 
+// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+type Heir interface {
+	// Inherits Gets the whole model, whose constants are given too, and says why training cannot begin with it; nil:
+	// it can.
+	Inherits(ctx context.Context, t Tables, constants map[string]string) error
+}
+
 // Workload is a training program. It keeps scratch memory, so that a clock
 // allocates nothing: one goroutine at a time may use it, and each worker has
 // its own.

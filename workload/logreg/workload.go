@@ -102,6 +102,22 @@ func (p *program) Constants() map[string]string {
 	}
 }
 
+// Inherits implements contract.Heir: a value of a row is of the class of its place.
+func (p *program) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
+		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
+	}
+	return nil
+}
+
+// oneLine writes names for people that are a line each.
+func oneLine(names string) string {
+	if names == "" {
+		return "that it does not name"
+	}
+	return fmt.Sprintf("%.80q", strings.ReplaceAll(names, "\n", ", "))
+}
+
 // Tables implements contract.Workload: one table, sparse whatever was asked for, from zeros.
 func (p *program) Tables() []perdure.TableSpec {
 	return []perdure.TableSpec{{Name: Table, Sparse: true, Dim: p.dim, Rule: p.params.Rule}}

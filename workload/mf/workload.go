@@ -152,6 +152,42 @@ func (f *factors) Constants() map[string]string {
 	return c
 }
 
+// Inherits implements contract.Heir: a row is of a user, or of an item, of whom the file says the name where the data
+// have names. The ratings' mean and deviation may be others.
+func (f *factors) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+	was, has := constants["implicit"]
+	if implicit := f.options.Implicit > 0; has != implicit {
+		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
+	} else if v, err := strconv.ParseFloat(was, 64); has && (err != nil || !(v > 0)) {
+		return fmt.Errorf("its metadata say implicit %q, which is no number above 0", was)
+	}
+	is := f.Constants()
+	for _, table := range []string{Users, Items} {
+		was, is := constants[table+namesSuffix], is[table+namesSuffix]
+		if was == is {
+			continue
+		}
+		if was == "" || is == "" {
+			return fmt.Errorf("only one of it and of the data has names of %s", table)
+		}
+		a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
+		row := 0
+		for row < min(len(a), len(b))-1 && a[row] == b[row] {
+			row++
+		}
+		return fmt.Errorf("row %d of its table %s is %.40q, and in the data %.40q", row, table, a[row], b[row])
+	}
+	return nil
+}
+
+// meaning is what the values of ratings are.
+func meaning(implicit bool) string {
+	if implicit {
+		return "counts (--implicit)"
+	}
+	return "ratings"
+}
+
 // mostRate is a good rate for one worker, on all sets that were tried.
 const mostRate = 0.05
 

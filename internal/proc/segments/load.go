@@ -12,7 +12,7 @@ import (
 )
 
 // Load reads what the shard held at the cut that a view says: from its checkpoint, or, at clock 0 and
-// where none is kept, nothing.
+// where the job begins with no model, nothing.
 func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
 	switch rows := recovery.RoundsOf(s.Job.Recovery).Any(); {
 	case rows && !v.Shards[s.Shard].Lost && v.Cut > 0:
@@ -28,7 +28,7 @@ func (s *Saver) loadCut(v *perdure.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
-	if at == 0 {
+	if at == 0 && job.Init == "" {
 		return c, nil // its tables are entries of the log
 	}
 	// A generation begins with what an earlier one has saved; a shard is restored from its own, too.

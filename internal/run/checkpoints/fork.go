@@ -38,7 +38,7 @@ func (f *Folder) Fork(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (sav
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
 		return nil, fmt.Errorf("%w: what %s has saved is of no one clock", perdure.ErrUsage, k.File)
-	case rows && k.Number == 0:
+	case rows && k.Number == 0 && k.Cut > 0:
 		saved, err = f.forkSelected(k, to, job)
 	case rows:
 		saved, err = f.forkRows(k, to, job)

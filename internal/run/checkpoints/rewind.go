@@ -33,6 +33,8 @@ func (f *Folder) rewind(k *checkpoint.Kept, job *perdure.JobSpec) (all []round, 
 		return nil, "it is not known when it would have saved", nil
 	case job.Recovery.Selector == perdure.SelectUsed:
 		return nil, "checkpoints do not say how often rows were updated", nil
+	case k.Manifest.Job.Init != "":
+		return nil, "the run began with a model, and rows that were never saved are in none of its files", nil
 	case sparse:
 		return nil, "some tables are sparse", nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
@@ -36,12 +37,30 @@ func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err erro
 	if k.snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
 		return k, errors.Join(err, k.leave())
 	}
+	if s.Checkpoints.Init != nil && s.Checkpoints.Init.Model != nil {
+		if err := k.begin(); err != nil {
+			return k, errors.Join(err, k.leave())
+		}
+	}
 	if s.Resumed != "" {
 		if err := k.goOn(ctx); err != nil {
 			return k, errors.Join(err, k.leave())
 		}
 	}
 	return k, nil
+}
+
+// begin writes the model that the run begins with, which is not needed in memory after that.
+func (k kept) begin() error {
+	saved, err := k.s.Checkpoints.Init.Model.Write(k, &k.s.Job, k.s.Tables, time.Now())
+	if err != nil {
+		return fmt.Errorf("--init: %w", err)
+	}
+	if saved != nil {
+		k.s.Saved = &settings.Saved{Number: 1, Files: saved, Current: true}
+	}
+	k.s.Checkpoints.Init.Model = nil
+	return nil
 }
 
 // goOn brings what the run goes on from.

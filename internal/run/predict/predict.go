@@ -10,15 +10,13 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
@@ -38,16 +36,13 @@ type Asked struct {
 	JSON  bool
 }
 
-// modelFile is what a run calls its model.
-const modelFile = "model.safetensors"
-
 // Run writes predictions, and to people what came of those whose answers are known.
 func Run(ctx context.Context, out, told io.Writer, a Asked) error {
-	tensors, meta, err := open(a.Model)
+	m, err := modelfile.Open(a.Model)
 	if err != nil {
-		return err
+		return fmt.Errorf("predict: %w", err)
 	}
-	name := meta["workload"]
+	name := m.Meta["workload"]
 	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != ""
 	w := &writer{out: out, json: a.JSON}
 	switch {
@@ -55,42 +50,20 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 		return fmt.Errorf("%w: predict: a model of mf predicts for --user or --pairs; leave --data out",
 			perdure.ErrUsage)
 	case name == mf.Name:
-		err = ratings(w, tensors, meta, &a)
+		err = ratings(w, m, &a)
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
 	case aboutItems:
 		return fmt.Errorf("%w: predict: --user, --pairs and --known are for models of mf, and this is one of %s",
 			perdure.ErrUsage, name)
 	default:
-		err = classes(ctx, w, told, tensors, meta, &a)
+		err = classes(ctx, w, told, m, &a)
 	}
 	return errors.Join(err, w.end(err))
 }
 
-// open reads a model's file.
-func open(path string) ([]safetensors.Tensor, map[string]string, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, modelFile)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: predict: the model %s cannot be read: %w", perdure.ErrUsage, path,
-			plain.Cause(err))
-	}
-	defer func() { _ = f.Close() }() // only read
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, fmt.Errorf("predict: %w", err)
-	}
-	tensors, meta, err := safetensors.Read(f, info.Size())
-	if err != nil {
-		return nil, nil, fmt.Errorf("predict: %s: %w", path, err)
-	}
-	return tensors, meta, nil
-}
-
 // ratings predicts what users think of items.
-func ratings(w *writer, tensors []safetensors.Tensor, meta map[string]string, a *Asked) error {
+func ratings(w *writer, m *modelfile.Model, a *Asked) error {
 	if len(a.Users) == 0 && a.Pairs == "" {
 		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
 			perdure.ErrUsage)
@@ -98,7 +71,7 @@ func ratings(w *writer, tensors []safetensors.Tensor, meta map[string]string, a 
 	if a.Best < 1 {
 		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, a.Best)
 	}
-	p, err := mf.NewPredictor(tensors, meta)
+	p, err := mf.NewPredictor(m.Tensors, m.Meta)
 	if err != nil {
 		return fmt.Errorf("predict: %s: %w", a.Model, err)
 	}
@@ -139,17 +112,15 @@ func ratings(w *writer, tensors []safetensors.Tensor, meta map[string]string, a 
 }
 
 // classes predicts of which class examples are.
-func classes(
-	ctx context.Context, w *writer, told io.Writer, tensors []safetensors.Tensor, meta map[string]string, a *Asked,
-) error {
-	name := meta["workload"]
+func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model, a *Asked) error {
+	name := m.Meta["workload"]
 	var labels []string
-	if meta["classes"] != "" {
-		labels = strings.Split(meta["classes"], "\n")
+	if m.Meta["classes"] != "" {
+		labels = strings.Split(m.Meta["classes"], "\n")
 	}
 	opened, err := workload.New(name, workload.Params{
 		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
-		Trained: meta,
+		Trained: m.Meta,
 	})
 	if err != nil {
 		return err
@@ -158,13 +129,13 @@ func classes(
 	if !is {
 		return fmt.Errorf("%w: predict: a model of %s predicts nothing", perdure.ErrUsage, name)
 	}
-	t, err := newTables(tensors, opened.Tables())
+	t, err := m.Tables(opened.Tables())
 	if err != nil {
 		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
 	}
 	constants := opened.Constants()
 	for _, key := range slices.Sorted(maps.Keys(constants)) {
-		if meta[key] == "" && constants[key] != "" {
+		if m.Meta[key] == "" && constants[key] != "" {
 			fmt.Fprintf(told, "%s does not say %s, as files of older versions do not: %s\n", a.Model, key,
 				withoutKey[key])
 		}

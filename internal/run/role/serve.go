@@ -52,6 +52,8 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		return c.Job.NeedsFolder("its servers keep snapshots there")
 	case strategy.Keeps():
 		return c.Job.NeedsFolder("its servers keep checkpoints there")
+	case s.Job.Init != "":
+		return c.Job.NeedsFolder("its servers read there what it begins with")
 	}
 	machine.Garbage(s.Job.Servers)
 	machine.Cores(s.Job.Servers)

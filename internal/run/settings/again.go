@@ -87,6 +87,9 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	if s.Resumed != "" {
 		return s, fmt.Errorf("%w: %s went on from %s; use %s", perdure.ErrUsage, file, s.Resumed, s.Again())
 	}
+	if s.Checkpoints.Init != nil { // what is said of its model's copy is that run's
+		s.Checkpoints.Init.Read, s.Tables, s.Saved = true, nil, nil
+	}
 	if err := s.checkFlags(); err != nil {
 		return s, err
 	}

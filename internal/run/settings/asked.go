@@ -29,6 +29,7 @@ type Asked struct {
 	Grace  string
 	Keep   int             // checkpoints
 	Store  string          // where they are
+	Init   string          // the model that it begins with; "": none
 	Given  map[string]bool // the flags that he wrote: one that is given and empty is a mistake
 }
 
@@ -53,6 +54,9 @@ func (a *Asked) New() (s Run, err error) {
 	s.Faults, s.Distance, s.Checkpoints.Keep = a.Faults, a.Distance, a.Keep
 	if err := a.takeStore(&s, ""); err != nil {
 		return s, err
+	}
+	if a.Init != "" {
+		s.Checkpoints.Init = &Init{File: a.Init, Read: true}
 	}
 	s.Params = workload.Params{Seed: a.Shape.Seed, Slots: a.Shape.Workers}
 	if a.own() {

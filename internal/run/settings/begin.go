@@ -57,6 +57,9 @@ func (s *Run) Begin() (membership.Facts, error) {
 		}
 		return f, nil
 	}
+	if sv := s.Saved; sv != nil { // of the model that it begins with
+		f.Running = running.Forked(sv.Number, sv.Files, sv.States)
+	}
 	for _, text := range s.Scale {
 		p, err := parseScale(text)
 		if err == nil {

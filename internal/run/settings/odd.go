@@ -45,6 +45,7 @@ func (s *Run) odd() error {
 		{"zones", s.oddZones},
 		{"resumed", s.oddResumed},
 		{"saved", s.oddSaved},
+		{"checkpoints.init", func() error { return s.Checkpoints.Init.odd(&s.Job) }},
 		{"checkpoints.store", s.oddStore},
 		{"", s.oddLog},
 		{"scale", func() error { _, err := s.Begin(); return err }},
@@ -111,7 +112,8 @@ func (s *Run) oddZones() error {
 
 // oddResumed: only a run that went on from another begins later than at clock 0.
 func (s *Run) oddResumed() error {
-	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || len(s.Tables) > 0 || len(s.Slots) > 0) {
+	tables := len(s.Tables) > 0 && s.Checkpoints.Init == nil
+	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || tables || len(s.Slots) > 0) {
 		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that " +
 			"went on from another")
 	}

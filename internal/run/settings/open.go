@@ -168,6 +168,11 @@ func (s *Run) open() error {
 			return err
 		}
 	}
+	if s.Checkpoints.Init != nil && s.Checkpoints.Init.Read {
+		if s.Tables, err = s.Checkpoints.Init.inherit(w, &s.Job, s.tables(w)); err != nil {
+			return fmt.Errorf("--init: %w", err)
+		}
+	}
 	s.Job.Seal, err = s.Seal(w, w.Digest())
 	return err
 }

@@ -84,14 +84,15 @@ func sameForm(was, now perdure.Recovery) error {
 // oddSaved: who goes on from rows that were saved by themselves does the same.
 func (s *Run) oddSaved() error {
 	switch sv := s.Saved; {
-	case sv == nil && (s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any()):
+	case sv == nil && (s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any()):
 		return nil
 	case sv == nil:
-		return fmt.Errorf("it is not there, and the run goes on from another one under %s", s.Job.Recovery)
-	case s.Resumed == "" || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
+		return fmt.Errorf("it is not there, and the run goes on from another one, or begins with a model, under %s",
+			s.Job.Recovery)
+	case s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
 		len(sv.Files) != s.Job.Shards || len(sv.States) != 0 && len(sv.States) != s.Job.Shards:
 		return fmt.Errorf("number %d, with the files of %d shards, is of no run under %s with %d shards that went "+
-			"on from another", sv.Number, len(sv.Files), s.Job.Recovery, s.Job.Shards)
+			"on from another, or began with a model", sv.Number, len(sv.Files), s.Job.Recovery, s.Job.Shards)
 	}
 	return nil
 }

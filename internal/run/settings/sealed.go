@@ -32,6 +32,7 @@ func sealedJob(job *perdure.JobSpec) map[string]any {
 	return map[string]any{
 		"workload": job.Workload, "seed": job.Seed, "slots": job.Slots, "shards": job.Shards,
 		"consistency": job.Consistency, "table_consistency": job.TableConsistency, "stale_scale": scale,
+		"init": job.Init,
 	}
 }
 

@@ -72,6 +72,8 @@ func Check(s *settings.Run) error {
 	case job.Consistency.Kind != perdure.BSP:
 		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, where a run is a function of its "+
 			"seed", perdure.ErrUsage, job.Consistency)
+	case job.Init != "":
+		return fmt.Errorf("%w: --init; here a twin begins with the rows that its seed draws", perdure.ErrUsage)
 	case len(s.Scale) > 0:
 		return fmt.Errorf("%w: --scale; here the same workers take part throughout", perdure.ErrUsage)
 	}

@@ -1,17 +1,16 @@
-package predict
+package modelfile
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// tables give a workload the rows of a model's file.
-type tables map[string]*rows
+// Tables give a workload the rows of a model's file.
+type Tables map[string]*rows
 
 // rows are those of one table; a row that a sparse one does not have is zeros.
 type rows struct {
@@ -20,18 +19,11 @@ type rows struct {
 	at     map[perdure.RowID]int // of a sparse table; nil: each row is where its number says
 }
 
-// newTables finds the tables that a workload has, or says what does not fit.
-func newTables(tensors []safetensors.Tensor, specs []perdure.TableSpec) (tables, error) {
-	t := tables{}
+// Tables finds the tables that a workload has, or says what does not fit.
+func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
+	t := Tables{}
 	for _, s := range specs {
-		find := func(name string) *safetensors.Tensor {
-			i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name })
-			if i < 0 {
-				return nil
-			}
-			return &tensors[i]
-		}
-		of, ids := find(s.Name), find(s.Name+safetensors.IDsSuffix)
+		of, ids := m.find(s.Name), m.find(s.Name+safetensors.IDsSuffix)
 		if of == nil || of.Data == nil || len(of.Shape) != 2 {
 			return nil, fmt.Errorf("%w: it has no table %s", perdure.ErrUsage, s.Name)
 		}
@@ -69,7 +61,7 @@ func (r *rows) row(id perdure.RowID) []float32 {
 }
 
 // Get implements workload.Tables.
-func (t tables) Get(_ context.Context, table string, first perdure.RowID, dst []float32) error {
+func (t Tables) Get(_ context.Context, table string, first perdure.RowID, dst []float32) error {
 	r := t[table]
 	for i := range len(dst) / r.dim {
 		copy(dst[i*r.dim:], r.row(first+perdure.RowID(i)))
@@ -78,7 +70,7 @@ func (t tables) Get(_ context.Context, table string, first perdure.RowID, dst []
 }
 
 // GetRows implements workload.Tables.
-func (t tables) GetRows(_ context.Context, table string, ids []perdure.RowID, dst []float32) error {
+func (t Tables) GetRows(_ context.Context, table string, ids []perdure.RowID, dst []float32) error {
 	r := t[table]
 	for i, id := range ids {
 		copy(dst[i*r.dim:], r.row(id))
@@ -90,7 +82,7 @@ func (t tables) GetRows(_ context.Context, table string, ids []perdure.RowID, ds
 var errRead = errors.New("a model that is read is not changed")
 
 // Inc implements workload.Tables.
-func (tables) Inc(context.Context, string, perdure.RowID, []float32) error { return errRead }
+func (Tables) Inc(context.Context, string, perdure.RowID, []float32) error { return errRead }
 
 // IncRows implements workload.Tables.
-func (tables) IncRows(context.Context, string, []perdure.RowID, []float32) error { return errRead }
+func (Tables) IncRows(context.Context, string, []perdure.RowID, []float32) error { return errRead }
