@@ -201,6 +201,9 @@ var controls = []control{
 	{"holders", weak(weaken.Set{Holders: true}), nil, append(without(noRows), at(29, 51, 67))},
 	{"jumps", weak(weaken.Set{Jumps: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
+	{
+		"evicting", weak(weaken.Set{Evicting: true}), ebbing, slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
+	},
 	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
 	{"states", weak(weaken.Set{States: true}), stored, []cell{
 		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),

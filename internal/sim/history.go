@@ -41,6 +41,7 @@ type History struct {
 	ids   []perdure.RowID // of the rows
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
+	ebb   *Ebb            // likewise
 	lines *Lineage        // where each row is saved by itself; else nil
 	moved error           // a whole table was not where it belongs
 	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
@@ -200,6 +201,11 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 			return err
 		}
 	}
+	if h.ebb != nil {
+		if r.ebb, err = w.Table(ctx, h.ebb.Spec); err != nil {
+			return err
+		}
+	}
 	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 		return err
 	}
@@ -246,6 +252,7 @@ type reader struct {
 	w    *worker.Client
 	t    *worker.Table
 	twin *worker.Table // nil: there is none
+	ebb  *worker.Table // likewise
 	dim  int
 	seen map[int][]perdure.Clock // by row and slot: what was read last
 	sent []progress              // by slot, before the present read
@@ -303,6 +310,11 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	}
 	if r.twin != nil {
 		if err := h.twin.step(ctx, r.w, r.twin, clock); err != nil {
+			return err
+		}
+	}
+	if r.ebb != nil {
+		if err := h.ebb.step(ctx, r.w, r.ebb, clock); err != nil {
 			return err
 		}
 	}
@@ -458,68 +470,6 @@ func (r *reader) lossy(what string, row, p int, v []float32, clock, own perdure.
 	return nil
 }
 
-// Lost says how many updates of each shard the registry counts as lost; -1: the shard
-// itself is, and is not to be judged.
-type Lost []int64
-
-// finalLossy judges the whole table after a job whose rows may be lost.
-func (h *History) finalLossy(rows Contents, lost Lost) error {
-	first := make([][]uint64, h.job.Shards) // by shard: what a row of it has
-	all := make([]map[int][]uint64, h.job.Shards)
-	for row, id := range h.ids {
-		shard := h.shard(row)
-		if lost[shard] < 0 {
-			continue
-		}
-		sets := make([]uint64, h.slots)
-		missing := int64(0)
-		for p := range h.slots {
-			what := fmt.Sprintf("at the end row %d of shard %d: slot %d", row, shard, p)
-			v := rows[id]
-			if len(v) != h.spec.Dim {
-				v = make([]float32, h.spec.Dim) // a sparse row is stored when it is first changed
-			}
-			var err error
-			if sets[p], err = clocksIn(what, v[p*columns:]); err != nil {
-				return err
-			}
-			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
-				return violated("%s has clocks that are not its own: %b", what, late)
-			}
-			if err := h.cameLate(what, row, p, sets[p]); err != nil {
-				return err
-			}
-			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
-		}
-		if h.lines != nil {
-			if all[shard] == nil {
-				all[shard] = map[int][]uint64{}
-			}
-			all[shard][row] = sets
-			continue
-		}
-		if first[shard] == nil {
-			first[shard] = sets
-		} else if !slices.Equal(first[shard], sets) {
-			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b",
-				row, shard, sets, first[shard])
-		}
-		if missing != lost[shard] {
-			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), "+
-				"the registry counts %d as lost", row, shard, missing, sets, lost[shard])
-		}
-	}
-	for shard := range perdure.ShardID(len(all)) {
-		if all[shard] == nil {
-			continue
-		}
-		if err := h.lines.final(shard, all[shard], lost[shard]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // shard returns which shard has a row of the table, by its place in ids.
 func (h *History) shard(row int) perdure.ShardID {
 	return placement.ShardOf(&h.spec, h.job.Shards, h.ids[row])
@@ -559,7 +509,12 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 		return h.moved
 	}
 	if h.loses {
-		return h.finalLossy(tables[h.spec.Name], lost)
+		return h.finalLossy(tables, lost)
+	}
+	if h.ebb != nil {
+		if err := h.ebb.final(tables[h.ebb.Spec.Name], h.ebb.all()); err != nil {
+			return err
+		}
 	}
 	if h.twin != nil {
 		if err := h.twin.Final(tables[h.twin.Spec.Name]); err != nil {

@@ -38,6 +38,8 @@ type lines struct {
 // life is what a shard began with.
 type life struct {
 	rows map[int][]uint64 // by place in History.ids: by slot, the clocks that the row began with
+	ebb  map[int][]uint64 // likewise of the Ebb's rows
+	torn []uint64         // by slot: what every row lacks at the end since then; nil: nobody has judged it
 	base []perdure.Clock  // by slot; nil: it began with the job, or its base is not known yet
 	lost int64            // updates that are counted as lost since before
 }
@@ -118,10 +120,11 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 // rowsOf judges of which file each row of a shard is: of none that is older than before.
 func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) error {
 	s := &l.shards[shard]
-	part, of, _, err := l.read(v, shard, saved, fs)
+	parts, layers, history, err := l.read(v, shard, saved, fs)
 	if err != nil {
 		return err
 	}
+	part, of := parts[history], layers.Of[history]
 	unit := ""
 	for row, id := range l.h.ids {
 		if l.h.shard(row) != shard {
@@ -145,14 +148,13 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 	return nil
 }
 
-// read lays a shard's files over its initial rows, and returns the part of the History's table, of
-// which file each of its rows is, and the files.
+// read lays a shard's files over its initial rows, and returns the parts of all tables, of which file
+// each row is, and which of the tables is the History's.
 func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) (
-	part *table.Part, of []int32, segments []*checkpoint.Segment, err error,
+	parts []*table.Part, layers *checkpoint.Layers, history int, err error,
 ) {
-	var parts []*table.Part
 	var files []checkpoint.FileRef
-	history := -1
+	history = -1
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, l.h.job.Shards, shard)
 		parts = append(parts, table.Blank(spec, perdure.TableID(t), l.h.job.Seed, first, rows))
@@ -163,11 +165,49 @@ func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.S
 	for _, f := range saved {
 		files = append(files, checkpoint.FileRef(f))
 	}
-	layers, err := checkpoint.RestoreRows(store.Folder(fs, "checkpoint"), l.h.job.ID, shard, files, parts)
+	layers, err = checkpoint.RestoreRows(store.Folder(fs, "checkpoint"), l.h.job.ID, shard, files, parts)
 	if err != nil {
-		return nil, nil, nil, violated("shard %d has files that cannot be read: %v", shard, err)
+		return nil, nil, 0, violated("shard %d has files that cannot be read: %v", shard, err)
 	}
-	return parts[history], layers.Of[history], layers.Segments, nil
+	return parts, layers, history, nil
+}
+
+// begun are the clocks with which the Ebb's rows come back.
+func (l *Lineage) begun(parts []*table.Part) (rows map[int][]uint64, err error) {
+	e, rows := l.h.ebb, map[int][]uint64{}
+	for _, part := range parts {
+		if e == nil || part.Spec.Name != e.Spec.Name {
+			continue
+		}
+		for row, id := range e.ids {
+			if l.at(part, id) < 0 {
+				continue
+			}
+			values := make([]float32, e.Spec.Dim)
+			if err := part.ReadRows(values, id, []perdure.RowID{id}, 1); err != nil {
+				return nil, err
+			}
+			what := fmt.Sprintf("row %d of the table that evicts as last saved", row)
+			if rows[row], err = e.sets(what, row, values); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rows, nil
+}
+
+// has is, after final, which of a slot's clocks one of the Ebb's rows may have.
+func (l *Lineage) has(row, slot int, shard perdure.ShardID) (set uint64, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.shards[shard].life
+	if f.torn == nil {
+		return 0, false
+	}
+	if began := f.ebb[row]; began != nil {
+		set = began[slot]
+	}
+	return (set | f.since(l.h, slot, l.h.job.Clocks)) &^ f.torn[slot], true
 }
 
 // broken returns the first promise that a file did not keep.
@@ -185,10 +225,14 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 	if len(saved) == 0 {
 		return nil
 	}
-	part, of, segments, err := l.read(v, shard, saved, fs)
+	parts, layers, history, err := l.read(v, shard, saved, fs)
 	if err != nil {
 		return err
 	}
+	if next.ebb, err = l.begun(parts); err != nil {
+		return err
+	}
+	part, of, segments := parts[history], layers.Of[history], layers.Segments
 	newest := segments[len(segments)-1]
 	next.lost -= int64(newest.Seq)
 	l.h.bases.has(shard, newest.Applied)
@@ -263,11 +307,16 @@ func (f *life) upTo(h *History, row, p int, n perdure.Clock) (set uint64) {
 	if f.rows[row] != nil {
 		set = f.rows[row][p]
 	}
+	return set | f.since(h, p, n)
+}
+
+// since is the set of a slot's clocks below n that came after the base.
+func (f *life) since(h *History, p int, n perdure.Clock) uint64 {
 	from := perdure.Clock(0)
 	if p < len(f.base) {
 		from = f.base[p]
 	}
-	return set | h.clockSet(p, below(n)&^below(from))
+	return h.clockSet(p, below(n)&^below(from))
 }
 
 // final judges a shard's rows after the job: by row and slot, the clocks that it has.
@@ -305,5 +354,6 @@ func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, lost int64
 				"counts %d as lost since then, and %d before", row, shard, n, lost-last.lost, last.lost)
 		}
 	}
+	last.torn = torn
 	return nil
 }

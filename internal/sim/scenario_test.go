@@ -55,6 +55,7 @@ type scenario struct {
 	freezes     int           // processes that nobody hears for a while
 	plan        []sim.Planned // of who takes part from which clock on
 	whole       bool          // tables are whole, and dense
+	ebbs        bool          // there is a table, too, whose rows come late and go
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
 	follow      bool          // checkpoints have only what has changed
@@ -83,11 +84,11 @@ func (s scenario) String() string {
 		"replaces %t, %v between clocks; "+
 		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d "+
 		"exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan "+
-		"%v, %d changes, whole tables %t",
+		"%v, %d changes, whole tables %t, rows that go %t",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent,
 		!s.job.NoReplace, s.pace,
 		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts,
-		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole)
+		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole, s.ebbs)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -361,6 +362,18 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 	return 0
 }
 
+// history makes the scenario's checker.
+func (s *scenario) history(slots int) *sim.History {
+	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
+	if h.Pace = s.pace; s.whole {
+		h.Whole()
+	}
+	if s.ebbs {
+		h.Ebb()
+	}
+	return h
+}
+
 // run runs a scenario to its end in virtual time.
 func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim.Options)) (err error) {
 	t.Helper()
@@ -372,10 +385,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		slots := s.slots()
-		h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
-		if h.Pace = s.pace; s.whole {
-			h.Whole()
-		}
+		h := s.history(slots)
 		o := sim.Options{
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
 			Parent: s.parent, Plan: s.plan, Told: h, Retain: s.retain, Follow: s.follow,

@@ -214,6 +214,9 @@ func (st *State) evict(least perdure.Clock, to *Audience) {
 		if p.Spec.Evict == 0 {
 			continue
 		}
+		if st.weak.Evicting {
+			least += p.Spec.Evict
+		}
 		forgets := st.rounds.evicting(perdure.TableID(id), p)
 		p.Evict(least, func(row perdure.RowID, at int) {
 			forgets(at)

@@ -15,6 +15,7 @@ type Set struct {
 	Pushes      bool // changed rows are not pushed, though their readers are told so
 	Holding     bool // a restored shard answers before it has been sent all again
 	Units       bool // rows of a whole table are saved one by one
+	Evicting    bool // rows are evicted that were updated lately
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 
 	// Of a worker.

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/worker"
+)
+
+// Ebb is a sparse table beside the History's, whose rows are made late, rest, and are evicted. Which
+// slot adds to which row in which clock is a function of (seed, row, slot, clock), and what it adds is
+// as in the History's table where rows may be lost: 1, and a bit of the clock. So a row tells which
+// clocks it has, each once.
+//
+// What a row has at the end is what its shard has of the clocks in which it was added to, from the last
+// time on at which it was evicted. It may have been evicted at a MinClock only if it had rested for so
+// long then, and at the end it is gone if it has. What a shard has, the History's rows tell, which
+// therefore are dense: each shard has some.
+type Ebb struct {
+	Spec perdure.TableSpec
+	h    *History
+	ids  []perdure.RowID
+}
+
+// columns of each slot in a row of an Ebb.
+const (
+	ebbCount = iota
+	ebbClocks
+	ebbColumns
+)
+
+// Ebb adds such a table, and makes that of the history dense. It is called before the job begins.
+func (h *History) Ebb() {
+	rng := rand.New(rand.NewPCG(h.job.Seed, 18))
+	h.spec.Sparse, h.spec.Rows = false, int64(h.rows)
+	h.ids = rowIDs(h.spec, h.job.Seed, h.rows)
+	h.ebb = &Ebb{h: h, Spec: perdure.TableSpec{
+		Name: "ebb", Dim: h.slots * ebbColumns, Sparse: true, Evict: perdure.Clock(1 + rng.IntN(6)),
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.spec.Consistency,
+	}}
+	h.ebb.ids = rowIDs(h.ebb.Spec, h.job.Seed+1, 4*h.job.Shards)
+}
+
+// adds reports whether a slot adds to a row in a clock: each row has its own first clock, is in use
+// for a while, and rests.
+func (e *Ebb) adds(row, slot int, c perdure.Clock) bool {
+	rng := rand.New(rand.NewPCG(e.h.job.Seed^0xebb, uint64(row)))
+	begins, busy, rests := perdure.Clock(rng.IntN(12)), perdure.Clock(1+rng.IntN(4)), perdure.Clock(rng.IntN(10))
+	if c < begins || (c-begins)%(busy+rests) >= busy {
+		return false
+	}
+	return rand.New(rand.NewPCG(e.h.job.Seed^0xebb, uint64(row)<<32|uint64(slot)<<16|uint64(c))).IntN(3) > 0
+}
+
+// added is the set of a slot's clocks in which it adds to a row.
+func (e *Ebb) added(row, slot int) (set uint64) {
+	for c := range e.h.job.Clocks {
+		if e.adds(row, slot, c) {
+			set |= 1 << c
+		}
+	}
+	return set
+}
+
+// step is the program's part of a clock: it reads all rows and adds to some.
+func (e *Ebb) step(ctx context.Context, w *worker.Client, t *worker.Table, clock perdure.Clock) error {
+	values := make([]float32, len(e.ids)*e.Spec.Dim)
+	if err := t.GetRows(ctx, e.ids, values); err != nil {
+		return err
+	}
+	for row := range e.ids {
+		what := fmt.Sprintf("%s at clock %d read row %d of the table that evicts", name(w), clock, row)
+		if _, err := e.sets(what, row, values[row*e.Spec.Dim:][:e.Spec.Dim]); err != nil {
+			return err
+		}
+	}
+	slot := int(w.Slot())
+	for row, id := range e.ids {
+		if !e.adds(row, slot, clock) {
+			continue
+		}
+		delta := make([]float32, e.Spec.Dim)
+		delta[slot*ebbColumns+ebbCount], delta[slot*ebbColumns+ebbClocks] = 1, float32(uint64(1)<<clock)
+		if err := t.IncRows([]perdure.RowID{id}, delta); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sets are, by slot, the clocks that a row has, each once and none in which nobody adds to it.
+func (e *Ebb) sets(what string, row int, v []float32) ([]uint64, error) {
+	sets := make([]uint64, e.h.slots)
+	for p := range sets {
+		own := v[p*ebbColumns:]
+		set := uint64(max(0, own[ebbClocks]))
+		switch {
+		case float64(set) != float64(own[ebbClocks]) || set > below(mostLossy):
+			return nil, violated("%s: slot %d's clocks are the set %v", what, p, own[ebbClocks])
+		case own[ebbCount] != float32(bits.OnesCount64(set)):
+			return nil, violated("%s: slot %d has %v clocks, which are the set %b: some not once", what, p,
+				own[ebbCount], set)
+		case set&^e.added(row, p) != 0:
+			return nil, violated("%s: slot %d has the clocks %b, it adds in %b", what, p, set, e.added(row, p))
+		}
+		sets[p] = set
+	}
+	return sets, nil
+}
+
+// oldest is the clock of a newest update below which a row is dropped at a MinClock.
+func (e *Ebb) oldest(least perdure.Clock) perdure.Clock {
+	step := max(1, e.Spec.Evict/4)
+	return least/step*step - e.Spec.Evict
+}
+
+// all says that shards have every clock.
+func (e *Ebb) all() had {
+	return func(_, p int, _ perdure.ShardID) (uint64, bool) { return e.h.clockSet(p, below(e.h.job.Clocks)), true }
+}
+
+// had says which of a slot's clocks a row may have, as far as what its shard lacks goes; and whether
+// anybody knows.
+type had func(row, slot int, shard perdure.ShardID) (set uint64, known bool)
+
+// final judges the table after the job.
+func (e *Ebb) final(rows Contents, has had) error {
+	for row, id := range e.ids {
+		shard := placement.ShardOf(&e.Spec, e.h.job.Shards, id)
+		must, all, judged := make([]uint64, e.h.slots), uint64(0), true
+		for p := range must {
+			set, known := has(row, p, shard)
+			judged = judged && known
+			must[p] = e.added(row, p) & set
+			all |= must[p]
+		}
+		if !judged {
+			continue
+		}
+		newest := perdure.Clock(bits.Len64(all)) - 1
+		v, there := rows[id]
+		what := fmt.Sprintf("at the end row %d of the table that evicts after %d clocks, on shard %d", row,
+			e.Spec.Evict, shard)
+		if stays := all != 0 && newest >= e.oldest(e.h.job.Clocks); there != stays {
+			return violated("%s is there: %t, its newest update is of clock %d", what, there, newest)
+		}
+		if !there {
+			continue
+		}
+		sets, err := e.sets(what, row, v)
+		if err != nil {
+			return err
+		}
+		if !e.mayBe(sets, must, all) {
+			return violated("%s has by slot the clocks %b, its shard has of its updates %b, and it was never evicted "+
+				"so", what, sets, must)
+		}
+	}
+	return nil
+}
+
+// mayBe reports whether a row may have these clocks, of those that it must have but for what went when
+// it was evicted: at a MinClock from which on it has all, and before which it had rested.
+func (e *Ebb) mayBe(sets, must []uint64, all uint64) bool {
+	for least := range e.h.job.Clocks + 1 {
+		last := perdure.Clock(bits.Len64(all&below(least))) - 1
+		if least > 0 && last >= e.oldest(least) {
+			continue
+		}
+		same := true
+		for p := range sets {
+			same = same && sets[p] == must[p]&^below(least)
+		}
+		if same {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Lost says how many updates of each shard the registry counts as lost; -1: the shard
+// itself is, and is not to be judged.
+type Lost []int64
+
+// finalLossy judges the whole table after a job whose rows may be lost.
+func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
+	rows := tables[h.spec.Name]
+	first := make([][]uint64, h.job.Shards) // by shard: what a row of it has
+	all := make([]map[int][]uint64, h.job.Shards)
+	for row, id := range h.ids {
+		shard := h.shard(row)
+		if lost[shard] < 0 {
+			continue
+		}
+		sets := make([]uint64, h.slots)
+		missing := int64(0)
+		for p := range h.slots {
+			what := fmt.Sprintf("at the end row %d of shard %d: slot %d", row, shard, p)
+			v := rows[id]
+			if len(v) != h.spec.Dim {
+				v = make([]float32, h.spec.Dim) // a sparse row is stored when it is first changed
+			}
+			var err error
+			if sets[p], err = clocksIn(what, v[p*columns:]); err != nil {
+				return err
+			}
+			if late := sets[p] &^ h.clockSet(p, below(h.job.Clocks)); late != 0 {
+				return violated("%s has clocks that are not its own: %b", what, late)
+			}
+			if err := h.cameLate(what, row, p, sets[p]); err != nil {
+				return err
+			}
+			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
+		}
+		if h.lines != nil {
+			if all[shard] == nil {
+				all[shard] = map[int][]uint64{}
+			}
+			all[shard][row] = sets
+			continue
+		}
+		if first[shard] == nil {
+			first[shard] = sets
+		} else if !slices.Equal(first[shard], sets) {
+			return violated("at the end row %d of shard %d has of each slot the clocks %b, another row of the shard %b",
+				row, shard, sets, first[shard])
+		}
+		if missing != lost[shard] {
+			return violated("at the end row %d of shard %d lacks %d updates (it has of each slot the clocks %b), "+
+				"the registry counts %d as lost", row, shard, missing, sets, lost[shard])
+		}
+	}
+	for shard := range perdure.ShardID(len(all)) {
+		if all[shard] == nil {
+			continue
+		}
+		if err := h.lines.final(shard, all[shard], lost[shard]); err != nil {
+			return err
+		}
+	}
+	if h.ebb == nil {
+		return nil
+	}
+	if h.lines != nil {
+		return h.ebb.final(tables[h.ebb.Spec.Name], h.lines.has)
+	}
+	return h.ebb.final(tables[h.ebb.Spec.Name], func(_, p int, shard perdure.ShardID) (uint64, bool) {
+		if first[shard] == nil {
+			return 0, false
+		}
+		return first[shard][p], true
+	})
+}
