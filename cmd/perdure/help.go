@@ -61,6 +61,8 @@ var helps = map[string]string{
 		"examples (default: test where clocks take batches, else train).",
 	"losses_lost":    "Part of the servers that dies; once for each",
 	"losses_twins":   "Undisturbed runs, each with the next seed",
+	"losses_out":     "Folder for costs.json, trials.csv, and these as a table and drawn.",
+	"losses_strike":  "When a failure strikes: between two clocks, or amid one, when all have read",
 	"losses_sample":  "Test examples that it is judged on, where the workload can choose some",
 	"losses_repeat":  "Trials to be repeated with servers that are really killed; their models must be the same.",
 	"study_init":     "Write a study that one may begin with.",

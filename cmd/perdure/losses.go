@@ -16,10 +16,11 @@ type lossesCmd struct {
 	Trials     int      `help:"Failures of each (default ${default})." default:"5" placeholder:"N"`
 	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
 	Measure    string   `help:"@losses_measure" placeholder:"train|test"`
+	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
 	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
 	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
 	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
-	Out        string   `help:"Folder for costs.json and trials.csv." placeholder:"DIR" type:"path"`
+	Out        string   `help:"@losses_out" placeholder:"DIR" type:"path"`
 	JSON       bool     `name:"json" help:"Print JSON, for programs."`
 	Train      []string `arg:"" optional:"" passthrough:"" help:"Behind --: what is trained, as for perdure train."`
 }
@@ -35,7 +36,7 @@ func (c *lossesCmd) Run(ctx context.Context) error {
 	asked := losses.Asked{
 		Run: run, Args: c.Train, Recovery: c.Recovery, Lost: c.Lost, Twins: c.Twins, Trials: c.Trials,
 		Mean: c.MeanClocks, Measure: c.Measure, Sample: c.Sample, Parallel: c.Parallel, Repeat: c.Repeat,
-		Version: version,
+		Strike: c.Strike, Version: version,
 	}
 	r, err := asked.Try(ctx, os.Stderr)
 	if err == nil && c.Out != "" {

@@ -20,7 +20,7 @@ type Asked struct {
 	Recovery, Lost                  []string
 	Twins, Trials, Sample, Parallel int
 	Mean                            float64
-	Measure                         string
+	Measure, Strike                 string
 	Repeat                          int // trials that are repeated with real servers
 	Version                         string
 }
@@ -34,7 +34,7 @@ var usual = []string{
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
 		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.Mean, Measure: a.Measure, Sample: a.Sample,
-		Parallel: a.Parallel,
+		Strike: a.Strike, Parallel: a.Parallel,
 	}
 	if p.Mean == 0 {
 		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)

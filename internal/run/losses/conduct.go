@@ -50,7 +50,7 @@ type conductor struct {
 // Conduct tries all, and says now and then how far it is.
 func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 	c := &conductor{Plan: p, horizon: perdure.Clock(beyond * float64(p.Run.Job.Clocks))}
-	r := &Result{Measure: p.measure(), Workload: p.Run.Job.Workload, Clocks: p.Run.Job.Clocks}
+	r := &Result{Measure: p.measure(), Workload: p.Run.Job.Workload, Clocks: p.Run.Job.Clocks, Strike: p.Strike}
 	for i := range p.Twins {
 		seed := p.Run.Job.Seed + uint64(i)
 		if err := c.open(seed); err != nil {
@@ -235,7 +235,7 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew twi
 	if err != nil {
 		return err
 	}
-	losses := append([]float64{}, u.losses[:tr.Clock+1]...)
+	losses := append([]float64{}, u.losses[:t.Clock]...)
 	for t.Clock < c.horizon {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -259,14 +259,14 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew twi
 	return err
 }
 
-// lose forks a twin at the clock of a trial, and has its servers die in that clock.
+// lose forks a twin at the clock of a trial, and has its servers die before that clock, or in it.
 func (c *conductor) lose(ctx context.Context, u *undisturbed, tr *Trial, crew twin.Crew) (*twin.Training, error) {
 	t, err := u.at[tr.Clock].Copy(crew)
 	if err != nil {
 		return nil, err
 	}
 	saved, squares := u.laid[tr.Strategy][tr.Clock], 0.0
-	_, err = c.step(ctx, t, func() error {
+	die := func() error {
 		for _, shard := range shards(t.Job, tr.Servers) {
 			parts, err := twin.CopyParts(saved[shard], t.Job.Seed)
 			if err != nil {
@@ -276,7 +276,12 @@ func (c *conductor) lose(ctx context.Context, u *undisturbed, tr *Trial, crew tw
 			t.Put(shard, parts)
 		}
 		return nil
-	})
+	}
+	if c.Strike == StrikeBetween {
+		err = die()
+	} else {
+		_, err = c.step(ctx, t, die)
+	}
 	tr.Norm = math.Sqrt(squares)
 	return t, err
 }

@@ -36,7 +36,7 @@ func bowl(t *testing.T, recovery string) settings.Run {
 func asked(t *testing.T) *Asked {
 	return &Asked{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
-		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Sample: 10, Parallel: 2,
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Sample: 10, Parallel: 2, Strike: StrikeAmid,
 	}
 }
 
@@ -91,6 +91,10 @@ func TestStudy(t *testing.T) {
 	}
 	if err := first.Write(t.TempDir()); err != nil {
 		t.Error(err)
+	}
+	if text := first.Table(); !strings.Contains(text, "| `scar:8,1/4,priority` |") ||
+		!strings.Contains(text, "¼ lost") || strings.Count(text, "\n") != 5 {
+		t.Errorf("the table is\n%s", text)
 	}
 }
 
@@ -198,6 +202,7 @@ func TestRefused(t *testing.T) {
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
 		"mean":     {func(a *Asked) { a.Mean = 0.5 }, "--mean-clocks 0.5"},
 		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
+		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
 		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
 		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
 		"ssp":      {func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.ASP} }, "bsp"},

@@ -27,6 +27,7 @@ type Plan struct {
 	Twins      int       // undisturbed runs, each with a seed of its own, from the run's on
 	Trials     int       // failures of each twin
 	Mean       float64   // of the clock of a failure, drawn from a geometric distribution
+	Strike     string    // StrikeBetween or StrikeAmid
 	Measure    string    // MeasureTrain or MeasureTest; "": as fits the workload
 	Sample     int       // examples of the test set that a model is judged on, where the workload can
 	Parallel   int
@@ -36,6 +37,12 @@ type Plan struct {
 const (
 	MeasureTrain = "train" // the loss on what the clock trains on: for workloads whose clocks take all examples
 	MeasureTest  = "test"  // the loss on examples that are not trained on
+)
+
+// When a failure strikes.
+const (
+	StrikeBetween = "between" // two clocks: the next one is computed with the rows that came back, as the paper has it
+	StrikeAmid    = "amid"    // a clock: all have read, and what they add is applied to the rows that came back
 )
 
 // ε is what the undisturbed twin has from epsilonAt of its clocks on; disturbed runs go on for beyond of them, and are
@@ -82,6 +89,8 @@ func (p *Plan) Check() error {
 		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.Mean)
 	case p.Sample < 1:
 		return fmt.Errorf("%w: --sample %d; choose 1 or more examples", perdure.ErrUsage, p.Sample)
+	case p.Strike != StrikeBetween && p.Strike != StrikeAmid:
+		return fmt.Errorf("%w: --strike %s; choose between or amid", perdure.ErrUsage, p.Strike)
 	case !slices.Contains([]string{"", MeasureTrain, MeasureTest}, p.Measure):
 		return fmt.Errorf("%w: --measure %s; choose train or test", perdure.ErrUsage, p.Measure)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,8 @@ type Result struct {
 	Schema   int              `json:"schema"`
 	Version  string           `json:"version"`
 	Workload string           `json:"workload"`
-	Args     []string         `json:"args"` // of perdure train, of the twins
+	Args     []string         `json:"args"`   // of perdure train, of the twins
+	Strike   string           `json:"strike"` // when failures strike
 	Measure  string           `json:"measure"`
 	Clocks   perdure.Clock    `json:"clocks"`
 	Twins    []Twin           `json:"twins"`
@@ -49,10 +51,33 @@ type Cell struct {
 	Trials   int        `json:"trials"`
 	Censored int        `json:"censored"`
 	Mean     *float64   `json:"mean"`    // null: all are censored
-	Within   [2]float64 `json:"within"`  // its 95% interval, by bootstrap
+	Within   Ends       `json:"within"`  // its 95% interval, by bootstrap
 	Median   [2]float64 `json:"median"`  // its least and its most; the latter is -1 where there is none
 	Fewer    *float64   `json:"fewer"`   // by which part the mean is below that of the first strategy
-	FewerIn  [2]float64 `json:"between"` // its 95% interval, that mean being taken as it is
+	FewerIn  Ends       `json:"between"` // its 95% interval, that mean being taken as it is
+}
+
+// Ends are those of an interval; nil: it has no end there, since too many trials are censored.
+type Ends [2]*float64
+
+func endsOf(low, high float64) (e Ends) {
+	for i, v := range []float64{low, high} {
+		if !math.IsInf(v, 0) && !math.IsNaN(v) {
+			e[i] = &v
+		}
+	}
+	return e
+}
+
+// text writes both ends.
+func (e Ends) text(between string, write func(float64) string) string {
+	both := [2]string{"−∞", "∞"}
+	for i, v := range e {
+		if v != nil {
+			both[i] = write(*v)
+		}
+	}
+	return both[0] + between + both[1]
 }
 
 // take takes over what a twin gave.
@@ -122,7 +147,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	if err != nil {
 		return c, err
 	}
-	c.Mean, c.Within = &mean.Estimate.Low, [2]float64{mean.Low, mean.High}
+	c.Mean, c.Within = &mean.Estimate.Low, endsOf(mean.Low, mean.High)
 	if len(base) == 0 {
 		return c, nil
 	}
@@ -139,7 +164,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 		return c, err
 	}
 	fewer := -d.Estimate.Low / of.Mean
-	c.Fewer, c.FewerIn = &fewer, [2]float64{-d.High / of.Mean, -d.Low / of.Mean}
+	c.Fewer, c.FewerIn = &fewer, endsOf(-d.High/of.Mean, -d.Low/of.Mean)
 	return c, nil
 }
 
@@ -150,11 +175,11 @@ func (r *Result) Print(out io.Writer) error {
 	for _, c := range r.Cells {
 		mean, within, fewer, between := "-", "-", "-", "-"
 		if c.Mean != nil {
-			mean, within = study.Short(*c.Mean), study.Short(c.Within[0])+" to "+study.Short(c.Within[1])
+			mean, within = study.Short(*c.Mean), c.Within.text(" to ", study.Short)
 		}
 		if c.Fewer != nil {
 			fewer = study.Percent0(*c.Fewer)
-			between = study.Percent0(c.FewerIn[0]) + " to " + study.Percent0(c.FewerIn[1])
+			between = c.FewerIn.text(" to ", study.Percent0)
 		}
 		median := study.Short(c.Median[0])
 		if c.Median[1] < 0 {
@@ -187,7 +212,7 @@ func (r *Result) Others() (n int) {
 	return n
 }
 
-// Write writes costs.json and trials.csv into a folder.
+// Write writes costs.json, trials.csv, and these as a table and drawn, costs.md and costs.svg, into a folder.
 func (r *Result) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
@@ -205,7 +230,7 @@ func (r *Result) Write(folder string) error {
 		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, int64(t.Clock), servers, t.Cost, t.Censored,
 			t.Norm))
 	}
-	return study.WriteCSV(filepath.Join(folder, "trials.csv"), rows)
+	return errors.Join(study.WriteCSV(filepath.Join(folder, "trials.csv"), rows), r.writePage(folder))
 }
 
 // timely reports whether no round of saves is due at a clock of a failure: of one that is, a server that really dies

@@ -3,9 +3,10 @@
 // saved. There are no processes, messages or clocks of the wall, so a training can be copied at any clock, lose shards,
 // and go on, as often as a study of failures asks.
 //
-// A failure strikes in the middle of a clock: every slot has read its rows, and no update of that clock is applied. So
-// the rounds of saves that are due by then are durable, the lost rows come back as they were saved last, and the
-// clock's updates are applied to them. That is where a server that is killed while its workers compute leaves a job.
+// Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
+// clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were
+// saved last. In the middle the clock's updates are applied to them: that is where a server that is killed while its
+// workers compute leaves a job.
 //
 // A Training belongs to one goroutine, and so does a Crew, which several trainings may use in turn.
 package twin
@@ -205,7 +206,7 @@ func (t *Training) Apply() error {
 // Lay makes the rows of a shard as they were last saved. The training goes on as it is.
 func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
 
-// Lose has shards die, between Compute and Apply: each goes on with its rows as they were last saved.
+// Lose has shards die, before Compute or between Compute and Apply: each goes on with its rows as they were last saved.
 func (t *Training) Lose(shards []int) (err error) {
 	for _, id := range shards {
 		if t.parts[id], err = t.saved[id].Lose(t.Specs); err != nil {
