@@ -28,8 +28,11 @@ try() {
 	for s in "${lost[@]}"; do flags+=(--lost "$s"); done
 	if [ -e "$runs/$name/costs.json" ]; then echo "$name is done already"; return; fi
 	echo "== $name"
-	"$perdure" study losses "${flags[@]}" "${trials[@]}" --repeat "$repeat" --out "$runs/$name" "$@"
+	"$perdure" study losses "${flags[@]}" "${trials[@]}" --repeat "$repeat" --out "$runs/$name" "$@" ||
+		failed="$failed $name"
 }
+failed=
+trap '[ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }' EXIT
 half=(1/2)
 if [ -n "$quick" ]; then
 	try quadratic full parts -- quadratic "${job[@]}" --clocks 20

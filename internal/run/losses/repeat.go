@@ -36,7 +36,7 @@ type Real struct {
 const (
 	afterwards = 3                // clocks that a repeated trial goes on after its failure
 	computeMs  = 500              // of each clock: saves are recorded, and servers die, within it
-	mostTries  = 3                // a machine that is busy may kill a server before all have read
+	mostTries  = 5                // a machine that is busy may kill a server before all have read
 	patience   = 10 * time.Minute // of a run
 )
 
