@@ -160,9 +160,11 @@ func (p *program) Classify(ctx context.Context, t contract.Tables, each func(sco
 	if err := p.get(ctx, t, test, p.tests); err != nil {
 		return err
 	}
+	at := p.need.at
 	for i := range p.tests {
-		features, values := test.Example(i)
-		p.score(p.weights, features, values)
+		_, values := test.Example(i)
+		p.score(p.weights, at[:len(values)], values)
+		at = at[len(values):]
 		each(p.scores, test.Label[i])
 	}
 	return nil
