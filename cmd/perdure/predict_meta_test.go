@@ -110,6 +110,16 @@ func TestPredictNames(t *testing.T) {
 		write(t, dir, "mixed", "a x\n"))
 }
 
+// metadata is what a model's file says of it.
+func metadata(t *testing.T, path string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+	must(t, err)
+	return meta
+}
+
 // TestOrigin: a model's file says where it comes from, that of a run and that of a checkpoint alike.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
@@ -127,13 +137,10 @@ func TestOrigin(t *testing.T) {
 		},
 		exported: {"seed": "9", "condition": "10", "data": "a bowl of condition 10", "perdure": version},
 		filepath.Join(second, "model.safetensors"): {
-			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": pictures, "seed": "7",
+			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": filepath.Base(pictures), "seed": "7",
 		},
 	} {
-		b, err := os.ReadFile(path)
-		must(t, err)
-		_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
-		must(t, err)
+		meta := metadata(t, path)
 		for key, value := range want {
 			if meta[key] != value {
 				t.Errorf("%s: %s is %q, want %q; all: %q", path, key, meta[key], value, meta)

@@ -83,6 +83,7 @@ func (p *program) Describe() contract.Description {
 	return contract.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
 		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
+		Marked: p.data.Marked,
 	}
 }
 

@@ -31,6 +31,7 @@ type Set struct {
 
 	Hashed    bool // features are names
 	Synthetic bool // a function of its name
+	Marked    bool // a file says that it is made up, see Mark
 }
 
 // Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
@@ -266,12 +267,22 @@ func (r *reader) expect(naming Naming) {
 	}
 }
 
+// mark notes that examples are made up.
+func (r *reader) mark() {
+	if !r.set.Marked {
+		r.set.Marked, r.set.Name = true, dataset.MadeUp(filepath.Base(r.set.Name))
+	}
+}
+
 // read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
 func (r *reader) read(path string, labels []string, to func(example int) *part) error {
 	line, examples := 0, 0
 	err := dataset.ReadBlocks(path, func(b []byte) error {
 		for text := range bytes.Lines(b) {
 			line++
+			if line == 1 && bytes.HasPrefix(text, []byte(Mark)) {
+				r.mark()
+			}
 			if at := bytes.IndexByte(text, '#'); at >= 0 {
 				text = text[:at]
 			}

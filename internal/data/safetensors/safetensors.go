@@ -19,6 +19,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
@@ -394,7 +395,7 @@ type Origin struct {
 	Job     *perdure.JobSpec
 	Clock   perdure.Clock
 	Version string // of Perdure; "": not known
-	Data    string // the data set's name; "": not known
+	Data    string // the data set's name, or its path, of which the last part is told; "": not known
 
 	Constants map[string]string // that predictions need beside the tables; nil: none
 }
@@ -412,7 +413,7 @@ func Metadata(o Origin) map[string]string {
 		meta["perdure"] = o.Version
 	}
 	if o.Data != "" {
-		meta["data"] = o.Data
+		meta["data"] = filepath.Base(o.Data) // where it lay is nobody else's concern
 	}
 	for name, value := range o.Job.Seal.Settings {
 		meta["setting."+name] = value

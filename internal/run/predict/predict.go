@@ -156,8 +156,12 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model,
 		return err
 	}
 	if known > 0 {
-		fmt.Fprintf(told, "accuracy %.4f: %d of %d examples are of the class that is predicted\n",
-			float64(right)/float64(known), right, known)
+		examples := "examples"
+		if opened.Describe().Marked || dataset.IsMadeUp(a.Data) {
+			examples = "synthetic examples"
+		}
+		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are of the class that is predicted\n",
+			float64(right)/float64(known), right, known, examples)
 	}
 	return nil
 }
