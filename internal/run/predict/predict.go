@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
-	"github.com/perdure/perdure/workload/softmax"
 )
 
 // Asked is what is to be predicted.
@@ -168,8 +167,8 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model,
 
 // withoutKey says what is taken where a model's file lacks a constant.
 var withoutKey = map[string]string{
-	softmax.MeansKey:      "taken of the training part of the data",
-	softmax.DeviationsKey: "taken of the training part of the data",
+	dataset.MeansKey:      "taken of the training part of the data",
+	dataset.DeviationsKey: "taken of the training part of the data",
 	cnn.FinalReLUKey:      "taken to be false",
 	logreg.HashedKey:      "the first feature of the data decides",
 }
