@@ -21,6 +21,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -427,6 +428,26 @@ func Metadata(o Origin) map[string]string {
 			meta[key] = text
 		}
 	}
+	if rule := tablesRule(o.Job.Seal.Settings); rule != "" {
+		meta["rule"] = rule
+	}
 	maps.Copy(meta, o.Constants)
 	return meta
+}
+
+// tablesRule is the rule that all tables have; "": they have several, or add what workers have computed by the rule of
+// the settings.
+func tablesRule(sealed map[string]string) (rule string) {
+	for name, value := range sealed {
+		if !strings.HasPrefix(name, "tables.") || !strings.HasSuffix(name, ".rule.kind") {
+			continue
+		}
+		var kind string
+		if json.Unmarshal([]byte(value), &kind) != nil || kind == string(perdure.RuleAdd) ||
+			rule != "" && kind != rule {
+			return ""
+		}
+		rule = kind
+	}
+	return rule
 }
