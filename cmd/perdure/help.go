@@ -90,8 +90,8 @@ var helps = map[string]string{
 		"examples (softmax, cnn, logreg). It prints CSV.",
 	"predict_model": "The model's file, or the folder of the run that made it.",
 	"predict_known": "mf: a file of ratings, for example those trained on; their items are left out of the best.",
-	"predict_data": "softmax, cnn, logreg: the examples, of which those held out are classified (default those " +
-		"inside the program).",
+	"predict_data": "softmax, cnn, logreg: the examples (default those that training takes by default). Of a folder " +
+		"the test part is classified; of a file, of logreg or a CSV of CoverType (softmax, logreg), all lines.",
 	"export_run":         "The run's folder.",
 	"perdure_checkpoint": "Look into the checkpoints that a run keeps, make a model of one, or delete old ones.",
 	"perdure_bench": "Measure what Perdure costs here: pushes and pulls against a raw exchange of the same " +

@@ -73,6 +73,27 @@ func TestPredictScales(t *testing.T) {
 	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
 }
 
+// TestForestOfLogreg: logreg reads CoverType's folder, and classifies a folder or a single file by the model's scaling.
+func TestForestOfLogreg(t *testing.T) {
+	t.Parallel()
+	sum, run := trained(t, "train", "logreg", "--quiet", "--data", forest(t, 100), "--clocks", "30", "--workers", "2",
+		"--shards", "4", "--batch", "16", "--eval-every", "0")
+	if *sum.TestAccuracy != 1 {
+		t.Fatalf("accuracy %v", *sum.TestAccuracy)
+	}
+	higher, same := forest(t, 1000), forest(t, 100)
+	for path, want := range map[string]string{
+		higher: "0.5000: 20 of 40", filepath.Join(higher, "covtest.csv"): "0.5000: 20 of 40",
+		same: "1.0000: 40 of 40", filepath.Join(same, "covtest.csv"): "1.0000: 40 of 40",
+	} {
+		lines, told := predicted(t, run, "--data", path)
+		if !strings.Contains(told, "accuracy "+want) || lines[1][3] != "1" || lines[2][3] != "2" {
+			t.Errorf("%s: %s, labels %q and %q", path, told, lines[1][3], lines[2][3])
+		}
+	}
+	wantRefused(t, exitError, "line 1: 2 columns", "predict", run, "--data", write(t, t.TempDir(), "x", "1,2\n"))
+}
+
 // TestPredictFinalReLU: the scores of a network are those that it was trained with.
 func TestPredictFinalReLU(t *testing.T) {
 	t.Parallel()
@@ -110,6 +131,16 @@ func TestPredictNames(t *testing.T) {
 		write(t, dir, "mixed", "a x\n"))
 }
 
+// metadata is what a model's file says of it.
+func metadata(t *testing.T, path string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+	must(t, err)
+	return meta
+}
+
 // TestOrigin: a model's file says where it comes from, that of a run and that of a checkpoint alike.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
@@ -127,13 +158,10 @@ func TestOrigin(t *testing.T) {
 		},
 		exported: {"seed": "9", "condition": "10", "data": "a bowl of condition 10", "perdure": version},
 		filepath.Join(second, "model.safetensors"): {
-			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": pictures, "seed": "7",
+			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": filepath.Base(pictures), "seed": "7",
 		},
 	} {
-		b, err := os.ReadFile(path)
-		must(t, err)
-		_, meta, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
-		must(t, err)
+		meta := metadata(t, path)
 		for key, value := range want {
 			if meta[key] != value {
 				t.Errorf("%s: %s is %q, want %q; all: %q", path, key, meta[key], value, meta)

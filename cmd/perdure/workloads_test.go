@@ -52,9 +52,35 @@ func TestOwnExamples(t *testing.T) {
 	}
 	made := filepath.Join(dir, "clicks.libsvm")
 	wantOut(t, 0, []string{"data", "make", "ctr", "-o", made, "--lines", "500"}, "500 synthetic clicks")
-	trained(t, "train", "logreg", "--quiet", "--data", made, "--clocks", "5", "--batch", "16", "--shards", "4")
+	wantMadeUp(t, made)
 	wantRefused(t, exitUsage, "choose 100 to", "data", "make", "ctr", "-o", made, "--lines", "3")
 	wantRefused(t, exitError, "line 1: label", "train", "logreg", "--data", write(t, dir, "bad", "1:2 3:4\n"))
+}
+
+// wantMadeUp trains on clicks of data make; that these are made up is told wherever the data are.
+func wantMadeUp(t *testing.T, data string) {
+	t.Helper()
+	s, run := trained(t, "train", "logreg", "--quiet", "--data", data, "--clocks", "5", "--batch", "16", "--shards",
+		"4")
+	name := "synthetic data in " + data
+	if s.Data != name {
+		t.Errorf("the summary's data are %q", s.Data)
+	}
+	wantOut(t, 0, []string{"runs", "show", run}, " on synthetic data\n", name)
+	page := filepath.Join(t.TempDir(), "page.md")
+	wantOut(t, 0, []string{"report", run, "-o", page}, "")
+	text, err := os.ReadFile(page)
+	must(t, err)
+	if !strings.Contains(string(text), "synthetic data in "+filepath.Base(data)) {
+		t.Errorf("the report does not say that the data are made up:\n%s", text)
+	}
+	if _, told := predicted(t, run, "--data", data); !strings.Contains(told, "of 500 synthetic examples") {
+		t.Errorf("predict tells %q", told)
+	}
+	meta := metadata(t, filepath.Join(run, "model.safetensors"))
+	if meta["data"] != "synthetic data in "+filepath.Base(data) {
+		t.Errorf("the model's data are %q", meta["data"])
+	}
 }
 
 func write(t testing.TB, dir, name, text string) string {

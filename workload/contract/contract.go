@@ -19,6 +19,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // Params is what a user chooses about a training program. All processes of a
@@ -34,6 +35,9 @@ type Params struct {
 	Topics  TopicModel   `json:",omitzero"` // of workload lda
 	Bowl    Bowl         `json:",omitzero"` // of workload quadratic
 	Convex  Convex       `json:",omitzero"` // of workload softmax
+
+	// Marked says that the data's file says that it is made up. It is found when the data are opened.
+	Marked bool `json:",omitzero"`
 
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
@@ -89,6 +93,17 @@ func (p Params) Validate() error {
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
 	}
 	return p.Rule.Validate()
+}
+
+// DataName is how people call the data. What a file says of itself, that it is made up, goes with it.
+func (p Params) DataName() string {
+	switch {
+	case p.Data == "":
+		return "embedded"
+	case p.Marked:
+		return dataset.MadeUp(p.Data)
+	}
+	return p.Data
 }
 
 // ValidateBatch reports what is wrong with the batch of a workload that has
@@ -153,6 +168,7 @@ type Description struct {
 	Test       int    // examples to evaluate on
 	Parameters int    // float32 values in all tables
 	DataBytes  int64  // that the data take in memory
+	Marked     bool   // the data say that they are made up
 
 	Rate float64 // the learning rate at clock 0, also where the workload chose it
 }

@@ -13,6 +13,8 @@ package logreg
 import (
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/libsvm"
@@ -40,66 +42,84 @@ func newModel(data *libsvm.Set, seed uint64, slots, size int) (*model, error) {
 		m.dim = 1
 	}
 	m.scores, m.exps = make([]float32, len(data.Classes)), make([]float64, len(data.Classes))
-	m.need.place = make([]int32, data.Features+1)
 	return m, m.order.ShareOut(slots)
 }
 
-// needs are the rows that some examples need.
+// needs are the rows that some examples need. What they take follows from how many features the examples have, and not
+// from how many there are.
 type needs struct {
 	list  []perdure.RowID
-	place []int32 // by row: 1 + its place in the list; 0: it is not in it
+	at    []int32 // of each feature of the examples, in order: its row's place in the list
+	slots []int32 // an open-addressed table of the list: 1 + a place; 0: free
 }
 
 // of lists the rows of examples, as they come.
 func (n *needs) of(s *libsvm.Split, examples []int32) {
-	for _, row := range n.list {
-		n.place[row] = 0
+	nonzeros := 0
+	for _, e := range examples {
+		nonzeros += int(s.Starts[e+1] - s.Starts[e])
 	}
-	n.list = append(n.list[:0], bias)
-	n.place[bias] = 1
+	width := bits.Len(uint(2*nonzeros + 1)) // at most half of the slots are taken
+	n.slots = slices.Grow(n.slots[:0], 1<<width)[:1<<width]
+	clear(n.slots)
+	n.list, n.at = append(n.list[:0], bias), slices.Grow(n.at[:0], nonzeros)
 	for _, e := range examples {
 		features, _ := s.Example(int(e))
 		for _, f := range features {
-			if at := &n.place[f+1]; *at == 0 {
-				n.list = append(n.list, perdure.RowID(f)+1)
-				*at = int32(len(n.list))
-			}
+			n.at = append(n.at, n.place(perdure.RowID(f)+1, width))
 		}
 	}
 }
 
-// row returns the values of a feature among those of the rows needed.
-func (m *model) row(values []float32, f uint32) []float32 {
-	at := int(m.need.place[f+1]-1) * m.dim
-	return values[at : at+m.dim : at+m.dim]
+// place returns the place of a row in the list, where it is now if it was not.
+func (n *needs) place(row perdure.RowID, width int) int32 {
+	const golden = 0x9e3779b97f4a7c15 // spreads rows that are beside each other
+	last := uint64(len(n.slots) - 1)
+	for i := uint64(row) * golden >> (64 - width); ; i = (i + 1) & last {
+		switch at := n.slots[i]; {
+		case at == 0:
+			n.list = append(n.list, row)
+			n.slots[i] = int32(len(n.list))
+			return int32(len(n.list)) - 1
+		case n.list[at-1] == row:
+			return at - 1
+		}
+	}
 }
 
-// score computes the scores of an example, of weights of the rows needed.
-func (m *model) score(weights []float32, features []uint32, values []float32) {
+// row returns the values of the row at a place, among those of the rows needed.
+func (m *model) row(values []float32, at int32) []float32 {
+	from := int(at) * m.dim
+	return values[from : from+m.dim : from+m.dim]
+}
+
+// score computes the scores of an example, of weights of the rows needed; at: where its features' are.
+func (m *model) score(weights []float32, at []int32, values []float32) {
 	if m.dim == 1 {
 		sum := weights[0]
-		for i, f := range features {
-			sum += float32(values[i] * weights[m.need.place[f+1]-1])
+		for i, to := range at {
+			sum += float32(values[i] * weights[to])
 		}
 		m.scores[0], m.scores[1] = 0, sum
 		return
 	}
 	copy(m.scores, weights[:m.dim])
-	for i, f := range features {
+	for i, to := range at {
 		x := values[i]
-		for k, w := range m.row(weights, f) {
+		for k, w := range m.row(weights, to) {
 			m.scores[k] += float32(x * w)
 		}
 	}
 }
 
-// losses computes the sum of the losses of examples, and its gradient.
+// losses computes the sum of the losses of the examples whose rows are needed, and its gradient.
 func (m *model) losses(weights []float32, s *libsvm.Split, examples []int32) (loss float64, nonzeros int) {
 	g := m.gradient[:len(weights)]
 	clear(g)
 	for _, e := range examples {
-		features, values := s.Example(int(e))
-		m.score(weights, features, values)
+		_, values := s.Example(int(e))
+		at := m.need.at[nonzeros : nonzeros+len(values)]
+		m.score(weights, at, values)
 		loss += m.softmax(int(s.Label[e]))
 		d := m.scores // now what the loss changes by with each
 		if m.dim == 1 {
@@ -110,18 +130,18 @@ func (m *model) losses(weights []float32, s *libsvm.Split, examples []int32) (lo
 		}
 		if m.dim == 1 {
 			v := d[0]
-			for i, f := range features {
-				g[m.need.place[f+1]-1] += float32(v * values[i])
+			for i, to := range at {
+				g[to] += float32(v * values[i])
 			}
 		} else {
-			for i, f := range features {
+			for i, place := range at {
 				x := values[i]
-				for k, to := 0, m.row(g, f); k < len(to); k++ {
+				for k, to := 0, m.row(g, place); k < len(to); k++ {
 					to[k] += float32(x * d[k])
 				}
 			}
 		}
-		nonzeros += len(features)
+		nonzeros += len(values)
 	}
 	return loss, nonzeros
 }

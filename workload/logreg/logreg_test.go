@@ -3,8 +3,12 @@ package logreg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -195,6 +199,65 @@ func TestJudged(t *testing.T) {
 	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "50.0 % are") {
 		t.Errorf("%q", lines)
 	}
+}
+
+// TestMemory: what a clock takes follows from what its examples have, and not from how high a feature's number is.
+func TestMemory(t *testing.T) {
+	const most = 1<<30 - 1
+	data := filepath.Join(t.TempDir(), "high.libsvm")
+	must(t, os.WriteFile(data, []byte(strings.Repeat(fmt.Sprintf("a 7:1 %d:2 7:3\nb 0:1 %d\n", most, most-1), 100)),
+		0o644))
+	p := params()
+	p.Data, p.Batch = data, 32
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w, err := Open(p)
+	must(t, err)
+	s := &server{part: table.New(w.Tables()[0], 0, p.Seed, 0, 0)}
+	for s.now = range perdure.Clock(30) {
+		_, err := w.Step(t.Context(), s, contract.Share{Of: 1}, s.now)
+		must(t, err)
+	}
+	e, err := w.Evaluate(t.Context(), s)
+	must(t, err)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 || e.Accuracy != 1 {
+		t.Errorf("%d bytes were taken; %+v", took, e)
+	}
+}
+
+// TestNeeds: a row is listed once, where it comes first, and each feature finds it.
+func TestNeeds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		numbers := rapid.SliceOfN(rapid.Uint32Range(0, 1<<30-1), 1, 20).Draw(t, "numbers")
+		s := libsvm.Split{Starts: []int64{0}}
+		for range 10 {
+			s.Feature = append(s.Feature, rapid.SliceOf(rapid.SampledFrom(numbers)).Draw(t, "features")...)
+			s.Starts = append(s.Starts, int64(len(s.Feature)))
+		}
+		s.Value = make([]float32, len(s.Feature))
+		var n needs
+		for _, examples := range [][]int32{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}, {9, 3, 3}} {
+			n.of(&s, examples)
+			want, at := []perdure.RowID{bias}, 0
+			for _, e := range examples {
+				features, _ := s.Example(int(e))
+				for _, f := range features {
+					row := perdure.RowID(f) + 1
+					if !slices.Contains(want, row) {
+						want = append(want, row)
+					}
+					if got := n.list[n.at[at]]; got != row {
+						t.Fatalf("feature %d has row %d", f, got)
+					}
+					at++
+				}
+			}
+			if !slices.Equal(n.list, want) || len(n.at) != at {
+				t.Fatalf("%d, want %d", n.list, want)
+			}
+		}
+	})
 }
 
 func TestRefuses(t *testing.T) {

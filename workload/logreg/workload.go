@@ -3,12 +3,14 @@ package logreg
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/workload/contract"
 )
@@ -72,7 +74,17 @@ func Open(p contract.Params) (contract.Workload, error) {
 }
 
 func openData(p *contract.Params) (*libsvm.Set, error) {
-	if p.Trained != nil {
+	scaling, err := dataset.ScalingOf(p.Trained)
+	switch {
+	case err != nil:
+		return nil, err
+	case scaling != nil:
+		e, err := dataset.OpenScaled(p.Data, scaling)
+		if err != nil {
+			return nil, err
+		}
+		return libsvm.Dense(e), nil
+	case p.Trained != nil:
 		return libsvm.OpenAll(p.Data, strings.Split(p.Trained[ClassesKey], "\n"), libsvm.Naming(p.Trained[HashedKey]))
 	}
 	return libsvm.Open(p.Data)
@@ -83,6 +95,7 @@ func (p *program) Describe() contract.Description {
 	return contract.Description{
 		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
 		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
+		Marked: p.data.Marked,
 	}
 }
 
@@ -95,11 +108,14 @@ const (
 	HashedKey  = "hashed"  // whether features are names, which were hashed to numbers
 )
 
-// Constants implements contract.Workload. Row 0 of the table is the bias, feature f has row f + 1.
+// Constants implements contract.Workload: also by what rows of numbers were scaled. Row 0 of the table is the bias,
+// feature f has row f + 1.
 func (p *program) Constants() map[string]string {
-	return map[string]string{
+	c := map[string]string{
 		ClassesKey: strings.Join(p.data.Classes, "\n"), HashedKey: strconv.FormatBool(p.data.Hashed),
 	}
+	maps.Copy(c, p.data.Scaling.Constants())
+	return c
 }
 
 // Inherits implements contract.Heir: a value of a row is of the class of its place.
@@ -160,9 +176,11 @@ func (p *program) Classify(ctx context.Context, t contract.Tables, each func(sco
 	if err := p.get(ctx, t, test, p.tests); err != nil {
 		return err
 	}
+	at := p.need.at
 	for i := range p.tests {
-		features, values := test.Example(i)
-		p.score(p.weights, features, values)
+		_, values := test.Example(i)
+		p.score(p.weights, at[:len(values)], values)
+		at = at[len(values):]
 		each(p.scores, test.Label[i])
 	}
 	return nil

@@ -104,36 +104,20 @@ func (p *program) Describe() contract.Description {
 // Digest implements contract.Workload.
 func (p *program) Digest() string { return p.model.data.Digest() }
 
-// The names of constants that say how features were scaled, a number for each in a line.
-const (
-	MeansKey      = "features.means"
-	DeviationsKey = "features.deviations"
-)
-
 // Constants implements contract.Workload: by what the features of rows of numbers were scaled; of pictures the tables
 // say all.
-func (p *program) Constants() map[string]string {
-	s := p.model.data.Scaling
-	if s == nil {
-		return nil
-	}
-	return map[string]string{MeansKey: dataset.NumberLines(s.Means), DeviationsKey: dataset.NumberLines(s.Deviations)}
-}
+func (p *program) Constants() map[string]string { return p.model.data.Scaling.Constants() }
 
 // openData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
 func openData(p *contract.Params) (*dataset.Examples, error) {
-	if p.Trained[MeansKey] == "" {
+	scaling, err := dataset.ScalingOf(p.Trained)
+	switch {
+	case err != nil:
+		return nil, err
+	case scaling == nil:
 		return dataset.Open(p.Data)
 	}
-	var s dataset.Scaling
-	var err error
-	if s.Means, err = dataset.ParseNumberLines(p.Trained[MeansKey]); err != nil {
-		return nil, fmt.Errorf("the model's %s: %w", MeansKey, err)
-	}
-	if s.Deviations, err = dataset.ParseNumberLines(p.Trained[DeviationsKey]); err != nil {
-		return nil, fmt.Errorf("the model's %s: %w", DeviationsKey, err)
-	}
-	return dataset.OpenScaled(p.Data, &s)
+	return dataset.OpenScaled(p.Data, scaling)
 }
 
 // Tables implements contract.Workload: one table, from zeros. The problem is

@@ -178,6 +178,35 @@ func (s *Scaling) apply(part *Split) {
 	}
 }
 
+// The names, in a model's file, of what features were scaled by, a number for each in a line.
+const (
+	MeansKey      = "features.means"
+	DeviationsKey = "features.deviations"
+)
+
+// Constants are what a model's file says of it; nil: of no scaling.
+func (s *Scaling) Constants() map[string]string {
+	if s == nil {
+		return nil
+	}
+	return map[string]string{MeansKey: NumberLines(s.Means), DeviationsKey: NumberLines(s.Deviations)}
+}
+
+// ScalingOf is what a model's file says of scaling; nil: nothing.
+func ScalingOf(constants map[string]string) (*Scaling, error) {
+	if constants[MeansKey] == "" {
+		return nil, nil
+	}
+	var s Scaling
+	for key, to := range map[string]*[]float64{MeansKey: &s.Means, DeviationsKey: &s.Deviations} {
+		var err error
+		if *to, err = ParseNumberLines(constants[key]); err != nil {
+			return nil, fmt.Errorf("the model's %s: %w", key, err)
+		}
+	}
+	return &s, nil
+}
+
 // NumberLines writes numbers so that they are read again with all their bits, one in each line.
 func NumberLines(values []float64) string {
 	lines := make([]string, len(values))

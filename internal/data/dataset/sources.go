@@ -216,7 +216,7 @@ mf       a file of ratings, user,item,rating a line, by commas, tabs, :: or ; an
          names; or synthetic:F, ratings made up in the shape of Netflix's, F times as many
          (without --data: synthetic:0.002)
 logreg   a file of examples, label feature:value feature:value … a line, or a folder with
-         train.libsvm and test.libsvm; or synthetic:N clicks
+         train.libsvm and test.libsvm, or one of CoverType; or synthetic:N clicks
 lda      a folder of texts, or a file in the LDA-C format; or synthetic:N documents
 All these files may be compressed by gzip.
 `

@@ -31,6 +31,9 @@ type Set struct {
 
 	Hashed    bool // features are names
 	Synthetic bool // a function of its name
+	Marked    bool // a file says that it is made up, see Mark
+
+	Scaling *dataset.Scaling // of rows of numbers, see Dense; nil: it is of no such rows
 }
 
 // Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
@@ -104,8 +107,9 @@ const (
 const Default = SyntheticPrefix + "4000"
 
 // Open reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and test.libsvm; or
-// one with train.ldac, train.labels, test.ldac and test.labels, of documents in the LDA-C format and a label a line for
-// each. All may be compressed, with .gz behind their names. "synthetic:N" makes N clicks up, see Synthetic.
+// one of CoverType; or one with train.ldac, train.labels, test.ldac and test.labels, of documents in the LDA-C format
+// and a label a line for each. All may be compressed, with .gz behind their names. "synthetic:N" makes N clicks up, see
+// Synthetic.
 func Open(path string) (*Set, error) {
 	if path == "" {
 		path = Default
@@ -115,6 +119,13 @@ func Open(path string) (*Set, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
+		if dataset.HoldsCovertype(path) {
+			e, err := dataset.LoadCovertype(path)
+			if err != nil {
+				return nil, err
+			}
+			return Dense(e), nil
+		}
 		return openFolder(path, FirstSays)
 	}
 	r := newReader(path)
@@ -127,6 +138,26 @@ func Open(path string) (*Set, error) {
 		return nil, err
 	}
 	return r.finish()
+}
+
+// Dense makes a set of rows of numbers: a class's label is its number, from 1.
+func Dense(e *dataset.Examples) *Set {
+	s := &Set{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
+	for k := range e.Train.Classes {
+		s.Classes = append(s.Classes, strconv.Itoa(k+1))
+	}
+	for to, from := range map[*Split]*dataset.Split{&s.Train: &e.Train, &s.Test: &e.Test} {
+		to.Starts, to.Label = append(to.Starts, 0), from.Labels
+		for i := range from.N {
+			for f, v := range from.Row(i) {
+				if v != 0 {
+					to.Feature, to.Value = append(to.Feature, uint32(f)), append(to.Value, v)
+				}
+			}
+			to.Starts = append(to.Starts, int64(len(to.Feature)))
+		}
+	}
+	return s
 }
 
 // OpenAll reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of the set.
@@ -205,7 +236,9 @@ func openFolder(dir string, naming Naming) (*Set, error) {
 		return r.finish()
 	}
 	return nil, &dataset.FileError{
-		Path: dir, Problem: "has no train.libsvm and test.libsvm, and no train.ldac and test.ldac with labels",
+		Path: dir,
+		Problem: "has no train.libsvm and test.libsvm, no train.ldac and test.ldac with labels, and no covtrain.csv " +
+			"and covtest.csv",
 		Kind: dataset.ErrMissing,
 	}
 }
@@ -266,12 +299,22 @@ func (r *reader) expect(naming Naming) {
 	}
 }
 
+// mark notes that examples are made up.
+func (r *reader) mark() {
+	if !r.set.Marked {
+		r.set.Marked, r.set.Name = true, dataset.MadeUp(filepath.Base(r.set.Name))
+	}
+}
+
 // read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
 func (r *reader) read(path string, labels []string, to func(example int) *part) error {
 	line, examples := 0, 0
 	err := dataset.ReadBlocks(path, func(b []byte) error {
 		for text := range bytes.Lines(b) {
 			line++
+			if line == 1 && bytes.HasPrefix(text, []byte(Mark)) {
+				r.mark()
+			}
 			if at := bytes.IndexByte(text, '#'); at >= 0 {
 				text = text[:at]
 			}

@@ -63,10 +63,17 @@ func TestForms(t *testing.T) {
 	} {
 		got, err := Open(write(t, filepath.Join(dir, name), text))
 		must(t, err)
-		got.Name = want.Name
+		if got.Marked {
+			t.Errorf("%s is taken for made up", name)
+		}
 		if got.Digest() != want.Digest() {
 			t.Errorf("%s: another set", name)
 		}
+	}
+	marked, err := Open(write(t, filepath.Join(dir, "marked"), Mark+": made up\n"+good()))
+	must(t, err)
+	if !marked.Marked || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
+		t.Errorf("a file that says that it is made up is called %q", marked.Name)
 	}
 	other, err := Open(write(t, filepath.Join(dir, "other"), strings.Replace(good(), "7:0.5", "7:0.25", 1)))
 	must(t, err)

@@ -28,14 +28,21 @@ const (
 	categories = 26
 )
 
-// WriteSynthetic writes a click log of some lines, always the same ones: of Criteo's shape, and made up. A line's
-// label is 1 in one of five, with the odds that weights of its features, which a hash draws, add up to.
+// Mark begins the first line of a file whose examples are made up, so that results of it are not taken for others.
+const Mark = "# synthetic"
+
+// WriteSynthetic writes a click log of some lines, always the same ones: of Criteo's shape, and made up, as the line
+// before them says. A line's label is 1 in one of five, with the odds that weights of its features, which a hash draws,
+// add up to.
 func WriteSynthetic(to io.Writer, clicks int) error {
 	if clicks < leastMadeUp || clicks > mostMadeUp {
 		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, leastMadeUp, mostMadeUp)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
-	var line []byte
+	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", Mark, clicks)
+	if _, err := out.Write(line); err != nil {
+		return err
+	}
 	for i := range clicks {
 		line = appendClick(line[:0], i)
 		if _, err := out.Write(line); err != nil {

@@ -19,7 +19,9 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -394,7 +396,7 @@ type Origin struct {
 	Job     *perdure.JobSpec
 	Clock   perdure.Clock
 	Version string // of Perdure; "": not known
-	Data    string // the data set's name; "": not known
+	Data    string // the data set's name, or its path, of which the last part is told; "": not known
 
 	Constants map[string]string // that predictions need beside the tables; nil: none
 }
@@ -412,7 +414,7 @@ func Metadata(o Origin) map[string]string {
 		meta["perdure"] = o.Version
 	}
 	if o.Data != "" {
-		meta["data"] = o.Data
+		meta["data"] = filepath.Base(o.Data) // where it lay is nobody else's concern
 	}
 	for name, value := range o.Job.Seal.Settings {
 		meta["setting."+name] = value
@@ -426,6 +428,26 @@ func Metadata(o Origin) map[string]string {
 			meta[key] = text
 		}
 	}
+	if rule := tablesRule(o.Job.Seal.Settings); rule != "" {
+		meta["rule"] = rule
+	}
 	maps.Copy(meta, o.Constants)
 	return meta
+}
+
+// tablesRule is the rule that all tables have; "": they have several, or add what workers have computed by the rule of
+// the settings.
+func tablesRule(sealed map[string]string) (rule string) {
+	for name, value := range sealed {
+		if !strings.HasPrefix(name, "tables.") || !strings.HasSuffix(name, ".rule.kind") {
+			continue
+		}
+		var kind string
+		if json.Unmarshal([]byte(value), &kind) != nil || kind == string(perdure.RuleAdd) ||
+			rule != "" && kind != rule {
+			return ""
+		}
+		rule = kind
+	}
+	return rule
 }

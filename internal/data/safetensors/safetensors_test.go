@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -225,4 +227,24 @@ func ExampleWrite() {
 	tensors, _, readErr := Read(bytes.NewReader(file.Bytes()), int64(file.Len()))
 	fmt.Println(tensors, err, readErr)
 	// Output: [{w [2] [1 2] []}] <nil> <nil>
+}
+
+// TestMetadataRule: the rule is that of the tables, or, where these only add, that by which workers take steps.
+func TestMetadataRule(t *testing.T) {
+	for want, tables := range map[string][]string{
+		"set": {"set", "set"}, "sgd": {"add", "add"}, "adam": {"set", "add"},
+	} {
+		settings := map[string]string{"params.Rule.kind": `"sgd"`, "tables.a.dim": "3"}
+		if want == "adam" {
+			settings["params.Rule.kind"] = `"adam"`
+		}
+		for i, kind := range tables {
+			settings[fmt.Sprintf("tables.t%d.rule.kind", i)] = `"` + kind + `"`
+		}
+		job := &perdure.JobSpec{Seal: perdure.Seal{Settings: settings}}
+		meta := Metadata(Origin{Job: job, Data: "/home/of/somebody/ratings.csv"})
+		if meta["rule"] != want || meta["data"] != "ratings.csv" {
+			t.Errorf("of tables by %q: rule %q, data %q", tables, meta["rule"], meta["data"])
+		}
+	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
-	"github.com/perdure/perdure/workload/softmax"
 )
 
 // Asked is what is to be predicted.
@@ -156,16 +155,20 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model,
 		return err
 	}
 	if known > 0 {
-		fmt.Fprintf(told, "accuracy %.4f: %d of %d examples are of the class that is predicted\n",
-			float64(right)/float64(known), right, known)
+		examples := "examples"
+		if opened.Describe().Marked || dataset.IsMadeUp(a.Data) {
+			examples = "synthetic examples"
+		}
+		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are of the class that is predicted\n",
+			float64(right)/float64(known), right, known, examples)
 	}
 	return nil
 }
 
 // withoutKey says what is taken where a model's file lacks a constant.
 var withoutKey = map[string]string{
-	softmax.MeansKey:      "taken of the training part of the data",
-	softmax.DeviationsKey: "taken of the training part of the data",
+	dataset.MeansKey:      "taken of the training part of the data",
+	dataset.DeviationsKey: "taken of the training part of the data",
 	cnn.FinalReLUKey:      "taken to be false",
 	logreg.HashedKey:      "the first feature of the data decides",
 }

@@ -114,6 +114,11 @@ func read(r *runs.Run) (t *trial, problem error) {
 	for path, value := range t.flat {
 		t.flat[path] = t.withoutSecrets(value)
 	}
+	if p := r.Settings.Params; p.Marked {
+		p.Data = filepath.Base(p.Data)
+		t.flat["params.Data"] = p.DataName()
+		delete(t.flat, "params.Marked")
+	}
 	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
 		problem = fmt.Errorf("what was measured cannot be read, so it is in no curve: %w", problem)
 	}

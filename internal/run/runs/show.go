@@ -88,6 +88,9 @@ func (r *Run) asked() (rows [][2]string) {
 	if !r.Began.IsZero() {
 		row("began", r.Began.Local().Format(time.DateTime)+", version "+s.Version)
 	}
+	if s.Params.Marked {
+		row("data", s.Params.DataName())
+	}
 	row("faults planned", strings.Join(s.Faults, ", "))
 	row("scaled", strings.Join(s.Scale, ", "))
 	if s.Until.Metric != "" {

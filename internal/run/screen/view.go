@@ -78,8 +78,8 @@ func (v *plainView) Begin(s *settings.Run, folder string) {
 	}
 	job := &s.Job
 	what := job.Workload
-	if data := s.Params.Data; data != "" {
-		what += " on " + data
+	if s.Params.Data != "" {
+		what += " on " + s.Params.DataName()
 	}
 	fmt.Fprintf(v.out, "%s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d; folder %s\n",
 		what, job.Models(), job.Recovery, s.WorkersAtFirst(), job.Servers, job.Shards, job.Seed, folder)

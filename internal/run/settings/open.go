@@ -159,6 +159,7 @@ func (s *Run) open() error {
 		return err
 	}
 	s.Trained = w.Describe()
+	s.Params.Marked = s.Trained.Marked
 	s.Params.Rule.Rate = s.Trained.Rate // which it may have chosen
 	if err := fitModels(&s.Job, w.Tables()); err != nil {
 		return err

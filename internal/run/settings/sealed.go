@@ -52,6 +52,7 @@ func (s *Run) Seal(w workload.Workload, data string) (perdure.Seal, error) {
 	if w != nil {
 		p := s.Params
 		p.Seed, p.Slots, p.Data = 0, 0, "" // they are the job's; and wherever the data are
+		p.Marked = false                   // which the data say
 		values[sealParams], values[sealTables], values[sealData] = p, sealedTables(s.tables(w)), data
 	}
 	return perdure.NewSeal(values)

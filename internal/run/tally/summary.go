@@ -76,14 +76,10 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 
 // data names what was trained on.
 func (t *Tally) data() string {
-	switch data := t.run.Params.Data; {
-	case t.run.Job.Workload == settings.OwnWorkload:
+	if t.run.Job.Workload == settings.OwnWorkload {
 		return "own"
-	case data == "":
-		return "embedded"
-	default:
-		return data
 	}
+	return t.run.Params.DataName()
 }
 
 // missingBound is how many updates a read may lack at most, with as many slots as there were;
