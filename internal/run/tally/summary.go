@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/quadratic"
 )
 
 // Model is what a job has made.
@@ -79,6 +80,8 @@ func (t *Tally) data() string {
 	switch data := t.run.Params.Data; {
 	case t.run.Job.Workload == settings.OwnWorkload:
 		return "own"
+	case t.run.Job.Workload == quadratic.Name:
+		return "none"
 	case data == "":
 		return "embedded"
 	default:
