@@ -66,6 +66,7 @@ type checkpointExportCmd struct {
 	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest that is whole)."`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
 	Force bool   `help:"Replace the file if it is there."`
+	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointExportCmd) Run() error {
@@ -73,13 +74,14 @@ func (c *checkpointExportCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return f.Export(stdout, c.To, c.Force)
+	return f.Export(stdout, c.To, c.Force, c.JSON)
 }
 
 type checkpointPruneCmd struct {
 	Dir    string `arg:"" help:"@checkpoint_dir"`
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
 	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
+	JSON   bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointPruneCmd) Run() error {
@@ -87,5 +89,5 @@ func (c *checkpointPruneCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return f.Prune(stdout, c.Keep, c.DryRun)
+	return f.Prune(stdout, c.Keep, c.DryRun, c.JSON)
 }

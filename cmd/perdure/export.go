@@ -6,6 +6,7 @@ type exportCmd struct {
 	Dir   string `arg:"" name:"run" help:"@export_run" type:"existingdir"`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
 	Force bool   `help:"Replace the file if it is there."`
+	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
-func (c *exportCmd) Run() error { return checkpoints.ExportRun(stdout, c.Dir, c.To, c.Force) }
+func (c *exportCmd) Run() error { return checkpoints.ExportRun(stdout, c.Dir, c.To, c.Force, c.JSON) }

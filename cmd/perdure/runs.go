@@ -86,6 +86,7 @@ type runsExportCmd struct {
 	Series      string   `help:"@runs_series" placeholder:"FILE" type:"path"`
 	TensorBoard string   `name:"tensorboard" help:"@runs_tensorboard" placeholder:"DIR" type:"path"`
 	Force       bool     `help:"Replace files that are there."`
+	JSON        bool     `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *runsExportCmd) Run() error {
@@ -95,23 +96,13 @@ func (c *runsExportCmd) Run() error {
 	}
 	return runs.Export(stdout, all, runs.Exports{
 		CSV: c.CSV, Series: c.Series, TensorBoard: c.TensorBoard, Force: c.Force,
-	})
+	}, c.JSON)
 }
 
 type runsRmCmd struct {
 	Folders []string `arg:"" name:"run" help:"@runs_ended"`
 	DryRun  bool     `name:"dry-run" help:"Only say what would be deleted."`
+	JSON    bool     `name:"json" help:"Print JSON, for programs."`
 }
 
-func (c *runsRmCmd) Run() error {
-	for _, folder := range c.Folders {
-		r, err := runs.One(folder)
-		if err == nil {
-			err = r.Remove(stdout, c.DryRun)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *runsRmCmd) Run() error { return runs.Remove(stdout, c.Folders, c.DryRun, c.JSON) }

@@ -15,6 +15,7 @@ type scaleCmd struct {
 	Workers int    `arg:"" optional:"" help:"@scale_workers"`
 	Leave   []int  `help:"Slots that leave, instead of a number of workers." placeholder:"SLOT"`
 	At      *int64 `help:"@scale_at" placeholder:"CLOCK"`
+	JSON    bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *scaleCmd) Run(ctx context.Context) error {
@@ -50,15 +51,11 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 		return ended(err)
 	}
 	if accepted != "" {
-		fmt.Fprintln(stdout, accepted)
-		return nil
+		return screen.Accepted(stdout, accepted, nil, c.JSON)
 	}
 	now, err := reach.AwaitChange(ctx, client, before)
 	if err != nil {
 		return ended(err)
 	}
-	for _, line := range screen.Changes(before.Slots, now.Slots) {
-		fmt.Fprintln(stdout, line)
-	}
-	return nil
+	return screen.Accepted(stdout, "", screen.Changes(before.Slots, now.Slots), c.JSON)
 }

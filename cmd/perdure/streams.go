@@ -39,6 +39,7 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 type logPlace struct {
 	Place string `arg:"" optional:"" name:"dir|url" help:"@place_place"`
 	Job   string `help:"@place_job" placeholder:"ID"`
+	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 // place is what the flags say.
@@ -60,7 +61,7 @@ func (c *logLsCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.List(ctx, stdout, place)
+	return logtool.List(ctx, stdout, place, c.JSON)
 }
 
 type logDumpCmd struct {
@@ -75,7 +76,7 @@ func (c *logDumpCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.Dump(ctx, stdout, place, logtool.Part{Shard: c.Shard, From: c.From, Most: c.Most})
+	return logtool.Dump(ctx, stdout, place, logtool.Part{Shard: c.Shard, From: c.From, Most: c.Most}, c.JSON)
 }
 
 type logVerifyCmd struct{ logPlace }
@@ -85,7 +86,7 @@ func (c *logVerifyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.Verify(ctx, stdout, place)
+	return logtool.Verify(ctx, stdout, place, c.JSON)
 }
 
 type logRmCmd struct {
@@ -98,5 +99,5 @@ func (c *logRmCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.Remove(ctx, stdout, place, c.Force)
+	return logtool.Remove(ctx, stdout, place, c.Force, c.JSON)
 }

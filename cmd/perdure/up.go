@@ -152,6 +152,7 @@ func (c *stopCmd) Run(ctx context.Context) error {
 type faultCmd struct {
 	target
 	Spec string `arg:"" help:"@fault_spec"`
+	JSON bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *faultCmd) Run(ctx context.Context) error {
@@ -160,8 +161,8 @@ func (c *faultCmd) Run(ctx context.Context) error {
 		return err
 	}
 	accepted, err := client.Fault(ctx, c.Spec)
-	if err == nil {
-		fmt.Fprintln(stdout, accepted)
+	if err != nil {
+		return ended(err)
 	}
-	return ended(err)
+	return screen.Accepted(stdout, accepted, nil, c.JSON)
 }

@@ -170,7 +170,7 @@ func TestPruneCrashes(t *testing.T) {
 			f, fsys := kept(t, 5)
 			write(t, fsys, segmentName(60, 0), []byte("begun"))
 			fsys.FailAfter(at)
-			err := f.Prune(&bytes.Buffer{}, keep, false)
+			err := f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
 			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)
@@ -183,7 +183,7 @@ func TestPruneCrashes(t *testing.T) {
 				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
-			must(t, f.Prune(&bytes.Buffer{}, keep, false))
+			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))
 			want := map[int][]string{
 				0: {"10", "20", "30", "40", "50"}, 1: {"50"}, 2: {"40", "50", "30s"}, 3: {"30", "40", "50"},
 			}[keep]

@@ -146,7 +146,7 @@ func TestDamage(t *testing.T) {
 			}
 			to := filepath.Join(t.TempDir(), "model")
 			out.Reset()
-			if err := f.Export(&out, to, false); (err != nil) != shared {
+			if err := f.Export(&out, to, false, false); (err != nil) != shared {
 				t.Errorf("Export says %v", err)
 			} else if !shared {
 				wantModel(t, to, 10)

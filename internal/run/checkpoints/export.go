@@ -24,12 +24,13 @@ import (
 
 // Export writes the model of a checkpoint, as a run writes its own: that of the clock, or the
 // newest one that is whole. It replaces no file but by force.
-func (f *Folder) Export(out io.Writer, to string, force bool) error {
+func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
+	tell := plain.Tell(out, asJSON)
 	if err := mayWrite(to, force); err != nil {
 		return err
 	}
 	for range tries {
-		meanwhile, err := f.exportOne(out, to)
+		meanwhile, err := f.exportOne(tell, to)
 		if !meanwhile {
 			return err
 		}
@@ -39,7 +40,7 @@ func (f *Folder) Export(out io.Writer, to string, force bool) error {
 
 // exportOne writes the model of the first checkpoint that is whole, of those that may be meant.
 // meanwhile says that one was deleted by its job while it was read.
-func (f *Folder) exportOne(out io.Writer, to string) (meanwhile bool, err error) {
+func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err error) {
 	kept, err := f.asked()
 	if err != nil {
 		return false, err
@@ -49,13 +50,13 @@ func (f *Folder) exportOne(out io.Writer, to string) (meanwhile bool, err error)
 		tensors, err := f.model(k)
 		switch {
 		case err == nil:
-			return false, f.write(out, k, tensors, to)
+			return false, f.write(tell, k, tensors, to)
 		case f.gone(k):
 			return true, nil
 		case len(kept) == 1:
 			return false, fmt.Errorf("%w%s", err, f.other(k))
 		}
-		fmt.Fprintf(out, "clock %s is not whole: %s\n", clockText(k.Cut), plain.Text(err))
+		tell.Note("clock %s is not whole: %s", clockText(k.Cut), plain.Text(err))
 	}
 	return false, fmt.Errorf("%s holds no checkpoint that is whole", f.Store)
 }
@@ -91,10 +92,19 @@ func mayWrite(to string, force bool) error {
 	return nil
 }
 
+// exported is what was written, for programs.
+type exported struct {
+	Clock perdure.Clock `json:"clock"`
+	Job   string        `json:"job"`
+	File  string        `json:"file"`
+	Model string        `json:"model_sha256"`
+	Notes []string      `json:"notes"` // what else is to be said
+}
+
 // write writes a model, and says so.
-func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
+func (f *Folder) write(tell *plain.Teller, k *checkpoint.Kept, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
-	f.finish(out, &k.Manifest, tensors, &origin)
+	f.finish(tell, &k.Manifest, tensors, &origin)
 	meta := safetensors.Metadata(origin)
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
@@ -103,19 +113,20 @@ func (f *Folder) write(out io.Writer, k *checkpoint.Kept, tensors []safetensors.
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "clock %d of job %s: %s\nmodel %s\n", k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors))
-	return nil
+	e := exported{k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors), tell.Notes()}
+	tell.Line("clock %d of job %s: %s\nmodel %s", e.Clock, e.Job, to, e.Model)
+	return tell.End(e)
 }
 
 // finish mends a model, and completes its origin with what its run and its workload know: the version, the data with
 // which the checkpoint was made, and what predictions need beside the tables.
-func (f *Folder) finish(out io.Writer, m *checkpoint.Manifest, tensors []safetensors.Tensor, o *safetensors.Origin) {
+func (f *Folder) finish(t *plain.Teller, m *checkpoint.Manifest, tensors []safetensors.Tensor, o *safetensors.Origin) {
 	if m.Job.Workload == settings.OwnWorkload {
 		return
 	}
 	s, w, err := f.workload(m)
 	if err != nil {
-		fmt.Fprintf(out, "its metadata say how it was trained, and not what predictions need of the data: %s\n",
+		t.Note("its metadata say how it was trained, and not what predictions need of the data: %s",
 			plain.Text(err))
 		return
 	}

@@ -50,7 +50,7 @@ func TestForkRows(t *testing.T) {
 			t.Errorf("of the %d. one there are %s, and were %s", n, agesOf(&b), agesOf(&a))
 		}
 		model := filepath.Join(t.TempDir(), "model")
-		must(t, to.Export(&bytes.Buffer{}, model, false))
+		must(t, to.Export(&bytes.Buffer{}, model, false, false))
 		wantRows(t, model, n)
 	}
 	if after := held(t, fsys); !slices.Equal(after, before) {
@@ -120,7 +120,7 @@ func TestForkCut(t *testing.T) {
 			t.Errorf("rows: %t; there are %+v", rows, k)
 		}
 		model := filepath.Join(t.TempDir(), "model")
-		must(t, to.Export(&bytes.Buffer{}, model, false))
+		must(t, to.Export(&bytes.Buffer{}, model, false, false))
 		wantModel(t, model, 20)
 	}
 }

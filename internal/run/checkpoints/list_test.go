@@ -148,21 +148,22 @@ func TestExport(t *testing.T) {
 	var out bytes.Buffer
 	for clock, to := range map[perdure.Clock]string{10: "a", 20: "b", 30: "c"} {
 		f.Clock = &clock
-		must(t, f.Export(&out, filepath.Join(dir, to), false))
+		must(t, f.Export(&out, filepath.Join(dir, to), false, false))
 		wantModel(t, filepath.Join(dir, to), clock)
 	}
 	f.Clock = nil
 	a := filepath.Join(dir, "a")
-	if err := f.Export(&out, a, false); !oneLine(err, "a is there already; choose another name, or write --force") {
+	err := f.Export(&out, a, false, false)
+	if !oneLine(err, "a is there already; choose another name, or write --force") {
 		t.Errorf("over a file: %v", err)
 	}
 	wantModel(t, a, 10)
-	must(t, f.Export(&out, a, true))
+	must(t, f.Export(&out, a, true, false))
 	wantModel(t, a, 30)
-	if err := f.Export(&out, dir, true); !oneLine(err, "is a folder; name a file") {
+	if err := f.Export(&out, dir, true, false); !oneLine(err, "is a folder; name a file") {
 		t.Errorf("over a folder: %v", err)
 	}
-	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false); !oneLine(err, "there is no folder ") {
+	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false, false); !oneLine(err, "there is no folder ") {
 		t.Errorf("into no folder: %v", err)
 	}
 	names, err := os.ReadDir(dir)
@@ -204,7 +205,7 @@ func TestLive(t *testing.T) {
 		"show":   func(f *Folder, out *bytes.Buffer) error { return f.Show(out, false) },
 		"verify": func(f *Folder, out *bytes.Buffer) error { return f.Verify(out, false) },
 		"export": func(f *Folder, out *bytes.Buffer) error {
-			return f.Export(out, filepath.Join(t.TempDir(), "model"), false)
+			return f.Export(out, filepath.Join(t.TempDir(), "model"), false, false)
 		},
 	} {
 		for open := range 10 { // sizes are found by opening, too

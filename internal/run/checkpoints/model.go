@@ -10,13 +10,15 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // ExportRun writes the model of a run, whose folder this is: the one that it has made, or of a run that
 // goes on, or has not come to its end, that of its newest checkpoint that is whole. It replaces no file
 // but by force.
-func ExportRun(out io.Writer, run, to string, force bool) error {
+func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 	if err := mayWrite(to, force); err != nil {
 		return err
 	}
@@ -25,7 +27,7 @@ func ExportRun(out io.Writer, run, to string, force bool) error {
 		model, err := os.Open(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
-			return copyModel(out, model, &sum, to)
+			return copyModel(plain.Tell(out, asJSON), model, &sum, run, to)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -36,17 +38,22 @@ func ExportRun(out io.Writer, run, to string, force bool) error {
 		return fmt.Errorf("%w: %s has no model: it has not ended, and keeps no checkpoint from which one can be made",
 			perdure.ErrUsage, run)
 	}
-	return f.Export(out, to, force)
+	return f.Export(out, to, force, asJSON)
 }
 
 // copyModel copies the model that a run has made.
-func copyModel(out io.Writer, model io.Reader, sum *rundir.Summary, to string) error {
+func copyModel(tell *plain.Teller, model io.Reader, sum *rundir.Summary, run, to string) error {
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		_, err := io.Copy(file, model)
 		return err
 	})
-	if err == nil {
-		fmt.Fprintf(out, "clock %d, of the run's end: %s\nmodel %s\n", sum.Clocks, to, *sum.ModelSHA256)
+	if err != nil {
+		return err
 	}
-	return err
+	e := exported{Clock: sum.Clocks, File: to, Model: *sum.ModelSHA256, Notes: tell.Notes()}
+	if s, err := settings.Read(filepath.Join(run, "run.json")); err == nil {
+		e.Job = s.Job.ID
+	}
+	tell.Line("clock %d, of the run's end: %s\nmodel %s", e.Clock, to, e.Model)
+	return tell.End(e)
 }

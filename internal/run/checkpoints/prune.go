@@ -4,17 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
+
+// pruned is what Prune has done, or would do, for programs.
+type pruned struct {
+	DryRun      bool       `json:"dry_run"`
+	Kept        []verified `json:"kept"` // that were read, to know how many are whole
+	Checkpoints int        `json:"checkpoints"`
+	Files       []string   `json:"files"`
+	Bytes       int64      `json:"bytes"`
+}
 
 // Prune deletes the checkpoints that are older than the newest whole ones, of which it keeps that
 // many (0: all stay), and what belongs to none. What is to stay it reads first, to the last byte. A
 // dry run says what it would delete.
-func (f *Folder) Prune(out io.Writer, keep int, dry bool) error {
+func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
+	tell := plain.Tell(out, asJSON)
 	switch {
 	case keep < 0:
 		return fmt.Errorf("%w: --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
@@ -30,29 +40,32 @@ func (f *Folder) Prune(out io.Writer, keep int, dry bool) error {
 	if err != nil {
 		return err
 	}
-	stay, err := f.chosen(out, &found, keep)
+	p := pruned{DryRun: dry, Kept: []verified{}, Files: []string{}}
+	stay, err := f.chosen(tell, &found, keep, &p)
 	if err != nil {
 		return err
 	}
 	r := found.Without(stay, f.Run == "")
+	p.Checkpoints, p.Bytes = len(r.Manifests), bytesOf(&found, r)
+	p.Files = append(append(p.Files, r.Manifests...), r.Files...)
 	did := "deleted"
 	switch {
-	case len(r.Manifests)+len(r.Files) == 0:
-		fmt.Fprintln(out, "there is nothing to delete")
-		return nil
+	case len(p.Files) == 0:
+		tell.Line("there is nothing to delete")
+		return tell.End(p)
 	case dry:
 		did = "would delete"
-		for _, name := range slices.Concat(r.Manifests, r.Files) {
-			fmt.Fprintf(out, "would delete %s\n", name)
+		for _, name := range p.Files {
+			tell.Line("would delete %s", name)
 		}
 	default:
 		if err := checkpoint.Remove(f.Store, r); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%s %s, %s in all, %s\n", did, count(len(r.Manifests), "checkpoint"),
-		count(len(r.Manifests)+len(r.Files), "file"), size(bytesOf(&found, r)))
-	return nil
+	tell.Line("%s %s, %s in all, %s", did, count(p.Checkpoints, "checkpoint"), count(len(p.Files), "file"),
+		size(p.Bytes))
+	return tell.End(p)
 }
 
 // ended sees that the run has ended, and keeps it so until it is released.
@@ -73,7 +86,7 @@ func (f *Folder) ended() (release func(), err error) {
 
 // chosen returns how many checkpoints stay, the newest. It reads them to the last byte until
 // there are as many whole ones as are to be kept; where there are not, all stay.
-func (f *Folder) chosen(out io.Writer, found *checkpoint.Found, keep int) (stay int, err error) {
+func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p *pruned) (stay int, err error) {
 	for i := range found.Kept {
 		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrNewerVersion) {
 			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Store, k.Defects()[0])
@@ -86,10 +99,12 @@ func (f *Folder) chosen(out io.Writer, found *checkpoint.Found, keep int) (stay 
 	whole := 0
 	for i := range found.Kept {
 		line, more, good := f.audit(audit, &found.Kept[i])
-		fmt.Fprintf(out, "keep %s\n", line)
-		for _, d := range more {
-			fmt.Fprintf(out, "  %s\n", d)
+		tell.Line("keep %s", line)
+		v := verifiedOf(&found.Kept[i], more, good)
+		for _, d := range v.Defects {
+			tell.Line("  %s", d)
 		}
+		p.Kept = append(p.Kept, v)
 		if good {
 			whole++
 		}

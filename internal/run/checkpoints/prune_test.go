@@ -79,7 +79,7 @@ func TestPrune(t *testing.T) {
 			before := held(t, fsys)
 			for _, dry := range []bool{true, false} {
 				var out bytes.Buffer
-				must(t, f.Prune(&out, c.keep, dry))
+				must(t, f.Prune(&out, c.keep, dry, false))
 				for _, says := range c.says {
 					if !strings.Contains(out.String(), says) {
 						t.Errorf("no %q in\n%s", says, &out)
@@ -119,7 +119,7 @@ func TestPruneLoose(t *testing.T) {
 		if !strings.Contains(out.String(), "4 files of none of these, 4 B: just being written, or left over\n") {
 			t.Errorf("List says\n%s", &out)
 		}
-		must(t, f.Prune(&bytes.Buffer{}, 0, false))
+		must(t, f.Prune(&bytes.Buffer{}, 0, false, false))
 		want := append(holds([]string{"10", "20"}), "notes.txt")
 		if !inRun {
 			want = append(want, newer, begun)
@@ -156,7 +156,7 @@ func TestPruneRefused(t *testing.T) {
 		f, fsys := kept(t, 3)
 		c.change(f, fsys)
 		before := held(t, fsys)
-		err := f.Prune(&bytes.Buffer{}, c.keep, false)
+		err := f.Prune(&bytes.Buffer{}, c.keep, false, false)
 		if !oneLine(err, c.want) || errors.Is(err, perdure.ErrUsage) != c.usage {
 			t.Errorf("%s: %v; want %s", name, err, c.want)
 		}
@@ -182,7 +182,7 @@ func TestPruneAlive(t *testing.T) {
 	f.Run = dir.Path()
 	before := held(t, fsys)
 	for _, dry := range []bool{true, false} {
-		err := f.Prune(&bytes.Buffer{}, 1, dry)
+		err := f.Prune(&bytes.Buffer{}, 1, dry, false)
 		if !oneLine(err, "goes on, in pid ") || !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("beside a run that goes on: %v", err)
 		}
@@ -191,7 +191,7 @@ func TestPruneAlive(t *testing.T) {
 		t.Errorf("there are %v, want %v", got, before)
 	}
 	must(t, dir.Close())
-	must(t, f.Prune(&bytes.Buffer{}, 1, false))
+	must(t, f.Prune(&bytes.Buffer{}, 1, false, false))
 	if got := held(t, fsys); !slices.Equal(got, holds([]string{"30"})) {
 		t.Errorf("after its end there are %v", got)
 	}

@@ -249,7 +249,7 @@ func TestRowDamage(t *testing.T) {
 			}
 			out.Reset()
 			to := filepath.Join(t.TempDir(), "model")
-			err := f.Export(&out, to, false)
+			err := f.Export(&out, to, false, false)
 			if d.name == "in all" {
 				if !oneLine(err, "c holds no checkpoint that is whole") || fileThere(to) {
 					t.Errorf("Export says %v", err)
@@ -262,7 +262,7 @@ func TestRowDamage(t *testing.T) {
 			wantRows(t, to, 2)
 			clock := perdure.Clock(33)
 			f.Clock = &clock
-			err = f.Export(&out, to, true)
+			err = f.Export(&out, to, true, false)
 			if strings.HasPrefix(d.file, "s") && !oneLine(err, "; the next older one that is whole is c@23") {
 				t.Errorf("of clock 33 Export says %v", err)
 			}
@@ -317,7 +317,7 @@ func TestExportRows(t *testing.T) {
 		clock := perdure.Clock(10*n + 3)
 		f.Clock = &clock
 		var out bytes.Buffer
-		must(t, f.Export(&out, to, true))
+		must(t, f.Export(&out, to, true, false))
 		wantRows(t, to, n)
 	}
 }
@@ -340,7 +340,7 @@ func TestSameClock(t *testing.T) {
 	}
 	write(t, fsys, runningName(3), nil)
 	to := filepath.Join(t.TempDir(), "model")
-	must(t, f.Export(&out, to, false))
+	must(t, f.Export(&out, to, false, false))
 	wantRows(t, to, 2)
 	clock = 7
 	err = f.Show(&out, false)
@@ -379,8 +379,8 @@ func TestPruneRows(t *testing.T) {
 		if !c.run {
 			f.Run = ""
 		}
-		must(t, f.Prune(&bytes.Buffer{}, c.keep, true))
-		must(t, f.Prune(&bytes.Buffer{}, c.keep, false))
+		must(t, f.Prune(&bytes.Buffer{}, c.keep, true, false))
+		must(t, f.Prune(&bytes.Buffer{}, c.keep, false, false))
 		if got := held(t, fsys); !slices.Equal(got, c.stay) {
 			t.Errorf("%s: there are\n%v, want\n%v", name, got, c.stay)
 		}
@@ -394,7 +394,7 @@ func TestPruneRowsCrashes(t *testing.T) {
 			f, fsys := keptRows(t, 5)
 			write(t, fsys, rowsName(6, 0), []byte("begun"))
 			fsys.FailAfter(at)
-			err := f.Prune(&bytes.Buffer{}, keep, false)
+			err := f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
 			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)
@@ -402,7 +402,7 @@ func TestPruneRowsCrashes(t *testing.T) {
 				t.Fatalf("keep %d, crash at step %d: there are %v", keep, at, found.Kept)
 			}
 			must(t, f.Verify(&bytes.Buffer{}, false))
-			must(t, f.Prune(&bytes.Buffer{}, keep, false))
+			must(t, f.Prune(&bytes.Buffer{}, keep, false, false))
 			want := holdsRows(map[int][]int{0: {1, 2, 3, 4, 5}, 1: {5}, 2: {4, 5}}[keep])
 			if got := held(t, fsys); !slices.Equal(got, want) {
 				t.Fatalf("keep %d, crash at step %d: then there is %v, want %v", keep, at, got, want)

@@ -30,6 +30,14 @@ type verified struct {
 	Defects []string      `json:"defects"`
 }
 
+func verifiedOf(k *checkpoint.Kept, wrong []checkpoint.Defect, whole bool) verified {
+	v := verified{Clock: k.Cut, Whole: whole, Defects: []string{}}
+	for _, d := range wrong {
+		v.Defects = append(v.Defects, d.String())
+	}
+	return v
+}
+
 // verify reads what there is; meanwhile says that the job had deleted all of it by then.
 func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	kept, err := f.asked()
@@ -45,10 +53,7 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		if !whole && f.gone(&kept[i]) {
 			continue
 		}
-		v := verified{Clock: kept[i].Cut, Whole: whole, Defects: []string{}}
-		for _, d := range more {
-			v.Defects = append(v.Defects, d.String())
-		}
+		v := verifiedOf(&kept[i], more, whole)
 		if all = append(all, v); !asJSON {
 			fmt.Fprintln(out, strings.Join(append([]string{line}, v.Defects...), "\n  "))
 		}

@@ -15,12 +15,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -101,24 +100,42 @@ func only(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some 
 	return some
 }
 
+// stream is one as List shows it, for programs.
+type stream struct {
+	Job     string              `json:"job"`
+	Shard   int                 `json:"shard"`
+	First   *updatelog.Position `json:"first"` // nil: it has no record
+	Last    *updatelog.Position `json:"last"`  // likewise
+	Records uint64              `json:"records"`
+	Bytes   uint64              `json:"bytes"`
+	Damage  string              `json:"damage,omitempty"`
+}
+
 // List lists the streams of a log: one for each shard of a job. It says what is damaged, as
 // far as that shows, and returns the first damage.
-func List(ctx context.Context, out io.Writer, p Place) error {
+func List(ctx context.Context, out io.Writer, p Place, asJSON bool) error {
 	i, streams, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%-32s %5s %10s %10s %10s %10s\n", "job", "shard", "first", "last", "records", "MB")
+	tell := plain.Tell(out, asJSON)
+	tell.Line("%-32s %5s %10s %10s %10s %10s", "job", "shard", "first", "last", "records", "MB")
 	var damaged error
+	all := []stream{}
 	for _, s := range streams {
+		one := stream{Job: s.Job, Shard: s.Shard, Records: s.Records, Bytes: s.Bytes}
+		if s.Records > 0 {
+			one.First, one.Last = new(s.First), new(s.Next-1)
+		}
 		note := ""
 		if s.Damage != nil {
-			note, damaged = "  damaged", cmp.Or(damaged, s.Damage)
+			note, damaged, one.Damage = "  damaged", cmp.Or(damaged, s.Damage), plain.Text(s.Damage)
 		}
-		fmt.Fprintf(out, "%-32s %5d %10s %10s %10d %10.1f%s\n", s.Job, s.Shard, position(s, s.First),
+		all = append(all, one)
+		tell.Line("%-32s %5d %10s %10s %10d %10.1f%s", s.Job, s.Shard, position(s, s.First),
 			position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
 	}
-	return errors.Join(damaged, i.Close())
+	return errors.Join(tell.End(all), damaged, i.Close())
 }
 
 // position is a position in a stream; "-" where it has no record.
@@ -129,118 +146,41 @@ func position(s updatelog.Stream, p updatelog.Position) string {
 	return fmt.Sprint(p)
 }
 
-// Part is what Dump shows of a stream.
-type Part struct {
-	Shard int
-	From  updatelog.Position // the first position; 0: the first there is
-	Most  *int               // how many records; nil: all
-}
-
-// Dump shows the records of one shard's stream.
-func Dump(ctx context.Context, out io.Writer, p Place, part Part) error {
-	if part.Most != nil && *part.Most < 1 {
-		return fmt.Errorf("%w: --most %d; choose 1 or more, or leave it out to see all", perdure.ErrUsage, *part.Most)
-	}
-	i, streams, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	streams = only(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
-	switch {
-	case len(streams) == 0:
-		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log ls", perdure.ErrUsage, part.Shard)
-	case len(streams) > 1:
-		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
-			len(streams), part.Shard)
-	default:
-		err = dump(ctx, out, i, streams[0], part)
-	}
-	return errors.Join(err, i.Close())
-}
-
-var errEnoughShown = errors.New("enough was shown")
-
-// dump shows a part of a stream.
-func dump(ctx context.Context, out io.Writer, i *updatelog.Inspector, s updatelog.Stream, part Part) error {
-	shown := 0
-	err := i.Records(ctx, s, func(r updatelog.Record) error {
-		if r.Position < part.From {
-			return nil
-		}
-		if part.Most != nil && shown == *part.Most {
-			return errEnoughShown
-		}
-		shown++
-		fmt.Fprintf(out, "%d %s producer %016x group %d part %d/%d %d bytes\n", r.Position,
-			r.Stored.UTC().Format(time.RFC3339Nano), r.Producer, r.Group, r.Index+1, r.Count, r.Bytes)
-		for _, e := range r.Entries {
-			fmt.Fprintf(out, "    %s; resume from %d\n", describe(e.Payload), e.Resume)
-		}
-		return nil
-	})
-	if errors.Is(err, errEnoughShown) {
-		return nil
-	}
-	return err
-}
-
-// kindNames are those of the messages that are kept in a log.
-var kindNames = map[wire.Kind]string{
-	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide",
-	wire.KindEnd:      "end",
-	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
-	wire.KindLife: "life",
-}
-
-// describe says what an entry is: the frames in it, or else how long it is.
-func describe(entry []byte) string {
-	var parts []string
-	for rest := entry; len(rest) > 0; {
-		var f wire.Frame
-		var err error
-		if rest, err = wire.Decode(rest, &f); err != nil {
-			return fmt.Sprintf("%d bytes", len(entry))
-		}
-		name, ok := kindNames[f.Kind]
-		if !ok {
-			name = fmt.Sprintf("message %d", f.Kind)
-		}
-		clocks := fmt.Sprintf("clock %d", f.Clock)
-		if f.Clocks > 1 {
-			clocks = fmt.Sprintf("clocks %d to %d", f.Clock, f.Until()-1)
-		}
-		parts = append(parts, fmt.Sprintf("%s slot %d incarnation %d %s part %d/%d generation %d, %d bytes",
-			name, f.Slot, f.Incarnation, clocks, f.Part+1, max(f.Parts, 1), f.Generation, f.PayloadBytes()))
-	}
-	if len(parts) == 0 {
-		return "0 bytes"
-	}
-	return strings.Join(parts, "; ")
+// verified is what Verify has found of a stream, for programs.
+type verified struct {
+	Job     string `json:"job"`
+	Shard   int    `json:"shard"`
+	Whole   bool   `json:"whole"`
+	Records int    `json:"records"` // that are whole, up to the first damage
+	Entries int    `json:"entries"`
+	Bytes   int    `json:"bytes"`
+	Damage  string `json:"damage,omitempty"`
 }
 
 // Verify reads every record of a log, says which streams are whole, and returns the first
 // damage.
-func Verify(ctx context.Context, out io.Writer, p Place) error {
+func Verify(ctx context.Context, out io.Writer, p Place, asJSON bool) error {
 	i, streams, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
+	tell := plain.Tell(out, asJSON)
 	var damaged error
+	all := []verified{}
 	for _, s := range streams {
-		records, entries, size := 0, 0, 0
+		v := verified{Job: s.Job, Shard: s.Shard}
 		err := i.Records(ctx, s, func(r updatelog.Record) error {
-			records, entries, size = records+1, entries+len(r.Entries), size+r.Bytes
+			v.Records, v.Entries, v.Bytes = v.Records+1, v.Entries+len(r.Entries), v.Bytes+r.Bytes
 			return nil
 		})
-		if err != nil && damaged == nil {
-			damaged = err
-		}
-		if err == nil {
-			fmt.Fprintf(out, "job %s shard %d: %d records, %d entries, %.1f MB: whole\n", s.Job, s.Shard, records,
-				entries, float64(size)/1e6)
+		if v.Whole = err == nil; v.Whole {
+			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: whole", s.Job, s.Shard, v.Records,
+				v.Entries, float64(v.Bytes)/1e6)
 		} else {
-			fmt.Fprintf(out, "job %s shard %d: whole for %d records\n", s.Job, s.Shard, records)
+			damaged, v.Damage = cmp.Or(damaged, err), plain.Text(err)
+			tell.Line("job %s shard %d: whole for %d records", s.Job, s.Shard, v.Records)
 		}
+		all = append(all, v)
 	}
-	return errors.Join(damaged, i.Close())
+	return errors.Join(tell.End(all), damaged, i.Close())
 }

@@ -65,21 +65,23 @@ func TestLook(t *testing.T) {
 		want []string
 	}{
 		"list": {
-			func(out *bytes.Buffer) error { return logtool.List(t.Context(), out, at) },
+			func(out *bytes.Buffer) error { return logtool.List(t.Context(), out, at, false) },
 			[]string{"    0          1          3          3 ", "    1          1          3          3 "},
 		},
 		"dump": {
 			func(out *bytes.Buffer) error {
-				return logtool.Dump(t.Context(), out, at, logtool.Part{Shard: 1, From: 2})
+				return logtool.Dump(t.Context(), out, at, logtool.Part{Shard: 1, From: 2}, false)
 			},
 			[]string{"2 20", "tick slot 3 incarnation 0 clock 1 ", "3 20", "clock 2 "},
 		},
 		"dump some": {
-			func(out *bytes.Buffer) error { return logtool.Dump(t.Context(), out, at, logtool.Part{Most: &one}) },
+			func(out *bytes.Buffer) error {
+				return logtool.Dump(t.Context(), out, at, logtool.Part{Most: &one}, false)
+			},
 			[]string{"1 20", "clock 0 "},
 		},
 		"verify": {
-			func(out *bytes.Buffer) error { return logtool.Verify(t.Context(), out, at) },
+			func(out *bytes.Buffer) error { return logtool.Verify(t.Context(), out, at, false) },
 			[]string{"job first shard 0: 3 records, 3 entries", "job first shard 1: 3 records, 3 entries", "whole"},
 		},
 	} {
@@ -101,18 +103,19 @@ func TestMistakes(t *testing.T) {
 	run, s := logged(t, 1)
 	none := 0
 	for want, err := range map[string]error{
-		"which log?":      logtool.List(t.Context(), os.Stderr, logtool.Place{}),
-		"belong together": logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}),
-		"--most 0":        logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}),
+		"which log?":      logtool.List(t.Context(), os.Stderr, logtool.Place{}, false),
+		"belong together": logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}, false),
+		"--most 0":        logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}, false),
 		"there is no shard 7": logtool.Dump(t.Context(), os.Stderr, logtool.Place{NATS: s.URL()},
-			logtool.Part{Shard: 7}),
-		"is the folder of job": logtool.Remove(t.Context(), os.Stderr, logtool.Place{Dir: run, Job: "second"}, false),
+			logtool.Part{Shard: 7}, false),
+		"is the folder of job": logtool.Remove(t.Context(), os.Stderr, logtool.Place{Dir: run, Job: "second"}, false,
+			false),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Job: "second"}); err == nil ||
+	if err := logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Job: "second"}, false); err == nil ||
 		!strings.Contains(err.Error(), "no streams of second") {
 		t.Errorf("%v", err)
 	}
@@ -126,15 +129,15 @@ func TestRemove(t *testing.T) {
 		t.Errorf("a status says %q", line)
 	}
 	var out bytes.Buffer
-	err := logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, false)
+	err := logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, false, false)
 	if err == nil || !strings.Contains(err.Error(), "seems to run") || out.Len() > 0 { // it was written to just now
 		t.Errorf("without force: %v, %s", err, &out)
 	}
-	must(t, logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, true))
+	must(t, logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, true, false))
 	if !strings.HasPrefix(out.String(), "removed 2 of 2 streams of job first") {
 		t.Errorf("told: %s", &out)
 	}
-	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}); err == nil ||
+	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}, false); err == nil ||
 		!strings.Contains(err.Error(), "no streams of any job") {
 		t.Errorf("then there are %v, %s", err, &out)
 	}

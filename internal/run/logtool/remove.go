@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -23,7 +24,7 @@ const restPatience = 10 * time.Second
 
 // Remove removes the streams of a job, which cannot go on without them; of one that seems to
 // run only by force. The log must be served.
-func Remove(ctx context.Context, out io.Writer, p Place, force bool) error {
+func Remove(ctx context.Context, out io.Writer, p Place, force, asJSON bool) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	r := remover{Place: p, force: force}
@@ -31,7 +32,7 @@ func Remove(ctx context.Context, out io.Writer, p Place, force bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.remove(ctx, out, i), i.Close())
+	return errors.Join(r.remove(ctx, plain.Tell(out, asJSON), i), i.Close())
 }
 
 // remover removes the streams of one job.
@@ -115,8 +116,17 @@ func (c *remover) openFolder(ctx context.Context) (*updatelog.Inspector, error) 
 		dir, dir)
 }
 
+// gone is what was removed of a job's streams, for programs.
+type gone struct {
+	Job      string `json:"job"`
+	Streams  int    `json:"streams"` // that it had
+	Removed  int    `json:"removed"`
+	Bytes    uint64 `json:"bytes"`
+	Promised int64  `json:"promised_bytes"` // that they might have come to take: room for others now
+}
+
 // remove removes the job's streams unless it seems to run.
-func (c *remover) remove(ctx context.Context, out io.Writer, i *updatelog.Inspector) error {
+func (c *remover) remove(ctx context.Context, tell *plain.Teller, i *updatelog.Inspector) error {
 	all, err := i.Streams(ctx)
 	if err != nil {
 		return err
@@ -144,8 +154,8 @@ func (c *remover) remove(ctx context.Context, out io.Writer, i *updatelog.Inspec
 	if err != nil && removed.Streams == 0 {
 		return err
 	}
-	fmt.Fprintln(out, removedLine(c.Job, len(streams), removed))
-	return err
+	tell.Line("%s", removedLine(c.Job, len(streams), removed))
+	return errors.Join(err, tell.End(gone{c.Job, len(streams), removed.Streams, removed.Bytes, removed.Promised}))
 }
 
 // removedLine says what was removed of a job's streams, and what that means.

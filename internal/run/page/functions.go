@@ -176,26 +176,40 @@ const (
 	incomparable  = "not comparable"
 )
 
-// falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
-func falls(found, calm study.Spread) string {
+// Of one trial each nobody knows what chance did, so nothing is reproduced by it.
+const (
+	soOnce    = "so in one trial"
+	notSoOnce = "not so in one trial"
+)
+
+// verdict says whether trials do as a paper reports; of single trials, only what they did.
+func verdict(so bool, found, others study.Spread) string {
+	once := found.N == 1 || others.N == 1
 	switch {
-	case !known(found) || !known(calm):
-		return incomparable
-	case found.High < 0 && found.High < calm.Low:
+	case so && once:
+		return soOnce
+	case so:
 		return reproduced
+	case once:
+		return notSoOnce
 	}
 	return notReproduced
 }
 
+// falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
+func falls(found, calm study.Spread) string {
+	if !known(found) || !known(calm) {
+		return incomparable
+	}
+	return verdict(found.High < 0 && found.High < calm.Low, found, calm)
+}
+
 // rises is the verdict about a rise: every trial rises.
 func rises(found study.Spread) string {
-	switch {
-	case !known(found):
+	if !known(found) {
 		return incomparable
-	case found.Low > 0:
-		return reproduced
 	}
-	return notReproduced
+	return verdict(found.Low > 0, found, found)
 }
 
 // within is the verdict about a size: it is within a factor of the paper's, and of the same sign.
@@ -225,13 +239,10 @@ func times(paper, found float64) string {
 // above is the verdict about being above others by a number at least: the medians are that far apart, and the
 // trials' ranges do not meet.
 func above(found, others study.Spread, by float64) string {
-	switch {
-	case !known(found) || !known(others):
+	if !known(found) || !known(others) {
 		return incomparable
-	case found.Mid-others.Mid >= by && found.Low > others.High:
-		return reproduced
 	}
-	return notReproduced
+	return verdict(found.Mid-others.Mid >= by && found.Low > others.High, found, others)
 }
 
 // dict makes arguments of a template within the template.

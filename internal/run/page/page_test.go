@@ -176,7 +176,8 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	of := func(low, high float64) study.Spread { return study.Spread{Mid: (low + high) / 2, Low: low, High: high} }
+	of := func(low, high float64) study.Spread { return study.SpreadOf([]float64{low, high}) }
+	one := func(v float64) study.Spread { return study.SpreadOf([]float64{v}) }
 	for i, c := range []struct{ got, want string }{
 		{falls(of(-.3, -.2), of(-.1, .1)), reproduced},
 		{falls(of(-.3, -.05), of(-.1, .1)), notReproduced},
@@ -196,6 +197,12 @@ func TestVerdicts(t *testing.T) {
 		{above(of(.8, .9), of(.6, .7), .1), reproduced},
 		{above(of(.8, .9), of(.6, .82), .1), notReproduced},
 		{above(of(.8, .9), of(.7, .79), .2), notReproduced},
+		{above(one(.8), one(.7), 0), soOnce},
+		{above(one(.7), of(.8, .9), 0), notSoOnce},
+		{above(of(.8, .9), one(.7), 0), soOnce},
+		{falls(one(-.3), one(.1)), soOnce},
+		{rises(one(.1)), soOnce},
+		{rises(one(-.1)), notSoOnce},
 	} {
 		if c.got != c.want {
 			t.Errorf("%d: %s, want %s", i, c.got, c.want)

@@ -5,6 +5,7 @@ package plain
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"syscall"
@@ -42,4 +43,39 @@ func JSON(out io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// Teller tells what a command does: people a line at a time, programs in one document, in the end. It is for one
+// goroutine.
+type Teller struct {
+	out    io.Writer
+	asJSON bool
+	notes  []string
+}
+
+// Tell makes a teller.
+func Tell(out io.Writer, asJSON bool) *Teller { return &Teller{out: out, asJSON: asJSON} }
+
+// Line tells people a line, and programs nothing: their document has it in other words.
+func (t *Teller) Line(format string, args ...any) {
+	if !t.asJSON {
+		fmt.Fprintf(t.out, format+"\n", args...)
+	}
+}
+
+// Note tells people a line, which is kept for the document of programs.
+func (t *Teller) Note(format string, args ...any) {
+	t.Line(format, args...)
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// Notes returns what was noted, in its order; it is never nil.
+func (t *Teller) Notes() []string { return append([]string{}, t.notes...) }
+
+// End gives programs their document, and people nothing.
+func (t *Teller) End(document any) error {
+	if !t.asJSON {
+		return nil
+	}
+	return JSON(t.out, document)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -27,33 +28,59 @@ type Exports struct {
 	Force       bool   // files that are there are replaced
 }
 
+// written is what an export has written, for programs.
+type written struct {
+	Files []writtenFile `json:"files"`
+	Notes []string      `json:"notes"` // what was left out, and why
+}
+
+type writtenFile struct {
+	File string `json:"file"`
+	Rows int    `json:"rows"`
+	Of   string `json:"of"` // what a row is of
+}
+
+// exporter exports, and tells what it has written.
+type exporter struct {
+	*plain.Teller
+	files []writtenFile
+}
+
+func (e *exporter) wrote(file string, rows int, of string) {
+	e.Line("%s: %d %s", file, rows, of)
+	e.files = append(e.files, writtenFile{file, rows, of})
+}
+
 // Export writes runs for other programs. A damaged run is in the rows of runs, with why, and in nothing else.
-func Export(out io.Writer, all []*Run, to Exports) error {
+func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
 		return fmt.Errorf("%w: say what to write: --csv FILE, --series FILE or --tensorboard DIR", perdure.ErrUsage)
 	}
+	e := &exporter{Teller: plain.Tell(out, asJSON), files: []writtenFile{}}
 	if to.CSV != "" {
 		rows, err := csvRows(all)
 		if err == nil {
-			err = writeCSV(out, to.CSV, rows, "runs", to.Force)
+			err = e.writeCSV(to.CSV, rows, "runs", to.Force)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if to.Series != "" {
-		rows, err := seriesRows(out, all)
+		rows, err := e.seriesRows(all)
 		if err == nil {
-			err = writeCSV(out, to.Series, rows, "measurements", to.Force)
+			err = e.writeCSV(to.Series, rows, "measurements", to.Force)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if to.TensorBoard != "" {
-		return writeBoards(out, all, to.TensorBoard, to.Force)
+		if err := e.writeBoards(all, to.TensorBoard, to.Force); err != nil {
+			return err
+		}
 	}
-	return nil
+	return e.End(written{e.files, e.Notes()})
 }
 
 // csvRows are a head and a row for each run: what a list has, and each setting of run.json, by its path.
@@ -102,13 +129,13 @@ var lineNames = []string{
 
 // seriesRows are the measurements of all runs, with the run's folder in front. Columns that only some
 // runs have are empty for the others.
-func seriesRows(out io.Writer, all []*Run) (rows [][]string, err error) {
+func (e *exporter) seriesRows(all []*Run) (rows [][]string, err error) {
 	var columns []string
 	read := map[string]rundir.Series{}
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)
 		if err != nil {
-			fmt.Fprintf(out, "%s: left out: %v\n", r.Folder, cause(err))
+			e.Note("%s: left out: %v", r.Folder, cause(err))
 			continue
 		}
 		read[r.Folder] = s
@@ -133,7 +160,7 @@ func seriesRows(out io.Writer, all []*Run) (rows [][]string, err error) {
 	return rows, nil
 }
 
-func writeCSV(out io.Writer, file string, rows [][]string, what string, force bool) error {
+func (e *exporter) writeCSV(file string, rows [][]string, what string, force bool) error {
 	err := writeFile(file, force, func(w io.Writer) error {
 		c := csv.NewWriter(w)
 		return cmp.Or(c.WriteAll(rows), c.Error())
@@ -141,7 +168,7 @@ func writeCSV(out io.Writer, file string, rows [][]string, what string, force bo
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: %d %s\n", file, len(rows)-1, what)
+	e.wrote(file, len(rows)-1, what)
 	return nil
 }
 
@@ -171,11 +198,11 @@ var boardNames = map[string]string{
 }
 
 // writeBoards writes a folder for each run, of the measurements at their clocks and times.
-func writeBoards(out io.Writer, all []*Run, dir string, force bool) error {
+func (e *exporter) writeBoards(all []*Run, dir string, force bool) error {
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)
 		if err != nil {
-			fmt.Fprintf(out, "%s: left out: %v\n", r.Folder, cause(err))
+			e.Note("%s: left out: %v", r.Folder, cause(err))
 			continue
 		}
 		name := strings.Trim(strings.ReplaceAll(filepath.ToSlash(r.Folder), "../", ""), "/.")
@@ -188,7 +215,7 @@ func writeBoards(out io.Writer, all []*Run, dir string, force bool) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s: %d measurements\n", file, len(s.Rows))
+		e.wrote(file, len(s.Rows), "measurements")
 	}
 	return nil
 }

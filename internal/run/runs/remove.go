@@ -9,38 +9,71 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Remove deletes a run that has ended. What somebody else has put into its folder stays, and so does what
-// the run has in a store elsewhere: both are said.
-func (r *Run) Remove(out io.Writer, dry bool) error {
-	bytes := size(r.Folder)
-	if dry {
-		holder, err := rundir.Alive(r.Folder)
-		if errors.Is(err, rundir.ErrAlive) {
-			return goesOn(r.Folder, " in "+holder)
+// removed is what became of a run that was to be deleted, for programs.
+type removed struct {
+	Folder  string   `json:"folder"`
+	State   State    `json:"state"`
+	Deleted bool     `json:"deleted"` // false: it was a dry run
+	Bytes   int64    `json:"bytes"`
+	Left    []string `json:"left"`            // what stays in its folder, which no run has written
+	Store   string   `json:"store,omitempty"` // where its checkpoints stay
+}
+
+// Remove deletes runs that have ended, one after another until one cannot be. What somebody else has put into their
+// folders stays, and so does what they have in a store elsewhere: both are said.
+func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
+	tell := plain.Tell(out, asJSON)
+	all := []removed{}
+	for _, folder := range folders {
+		r, err := One(folder)
+		var what removed
+		if err == nil {
+			what, err = r.remove(tell, dry)
+		}
+		if err != nil && len(all) > 0 {
+			return errors.Join(err, tell.End(all))
 		} else if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s would be deleted: %s, %s\n", r.Folder, r.State, sizeText(bytes))
-		return nil
+		all = append(all, what)
+	}
+	return tell.End(all)
+}
+
+func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
+	what = removed{Folder: r.Folder, State: r.State, Bytes: size(r.Folder), Left: []string{}}
+	what.Store = r.Settings.Checkpoints.Store
+	if dry {
+		holder, err := rundir.Alive(r.Folder)
+		if errors.Is(err, rundir.ErrAlive) {
+			return what, goesOn(r.Folder, " in "+holder)
+		} else if err != nil {
+			return what, err
+		}
+		tell.Line("%s would be deleted: %s, %s", r.Folder, r.State, sizeText(what.Bytes))
+		return what, nil
 	}
 	left, holder, err := rundir.Remove(r.Folder)
 	switch {
 	case errors.Is(err, rundir.ErrAlive):
-		return goesOn(r.Folder, " in "+holder)
+		return what, goesOn(r.Folder, " in "+holder)
 	case err != nil:
-		return err
+		return what, err
 	}
-	fmt.Fprintf(out, "%s is deleted: %s\n", r.Folder, sizeText(bytes-size(r.Folder)))
+	what.Deleted, what.Left = true, append(what.Left, left...)
+	what.Bytes -= size(r.Folder)
+	tell.Line("%s is deleted: %s", r.Folder, sizeText(what.Bytes))
 	if len(left) > 0 {
-		fmt.Fprintf(out, "%s stays: it has %s, which no run has written\n", r.Folder, strings.Join(left, ", "))
+		tell.Line("%s stays: it has %s, which no run has written", r.Folder, strings.Join(left, ", "))
 	}
-	if at := r.Settings.Checkpoints.Store; at != "" {
-		fmt.Fprintf(out, "its checkpoints stay in %s: delete them there\n", at)
+	if what.Store != "" {
+		tell.Line("its checkpoints stay in %s: delete them there", what.Store)
 	}
-	return nil
+	return what, nil
 }
 
 func goesOn(folder, where string) error {

@@ -204,7 +204,7 @@ func TestExport(t *testing.T) {
 		TensorBoard: filepath.Join(to, "board"),
 	}
 	var out bytes.Buffer
-	must(t, Export(&out, all, exports))
+	must(t, Export(&out, all, exports, false))
 	read := func(file string) [][]string {
 		b, err := os.ReadFile(file)
 		must(t, err)
@@ -232,12 +232,12 @@ func TestExport(t *testing.T) {
 		step(t, got[2]) != 20 || !strings.Contains(string(got[2]), "accuracy/test") {
 		t.Errorf("the board has %q", got)
 	}
-	if err := Export(&out, all, exports); !errors.Is(err, perdure.ErrUsage) {
+	if err := Export(&out, all, exports, false); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("a file was replaced: %v", err)
 	}
 	exports.Force = true
-	must(t, Export(&out, all, exports))
-	if err := Export(&out, all, Exports{}); !errors.Is(err, perdure.ErrUsage) {
+	must(t, Export(&out, all, exports, false))
+	if err := Export(&out, all, Exports{}, false); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("nothing was to be written: %v", err)
 	}
 }
@@ -282,10 +282,8 @@ func TestMasked(t *testing.T) {
 func TestRemove(t *testing.T) {
 	root := house(t)
 	remove := func(name string, dry bool) (string, error) {
-		r, err := One(filepath.Join(root, name))
-		must(t, err)
 		var out bytes.Buffer
-		err = r.Remove(&out, dry)
+		err := Remove(&out, []string{filepath.Join(root, name)}, dry, false)
 		return out.String(), err
 	}
 	if out, err := remove("a", true); err != nil || !strings.Contains(out, "would be deleted") {

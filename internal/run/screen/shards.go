@@ -118,21 +118,3 @@ func spanLine(role string, s perdure.Span) string {
 	}
 	return text
 }
-
-// Changes says which workers join and which leave between two views, a line each.
-func Changes(before, now []perdure.SlotView) (lines []string) {
-	for i, s := range now {
-		was := perdure.Span{Until: -1}
-		if i < len(before) {
-			was = before[i].Span
-		}
-		switch {
-		case s.Span == was:
-		case s.Until > 0:
-			lines = append(lines, fmt.Sprintf("worker:%d leaves; clock %d is its last", i, s.Until-1))
-		default:
-			lines = append(lines, fmt.Sprintf("worker:%d joins; it takes part from clock %d on", i, s.From))
-		}
-	}
-	return lines
-}

@@ -82,11 +82,21 @@ func TestChanges(t *testing.T) {
 	}
 	before := slots(perdure.Span{}, perdure.Span{Until: 9}, perdure.Span{From: 3})
 	after := slots(perdure.Span{}, perdure.Span{From: 20}, perdure.Span{From: 3, Until: 20}, perdure.Span{From: 20})
-	got, want := strings.Join(Changes(before, after), "\n"), `worker:1 joins; it takes part from clock 20 on
+	var got strings.Builder
+	must(t, Accepted(&got, "so be it", Changes(before, after), false))
+	want := `so be it
+worker:1 joins; it takes part from clock 20 on
 worker:2 leaves; clock 19 is its last
-worker:3 joins; it takes part from clock 20 on`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+worker:3 joins; it takes part from clock 20 on
+`
+	if got.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+	got.Reset()
+	must(t, Accepted(&got, "", Changes(before, after)[1:2], true))
+	want = `{"changes":[{"worker":2,"joins":false,"clock":19}]}`
+	if s := strings.Join(strings.Fields(got.String()), ""); s != want {
+		t.Errorf("got %s, want %s", s, want)
 	}
 }
 

@@ -10,19 +10,22 @@ import (
 
 // Spread is what several seeds gave: their median, and the least and the most.
 // A seed that diverged counts as +Inf.
-type Spread struct{ Mid, Low, High float64 }
+type Spread struct {
+	Mid, Low, High float64
+	N              int // how many values there were; 0: that is not known
+}
 
 // SpreadOf aggregates values; of none it is NaN.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
-		return Spread{math.NaN(), math.NaN(), math.NaN()}
+		return Spread{Mid: math.NaN(), Low: math.NaN(), High: math.NaN()}
 	}
 	v := slices.Sorted(slices.Values(values))
 	mid := v[len(v)/2]
 	if len(v)%2 == 0 {
 		mid = (v[len(v)/2-1] + mid) / 2
 	}
-	return Spread{mid, v[0], v[len(v)-1]}
+	return Spread{mid, v[0], v[len(v)-1], len(v)}
 }
 
 // String is the median, with least and most where they differ from it.

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/quadratic"
 )
 
 // Model is what a job has made.
@@ -76,8 +77,11 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 
 // data names what was trained on.
 func (t *Tally) data() string {
-	if t.run.Job.Workload == settings.OwnWorkload {
+	switch t.run.Job.Workload {
+	case settings.OwnWorkload:
 		return "own"
+	case quadratic.Name:
+		return "none"
 	}
 	return t.run.Params.DataName()
 }

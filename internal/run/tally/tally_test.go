@@ -183,3 +183,19 @@ func TestTestedOnce(t *testing.T) {
 		t.Errorf("%+v", sum)
 	}
 }
+
+// TestDataIsNamed: a summary says what was trained on, and where that is nothing, that too.
+func TestDataIsNamed(t *testing.T) {
+	for _, c := range []struct{ workload, data, want string }{
+		{"softmax", "", "embedded"},
+		{"mf", "synthetic:0.01", "synthetic:0.01"},
+		{"quadratic", "", "none"},
+		{settings.OwnWorkload, "", "own"},
+	} {
+		run := &settings.Run{Job: perdure.JobSpec{Workload: c.workload}}
+		run.Params.Data = c.data
+		if got := New(run, begin).Summary(Ending{}).Data; got != c.want {
+			t.Errorf("%s of %q: data %s, want %s", c.workload, c.data, got, c.want)
+		}
+	}
+}
