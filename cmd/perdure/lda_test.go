@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +47,32 @@ func TestTopicsThroughKills(t *testing.T) {
 	countsFit(t, elastic)
 }
 
+// TestTopicsRebuilt: under bsp and a strategy that loses rows, --rebuild ends with the counts of the assignments.
+func TestTopicsRebuilt(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"none", "scar:6,1/3,round", "chain:2,async"} {
+		flags := topics("--recovery", recovery, "--rebuild", "--fault", "kill:server:0@clock:8",
+			"--fault", "kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // clocks are left after a loss
+		copies := strings.HasPrefix(recovery, "chain")
+		if !copies { // of a chain the new copy may not be whole by then
+			flags = append(flags, "--fault", "kill:server:1@clock:16")
+		}
+		s, dir := trained(t, flags...)
+		if len(s.Failures) < 2 || !copies && *s.UpdatesLost == 0 {
+			t.Errorf("under %s %d failures, %d updates lost", recovery, len(s.Failures), *s.UpdatesLost)
+		}
+		countsFit(t, dir)
+	}
+	_, dir := trained(t, topics("--recovery", "none", "--rebuild", "--consistency", "ssp:2", "--fault",
+		"kill:server:0@clock:8")...)
+	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
+	for name, values := range data {
+		if least := slices.Min(values); !(least >= 0) {
+			t.Errorf("table %s has a count of %v", name, least)
+		}
+	}
+}
+
 // modelOf reads a model's file: its tensors by name, and its metadata.
 func modelOf(t *testing.T, path string) (data map[string][]float32, meta map[string]string) {
 	t.Helper()
@@ -66,10 +93,16 @@ func modelOf(t *testing.T, path string) (data map[string][]float32, meta map[str
 // countsFit compares a model's counts with its assignments.
 func countsFit(t *testing.T, dir string) {
 	t.Helper()
+	countsFitTo(t, dir, "synthetic:200", 10)
+}
+
+// countsFitTo is countsFit of a model of a number of topics, of documents.
+func countsFitTo(t *testing.T, dir, documents string, topics int) {
+	t.Helper()
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
-	c, err := corpus.Open("synthetic:200")
+	c, err := corpus.Open(documents)
 	must(t, err)
-	counts, total := map[string]float32{}, make([]float32, 10)
+	counts, total := map[string]float32{}, make([]float32, topics)
 	at, assigned := data["assignments"], 0
 	for i := range c.Train.Len() {
 		doc := c.Train.Document(i)
@@ -82,9 +115,8 @@ func countsFit(t *testing.T, dir string) {
 		at = at[(len(doc)+31)/32*32:]
 	}
 	for i, n := range data["word_topic"] {
-		if n != counts[fmt.Sprint(i/10, i%10)] {
-			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/10, n, i%10,
-				counts[fmt.Sprint(i/10, i%10)])
+		if want := counts[fmt.Sprint(i/topics, i%topics)]; n != want {
+			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/topics, n, i%topics, want)
 		}
 	}
 	for k, n := range data["topics"] {
