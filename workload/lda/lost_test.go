@@ -231,6 +231,24 @@ func TestRecountOnlyLosses(t *testing.T) {
 	}
 }
 
+// TestRecountShares: the same while slots join and leave.
+func TestRecountShares(t *testing.T) {
+	j := newLossy(t, 2, true)
+	random := rand.New(rand.NewPCG(1, 1))
+	for i, slots := range []int{2, 2, 3, 3, 1, 2} {
+		for len(j.slots) < slots {
+			j.slots = append(j.slots, j.open(t, 2, true))
+		}
+		j.slots = j.slots[:slots]
+		j.run(t, nil)
+		consistent(t, j.slots[0], j.memory)
+		if i == 0 {
+			j.save()
+		}
+		j.lose(random, i%2 == 0, WordTopic, Totals, Assignments)
+	}
+}
+
 // TestNoRecount: without Rebuild the same losses leave counts that are not those of the assignments.
 func TestNoRecount(t *testing.T) {
 	for _, saved := range []bool{false, true} {
