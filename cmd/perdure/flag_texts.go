@@ -200,9 +200,9 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"topics, above it many (default the workload's)."},
 	"lda.beta": {"How many words a topic has.", "The Dirichlet prior of a topic's words: the less it is, the fewer " +
 		"(default the workload's)."},
-	"lda.rebuild": {"Add lost counts again.", "Where a server's death has taken counts, each worker adds what its " +
-		"own documents had to them. For recovery strategies that lose rows: none, scar, resend:C,partial and " +
-		"chain:N,async."},
+	"lda.rebuild": {"Add lost counts again.", "Where a server's death has taken counts, workers make them those of " +
+		"the assignments again; under models other than bsp each adds what its own documents had to them. For " +
+		"recovery strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
 	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
 
 	"softmax.l2": {"Weight of the weights' squares in the loss.", "X/2 times their sum; the bias is left out."},

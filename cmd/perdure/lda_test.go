@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/corpus"
 	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload/lda"
 )
 
 // ldaKills are one of everything.
@@ -32,7 +41,7 @@ func TestTopicsThroughKills(t *testing.T) {
 	calm, dir := trained(t, topics("--recovery", "none")...)
 	countsFit(t, dir)
 	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
-		s, dir := trained(t, topics(append(ldaKills, "--recovery", recovery)...)...)
+		s, dir := topicsKilled(t, recovery)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
 			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
 		}
@@ -44,6 +53,75 @@ func TestTopicsThroughKills(t *testing.T) {
 	}
 	_, elastic := trained(t, topics("--scale", "4@clock:7", "--scale", "1@clock:14")...)
 	countsFit(t, elastic)
+}
+
+// topicsKilled trains through ldaKills. Of a chain none strikes before every shard has another sound copy, however busy
+// the machine is: its clocks last long enough for that.
+func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) {
+	t.Helper()
+	r, err := perdure.ParseRecovery(strategy)
+	must(t, err)
+	if recovery.Of(r).Traits().Copies < 2 {
+		return trained(t, topics(append(ldaKills, "--recovery", strategy)...)...)
+	}
+	var kills []strike
+	for _, text := range ldaKills {
+		if text != "--fault" {
+			f, err := supervisor.ParseFault(text)
+			must(t, err)
+			kills = append(kills, strike{f, f.When.Clock})
+		}
+	}
+	asked := settings.Asked{
+		Workload: lda.Name, Listen: localrun.AnyPort,
+		Shape: settings.Shape{
+			Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: strategy, Clocks: 20, Seed: 1,
+		},
+		Work: settings.WorkAsked{
+			Data: "synthetic:200", Topics: ptr(10), Fraction: ptr(0.34), EvalEvery: "0", ComputeMs: 150,
+		},
+	}
+	run, err := asked.New()
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	dir = newFolder(t)
+	struck := make(chan error, 1)
+	s, err = runIn(ctx, run, dir, func(j *localrun.Run) {
+		go func() { struck <- (&storm{faults: kills, strategy: r}).rage(ctx, j) }()
+	})
+	if err != nil {
+		t.Fatalf("%v%s", err, logs(dir))
+	}
+	must(t, <-struck)
+	checkRaces(t, dir)
+	return s, dir
+}
+
+// TestTopicsRebuilt: under bsp and a strategy that loses rows, --rebuild ends with the counts of the assignments.
+func TestTopicsRebuilt(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"none", "scar:6,1/3,round", "chain:2,async"} {
+		flags := topics("--recovery", recovery, "--rebuild", "--fault", "kill:server:0@clock:8",
+			"--fault", "kill:worker:1@clock:8", "--clocks", "70", "--compute-ms", "10") // clocks are left after a loss
+		copies := strings.HasPrefix(recovery, "chain")
+		if !copies { // of a chain the new copy may not be whole by then
+			flags = append(flags, "--fault", "kill:server:1@clock:16")
+		}
+		s, dir := trained(t, flags...)
+		if len(s.Failures) < 2 || !copies && *s.UpdatesLost == 0 {
+			t.Errorf("under %s %d failures, %d updates lost", recovery, len(s.Failures), *s.UpdatesLost)
+		}
+		countsFit(t, dir)
+	}
+	_, dir := trained(t, topics("--recovery", "none", "--rebuild", "--consistency", "ssp:2", "--fault",
+		"kill:server:0@clock:8")...)
+	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
+	for name, values := range data {
+		if least := slices.Min(values); !(least >= 0) {
+			t.Errorf("table %s has a count of %v", name, least)
+		}
+	}
 }
 
 // modelOf reads a model's file: its tensors by name, and its metadata.
@@ -66,10 +144,16 @@ func modelOf(t *testing.T, path string) (data map[string][]float32, meta map[str
 // countsFit compares a model's counts with its assignments.
 func countsFit(t *testing.T, dir string) {
 	t.Helper()
+	countsFitTo(t, dir, "synthetic:200", 10)
+}
+
+// countsFitTo is countsFit of a model of a number of topics, of documents.
+func countsFitTo(t *testing.T, dir, documents string, topics int) {
+	t.Helper()
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
-	c, err := corpus.Open("synthetic:200")
+	c, err := corpus.Open(documents)
 	must(t, err)
-	counts, total := map[string]float32{}, make([]float32, 10)
+	counts, total := map[string]float32{}, make([]float32, topics)
 	at, assigned := data["assignments"], 0
 	for i := range c.Train.Len() {
 		doc := c.Train.Document(i)
@@ -82,9 +166,8 @@ func countsFit(t *testing.T, dir string) {
 		at = at[(len(doc)+31)/32*32:]
 	}
 	for i, n := range data["word_topic"] {
-		if n != counts[fmt.Sprint(i/10, i%10)] {
-			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/10, n, i%10,
-				counts[fmt.Sprint(i/10, i%10)])
+		if want := counts[fmt.Sprint(i/topics, i%topics)]; n != want {
+			t.Fatalf("%s: word %d has %v tokens of topic %d, %v are assigned", dir, i/topics, n, i%topics, want)
 		}
 	}
 	for k, n := range data["topics"] {

@@ -42,6 +42,9 @@ type Params struct {
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
 
+	// Steps says that all slots read the same rows in a clock, as under bsp, but for a loss within it. It is the job's.
+	Steps bool `json:"-"`
+
 	// Trained is what the file of a model says that is to judge all examples of the data, whose labels need not be
 	// known: the Constants of the workload that made it, among others. nil: the data are to train on.
 	Trained map[string]string `json:"-"`
@@ -66,7 +69,7 @@ type TopicModel struct {
 	Alpha         float64 // of the Dirichlet prior of a document's mixture of topics, for each topic
 	Beta          float64 // of that of a topic's distribution over words, for each word
 	ClockFraction float64 // of a slot's documents, that a clock goes through
-	Rebuild       bool    // a slot adds what its own documents had to rows that were lost
+	Rebuild       bool    // counts of rows that were lost are made right again
 }
 
 // Bowl is what a user chooses about a quadratic function.

@@ -176,6 +176,13 @@ func step(t testing.TB, w contract.Workload, m *memory, share contract.Share, cl
 // consistent compares the counts in tables with their assignments.
 func consistent(t testing.TB, p *program, m *memory) {
 	t.Helper()
+	if name := unfit(p, m); name != "" {
+		t.Fatalf("table %s does not have the counts of the assignments", name)
+	}
+}
+
+// unfit is the table whose counts are not those of the assignments; "": none is.
+func unfit(p *program, m *memory) string {
 	want := newMemory(p.Tables())
 	for doc := range p.data.Train.Len() {
 		for i, w := range p.data.Train.Document(doc) {
@@ -187,9 +194,10 @@ func consistent(t testing.TB, p *program, m *memory) {
 	}
 	for _, name := range []string{WordTopic, Totals} {
 		if !slices.Equal(m.rows[name], want.rows[name]) {
-			t.Fatalf("table %s does not have the counts of the assignments", name)
+			return name
 		}
 	}
+	return ""
 }
 
 // TestOneSlot: a job of one slot does what the plain loop does.
@@ -273,74 +281,6 @@ func TestSentAssignments(t *testing.T) {
 			t.Errorf("lossy %v: %d rows were sent in 20 passes over %d", lossy, got, all)
 		}
 	}
-}
-
-// TestLostRows: whatever is lost, training goes on, and with Rebuild counts that began again have what they had.
-func TestLostRows(t *testing.T) {
-	for _, rebuild := range []bool{false, true} {
-		change := func(p *contract.Params) { p.Lossy, p.Topics.Rebuild = true, rebuild }
-		slots := []*program{open(t, 2, change), open(t, 2, change)}
-		m := newMemory(slots[0].Tables())
-		clock := perdure.Clock(0)
-		clocks := func(n int) {
-			for range n {
-				for rank, w := range slots {
-					got := step(t, w, m, contract.Share{Rank: rank, Of: 2}, clock)
-					if !(got.TrainLoss > 0 && got.TrainLoss < 20) {
-						t.Fatalf("a loss of %v", got.TrainLoss)
-					}
-				}
-				before := slices.Clone(m.rows[WordTopic])
-				m.tick()
-				for i, v := range m.rows[WordTopic] {
-					if v < 0 && before[i] < 0 {
-						t.Fatalf("clock %d: a count of %v before it, and of %v after it", clock, before[i], v)
-					}
-				}
-				clock++
-			}
-		}
-		clocks(10)
-		consistent(t, slots[0], m)
-		clear(m.rows[WordTopic][:len(m.rows[WordTopic])/2])
-		for i := range m.rows[Totals] {
-			m.rows[Totals][i] -= 1000
-		}
-		clocks(1)
-		if rebuild {
-			copy(m.rows[Totals], sums(m.rows[WordTopic], slots[0].Topics))
-			consistent(t, slots[0], m)
-		}
-		clear(m.rows[Assignments][:len(m.rows[Assignments])/2])
-		slots[0] = open(t, 2, change)
-		clocks(4)
-		e, err := slots[0].Evaluate(t.Context(), m)
-		if err != nil || !(e.Loss > 0 && e.Loss < 20) {
-			t.Errorf("judged as %v, %v", e.Loss, err)
-		}
-		m.rows[WordTopic][3]-- // the last clock may leave such a count
-		w := slots[0]
-		w.Mend(m.rows)
-		for name, rows := range m.rows {
-			if least := slices.Min(rows); !(least >= 0) {
-				t.Errorf("table %s has a count of %v in the model's file", name, least)
-			}
-		}
-		if !slices.Equal(m.rows[Totals], sums(m.rows[WordTopic], w.Topics)) {
-			t.Error("the totals in the model's file are not those of the words")
-		}
-		m.rows[WordTopic][7], m.rows[Totals][2] = -3, -9
-		clocks(60)
-		if least := min(slices.Min(m.rows[WordTopic]), slices.Min(m.rows[Totals])); !(least >= 0) {
-			t.Errorf("a count of %v long after the loss", least)
-		}
-	}
-}
-
-func sums(rows []float32, topics int) []float32 {
-	total := make([]float32, topics)
-	sumRows(total, rows)
-	return total
 }
 
 func TestOptions(t *testing.T) {

@@ -18,7 +18,7 @@
 // the job under the others.
 //
 // Where a strategy loses rows, the counts no longer fit the assignments. What is below 0 then counts as 0 here, in
-// training and in judging.
+// training and in judging. With Rebuild they are made right again: see recount, and rebuild for models other than bsp.
 //
 // The loss is the mean of -log p(word) in nats, of each token given all others; of held-out documents, of one half of
 // a document's tokens given the other half. [Perplexity] is its exponential.

@@ -9,9 +9,9 @@ import (
 )
 
 // rebuild adds to rows that were lost what this slot's own documents had in them. A row cannot have fewer tokens of a
-// topic than the documents of one slot have; where it has, the difference is added. Under bsp all slots see a loss in
-// the same clock: of rows that began again each adds all of its own, so that they have what they had. Of rows that
-// came back as they were once, what each slot lacks there is added, which may be less than what is gone.
+// topic than the documents of one slot have; where it has, the difference is added. It is for the models under which
+// slots read rows of different times; under bsp there is recount. Of rows that came back as they were once, what each
+// slot lacks there is added, which may be less than what is gone, and what they had too much they keep.
 func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 	p.own = slices.Grow(p.own[:0], len(p.got))[:len(p.got)]
 	clear(p.own)

@@ -45,7 +45,8 @@ type program struct {
 	total  []float32       // likewise n(k)
 	local  []int32         // numbers of the words of a document
 	was    []int16         // topics of its tokens, before they are drawn
-	own    []float32       // rebuild: tokens of the own documents, by place and topic; then what they lack
+	own    []float32       // rebuild, recount: tokens that are counted, by place and topic; then what rows lack
+	all    []float32       // recount: the table of assignments, as it was read
 	docs   docRows
 }
 
@@ -149,13 +150,13 @@ func (p *program) Step(
 		p.stay++
 	}
 	p.next, p.share = -1, share // until the clock is done
-	pass, part := p.at(clock)
+	_, part := p.at(clock)
 	docs := p.documents(part, share)
 	tokens := 0
-	if len(docs) > 0 {
+	if len(docs) > 0 || p.recounts() {
 		var err error
 		p.needs = p.need(part, docs)
-		if tokens, err = p.clock(ctx, t, docs, pass); err != nil {
+		if tokens, err = p.clock(ctx, t, docs, clock); err != nil {
 			return contract.Metrics{}, err
 		}
 	}
@@ -168,22 +169,12 @@ func (p *program) Step(
 }
 
 // clock draws the topics of some documents anew.
-func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pass int64) (tokens int, err error) {
-	if err := p.learn(ctx, t, docs); err != nil {
+func (p *program) clock(
+	ctx context.Context, t contract.Tables, docs []int32, clock perdure.Clock,
+) (tokens int, err error) {
+	pass, part := p.at(clock)
+	if err := p.prepare(ctx, t, docs, part); err != nil {
 		return 0, err
-	}
-	if err := p.read(ctx, t); err != nil {
-		return 0, err
-	}
-	if p.params.Lossy {
-		if err := p.lift(ctx, t); err != nil {
-			return 0, err
-		}
-	}
-	if p.Rebuild {
-		if err := p.rebuild(ctx, t); err != nil {
-			return 0, err
-		}
 	}
 	p.fill()
 	p.s.start()
@@ -200,6 +191,31 @@ func (p *program) clock(ctx context.Context, t contract.Tables, docs []int32, pa
 		tokens += len(words)
 	}
 	return tokens, p.write(ctx, t)
+}
+
+// prepare reads what a clock needs, and mends it where rows were lost.
+func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, part int) error {
+	if p.recounts() {
+		if err := p.read(ctx, t); err != nil {
+			return err
+		}
+		return p.recount(ctx, t, part)
+	}
+	if err := p.learn(ctx, t, docs); err != nil {
+		return err
+	}
+	if err := p.read(ctx, t); err != nil {
+		return err
+	}
+	if p.params.Lossy {
+		if err := p.lift(ctx, t); err != nil {
+			return err
+		}
+	}
+	if p.Rebuild {
+		return p.rebuild(ctx, t)
+	}
+	return nil
 }
 
 // learn reads the topics of the documents of which they are not known here.
@@ -227,7 +243,7 @@ func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) er
 		}
 		for i := range p.topics[doc] {
 			// A row that was lost has what its table begins with, or what it had before.
-			p.topics[doc][i] = int16(min(max(p.docs.values[at+i], 0), float32(p.Topics))) - 1
+			p.topics[doc][i] = p.topicOf(p.docs.values[at+i])
 		}
 		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
 		p.known[doc] = p.stay

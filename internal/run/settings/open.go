@@ -182,6 +182,10 @@ func (s *Run) open() error {
 func (s *Run) WorkParams() workload.Params {
 	p := s.Params
 	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLose()
+	p.Steps = s.Job.Consistency.TwoStep()
+	for _, c := range s.Job.TableConsistency {
+		p.Steps = p.Steps && c.TwoStep()
+	}
 	return p
 }
 
