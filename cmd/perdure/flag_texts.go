@@ -222,7 +222,7 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, " +
 		"--delay, --bandwidth, --listen, --grace, --keep-checkpoints, --store, --exec and --out may differ. " +
 		"Programs of " +
-		"your own begin at its clock."},
+		"your own begin at its clock. With train, --workers may differ, too."},
 	"run.fork": {"Go on from a checkpoint as another run.", "From that of CLOCK, or the newest, with that run's " +
 		"settings. What may differ is what may with --resume; scar can follow any strategy. That run is left as it " +
 		"is, and may go on."},

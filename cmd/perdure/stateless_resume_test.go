@@ -121,7 +121,7 @@ func TestStatelessNotResumed(t *testing.T) {
 	}
 	wantRefused(t, exitUsage, "only stateless goes on from that; leave it out", "train", "--resume", dir, "--clocks",
 		"1000000", "--recovery", "resend:5")
-	wantRefused(t, exitUsage, "--workers cannot be changed with --resume", "train", "--resume", dir, "--workers", "2")
+	wantRefused(t, exitUsage, "--shards cannot be changed with --resume", "train", "--resume", dir, "--shards", "2")
 	wantRefused(t, exitUsage, fmt.Sprintf("stands at clock %d already", from), "train", "--resume", dir, "--clocks",
 		fmt.Sprint(from))
 	run := fileOf(t, dir, "run.json")

@@ -200,11 +200,11 @@ func (j *job) inDoubt() bool {
 }
 
 // counted returns the clock that a slot is at, as far as is known; -1: it has done
-// its last one.
+// its last one, in an earlier job perhaps.
 func (j *job) counted(slot int) perdure.Clock {
 	sl := &j.facts.View.Slots[slot]
 	clock := max(j.slots[slot].lastClock, sl.Start, sl.From)
-	if sl.Until > 0 && clock >= sl.Until {
+	if sl.Until > 0 && (sl.Left || clock >= sl.Until) {
 		return -1
 	}
 	return clock

@@ -182,9 +182,38 @@ func Planned(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
 func Resumed(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
 	slots := make([]perdure.SlotView, len(saved))
 	for i, s := range saved {
-		slots[i].Span, slots[i].Left = s, s.Until > 0 && s.Until <= cut
+		slots[i].Span, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
 	}
 	return slots
+}
+
+// Changed returns the spans of a job that goes on with another number of workers: at is the first clock that nobody
+// has begun. What was planned for later is dropped. Nobody gets the slot of one that has left, whose clocks count on.
+func Changed(saved []perdure.Span, workers int, at perdure.Clock) ([]perdure.Span, error) {
+	if workers < 1 || workers > perdure.MaxSlots {
+		return nil, fmt.Errorf("%w: --workers %d; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+	}
+	next := slices.Clone(saved)
+	left := workers
+	for i := range next {
+		switch s := &next[i]; {
+		case s.From > at:
+			s.Until = s.From // it never comes
+		case s.Until > 0 && s.Until <= at: // it is gone
+		case left > 0:
+			s.Until, left = 0, left-1
+		default:
+			s.Until = at
+		}
+	}
+	if len(next)+left > perdure.MaxSlots {
+		return nil, fmt.Errorf("%w: --workers %d: the job has had %d slots, and gets %d more, but %d is the most that "+
+			"it has; choose fewer", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
+	}
+	for range left {
+		next = append(next, perdure.Span{From: at})
+	}
+	return next, nil
 }
 
 // Clocks returns how many clocks all slots together take part in until clock end.

@@ -123,3 +123,48 @@ func TestLeast(t *testing.T) {
 		t.Errorf("of those that all are done the least is %d", got)
 	}
 }
+
+// Who takes part in a job that goes on at clock 5 with another number of workers.
+func TestChanged(t *testing.T) {
+	all, gone := perdure.Span{}, perdure.Span{Until: 3}
+	for name, c := range map[string]struct {
+		saved   []perdure.Span
+		workers int
+		want    []perdure.Span
+		refusal string
+	}{
+		"as many":           {[]perdure.Span{all, all}, 2, []perdure.Span{all, all}, ""},
+		"more":              {[]perdure.Span{all}, 3, []perdure.Span{all, {From: 5}, {From: 5}}, ""},
+		"fewer":             {[]perdure.Span{all, all}, 1, []perdure.Span{all, {Until: 5}}, ""},
+		"none of who left":  {[]perdure.Span{gone, all}, 2, []perdure.Span{gone, all, {From: 5}}, ""},
+		"who begins there":  {[]perdure.Span{all, {From: 5}}, 2, []perdure.Span{all, {From: 5}}, ""},
+		"not who would":     {[]perdure.Span{all, {From: 5}}, 1, []perdure.Span{all, {From: 5, Until: 5}}, ""},
+		"plans are dropped": {[]perdure.Span{{Until: 9}, {From: 8}}, 1, []perdure.Span{all, {From: 8, Until: 8}}, ""},
+		"nobody":            {[]perdure.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"too many":          {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
+		"too many by slots": {[]perdure.Span{gone}, 4096, nil, "has had 1 slots, and gets 4096 more"},
+		"who leaves there": {
+			[]perdure.Span{all, {From: 2, Until: 5}}, 2,
+			[]perdure.Span{all, {From: 2, Until: 5}, {From: 5}},
+			"",
+		},
+	} {
+		before := slices.Clone(c.saved)
+		got, err := Changed(c.saved, c.workers, 5)
+		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
+			t.Errorf("%s: %v, want %q", name, err, c.refusal)
+		}
+		if !slices.Equal(got, c.want) || !slices.Equal(c.saved, before) {
+			t.Errorf("%s: %v, want %v, of %v", name, got, c.want, c.saved)
+		}
+		works := 0
+		for _, s := range Resumed(got, 5) {
+			if !s.Left {
+				works++
+			}
+		}
+		if err == nil && works != c.workers {
+			t.Errorf("%s: %d go on, want %d", name, works, c.workers)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/spans"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -19,11 +20,11 @@ const DefaultWorkload = "softmax"
 // hold for all else.
 var taken = map[string][]string{
 	"train --resume": {
-		"resume", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
+		"resume", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
 		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"train --fork": {
-		"fork", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
+		"fork", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
 		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "store", "delay", "bandwidth"},
@@ -122,6 +123,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 		return s, err
 	}
 	s.Checkpoints.Forked = false
+	if err := a.changeWorkers(&s, &m); err != nil {
+		return s, err
+	}
 	if err := s.goOn(folder, &m); err != nil {
 		return s, err
 	}
@@ -173,6 +177,9 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 			return s, err
 		}
 	}
+	if err := a.changeWorkers(&s, &k.Manifest); err != nil {
+		return s, err
+	}
 	if err := s.goOn(folder, &k.Manifest); err != nil {
 		return s, err
 	}
@@ -196,12 +203,42 @@ func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 	return s.checkSeal(file, m)
 }
 
+// changeWorkers lets another number of workers go on from a checkpoint, from the first clock on that nobody has begun:
+// the data of a clock that somebody has done were shared out among those who were there.
+func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) (err error) {
+	if s.Checkpoints.Workers = 0; !a.Given["workers"] {
+		return nil
+	}
+	at := max(m.Cut, s.Checkpoints.furthest)
+	if at == 0 {
+		return fmt.Errorf("%w: --workers %d: the run stands at clock 0; begin another one with as many, with --init "+
+			"and the same model", perdure.ErrUsage, a.Shape.Workers)
+	}
+	saved := m.Slots
+	if len(saved) == 0 { // all were there throughout
+		saved = make([]perdure.Span, s.Job.Slots)
+	}
+	s.Checkpoints.Workers = a.Shape.Workers
+	if m.Slots, err = spans.Changed(saved, s.Checkpoints.Workers, at); err != nil {
+		return err
+	}
+	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
+		return fmt.Errorf("%w: --workers %d would hold from clock %d on, and the run ends at clock %d; ask for more "+
+			"with --clocks", perdure.ErrUsage, s.Checkpoints.Workers, at, s.Job.Clocks)
+	}
+	return nil
+}
+
 // Again is the flag that begins a run again which went on from another one.
 func (s *Run) Again() string {
-	if s.Checkpoints.Forked {
-		return fmt.Sprintf("--fork %s@%d", s.Resumed, s.Cut)
+	workers := ""
+	if s.Checkpoints.Workers > 0 {
+		workers = fmt.Sprintf(" --workers %d", s.Checkpoints.Workers)
 	}
-	return "--resume " + s.Resumed
+	if s.Checkpoints.Forked {
+		return fmt.Sprintf("--fork %s@%d%s", s.Resumed, s.Cut, workers)
+	}
+	return "--resume " + s.Resumed + workers
 }
 
 // change lets what was given replace the settings of the run that is resumed.

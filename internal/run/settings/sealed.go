@@ -125,7 +125,10 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)
 		}
 		s.Checkpoints.furthest = s.Checkpoints.Ended.Furthest
-		return s, s.Checkpoints.Ended.Manifest(), nil
+		if m = s.Checkpoints.Ended.Manifest(); len(m.Slots) == 0 {
+			m.Slots = s.Slots // no shard had heard of them
+		}
+		return s, m, nil
 	}
 	from, err := s.OpenStore(context.Background(), folder)
 	if err != nil {
@@ -138,6 +141,9 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	}
 	if err != nil {
 		return s, m, err
+	}
+	if s.Resumed != "" && m.Generation <= s.Generation {
+		m.Slots = s.Slots // the run has not saved anything itself yet, and may have gone on with other workers
 	}
 	return s, m, m.CheckJob(s.Job.ID)
 }

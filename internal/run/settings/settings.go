@@ -75,6 +75,8 @@ type Checkpoints struct {
 	// Fork is what a run goes on from that is another job, and Forked says that it did.
 	Fork   *checkpoint.Kept `json:"-"`
 	Forked bool             `json:"forked,omitempty"`
+	// Workers is how many go on, where that is another number than there were; 0: those who were there.
+	Workers int `json:"workers,omitempty"`
 	// Init is of a run that begins with a model's file, or that went on from such a run; nil: it is of none.
 	Init *Init `json:"init,omitempty"`
 

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stoppedEndless is the folder of an endless bsp run of 3 workers that was ended in order, and the clock from which
+// others may go on.
+func stoppedEndless(t *testing.T, strategy string) (dir string, at int64) {
+	t.Helper()
+	dir = newFolder(t)
+	atClock30(t, dir, "--recovery", strategy).Stop()
+	if strategy == "stateless" {
+		_, at = resumesAt(t, dir)
+		return dir, at
+	}
+	s, err := clocks(1_000_000).Resume(dir)
+	must(t, err)
+	return dir, int64(s.Cut)
+}
+
+// TestResumeWorkers: a bsp run that goes on with more or fewer workers ends with the model of one that planned the
+// same from its beginning, whatever dies meanwhile, under every strategy that can go on; and no update is lost.
+func TestResumeWorkers(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{
+		"checkpoint:10", "resend:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless",
+	} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			dir, at := stoppedEndless(t, strategy)
+			for _, workers := range []int64{5, 2} {
+				end := at + 20
+				again := []string{"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(end), "--workers",
+					fmt.Sprint(workers)}
+				want := one(t, "--clocks", fmt.Sprint(end), "--recovery", "none", "--scale",
+					fmt.Sprintf("%d@clock:%d", workers, at))
+				s, to := trained(t, again...)
+				sameModel(t, s, want, to)
+				if n := int64(s.Shards) * (3*at + workers*20); *s.UpdatesApplied != n {
+					t.Errorf("%d workers: %d updates applied, want %d", workers, *s.UpdatesApplied, n)
+				}
+				if strategy == "scar:8,1/4" {
+					again = append(again, "--fault", fmt.Sprintf("kill:worker:1@clock:%d", at+2)) // a server loses rows
+				} else {
+					again = append(again, "--fault", fmt.Sprintf("kill:server:0@clock:%d", at+1), "--fault",
+						fmt.Sprintf("kill:worker:%d@clock:%d", workers-1, at+2), "--fault",
+						fmt.Sprintf("kill:coordinator@clock:%d", at+4))
+				}
+				s, to = trained(t, again...)
+				sameModel(t, s, want, to)
+			}
+		})
+	}
+}
+
+// TestResumeWorkersTwice: a run that went on with other workers goes on with those, also from what it went on from
+// itself; a fork has other workers, too; and what was planned for later is dropped.
+func TestResumeWorkersTwice(t *testing.T) {
+	t.Parallel()
+	_, dir := trained(t, small("--clocks", "30", "--scale", "2@clock:10", "--scale", "4@clock:25", "--recovery",
+		"checkpoint:20", "--keep-checkpoints", "0")...)
+	want := one(t, "--clocks", "40", "--scale", "2@clock:10", "--scale", "3@clock:20", "--recovery", "none")
+	s, to := trained(t, "train", "--quiet", "--fork", dir+"@20", "--clocks", "40", "--workers", "3")
+	sameModel(t, s, want, to)
+
+	// It is ended before it has saved anything itself.
+	first := newFolder(t)
+	p := start(t, "train", "--resume", dir, "--clocks", "1000000", "--workers", "5", "--recovery",
+		"checkpoint:100000", "--grace", "0s", "--fault", "slow*1.01:worker:0@clock:35", "--out", first)
+	p.Says("fault: slow")
+	p.Stop()
+	want = one(t, "--clocks", "50", "--scale", "2@clock:10", "--scale", "4@clock:25", "--scale", "5@clock:30",
+		"--recovery", "none")
+	s, to = trained(t, "train", "--quiet", "--resume", first, "--clocks", "50")
+	sameModel(t, s, want, to)
+	if _, err := os.Stat(filepath.Join(to, "logs", "worker-4.log")); err != nil {
+		t.Error(err)
+	}
+	wantRefused(t, exitUsage, fmt.Sprintf("%s went on from %s; use --resume %s --workers 5", filepath.Join(first,
+		"run.json"), dir, dir), "train", "--from", filepath.Join(first, "run.json"))
+	for args, want := range map[string]string{
+		"--workers 0":                 "--workers 0; choose 1 to 4096",
+		"--workers 4097":              "--workers 4097; choose 1 to 4096",
+		"--workers 4000 --clocks 50":  `4000 workers for \d+ training examples`,
+		"--workers 5 --clocks 30":     "--workers 5 would hold from clock 30 on, and the run ends at clock 30",
+		"--workers 5 --scale 2@clock": "--scale cannot be changed with --resume",
+	} {
+		wantRefused(t, exitUsage, want, append([]string{"train", "--resume", dir}, strings.Fields(args)...)...)
+	}
+}
