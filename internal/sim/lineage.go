@@ -319,8 +319,21 @@ func (f *life) since(h *History, p int, n perdure.Clock) uint64 {
 	return h.clockSet(p, below(n)&^below(from))
 }
 
-// final judges a shard's rows after the job: by row and slot, the clocks that it has.
-func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, lost int64) error {
+// began is with how many of each slot's clocks the life of a shard began that had an epoch; ended: it has had
+// another life since.
+func (l *Lineage) began(shard perdure.ShardID, epoch perdure.Epoch) (base []perdure.Clock, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.shards[shard]
+	if of := s.of[epoch]; of != nil {
+		base = of.base
+	}
+	return base, s.of[epoch] != s.life
+}
+
+// final judges a shard's rows as they were when the job had come to a clock: by row and slot, the clocks
+// that it has.
+func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, until perdure.Clock, lost int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bad != nil {
@@ -332,7 +345,7 @@ func (l *Lineage) final(shard perdure.ShardID, rows map[int][]uint64, lost int64
 		lacks := make([]uint64, len(sets))
 		n := int64(0)
 		for p, set := range sets {
-			must := last.upTo(l.h, row, p, l.h.job.Clocks)
+			must := last.upTo(l.h, row, p, until)
 			if set&^must != 0 {
 				return violated("at the end row %d of shard %d has of slot %d the clocks %b, at most %b may be there",
 					row, shard, p, set, must)

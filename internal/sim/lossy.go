@@ -64,7 +64,7 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 		if all[shard] == nil {
 			continue
 		}
-		if err := h.lines.final(shard, all[shard], lost[shard]); err != nil {
+		if err := h.lines.final(shard, all[shard], h.job.Clocks, lost[shard]); err != nil {
 			return err
 		}
 	}

@@ -55,6 +55,7 @@ type scenario struct {
 	freezes     int           // processes that nobody hears for a while
 	plan        []sim.Planned // of who takes part from which clock on
 	whole       bool          // tables are whole, and dense
+	ends        bool          // the run is ended before the job is done
 	ebbs        bool          // there is a table, too, whose rows come late and go
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
@@ -428,8 +429,9 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		f.planBoths(rand.New(rand.NewPCG(seed, 15)))
 		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
 		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
+		f.planEnd(rand.New(rand.NewPCG(seed, 19)))
 		if err = h.Judge(f.c.Wait()); err == nil {
-			err = final(f.c, h, s)
+			err = f.judge()
 		}
 		if s.relaxed != nil {
 			*s.relaxed += h.Relaxed()
@@ -456,6 +458,7 @@ type faults struct {
 	h              *sim.History
 	c              *sim.Cluster
 	hosts, servers []string
+	stop           sim.Stop // if the run is to be ended
 }
 
 func span(rng *rand.Rand, most time.Duration) time.Duration {

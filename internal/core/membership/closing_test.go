@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/facts"
+	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestLastCut: a job that is to end is saved at the highest clock that any slot has come
@@ -74,5 +77,37 @@ func TestNothingToSave(t *testing.T) {
 	c.core.Close()
 	if c.flush(); c.saved.Closing != nil || c.core.Closed() {
 		t.Error("a job without checkpoints makes one")
+	}
+}
+
+// TestLastRows: where rows are saved by themselves, the last manifest is of files of the clock that was named, from
+// shards that know the name: else one may have some rows only.
+func TestLastRows(t *testing.T) {
+	how, err := perdure.ParseRecovery("scar:4,1/2,round")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		named, cut perdure.Clock
+		last       bool
+	}{{0, 7, false}, {7, 6, false}, {5, 7, false}, {7, 8, false}, {7, 7, true}} {
+		job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Clocks: 100, Recovery: how}
+		f := facts.Begin(job, 1, 0, nil)
+		f.Servers[0].Incarnation = 1
+		sv := &f.View.Shards[0]
+		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
+		f.View.Named, f.Closing = 7, &Closing{Named: true, Cut: 7}
+		core := New(f, 10, weaken.Set{})
+		core.job.servers[0].server = &words.ServerWord{Shards: map[perdure.ShardID]*words.ShardWord{0: {
+			ShardStatus: words.ShardStatus{
+				Epoch: 1, Generation: 1, Ready: true, Named: c.named,
+				Segments: []words.Segment{{Cut: c.cut, File: "f"}},
+			},
+		}}}
+		core.rounds.record()
+		if p := core.rec.out.Publish; p == nil || p.Last != c.last {
+			t.Errorf("a shard that knows of clock %d and has saved %d publishes %+v; the last one: %t",
+				c.named, c.cut, p, c.last)
+		}
 	}
 }

@@ -47,11 +47,12 @@ func (ro *rounds) record() {
 	}
 }
 
-// saved reports whether every shard has saved all its rows at a clock, or later.
+// saved reports whether every shard has saved all its rows at the clock that was named last. A file of that clock
+// alone is not enough: a shard that does not know the name may have taken a round there, of some rows only.
 func (ro *rounds) saved(clock perdure.Clock) bool {
 	for i := range ro.facts.View.Shards {
 		st := ro.job.shardStatus(i)
-		if st == nil || !st.Ready || len(st.Segments) == 0 || st.Segments[0].Cut < clock {
+		if st == nil || !st.Ready || st.Named != clock || len(st.Segments) == 0 || st.Segments[0].Cut != clock {
 			return false
 		}
 	}

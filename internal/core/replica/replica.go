@@ -407,11 +407,14 @@ func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
 	}
 	if r.State.rounds.Any() && r.place.Head {
 		ro := &r.State.rounds
-		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(), ro.bytes, ro.paused
+		st.Segments, st.SaveBytes, st.SaveSeconds = ro.segments(sv.schedule.Named), ro.bytes, ro.paused
 	}
 	st.States, st.Held = states.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.Roster()
 	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.mending.whole, sv.missed()
+	if r.place.Head && r.State.rounds.missed(st.Named, st.MinClock) {
+		st.Missed = true
+	}
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		if i >= len(in.Applied()) {

@@ -20,11 +20,11 @@ import (
 type rounds struct {
 	recovery.Rounds
 	settings scar.Settings
-	ledger   *scar.Ledger // nil: what is saved is not known here, and a round saves all
-	taken    int64        // rounds that were taken, or went into a later one
-	busy     bool         // one is being written
-	ended    bool         // the last one was taken: it has all rows, since the job is to end
-	allowed  bool         // by who saves, where it is not of clocks when the next one is
+	ledger   *scar.Ledger  // nil: what is saved is not known here, and a round saves all
+	taken    int64         // rounds that were taken, or went into a later one
+	busy     bool          // one is being written
+	ended    perdure.Clock // of which the last one was taken: it has all rows, since the job is to end; 0: none was
+	allowed  bool          // by who saves, where it is not of clocks when the next one is
 	newest   words.Segment
 	bytes    int64          // of the files that were written
 	paused   float64        // seconds that choosing took
@@ -95,7 +95,7 @@ func (ro *rounds) added(parts []*table.Part) {
 // and are then one.
 func (ro *rounds) due(min perdure.Clock) int64 {
 	switch {
-	case !ro.Any() || ro.busy || ro.ended:
+	case !ro.Any() || ro.busy || ro.ended > 0:
 		return 0
 	case ro.Timed() && ro.allowed:
 		return 1
@@ -105,21 +105,30 @@ func (ro *rounds) due(min perdure.Clock) int64 {
 
 // stands reports whether the shard stands at the cut that was named since the job is to end: a round
 // is still being written, and all rows of the cut are to be taken after it.
-func (ro *rounds) stands() bool { return ro.busy && !ro.ended }
+func (ro *rounds) stands(named perdure.Clock) bool { return ro.busy && ro.ended < named }
 
-// last reports whether the last round is due, of all rows: at the clock that was named, or later
-// where the shard was not there, or it could not be written.
+// last reports whether the last round is due, of all rows: at the clock that was named, and at no other, since
+// the last files of all shards are of one.
 func (ro *rounds) last(named, min perdure.Clock) bool {
-	return ro.Any() && !ro.busy && !ro.ended && named > 0 && min >= named
+	return ro.Any() && !ro.busy && ro.ended < named && min == named
+}
+
+// missed reports whether the shard has gone on after the clock that was named without a last round: it could
+// not be written, or the shard was not there. Another one is to be named.
+func (ro *rounds) missed(named, min perdure.Clock) bool {
+	return ro.Any() && ro.ended < named && min > named
 }
 
 // saveRows has the head save some rows, as they are now, if a round is due.
 func (st *State) saveRows(to *Audience) {
 	ro, min := &st.rounds, st.intake.MinClock()
+	if st.weak.Cuts {
+		min-- // what is saved as of a clock has updates of it
+	}
 	n := ro.due(min)
-	if ro.last(st.cuts.schedule.Named, min) && st.cuts.head {
+	if named := st.cuts.schedule.Named; ro.last(named, min) && st.cuts.head {
 		ro.forget()
-		ro.ended, n = true, 1
+		ro.ended, min, n = named, named, 1
 	}
 	if n <= 0 || !st.cuts.head || len(st.rows.parts) == 0 {
 		return
@@ -136,7 +145,7 @@ func (st *State) saveRows(to *Audience) {
 	}
 	choice := ro.ledger.Choose(st.rows.parts, n)
 	ro.allowed = false
-	if choice.Bytes == 0 && !ro.ended { // nothing has changed, or what was saved too much is not paid for
+	if choice.Bytes == 0 && ro.ended == 0 { // nothing has changed, or what was saved too much is not paid for
 		ro.ledger.Unwritten(choice)
 		to.fx.Calm = to.fx.Calm || ro.Timed()
 		return
@@ -165,7 +174,7 @@ func (st *State) SavedRows(sv *Save, seg words.Segment) {
 // UnsavedRows says that a round's rows could not be written: they go into a later one.
 func (st *State) UnsavedRows(sv *Save) {
 	if sv.Image.close(false); sv.ledger == st.rounds.ledger {
-		st.rounds.busy, st.rounds.ended = false, false
+		st.rounds.busy, st.rounds.ended = false, 0
 		st.rounds.ledger.Unwritten(sv.Rows)
 	}
 }
@@ -176,9 +185,10 @@ func (st *State) RoundsTimed() bool { return st.rounds.Timed() }
 // AllowRound lets the next round come, where it is not of clocks when that is.
 func (st *State) AllowRound() { st.rounds.allowed = true }
 
-// segments tells of the running checkpoint: the newest file, with the others.
-func (ro *rounds) segments() []words.Segment {
-	if ro.ledger == nil || ro.newest.File == "" {
+// segments tells of the running checkpoint: the newest file, with the others. A round may have been taken at the
+// clock that was named before it was, and have some rows only: it is not told of, since it is not the last one.
+func (ro *rounds) segments(named perdure.Clock) []words.Segment {
+	if ro.ledger == nil || ro.newest.File == "" || ro.newest.Cut == named && ro.ended < named {
 		return nil
 	}
 	seg := ro.newest

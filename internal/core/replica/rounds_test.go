@@ -68,12 +68,12 @@ func TestRoundsOfWhoTakesOver(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	if sv := b.clock(0); sv == nil || sv.Rows.Bytes >= 4*8 {
 		t.Fatalf("the first round of a new shard: %+v", sv)
-	} else if b.State.rounds.segments() != nil {
+	} else if b.State.rounds.segments(0) != nil {
 		t.Error("it tells of a file that is not written")
 	} else {
 		b.State.SavedRows(sv, file("a"))
 	}
-	if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "a" {
+	if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "a" {
 		t.Errorf("it tells of %+v", got)
 	}
 	b.State.rounds.forget() // as Adopt does
@@ -111,11 +111,11 @@ func TestRoundOfBefore(t *testing.T) {
 		} else {
 			b.State.UnsavedRows(before)
 		}
-		if !b.State.rounds.busy || b.State.rounds.segments() != nil {
-			t.Errorf("written %t: it tells of %+v", written, b.State.rounds.segments())
+		if !b.State.rounds.busy || b.State.rounds.segments(0) != nil {
+			t.Errorf("written %t: it tells of %+v", written, b.State.rounds.segments(0))
 		}
 		b.State.SavedRows(now, file("now"))
-		if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "now" || len(got[0].Base) > 0 {
+		if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "now" || len(got[0].Base) > 0 {
 			t.Errorf("written %t: it tells of %+v", written, got)
 		}
 	}
@@ -160,7 +160,7 @@ func TestRoundOfNothing(t *testing.T) {
 
 // TestLastRound: when the job is to end, the shard saves all rows once more at the clock that is named,
 // and nothing of later ones; while a round before is written it stands there. Nothing is saved after
-// that, unless the last one could not be written.
+// that. One that could not be written it has missed: it saves all rows at the next clock that is named.
 func TestLastRound(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	b.State.SavedRows(b.clock(0), file("a"))
@@ -182,21 +182,78 @@ func TestLastRound(t *testing.T) {
 		t.Fatalf("the last round is %+v of %+v", saves[0].Rows, saves[0].Image)
 	}
 	last := saves[0]
-	if b.Effects().Clear(); b.State.MinClock() != 5 || b.State.rounds.segments() != nil {
-		t.Errorf("after it the shard is at clock %d, and tells of %v", b.State.MinClock(), b.State.rounds.segments())
+	b.Effects().Clear()
+	if got := b.State.rounds.segments(3); b.State.MinClock() != 5 || got != nil {
+		t.Errorf("after it the shard is at clock %d, and tells of %v", b.State.MinClock(), got)
+	}
+	if b.missed() {
+		t.Error("it has missed the clock at which it saves all rows")
 	}
 	b.State.UnsavedRows(&last)
-	again := b.clock(5)
-	if again == nil || again.Cut != 6 || again.Rows.Bytes != 4*4 {
+	if !b.missed() {
+		t.Error("what was not written is not missed")
+	}
+	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 7}})
+	if sv := b.clock(5); sv != nil { // the round of the clocks before pays for all rows
+		b.State.SavedRows(sv, file("before"))
+	}
+	again := b.clock(6)
+	if again == nil || again.Cut != 7 || again.Image.Applied[0] != 7 || again.Rows.Bytes != 4*4 || b.missed() {
 		t.Fatalf("after one that was not written: %+v", again)
 	}
 	b.State.SavedRows(again, file("c"))
-	for c := perdure.Clock(6); c < 12; c++ {
+	for c := perdure.Clock(7); c < 12; c++ {
 		if sv := b.clock(c); sv != nil {
 			t.Fatalf("after the last one: %+v", sv)
 		}
 	}
-	if got := b.State.rounds.segments(); len(got) != 1 || got[0].File != "c" || len(got[0].Base) > 0 {
+	got := b.State.rounds.segments(7)
+	if len(got) != 1 || got[0].File != "c" || len(got[0].Base) > 0 {
 		t.Errorf("it tells of %+v", got)
+	}
+	b.State.cuts.setNamed(20, b.State.intake) // another shard has missed 7
+	for c := perdure.Clock(12); c < 19; c++ {
+		if sv := b.clock(c); sv != nil {
+			t.Fatalf("between two last ones: %+v", sv)
+		}
+	}
+	if sv := b.clock(19); sv == nil || sv.Cut != 20 || sv.Rows.Bytes != 4*4 || b.missed() {
+		t.Errorf("at the next clock that is named: %+v", sv)
+	}
+}
+
+// missed is what the replica says of that.
+func (b *bench) missed() bool {
+	var st words.ShardStatus
+	b.Status(&b.view, &st)
+	return st.Missed
+}
+
+// TestRoundOfTheLastClock: a round of some rows that was taken at the clock that is named since is not told of
+// as the last one, which comes next.
+func TestRoundOfTheLastClock(t *testing.T) {
+	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
+	some := b.clock(0)
+	b.State.SavedRows(some, words.Segment{Cut: some.Cut, File: "some", Bytes: 100})
+	told := func() []words.Segment {
+		var st words.ShardStatus
+		b.Status(&b.view, &st)
+		return st.Segments
+	}
+	if got := told(); len(got) != 1 || got[0].Cut != 1 {
+		t.Fatalf("before a clock is named it tells of %+v", got)
+	}
+	b.State.cuts.setNamed(1, b.State.intake)
+	if got := told(); got != nil {
+		t.Errorf("it has saved some rows at the clock that was named, and tells of %+v", got)
+	}
+	b.Finish()
+	saves := b.Effects().Saves
+	if len(saves) != 1 || saves[0].Cut != 1 || saves[0].Rows.Bytes != 4*4 {
+		t.Fatalf("at the clock that was named it saves %+v", saves)
+	}
+	b.State.SavedRows(&saves[0], words.Segment{Cut: 1, File: "all", Bytes: 400})
+	if got := told(); len(got) != 1 || got[0].File != "all" {
+		t.Errorf("it has saved all rows, and tells of %+v", got)
 	}
 }

@@ -123,7 +123,7 @@ func (st *State) applyToCut(to *Audience) {
 // leaveCut leaves the cut that the shard stands at, if it need not stand, and reports
 // whether it did. The head's image of it is taken now: before anything that comes later.
 func (st *State) leaveCut(to *Audience) bool {
-	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands() {
+	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands(st.cuts.schedule.Named) {
 		return false
 	}
 	cut := st.intake.MinClock()

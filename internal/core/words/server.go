@@ -45,7 +45,8 @@ type ShardStatus struct {
 	// Named is the newest View.Named that it will stand at, or has passed.
 	Named perdure.Clock `json:"named,omitempty"`
 	// Missed says that it has gone on after a cut that was to be written meanwhile, and that
-	// nobody writes any more: there will be no checkpoint of it.
+	// nobody writes any more, or after the clock at which it was to save all rows: there will be no
+	// checkpoint of it.
 	Missed bool `json:"missed,omitempty"`
 	// Whole says of a shard that was restored that it has received all that the workers
 	// had sent to its former life.
@@ -55,7 +56,7 @@ type ShardStatus struct {
 	Kept []Kept `json:"kept,omitempty"`
 	// Segments are those written in this generation for cuts that the view does
 	// not call durable yet. Where rows are saved by themselves it is the newest one, with
-	// those that the running checkpoint needs beside it.
+	// those that the running checkpoint needs beside it. One of clock Named is told of if it has all rows only.
 	Segments []Segment `json:"segments,omitempty"`
 	// States are names of what slots have saved that lies in the store, and that its rows come with;
 	// Held are those that they came with in what is being written still. See package states.

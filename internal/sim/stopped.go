@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+)
+
+// askEvery is how often whoever ends a run asks whether all is saved.
+const askEvery = 20 * time.Millisecond
+
+// Stop is the end of a cluster's run before its job is done.
+type Stop struct {
+	Cluster *Cluster
+	done    atomic.Bool
+}
+
+// End ends the run in order, as its parent does: it asks for a last save until there is one, and then
+// ends all processes.
+func (s *Stop) End() {
+	c := s.Cluster
+	c.fault("the run is to end")
+	for {
+		closed := false
+		if co := c.hosts.Leader(); co != nil {
+			ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+			_ = co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { // one that is dead does not answer
+				core.Close()
+				closed = core.Closed()
+			})
+			cancel()
+		}
+		if closed && c.ctx.Err() == nil {
+			s.done.Store(true)
+			c.stop(errDone)
+			return
+		}
+		select {
+		case <-time.After(askEvery):
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// Done reports whether End has ended the run.
+func (s *Stop) Done() bool { return s.done.Load() }
+
+// Stopped judges what a run leaves behind that was ended in order, where each row is saved by itself: a
+// manifest of the clock that was named, of each shard one file, which has each slot's clocks below that one
+// and no others but those that it was to have when it was lost, and rows that lack what is counted as lost.
+// Of a calm run, in which nobody died or handed over, that is nothing.
+func (h *History) Stopped(f *membership.Facts, fs disk.FS, calm bool) error {
+	last := f.Closing
+	if last == nil || !last.Named || last.Cut == 0 {
+		return nil // nobody had begun
+	}
+	if calm && f.UpdatesLost > 0 {
+		return violated("the run was ended at clock %d, %d updates are lost, and nobody has died", last.Cut,
+			f.UpdatesLost)
+	}
+	m, _, err := checkpoint.WholeRunning(store.Folder(fs, "checkpoint"))
+	if err != nil {
+		return violated("the run was ended at clock %d, and nothing whole is left: %v", last.Cut, err)
+	}
+	if m.Clock != last.Cut {
+		return violated("the run was ended at clock %d, its last manifest is of clock %d", last.Cut, m.Clock)
+	}
+	for i := range m.Shards {
+		if err := h.stopped(f, perdure.ShardID(i), m.Shards[i].Files, fs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopped judges what is left of a shard.
+func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []checkpoint.FileRef, fs disk.FS) error {
+	cut := f.Closing.Cut
+	if len(files) != 1 {
+		return violated("the run was ended at clock %d, and shard %d is left in %d files", cut, shard, len(files))
+	}
+	parts, layers, history, err := h.lines.read(&f.View, shard, []perdure.SavedFile{perdure.SavedFile(files[0])}, fs)
+	if err != nil {
+		return err
+	}
+	seg, rows := layers.Segments[0], map[int][]uint64{}
+	base, ended := h.lines.began(shard, seg.Epoch)
+	for p, n := range seg.Applied {
+		most := cut
+		if p < len(base) {
+			most = max(cut, base[p])
+		}
+		if f.View.Slots[p].Has(cut-1) && (n < cut || n > most) {
+			return violated("the run was ended at clock %d, and what is left of shard %d has %d clocks of slot %d", cut,
+				shard, n, p)
+		}
+	}
+	if ended {
+		return nil // it was lost after that, and what is lost is counted of its next life, too
+	}
+	values := make([]float32, h.spec.Dim)
+	for row, id := range h.ids {
+		if h.shard(row) != shard {
+			continue
+		}
+		if err := parts[history].ReadRows(values, id, []perdure.RowID{id}, 1); err != nil {
+			return err
+		}
+		rows[row] = make([]uint64, h.slots)
+		for p := range h.slots {
+			if rows[row][p], err = clocksIn("a row that is left", values[p*columns:]); err != nil {
+				return err
+			}
+		}
+	}
+	return h.lines.final(shard, rows, cut, f.ShardLost[shard])
+}
