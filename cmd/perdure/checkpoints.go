@@ -80,6 +80,7 @@ type checkpointPruneCmd struct {
 	Dir    string `arg:"" help:"@checkpoint_dir"`
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
 	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
+	Force  bool   `help:"Delete in a store by its URL, too, whose run may go on."`
 }
 
 func (c *checkpointPruneCmd) Run() error {
@@ -87,5 +88,6 @@ func (c *checkpointPruneCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	f.Force = c.Force
 	return f.Prune(stdout, c.Keep, c.DryRun)
 }
