@@ -144,7 +144,8 @@ func TestChanged(t *testing.T) {
 		"too many":          {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
 		"too many by slots": {[]perdure.Span{gone}, 4096, nil, "has had 1 slots, and gets 4096 more"},
 		"who leaves there": {
-			[]perdure.Span{all, {From: 2, Until: 5}}, 2,
+			[]perdure.Span{all, {From: 2, Until: 5}},
+			2,
 			[]perdure.Span{all, {From: 2, Until: 5}, {From: 5}},
 			"",
 		},
