@@ -82,6 +82,7 @@ type checkpointPruneCmd struct {
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
 	DryRun bool   `name:"dry-run" help:"Only say what would be deleted."`
 	JSON   bool   `name:"json" help:"Print JSON, for programs."`
+	Force  bool   `help:"Delete in a store by its URL, too, whose run may go on."`
 }
 
 func (c *checkpointPruneCmd) Run() error {
@@ -89,5 +90,6 @@ func (c *checkpointPruneCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	f.Force = c.Force
 	return f.Prune(stdout, c.Keep, c.DryRun, c.JSON)
 }

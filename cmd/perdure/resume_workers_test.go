@@ -35,8 +35,10 @@ func TestResumeWorkers(t *testing.T) {
 			dir, at := stoppedEndless(t, strategy)
 			for _, workers := range []int64{5, 2} {
 				end := at + 20
-				again := []string{"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(end), "--workers",
-					fmt.Sprint(workers)}
+				again := []string{
+					"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(end), "--workers",
+					fmt.Sprint(workers),
+				}
 				want := one(t, "--clocks", fmt.Sprint(end), "--recovery", "none", "--scale",
 					fmt.Sprintf("%d@clock:%d", workers, at))
 				s, to := trained(t, again...)

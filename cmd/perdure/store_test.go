@@ -20,6 +20,10 @@ type bucket struct {
 	URL     string // of a store in it
 	backend gofakes3.Backend
 	Fails   atomic.Int64 // how many of the next requests that put something fail
+	Half    atomic.Bool  // of all requests every second one fails, whatever it asks
+
+	server       http.Handler
+	seen, failed atomic.Int64 // while Half
 }
 
 // storeSecret must be nowhere in a run's folder.
@@ -30,13 +34,18 @@ func newBucket(t testing.TB) *bucket {
 	backend := s3mem.New()
 	b := &bucket{backend: backend}
 	must(t, backend.CreateBucket("bucket"))
-	s3 := gofakes3.New(backend).Server()
+	b.server = gofakes3.New(backend).Server()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if (r.Method == http.MethodPut || r.Method == http.MethodPost) && b.Fails.Add(-1) >= 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		s3.ServeHTTP(w, r)
+		if b.Half.Load() && b.seen.Add(1)*0x9E3779B1>>16&1 == 1 { // not in turn: who tries again may fail again
+			b.failed.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		b.server.ServeHTTP(w, r)
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it has things to say of lost connections
 	s.Start()

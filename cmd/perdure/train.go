@@ -217,8 +217,7 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
 		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: o.LDA.Fraction,
-		Factors: o.MF,
-		Bowl:    o.Bowl, Convex: o.Softmax,
+		Factors: o.MF, Bowl: o.Bowl, Convex: o.Softmax,
 		FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics, Alpha: o.LDA.Alpha,
 		Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		RetainMB: t.RetainMB, Scale: t.Scale,
@@ -236,10 +235,9 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 			Clocks: f.Clocks, Seed: f.Seed,
 		},
 		MTBF: f.Kept.MTBF, NoReplace: f.Kept.NoReplace, Zones: f.Kept.Zones, Zone: f.Kept.Zone, Faults: f.Fault,
-		Suspend:  o.Suspend,
 		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
-		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth},
-		Log:      f.Log, Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
+		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth}, Suspend: o.Suspend,
+		Log: f.Log, Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
 	}
 }
 

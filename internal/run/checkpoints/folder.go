@@ -41,6 +41,7 @@ type Folder struct {
 	Run   string         // the run's folder; "": it is in none
 	Clock *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
 	Now   time.Time
+	Force bool // Prune goes on where nobody can see whether the run has ended
 }
 
 // Open finds what somebody has named: DIR or a store's URL, or either with @CLOCK behind it.

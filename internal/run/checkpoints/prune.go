@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -31,7 +34,7 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	case f.Clock != nil:
 		return fmt.Errorf("%w: prune keeps the newest checkpoints; leave @%d out", perdure.ErrUsage, *f.Clock)
 	}
-	release, err := f.ended()
+	release, err := f.ended(dry)
 	if err != nil {
 		return err
 	}
@@ -68,10 +71,14 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	return tell.End(p)
 }
 
-// ended sees that the run has ended, and keeps it so until it is released.
-func (f *Folder) ended() (release func(), err error) {
-	if f.Run == "" {
+// ended sees that the run has ended, and keeps it so until it is released. Of a store alone nobody can keep it so; its
+// run may go on unless its model is there.
+func (f *Folder) ended(dry bool) (release func(), err error) {
+	if f.Run == "" && (dry || f.Force) {
 		return func() {}, nil
+	}
+	if f.Run == "" {
+		return func() {}, f.left()
 	}
 	hold, holder, err := rundir.HoldEnded(f.Run)
 	if errors.Is(err, rundir.ErrAlive) {
@@ -82,6 +89,22 @@ func (f *Folder) ended() (release func(), err error) {
 		return nil, err
 	}
 	return func() { _ = hold.Close() }, nil // nothing was written
+}
+
+// left refuses a store that somebody has claimed, and whose run is not seen to have ended.
+func (f *Folder) left() error {
+	claimed, err := store.Read(f.Store, claimName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := store.Size(f.Store, rundir.ModelFile); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w: %w, which may go on: name its run's folder, or delete all the same with --force",
+		perdure.ErrUsage, taken(f.Store, claimed))
 }
 
 // chosen returns how many checkpoints stay, the newest. It reads them to the last byte until

@@ -196,3 +196,36 @@ func TestPruneAlive(t *testing.T) {
 		t.Errorf("after its end there are %v", got)
 	}
 }
+
+// TestPruneClaimed: a store by itself whose run may go on keeps all, unless somebody insists; one in which the run has
+// left its model, at its end, does not, and a dry run deletes nothing anyway.
+func TestPruneClaimed(t *testing.T) {
+	f, fsys := kept(t, 3)
+	f.Run = ""
+	body := []byte(`{"version":1,"id":"one","workload":"mf"}` + "\n")
+	write(t, fsys, claimName, disk.Seal(claimKind, claimVersion, body))
+	before := held(t, fsys)
+	refused := func(want string) {
+		t.Helper()
+		err := f.Prune(&bytes.Buffer{}, 1, false)
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("a claimed store: %v", err)
+		}
+		if now := held(t, fsys); !slices.Equal(now, before) {
+			t.Errorf("it has %v, and had %v", now, before)
+		}
+	}
+	refused("it belongs to job one (mf), which may go on: name its run's folder, or")
+	must(t, f.Prune(&bytes.Buffer{}, 1, true))
+	write(t, fsys, claimName, []byte("x"))
+	refused(claimName + " cannot be read")
+	write(t, fsys, rundir.ModelFile, []byte("x"))
+	must(t, f.Prune(&bytes.Buffer{}, 2, false))
+	remove(t, fsys, rundir.ModelFile)
+	f.Force = true
+	must(t, f.Prune(&bytes.Buffer{}, 1, false))
+	if found, err := f.look(); err != nil || len(found.Kept) != 1 {
+		t.Errorf("%d checkpoints are left, %v", len(found.Kept), err)
+	}
+}

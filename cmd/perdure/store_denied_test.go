@@ -1,0 +1,91 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// denies is the URL of a bucket that lets nobody do what these methods do.
+func denies(t *testing.T, methods ...string) string {
+	t.Helper()
+	b := newBucket(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, m := range methods {
+			if r.Method == m {
+				w.Header().Set("Content-Type", "application/xml")
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = w.Write([]byte(`<Error><Code>AccessDenied</Code><Message>no</Message></Error>`))
+				return
+			}
+		}
+		b.server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return "s3://bucket/a?endpoint=" + s.URL
+}
+
+// TestStoreDenied: a run that must not read or not write where its checkpoints are to be says so at its start, in one
+// line, and leaves nothing; so does who looks there.
+func TestStoreDenied(t *testing.T) {
+	t.Parallel()
+	places := map[string]string{
+		denies(t, "PUT", "POST"):                "--store: .*s3://bucket/a.*AccessDenied",
+		denies(t, "GET", "HEAD", "PUT", "POST"): "--store: .*s3://bucket/a.*AccessDenied",
+		"file:///sys/perdure-own":               "--store: .*/sys/perdure-own.*(not permitted|denied|read-only)",
+	}
+	for place, want := range places {
+		if strings.HasPrefix(place, "file:") && runtime.GOOS != "linux" {
+			continue // elsewhere no folder is known in which root makes none
+		}
+		dir := newFolder(t)
+		stores(t, small("--store", place, "--out", dir)...).refused(exitError, want)
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("--store %s leaves a folder", place)
+		}
+	}
+	stores(t, "checkpoint", "ls", denies(t, "GET")).refused(exitError, "s3://bucket/a.*AccessDenied")
+}
+
+// TestStoreHalfFails: where half of all requests fail, from the third clock on and through a server's death, the job
+// ends with the same model.
+func TestStoreHalfFails(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), newFolder(t)
+	args := small("--recovery", "checkpoint:20", "--store", b.URL, "--out", dir, "--fault",
+		"slow*1.01:worker:0@clock:3", "--fault", "kill:server:0@clock:25")
+	p := stores(t, append(args[:1:1], args[2:]...)...)
+	p.Says("fault: slow")
+	b.Half.Store(true)
+	s := p.succeeds(dir)
+	b.Half.Store(false)
+	sameModel(t, s, one(t), dir)
+	if failed, all := b.failed.Load(), b.seen.Load(); failed < all/4 || failed < 5 {
+		t.Errorf("%d of %d requests have failed", failed, all)
+	}
+	v := stores(t, "checkpoint", "verify", dir)
+	if code, out, errs := v.Wait(); code != 0 || !strings.Contains(out, ": whole: ") {
+		t.Errorf("verify: exit code %d: %s%s", code, out, errs)
+	}
+	if model := b.object(t, "model.safetensors"); model != fileOf(t, dir, "model.safetensors") {
+		t.Errorf("the store has a model of %d bytes, and it is not the run's", len(model))
+	}
+}
+
+// TestPruneStoreAlive: by its URL nothing is deleted of a store whose run goes on, unless somebody insists.
+func TestPruneStoreAlive(t *testing.T) {
+	t.Parallel()
+	dir, place := newFolder(t), "file://"+filepath.ToSlash(filepath.Join(t.TempDir(), "store"))
+	p := start(t, small("--clocks", "1000000", "--store", place, "--out", dir)...)
+	awaitEvent(t, dir, "is durable", 1)
+	prune := []string{"checkpoint", "prune", place, "--keep", "1"}
+	wantRefused(t, exitUsage, "taken: it belongs to job [0-9a-f]+ .softmax., which may go on: name its run's folder",
+		prune...)
+	p.Stop()
+	wantRefused(t, exitUsage, "which may go on", prune...)
+	wantOut(t, 0, append(prune, "--force"), "keep clock ", "\n")
+}

@@ -1,0 +1,56 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store/storetest"
+)
+
+// TestListLags: where a store does not list the newest yet, an older checkpoint is found whole, and nothing of the
+// newest is deleted: neither by who prunes for it, nor for the one before.
+func TestListLags(t *testing.T) {
+	fsys := newFolder(t)
+	published(t, fsys, 1, 10)
+	older := published(t, fsys, 1, 20)
+	newest := published(t, fsys, 1, 30)
+	in := &storetest.Lags{Store: ckpt(fsys), Unlisted: []string{newest.key().manifest()}}
+	if m, err := Latest(in); err != nil || m.Cut != 20 {
+		t.Errorf("it finds clock %d, %v", m.Cut, err)
+	}
+	if err := Prune(in, newest, 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("prune for what is not listed: %v", err)
+	}
+	wantLatest(t, fsys, 1, 30)
+	for i := range newest.Segments {
+		must(t, Prune(in, older, 1)) // with its segments listed, and then not
+		in.Unlisted = append(in.Unlisted, newest.Segments[i].File)
+	}
+	wantWhole(t, fsys, 2)
+
+	runs := newFolder(t)
+	for number := range uint64(3) {
+		publishedRunning(t, runs, 1, number+1)
+	}
+	in = &storetest.Lags{Store: ckpt(runs), Unlisted: []string{RunningFile(3)}}
+	r, err := LatestRunning(in)
+	if err != nil || r.Number != 2 {
+		t.Fatalf("it finds number %d, %v", r.Number, err)
+	}
+	must(t, PruneRunning(in, r, 1))
+	wantWhole(t, runs, 2)
+}
+
+// wantWhole wants that many checkpoints, all whole.
+func wantWhole(t *testing.T, fsys disk.FS, n int) {
+	t.Helper()
+	found, err := Look(ckpt(fsys))
+	must(t, err)
+	lacks := slices.ContainsFunc(found.Kept, func(k Kept) bool { return k.Err != nil || len(k.Lacks) > 0 })
+	if len(found.Kept) != n || lacks {
+		t.Errorf("there are %d checkpoints, or one lacks something: %+v", len(found.Kept), found.Kept)
+	}
+}
