@@ -11,21 +11,23 @@ import (
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
 	t.Parallel()
-	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.005", "--documents",
+	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.001", "--documents",
 		"synthetic:500", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]
-	if len(results) != 12 || len(lines) != 12 {
+	if len(results) != 16 || len(lines) != 16 {
 		t.Fatalf("%d results, printed\n%s", len(results), out)
 	}
 	for i, r := range results {
-		name, unit := []string{"mf", "als", "softmax", "cnn", "logreg", "lda"}[i/2], "samples/s"
-		if name == "mf" || name == "als" {
+		name, unit := []string{"mf", "als", "als-100", "softmax", "cnn", "logreg", "lda", "quadratic"}[i/2], "samples/s"
+		if name == "mf" || strings.HasPrefix(name, "als") {
 			unit = "ratings/s"
 		} else if name == "logreg" {
 			unit = "nonzeros/s"
 		} else if name == "lda" {
 			unit = "tokens/s"
+		} else if name == "quadratic" {
+			unit = "values/s"
 		}
 		if r.Workload != name || r.Unit != unit || r.Workers != 1+i%2 || r.Consistency != "essp:3" || r.Rounds != 1 {
 			t.Errorf("line %d is %+v", i, r)

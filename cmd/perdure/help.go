@@ -198,15 +198,15 @@ var helps = map[string]string{
 	"strategies_clocks":      "train: clocks of each job",
 	"strategies_seed":        "Seed of which servers fail",
 	"programs_workload": "What to train: mf (rank 100, clocks of a tenth of the ratings, whole users), als " +
-		"(mf --solver als, rank 32), softmax (batch 64), cnn (batch 128), logreg (batch 2048), lda (default " +
-		"all).",
-	"programs_data":        "mf and als: file of ratings, or synthetic:F",
+		"(mf --solver als, rank 32), als-100 (the same, rank 100), softmax (batch 64), cnn (batch 128), logreg " +
+		"(batch 2048), lda, quadratic (100,000 values; default all).",
+	"programs_data":        "mf, als and als-100: file of ratings, or synthetic:F",
 	"programs_consistency": "Model of all tables",
 	"programs_recovery":    "Recovery strategy",
 	"programs_shards":      "Parts that every table is split into",
 	"programs_rounds":      "Rounds; each is one job and one plain loop",
-	"programs_clocks": "Clocks of each job of mf, cnn, logreg and lda; als has a tenth of them, and softmax, whose " +
-		"clocks are small, 100 times as many",
+	"programs_clocks": "Clocks of each job of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 " +
+		"a hundredth, and softmax, whose clocks are small, 100 times as many",
 	"demo_out":  "Folder for the two runs, empty or new (default a new one in the system's temporary folder).",
 	"demo_seed": "Seed of all that is drawn at random",
 	"fetch_dir": "Folder to put it into, under its own name",

@@ -138,9 +138,7 @@ func (p *program) Step(
 		return contract.Metrics{}, err
 	}
 	part := 1 / float32(share.Of)
-	for i, x := range p.x {
-		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))
-	}
+	p.descend(part)
 	if p.Noise > 0 {
 		r := rand.New(rand.NewPCG(contract.PassState(p.params.Seed, perdure.Slot(share.Rank), int64(clock)), 2))
 		for i := range p.gradient {
@@ -152,6 +150,13 @@ func (p *program) Step(
 		return contract.Metrics{}, err
 	}
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
+}
+
+// descend computes a part of the gradient.
+func (p *program) descend(part float32) {
+	for i, x := range p.x {
+		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))
+	}
 }
 
 // judge returns f(x), and the root of the mean of (xᵢ − x*ᵢ)².

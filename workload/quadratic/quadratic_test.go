@@ -71,6 +71,28 @@ func TestContracts(t *testing.T) {
 }
 
 // TestNoise: a clock's noise is a function of seed, slot and clock, and of mean 0.
+// TestPlain: the plain loop does what a job of one worker does.
+func TestPlain(t *testing.T) {
+	plain, err := NewPlain(params())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open(params())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make(memory, len(plain.x))
+	for clock := range perdure.Clock(20) {
+		m, err := w.Step(t.Context(), x, contract.Share{Of: 1}, clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values, off := plain.Run(1); values != len(x) || off != m.TrainRMSE || !slices.Equal(plain.x, x) {
+			t.Fatalf("clock %d: %d values, %v off, and %v of the workload", clock, values, off, m.TrainRMSE)
+		}
+	}
+}
+
 func TestNoise(t *testing.T) {
 	p := params()
 	p.Bowl.Noise, p.Bowl.Rows = 2, 4000

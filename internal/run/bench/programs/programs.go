@@ -29,9 +29,11 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/lda"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/workload/quadratic"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
@@ -45,9 +47,11 @@ type Options struct {
 	Recovery    string
 	Shards      int
 	Rounds      int
-	Clocks      int64  // of mf, cnn, logreg and lda; als has a tenth of them, and softmax 100 times as many
-	JSON        string // a file for all results; "": none
-	Program     string // perdure; "": this program
+	// of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 a hundredth, and softmax 100 times as
+	// many
+	Clocks  int64
+	JSON    string // a file for all results; "": none
+	Program string // perdure; "": this program
 }
 
 // Result is one line of the results. Rates are medians over the rounds, and
@@ -102,7 +106,7 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
-	const columns = "%-8s  %-28s  %7s  %14s  %14s  %s\n"
+	const columns = "%-9s  %-28s  %7s  %14s  %14s  %s\n"
 	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
 	results := []Result{}
 	for _, c := range contenders {
@@ -124,10 +128,12 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 // contenders prepares what was asked for, or says what is wrong.
 func (b *Options) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, mf.SolverALS: b.als, softmax.Name: b.softmax, cnn.Name: b.cnn,
-		logreg.Name: b.logreg, lda.Name: b.lda,
+		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, softmax.Name: b.softmax, cnn.Name: b.cnn,
+		logreg.Name: b.logreg, lda.Name: b.lda, quadratic.Name: b.quadratic,
 	}
-	all := []string{mf.Name, mf.SolverALS, softmax.Name, cnn.Name, logreg.Name, lda.Name}
+	all := []string{
+		mf.Name, mf.SolverALS, wideALS, softmax.Name, cnn.Name, logreg.Name, lda.Name, quadratic.Name,
+	}
 	names, err := bench.Choose("workload", b.Workload, all, bench.Itself)
 	if err != nil {
 		return nil, err
@@ -177,12 +183,23 @@ func (b *Options) mf() (*contender, error) {
 
 // als is mf by alternating least squares; a clock goes through all users, or all items.
 func (b *Options) als() (*contender, error) {
+	return b.alternating(mf.SolverALS, mf.AlternatingDefaults.Rank, max(2, b.Clocks/10))
+}
+
+// wideALS is als with rows as long as those of mf, whose equations are most of the work.
+const wideALS = "als-100"
+
+func (b *Options) wideALS() (*contender, error) {
+	return b.alternating(wideALS, 100, max(2, b.Clocks/100))
+}
+
+func (b *Options) alternating(name string, rank int, clocks int64) (*contender, error) {
 	data, err := dataset.OpenRatings(b.Data)
 	if err != nil {
 		return nil, err
 	}
 	o := mf.Options{
-		Seed: 1, Rank: mf.AlternatingDefaults.Rank, L2: mf.AlternatingDefaults.L2,
+		Seed: 1, Rank: rank, L2: mf.AlternatingDefaults.L2,
 		ClockFraction: mf.AlternatingDefaults.ClockFraction,
 	}
 	p, err := mf.NewPlainAlternating(data, o)
@@ -191,9 +208,8 @@ func (b *Options) als() (*contender, error) {
 	}
 	var failed error // once it has, it has nothing to time
 	return &contender{
-		name: mf.SolverALS, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s",
-		clocks: max(2, b.Clocks/10),
-		flags:  []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
+		name: name, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: clocks,
+		flags: []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
 		plain: func(clocks perdure.Clock) int {
 			n := 0
 			if failed == nil {
@@ -304,6 +320,27 @@ func (b *Options) lda() (*contender, error) {
 		},
 		samples: func(_ int, clocks int64) float64 {
 			return float64(len(data.Train.Tokens)) * o.ClockFraction * float64(clocks)
+		},
+	}, nil
+}
+
+// quadratic is the one that computes next to nothing, in a dense table of 100,000 values.
+func (b *Options) quadratic() (*contender, error) {
+	bowl := quadratic.Defaults
+	bowl.Rows, bowl.Dim = 1000, 100
+	const rate = 0.1 // stable with stale reads; the speed does not depend on it
+	p, err := quadratic.NewPlain(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
+		Kind: perdure.RuleSGD, Rate: rate,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: quadratic.Name, data: p.Describe().Data, unit: "values/s", clocks: b.Clocks,
+		flags: []string{"--rows", strconv.Itoa(bowl.Rows), "--dim", strconv.Itoa(bowl.Dim), "--lr", fmt.Sprint(rate)},
+		plain: func(clocks perdure.Clock) int { n, _ := p.Run(int64(clocks)); return n },
+		samples: func(workers int, clocks int64) float64 {
+			return float64(bowl.Rows*bowl.Dim*workers) * float64(clocks)
 		},
 	}, nil
 }
