@@ -207,7 +207,7 @@ func TestPruneClaimed(t *testing.T) {
 	before := held(t, fsys)
 	refused := func(want string) {
 		t.Helper()
-		err := f.Prune(&bytes.Buffer{}, 1, false)
+		err := f.Prune(&bytes.Buffer{}, 1, false, false)
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("a claimed store: %v", err)
@@ -217,14 +217,14 @@ func TestPruneClaimed(t *testing.T) {
 		}
 	}
 	refused("it belongs to job one (mf), which may go on: name its run's folder, or")
-	must(t, f.Prune(&bytes.Buffer{}, 1, true))
+	must(t, f.Prune(&bytes.Buffer{}, 1, true, false))
 	write(t, fsys, claimName, []byte("x"))
 	refused(claimName + " cannot be read")
 	write(t, fsys, rundir.ModelFile, []byte("x"))
-	must(t, f.Prune(&bytes.Buffer{}, 2, false))
+	must(t, f.Prune(&bytes.Buffer{}, 2, false, false))
 	remove(t, fsys, rundir.ModelFile)
 	f.Force = true
-	must(t, f.Prune(&bytes.Buffer{}, 1, false))
+	must(t, f.Prune(&bytes.Buffer{}, 1, false, false))
 	if found, err := f.look(); err != nil || len(found.Kept) != 1 {
 		t.Errorf("%d checkpoints are left, %v", len(found.Kept), err)
 	}
