@@ -274,7 +274,7 @@ var mistakes = []struct {
 	{"fault kill:server:0@1s --address 127.0.0.1:1 --secret-file SECRET", 1, `no coordinator answers`},
 	{"status --address 127.0.0.1:1 --secret-file FULL", 2, `secret`},
 	{"status --address 127.0.0.1:1 --secret-file BADJSON", 2, `secret`},
-	{"bench workloads --workload svm", 2, `unknown --workload "svm"; choose mf, als, als-100, softmax, cnn, logreg, lda, quadratic`},
+	{"bench workloads --workload svm", 2, `unknown --workload "svm"; choose mf, als, als-100, softmax, cnn, logreg`},
 	{"bench workloads --rounds 0", 2, `0 rounds; choose`},
 	{"bench workloads --data no/such.csv", 1, `no/such.csv: no such file`},
 	{"bench workloads --consistency essp", 2, `essp:3 for the default`},
