@@ -369,5 +369,5 @@ func ExampleNew() {
 	}
 	fmt.Printf("%+v\n", w.Describe())
 	// Output:
-	// {Name:softmax Data:embedded Fashion-MNIST Train:10000 Test:2000 Parameters:7850 DataBytes:9420000 Rate:0.05}
+	// {Name:softmax Data:embedded Fashion-MNIST Train:10000 Test:2000 Parameters:7850 DataBytes:9420000 Marked:false Rate:0.05}
 }
