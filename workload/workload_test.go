@@ -367,7 +367,8 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%+v\n", w.Describe())
+	d := w.Describe()
+	fmt.Printf("%s on %s: %d examples, %d values, rate %v\n", d.Name, d.Data, d.Train, d.Parameters, d.Rate)
 	// Output:
-	// {Name:softmax Data:embedded Fashion-MNIST Train:10000 Test:2000 Parameters:7850 DataBytes:9420000 Marked:false Rate:0.05}
+	// softmax on embedded Fashion-MNIST: 10000 examples, 7850 values, rate 0.05
 }
