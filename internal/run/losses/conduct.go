@@ -37,7 +37,7 @@ type undisturbed struct {
 	reach    itercost.Reach
 	at       map[perdure.Clock]*twin.Training
 	laid     map[string]map[perdure.Clock][][]*table.Part // by strategy, clock and shard: rows as they were saved last
-	bytes    map[string]int64                             // that were written until ε
+	bytes    map[string]int64                             // that were written until the last failure
 }
 
 // conductor tries what is planned.
@@ -150,8 +150,11 @@ func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error
 					u.at[t.Clock] = of
 				}
 			}
-			if i > 0 && t.Clock == last {
-				break // the series is known
+			if t.Clock == last {
+				u.bytes[r.String()] = t.Saved()
+				if i > 0 {
+					break // the series is known
+				}
 			}
 			loss, err := c.step(ctx, t, nil)
 			if err != nil {
@@ -161,7 +164,6 @@ func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error
 				u.losses = append(u.losses, loss)
 			}
 		}
-		u.bytes[r.String()] = t.Saved()
 	}
 	return u, u.find(c.Run.Job.Clocks)
 }

@@ -103,6 +103,23 @@ func key(t *Trial) string {
 	return string(b)
 }
 
+// What a strategy writes does not depend on which one is tried first.
+func TestBytes(t *testing.T) {
+	bytes := func(recovery ...string) map[string]int64 {
+		a := asked(t)
+		a.Recovery = append([]string{"checkpoint:8"}, recovery...)
+		r, err := a.Try(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Bytes
+	}
+	one, other := bytes("scar:8,1", "scar:8,1/4,round"), bytes("scar:8,1/4,round", "scar:8,1")
+	if len(one) != 2 || !reflect.DeepEqual(one, other) {
+		t.Errorf("bytes %v, and in another order %v", one, other)
+	}
+}
+
 // A training that is copied at a clock goes on as the one that it is a copy of; what is lost of one is not lost of the
 // other; and who loses shards goes on with the rows that Lay says.
 func TestCopies(t *testing.T) {

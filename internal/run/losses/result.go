@@ -196,8 +196,14 @@ func (r *Result) Print(out io.Writer) error {
 		return err
 	}
 	if n := len(r.Repeats); n > 0 {
+		once := 0
+		for _, t := range r.Repeats {
+			if t.Same && t.Tries == 1 {
+				once++
+			}
+		}
 		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, "+
-			"to the last bit\n", n, n-r.Others())
+			"to the last bit, %d of them at the first try\n", n, n-r.Others(), once)
 	}
 	return nil
 }
