@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the death of servers costs in iterations, on the problems of Qiao, Aragam, Zhang and Xing, "Fault Tolerance in
 # Iterative-Convergent Machine Learning" (ICML 2019): SCAR's partial recovery and its prioritised checkpoints beside
-# full recovery, at equal bytes.
+# full recovery, with equal budgets.
 #
 #   studies/scar.sh [--quick]      what is there already is not done again; RUNS=runs/scar, PERDURE=bin/perdure
 #
