@@ -90,7 +90,11 @@ func (c *studyCmd) conduct(ctx context.Context, s *sweep.Study) error {
 		}
 	}
 	if c.Report {
-		return c.page(s, how.Folder)
+		results, err := s.Collect(how.Folder)
+		if err != nil {
+			return err
+		}
+		return c.page(s, how.Folder, results)
 	}
 	path, err := os.Executable()
 	if err == nil {
@@ -113,15 +117,15 @@ func (c *studyCmd) conduct(ctx context.Context, s *sweep.Study) error {
 		return errors.Join(err, err2)
 	}
 	fmt.Fprintf(stdout, "study.json and runs.csv are in %s\n", how.Folder)
-	return c.page(s, how.Folder)
+	return c.page(s, how.Folder, results)
 }
 
 // page writes the page of the study in a folder, if it has one.
-func (c *studyCmd) page(s *sweep.Study, folder string) error {
+func (c *studyCmd) page(s *sweep.Study, folder string, results *sweep.Results) error {
 	if s.Page == "" {
 		return nil
 	}
-	of, err := page.Open(folder)
+	of, err := page.Open(folder, results)
 	if err != nil {
 		return err
 	}

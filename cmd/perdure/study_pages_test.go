@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,10 +45,7 @@ func TestStudiesHere(t *testing.T) {
 				r.Cells = append(r.Cells, sweep.CellResult{Name: c.Name, Choices: c.Labels, Failures: c.Plan})
 			}
 			folder := t.TempDir()
-			b, err := json.Marshal(&r)
-			must(t, err)
-			must(t, os.WriteFile(filepath.Join(folder, "study.json"), b, 0o666))
-			p, err := page.Open(folder)
+			p, err := page.Open(folder, &r)
 			must(t, err)
 			for _, a := range s.Vary {
 				for _, label := range p.By(a.Name) {

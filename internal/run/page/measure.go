@@ -32,13 +32,15 @@ import (
 //	NAME                   a figure of the study (accuracy, lost, cost …), else a number of summary.json, a place
 //	                       in it written with dots: usage.server.mb_peak, failures.0.detected_after_ms
 //	root NAME              its square root
-//	X + Y, X - Y, X / Y    of measures
+//	X + Y, X - Y           of measures
+//	X * Y, X / Y           likewise, and before sums
 //
 // What a run does not know is NaN.
 func (t *Trial) measure(words []string) (float64, error) {
-	for _, op := range []string{"+", "-", "/"} {
-		for i := len(words) - 2; i > 0; i-- {
-			if words[i] != op {
+	for _, ops := range []string{"+-", "*/"} {
+		for i := len(words) - 2; i > 0; i-- { // the last one first, since a - b - c is (a - b) - c
+			op := words[i]
+			if len(op) != 1 || !strings.Contains(ops, op) {
 				continue
 			}
 			a, err := t.measure(words[:i])
@@ -46,7 +48,7 @@ func (t *Trial) measure(words []string) (float64, error) {
 				return 0, err
 			}
 			b, err := t.measure(words[i+1:])
-			return map[string]float64{"+": a + b, "-": a - b, "/": a / b}[op], err
+			return map[string]float64{"+": a + b, "-": a - b, "*": a * b, "/": a / b}[op], err
 		}
 	}
 	switch {

@@ -12,9 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"unicode/utf8"
@@ -57,23 +57,12 @@ type Trial struct {
 // mostSummary bounds what is read of a run.
 const mostSummary = 64 << 20
 
-// Open reads a study's folder, as perdure study leaves it.
-func Open(folder string) (*Study, error) {
-	s := &Study{folder: folder, pictures: map[string][]byte{}}
-	path := filepath.Join(folder, "study.json")
-	b, err := disk.ReadRegular(path, mostSummary)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no study.json: no study was run there", perdure.ErrUsage, folder)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(b, &s.Results); err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", path, err)
-	}
-	if s.Schema > sweep.Schema {
-		return nil, fmt.Errorf("%w: %s is of a newer perdure: schema %d, this one reads %d", perdure.ErrUsage, path,
-			s.Schema, sweep.Schema)
+// Open reads the runs in a study's folder, of which the study has these results.
+func Open(folder string, r *sweep.Results) (*Study, error) {
+	s := &Study{Results: *r, folder: folder, pictures: map[string][]byte{}}
+	s.Results.Cells = slices.Clone(r.Cells)
+	for i := range s.Results.Cells {
+		s.Results.Cells[i].Choices = slices.Clone(s.Results.Cells[i].Choices)
 	}
 	s.shorten()
 	for i := range s.Results.Cells {
@@ -158,6 +147,14 @@ func readSeries(path string) (columns []string, rows [][]string, err error) {
 	return all[0], all[1:], nil
 }
 
+// AtATime says how many runs went on at the same time.
+func (s *Study) AtATime() string {
+	if s.AtOnce > 1 {
+		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
+	}
+	return "one run at a time"
+}
+
 // By are the labels of an axis, or of "failures", in the order of the study's file.
 func (s *Study) By(axis string) (labels []string) {
 	for _, c := range s.cells {
@@ -195,8 +192,8 @@ func (s *Study) Write(templateFile, to string) error {
 	for file, b := range s.pictures {
 		files[file] = b
 	}
-	if b, err := os.ReadFile(filepath.Join(s.folder, "runs.csv")); err == nil {
-		files["runs.csv"] = b
+	if err := s.WriteRuns(to); err != nil {
+		return err
 	}
 	for file, b := range files {
 		err := disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(to, file)), func(w io.Writer) error {

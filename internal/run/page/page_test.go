@@ -24,10 +24,10 @@ func must(t testing.TB, err error) {
 
 // folder makes a study's folder: two strategies, with failures and without, of two seeds. Accuracy rises by 0.1 a
 // second to its end at 5 s; under slow by half of that, and with failures nothing is measured from 2 s to 4 s.
-func folder(t testing.TB) string {
+func folder(t testing.TB) (dir string, r *sweep.Results) {
 	t.Helper()
-	dir := t.TempDir()
-	r := sweep.Results{Schema: sweep.Schema, Name: "tried", Axes: []string{"recovery"}, Runs: 8, Version: "1"}
+	dir = t.TempDir()
+	r = &sweep.Results{Schema: sweep.Schema, Name: "tried", Axes: []string{"recovery"}, Runs: 8, Version: "1"}
 	for _, recovery := range []string{"fast", "slow servers=2"} {
 		for _, plan := range []string{"none", "killed"} {
 			name, _, _ := strings.Cut(recovery, " ")
@@ -65,20 +65,16 @@ func folder(t testing.TB) string {
 			r.Cells = append(r.Cells, c)
 		}
 	}
-	b, err := json.Marshal(&r)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "study.json"), b, 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "runs.csv"), []byte("cell\n"), 0o644))
-	return dir
+	return dir, r
 }
 
 // render writes a page of a template.
-func render(t testing.TB, dir, text string) (page, to string, err error) {
+func render(t testing.TB, dir string, r *sweep.Results, text string) (page, to string, err error) {
 	t.Helper()
 	to = filepath.Join(t.TempDir(), "page")
 	file := filepath.Join(t.TempDir(), "a.md.tmpl")
 	must(t, os.WriteFile(file, []byte(text), 0o644))
-	s, err := Open(dir)
+	s, err := Open(dir, r)
 	must(t, err)
 	if err := s.Write(file, to); err != nil {
 		return "", to, err
@@ -101,6 +97,7 @@ func TestMeasures(t *testing.T) {
 		"fall test_accuracy 0.05": 0, "count test_accuracy": 8, "least test_accuracy": 0, "most test_accuracy": 0.25,
 		"mean clock_differential": -1.25, "lowest clock_differential": -2, "share clock_differential -1": 0.75,
 		"deviation clock_differential": math.Sqrt(3) / 4, "sum usage mb_peak": 42, "accuracy / lost": 0.5 / 7,
+		"clocks - lost - 3": 90, "clocks / 10 * 3 + 1 - 2": 29, "clocks / 10 / 5": 2,
 		"usage.server.mb_peak + usage.worker.mb_peak": 42, "end test_accuracy - at test_accuracy 1": 0.2,
 		"root clocks": 10, "regret test_accuracy 0": 12.5, "nothing": math.NaN(), "gap test_accuracy 9": math.NaN(),
 		"at test_loss 1": math.NaN(), "sum usage nothing": math.NaN(), "clock_differential": math.NaN(),
@@ -121,7 +118,8 @@ func TestMeasures(t *testing.T) {
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("testdata/page.md.tmpl")
 	must(t, err)
-	page, to, err := render(t, folder(t), string(text))
+	dir, r := folder(t)
+	page, to, err := render(t, dir, r, string(text))
 	must(t, err)
 	for _, want := range []string{
 		"# tried\n\nMost accurate is `fast` with 50.5% (50.0% to 51.0%), apart.\n\n`fast` and `slow`, `none` and " +
@@ -144,7 +142,7 @@ func TestPage(t *testing.T) {
 
 // TestRefuses: what a template gets wrong is one line, and no page.
 func TestRefuses(t *testing.T) {
-	dir := folder(t)
+	dir, r := folder(t)
 	for text, want := range map[string]string{
 		"{{":                                               "unclosed action",
 		"{{.Nothing}}":                                     "can't evaluate field Nothing",
@@ -157,7 +155,7 @@ func TestRefuses(t *testing.T) {
 		`{{curves "a.svg" "" "x" (cells) "hue=recovery"}}`: "the option \"hue=recovery\"",
 		`{{curves "a.svg" "" "x" (cells)}}` + `{{dots "a.svg" "" (cells) "" "" "a; lost"}}`: "drawn twice",
 	} {
-		_, to, err := render(t, dir, text)
+		_, to, err := render(t, dir, r, text)
 		if err == nil || !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -166,11 +164,8 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: there is a page", text)
 		}
 	}
-	if _, err := Open(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("no study: %v", err)
-	}
 	must(t, os.Remove(filepath.Join(dir, "fast_none", "seed-1", "series.csv")))
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "seed-1 cannot be read") {
+	if _, err := Open(dir, r); err == nil || !strings.Contains(err.Error(), "seed-1 cannot be read") {
 		t.Errorf("a run without a series: %v", err)
 	}
 }

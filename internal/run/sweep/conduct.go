@@ -65,30 +65,23 @@ type conductor struct {
 	trials map[*Cell][]Trial
 	failed map[*Cell][]Failed
 	took   map[*Cell][]float64 // seconds of each run, that of its processes included
+	spans  []span              // when each run began and ended
+	by     []string            // versions of perdure that ran them
 	total  int
 	count  int
 }
 
 // Conduct runs a study, as far as it is not done, and returns its results, also of one that was interrupted.
 func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
-	c := &conductor{
-		Study: s, Conducting: how, trials: map[*Cell][]Trial{}, failed: map[*Cell][]Failed{},
-		took: map[*Cell][]float64{},
-	}
+	c := s.conductor(how)
 	lock, err := hold(how.Folder)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close() // it ends with the process anyway
-	var all []run
-	for _, seed := range s.Seeds { // so that each cell has its first trial early
-		for _, cell := range s.Cells {
-			r, err := c.run(cell, seed)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, r)
-		}
+	all, err := c.asked()
+	if err != nil {
+		return nil, err
 	}
 	if err := c.takeDone(all); err != nil {
 		return nil, err
@@ -107,6 +100,48 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 		}
 	}
 	return c.results(), err
+}
+
+// Collect returns the results of what is done of a study, of whatever build, and runs nothing: also while the study
+// goes on.
+func (s *Study) Collect(folder string) (*Results, error) {
+	c := s.conductor(Conducting{Folder: folder, Mixed: true, Screen: io.Discard})
+	runs, err := c.asked()
+	for err == nil && len(runs) > 0 {
+		had := c.count
+		if err = c.takeDone(runs); err != nil || s.Stop == nil || c.count == had {
+			break
+		}
+		runs, err = c.more()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.count == 0 {
+		return nil, fmt.Errorf("%w: no run of the study is done in %s", perdure.ErrUsage, folder)
+	}
+	return c.results(), nil
+}
+
+func (s *Study) conductor(how Conducting) *conductor {
+	return &conductor{
+		Study: s, Conducting: how, trials: map[*Cell][]Trial{}, failed: map[*Cell][]Failed{},
+		took: map[*Cell][]float64{},
+	}
+}
+
+// asked are the runs that the study's file asks for, by seed, so that each cell has its first trial early.
+func (c *conductor) asked() (all []run, err error) {
+	for _, seed := range c.Seeds {
+		for _, cell := range c.Cells {
+			r, err := c.run(cell, seed)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
 }
 
 func (c *conductor) run(cell *Cell, seed uint64) (run, error) {
@@ -225,6 +260,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	}
 	d := done{
 		Args: r.args, Version: program.Version, Build: program.Build, Seconds: time.Since(began).Seconds(),
+		Ended: time.Now(),
 	}
 	switch {
 	case late:
@@ -273,6 +309,10 @@ func (c *conductor) record(r *run, d *done) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count++
+	c.spans = append(c.spans, d.span())
+	if !slices.Contains(c.by, d.Version) {
+		c.by = append(c.by, d.Version)
+	}
 	if d.Why != "" {
 		c.failed[r.cell] = append(c.failed[r.cell], Failed{r.seed, r.folder, d.Why})
 		return nil

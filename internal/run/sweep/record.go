@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -24,6 +25,8 @@ type done struct {
 	Build   string   `json:"build"` // the program's SHA-256, its first 12 digits
 	Seconds float64  `json:"seconds"`
 	Why     string   `json:"why,omitempty"` // why the run failed; "": it did not
+
+	Ended time.Time `json:"ended"`
 }
 
 const doneEnd = ".json" // of the name of a done's file, behind the run's folder
@@ -43,6 +46,9 @@ func readDone(folder string) (*done, error) {
 	var d done
 	if err := json.Unmarshal(b, &d); err != nil {
 		return nil, nil // written in part: the run is begun again
+	}
+	if info, err := os.Stat(folder + doneEnd); d.Ended.IsZero() && err == nil {
+		d.Ended = info.ModTime() // it is of a version that did not say when the run had ended
 	}
 	return &d, nil
 }

@@ -24,9 +24,10 @@ type Results struct {
 	Name     string       `json:"name"`
 	Question string       `json:"question,omitempty"`
 	Quick    bool         `json:"quick"`
-	Version  string       `json:"version"`
-	Builds   []string     `json:"builds"` // of all runs
+	Version  string       `json:"version"` // of perdure that ran them, several with commas between
+	Builds   []string     `json:"builds"`  // of all runs
 	Machine  Machine      `json:"machine"`
+	AtOnce   int          `json:"at_once"` // the most runs that went on at the same time
 	Axes     []string     `json:"axes"`
 	Runs     int          `json:"runs"`    // that were asked for
 	Missing  int          `json:"missing"` // of these, not done
@@ -54,7 +55,7 @@ type CellResult struct {
 
 func (c *conductor) results() *Results {
 	r := &Results{
-		Schema: Schema, Name: c.Name, Question: c.Question, Quick: c.Quick, Version: c.Program.Version,
+		Schema: Schema, Name: c.Name, Question: c.Question, Quick: c.Quick,
 		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
 		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
 	}
@@ -63,6 +64,7 @@ func (c *conductor) results() *Results {
 	}
 	now := study.MachineNow()
 	r.Machine = Machine{now.Cores, now.CPU}
+	r.AtOnce, r.Version = atOnce(c.spans), cmp.Or(strings.Join(c.by, ", "), c.Program.Version)
 	for _, a := range c.Vary {
 		r.Axes = append(r.Axes, a.Name)
 	}
@@ -103,6 +105,11 @@ func (r *Results) Write(folder string) error {
 	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
 		return err
 	}
+	return r.WriteRuns(folder)
+}
+
+// WriteRuns writes runs.csv into a folder: a line for each run.
+func (r *Results) WriteRuns(folder string) error {
 	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
 		[]string{"model_sha256", "build", "folder", "why"})}
 	for i := range r.Cells {

@@ -244,6 +244,11 @@ func TestConduct(t *testing.T) {
 	if r2, err := s.Conduct(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
 		t.Errorf("again: %v, %q", err, screen.String()[done:])
 	}
+	if r2, err := s.Collect(folder); err != nil || !equal(t, r, r2) {
+		t.Errorf("collected: %v", err)
+	}
+	_, err = s.Collect(t.TempDir())
+	isUsage(t, "a folder without runs", err, "no run of the study is done in ")
 	again.Program.Build = "two"
 	_, err = s.Conduct(t.Context(), again)
 	isUsage(t, "another build", err, "4 of the runs in "+folder+" are of another build of perdure (test "+
@@ -329,6 +334,22 @@ func TestLate(t *testing.T) {
 	r, err := s.Conduct(ctx, how)
 	if !errors.Is(err, context.DeadlineExceeded) || r.Missing != 1 {
 		t.Errorf("interrupted: %v, %+v", err, r)
+	}
+}
+
+// TestAtOnce: runs that follow each other are one at a time.
+func TestAtOnce(t *testing.T) {
+	at := func(from, to int) span { return span{time.Unix(int64(from), 0), time.Unix(int64(to), 0)} }
+	for want, spans := range [][]span{
+		nil, {at(3, 5), at(0, 3), at(5, 9)}, {at(0, 4), at(3, 6), at(5, 9)}, {at(0, 9), at(1, 3), at(2, 5), at(4, 6)},
+	} {
+		if got := atOnce(spans); got != want {
+			t.Errorf("%d at once, want %d: %v", got, want, spans)
+		}
+	}
+	d := done{Ended: time.Unix(9, 0), Seconds: 2.5}
+	if s := d.span(); !s.from.Equal(time.Unix(6, 500_000_000)) || !s.to.Equal(d.Ended) {
+		t.Errorf("%v", s)
 	}
 }
 
