@@ -48,6 +48,9 @@ type JobSpec struct {
 	// NoReplace says that a dead server's place stays empty: the survivors take over
 	// what it held.
 	NoReplace bool `json:"no_replace,omitempty"`
+	// TakeOverMs is after how many milliseconds the others take over what a dead server had, though its next process
+	// is to come: when it comes, it is one of them again; 0: it is awaited, however long that takes.
+	TakeOverMs int64 `json:"take_over_ms,omitempty"`
 
 	// OnOutage is what workers do while a shard is out, OutageRows what they read then
 	// ("": frozen), and OutageBytes how much of updates each queues (0:
@@ -113,6 +116,10 @@ func (j JobSpec) Validate() error {
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
 		return fmt.Errorf("%w: workers suspended after %d ms; choose 0 or more, and 0 under bsp, which waits for "+
 			"every worker", ErrUsage, j.SuspendMs)
+	}
+	if j.TakeOverMs < 0 || j.TakeOverMs > 0 && j.NoReplace {
+		return fmt.Errorf("%w: servers that others take over from after %d ms; choose 0 or more, and 0 where nobody "+
+			"replaces servers, since others take over at once then", ErrUsage, j.TakeOverMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err

@@ -335,8 +335,8 @@ func (t *Table) incSparse(l *locked, rows []perdure.RowID, delta []float32) erro
 			for j, i := range picked[:n] {
 				d := delta[int(i)*dim : (int(i)+1)*dim]
 				again = p.deltas.AddRow(ids[j], at[j], d) || again
-				t.rows.ShowRow(p.shard, ids[j], d)
 			}
+			t.rows.ShowRows(p.shard, ids[:n], picked[:n], delta)
 			if err := l.added(t, p, again); err != nil {
 				return err
 			}

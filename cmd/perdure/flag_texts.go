@@ -99,6 +99,8 @@ auto for C has the job choose how often. resend alone is resend:auto, and scar a
 		"ends the " +
 		"job at once."},
 	"recovery.no-replace": {"Start no server anew when one dies.", "The others take over what it held."},
+	"recovery.take-over-after": {"Let the others take over from a server gone for so long.", "It gets a share again " +
+		"when its next process comes. 0s: never, it is awaited (default 30s)."},
 	"recovery.zone": {"The zone of server I; may be given again.", "A zone is a failure domain such as a " +
 		"rack: copies " +
 		"of a shard are kept in different ones where possible (default none)."},

@@ -81,6 +81,7 @@ type Cluster struct {
 	stop  context.CancelCauseFunc
 
 	merged atomic.Int64 // frames of updates of several clocks
+	taken  atomic.Int64 // documents in which nobody waits for a dead server whose next process is to come
 	died   atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
 
 	mu     sync.Mutex // guards what follows

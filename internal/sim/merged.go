@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Merged returns how many frames of updates of several clocks workers have sent.
-func (c *Cluster) Merged() int64 { return c.merged.Load() }
+// Seen returns how many frames of updates of several clocks workers have sent, and how often the facts were recorded
+// while others had taken over from a server that came by number.
+func (c *Cluster) Seen() (merged, taken int64) { return c.merged.Load(), c.taken.Load() }
 
 func (c *Cluster) countMerged(f *wire.Frame) {
 	if f.Kind == wire.KindUpdate && f.Clocks > 1 {

@@ -96,6 +96,9 @@ func (c *Cluster) onSaved(facts *membership.Facts) {
 		c.mu.Unlock()
 		c.o.Told.Saved(facts, c.hosts.Disk, died)
 	}
+	if slices.ContainsFunc(facts.Servers, func(p membership.Place) bool { return p.Left && !p.Draining && !p.Any }) {
+		c.taken.Add(1)
+	}
 	var hosts []string
 	c.mu.Lock()
 	for i, s := range facts.View.Slots {

@@ -71,6 +71,8 @@ type scenario struct {
 	deaf     int           // workers that do not hear of a loss before a while has passed
 	relaxed  *int          // counts reads that were relaxed
 	merged   *int64        // likewise updates of several clocks that were sent
+	taken    *int64        // likewise facts in which others have taken over from a server that was away for long
+	late     time.Duration // by how much longer every other server is away
 	deaths   int           // times at which the coordinator dies, whatever else happens
 	aways    int           // times at which the update log does not answer
 	slow     time.Duration // the most that the update log takes for a record
@@ -436,8 +438,12 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		if s.relaxed != nil {
 			*s.relaxed += h.Relaxed()
 		}
+		merged, taken := f.c.Seen()
 		if s.merged != nil {
-			*s.merged += f.c.Merged()
+			*s.merged += merged
+		}
+		if s.taken != nil {
+			*s.taken += taken
 		}
 	})
 	return err
@@ -640,6 +646,9 @@ func (f *faults) planScales(rng *rand.Rand, slots int) {
 func (f *faults) away(pause time.Duration) time.Duration {
 	if f.s.job.NoReplace {
 		return sim.Never
+	}
+	if pause%2 == 1 {
+		return pause + f.s.late
 	}
 	return pause
 }

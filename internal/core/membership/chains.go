@@ -22,6 +22,7 @@ type chains struct {
 	job    *job
 	rec    *record
 	agenda *agenda.Agenda
+	grace  int64 // ticks after which a dead server's next process is not awaited any more; 0: it always is
 }
 
 // deaths gathers what happened to chains in one step.
@@ -272,6 +273,23 @@ func (ch *chains) rebalance() {
 func (ch *chains) missing() bool {
 	ch.rec.judge()
 	return ch.agenda.Away.Len() > 0
+}
+
+// giveUp has nobody wait any more for the next processes of servers that died long ago. Should one come all the same,
+// it gets a share again.
+func (ch *chains) giveUp() {
+	if ch.grace == 0 {
+		return
+	}
+	for i := range ch.job.servers {
+		p, o := &ch.facts.Servers[i], &ch.job.servers[i]
+		if o.gone && !p.Left && ch.job.watch.Silence(&o.ear) > ch.grace {
+			set(ch.rec, &p.Left, true)
+			ch.rec.touchServer(i)
+			ch.rec.event("taken", target(Server, i),
+				"server:%d has not come back; others take over what it had", i)
+		}
+	}
 }
 
 // drained lets the servers go that were to end and hold nothing any more.

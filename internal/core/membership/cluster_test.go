@@ -114,7 +114,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 // begin begins a coordinator from the registry.
 func (c *cluster) begin() {
 	c.core = New(c.saved.Clone(), c.patience, weaken.Set{})
-	c.core.SuspendAfter(c.job.SuspendMs / 100)
+	c.core.GiveUpAfter(c.job.SuspendMs/100, c.job.TakeOverMs/100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.core.Shown()
 }

@@ -122,7 +122,8 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	r := &record{facts: f, job: j, agenda: a, teller: teller.New(&f.View)}
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
-		chains: chains{f, j, r, a}, bases: bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
+		chains: chains{facts: f, job: j, rec: r, agenda: a},
+		bases:  bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
 		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
@@ -157,9 +158,10 @@ func (c *Core) Shown() { c.rec.teller.Shown() }
 // TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
 func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
 
-// SuspendAfter has slots suspended that nobody has spoken for in that number of ticks, where
-// clocks are not ticked; 0: none.
-func (c *Core) SuspendAfter(ticks int64) { c.roster.grace = ticks }
+// GiveUpAfter says after how many ticks nobody is awaited any more; 0: never. A slot that nobody speaks for is
+// suspended, where clocks are not ticked. From a server that has died the others take over what it had, as if its next
+// process were not to come.
+func (c *Core) GiveUpAfter(slot, server int64) { c.roster.grace, c.chains.grace = slot, server }
 
 // Gone says that a place's process is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {

@@ -90,13 +90,18 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 		if !model.TwoStep() && traitsOf(strategy).Begins == recovery.Whole {
 			suspend = rapid.SampledFrom([]int64{0, 200, 600}).Draw(t, "suspend")
 		}
+		late := rapid.SampledFrom([]int64{0, 0, 100, 500}).Draw(t, "takeover")
+		alone := rapid.IntRange(0, 3).Draw(t, "noreplace") == 0
+		if alone {
+			late = 0
+		}
 		return storm{
 			Zones:   rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "zones"),
 			Careful: rapid.IntRange(0, 3).Draw(t, "careful") > 0,
 			Job: perdure.JobSpec{
 				Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Servers: servers,
-				Shards:      rapid.IntRange(servers, 5).Draw(t, "shards"),
-				NoReplace:   rapid.IntRange(0, 3).Draw(t, "noreplace") == 0,
+				Shards:    rapid.IntRange(servers, 5).Draw(t, "shards"),
+				NoReplace: alone, TakeOverMs: late,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
 				Consistency: model, Recovery: strategy, SuspendMs: suspend,
 			},

@@ -61,6 +61,9 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	suspend := 0
 	d.MaybeScanArgs(t, "suspend", &suspend)
 	job.SuspendMs = int64(suspend) * 100
+	late := 0
+	d.MaybeScanArgs(t, "takeover", &late)
+	job.TakeOverMs = int64(late) * 100
 	mtbf, save := 0, 0
 	d.MaybeScanArgs(t, "mtbf", &mtbf)
 	d.MaybeScanArgs(t, "save", &save)

@@ -17,6 +17,7 @@ func (c *Core) Tick() {
 	}
 	if !c.job.watch.Deaf(all) {
 		c.roster.suspendVacant()
+		c.chains.giveUp()
 	}
 	c.afterTick()
 }

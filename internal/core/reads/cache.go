@@ -86,6 +86,29 @@ func (c *cache) find(row perdure.RowID) int {
 	return -1
 }
 
+// still returns a row's position, -1 if it has none: at if that was its position a moment ago, and nothing has moved it
+// meanwhile.
+func (c *cache) still(at int, row perdure.RowID) int {
+	if c.index != nil && at >= 0 && at < c.index.Len() && c.index.ID(at) == row {
+		return at
+	}
+	return c.find(row)
+}
+
+// lookups is how many rows are looked up at once: what that waits for from memory, it waits for together.
+const lookups = 128
+
+// findAll sets at[i] to the position of rows[i], or to -1, for at most lookups rows.
+func (c *cache) findAll(rows []perdure.RowID, at []int) {
+	if c.index != nil {
+		c.index.FindAll(rows, at)
+		return
+	}
+	for i, row := range rows {
+		at[i] = int(row - c.first)
+	}
+}
+
 // rowAt returns which row is at a position.
 func (c *cache) rowAt(at int) perdure.RowID {
 	if c.index != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -157,9 +158,16 @@ func (t *Table) has(p *part, rows *wire.Rows) bool {
 func (t *Table) takePush(p *part, c *contents, in *wire.Push, own Own) {
 	cc, dim, lacks := &p.cache, t.spec.Dim, t.lacks(p, c, own)
 	cc.uniform = false
+	var found [lookups]int
 	for i := 0; i < in.Count; {
 		row, n := in.ID(i), 1
-		at := cc.find(row)
+		if in.IDs != nil && i%lookups == 0 {
+			cc.findAll(in.IDs[i:min(i+lookups, in.Count)], found[:min(lookups, in.Count-i)])
+		}
+		at := found[i%lookups]
+		if in.IDs == nil {
+			at = cc.find(row)
+		}
 		if in.IDs == nil && cc.index == nil && cc.read != nil {
 			for n < in.Count-i && cc.pushed[at+n] == cc.pushed[at] && cc.read[at+n] == cc.read[at] {
 				n++
@@ -192,11 +200,18 @@ func (t *Table) takePush(p *part, c *contents, in *wire.Push, own Own) {
 func (s *Shard) joinRound() {
 	latest := s.current.latest
 	s.joining, s.late = s.late[:0], s.joining
-	for _, j := range s.late {
+	var found [lookups]int
+	for k, j := range s.late {
+		if k%lookups == 0 {
+			s.findLate(s.late[k:min(k+lookups, len(s.late))], &found)
+		}
 		cc := &j.p.cache
 		all := true
 		for i := range j.n {
-			at := cc.find(j.first + perdure.RowID(i))
+			at := found[k%lookups]
+			if i > 0 {
+				at = cc.find(j.first + perdure.RowID(i))
+			}
 			if !cc.isPushed(at) {
 				all = false
 			} else if cc.read[at].latest == nil {
@@ -209,6 +224,21 @@ func (s *Shard) joinRound() {
 			}
 		}
 		cc.uniform = cc.uniform || all && cc.index == nil && j.n == cc.rows
+	}
+}
+
+// findLate finds where the caches have the first rows of runs, at most lookups.
+func (s *Shard) findLate(runs []joining, at *[lookups]int) {
+	var of [lookups]*table.Index
+	var rows [lookups]perdure.RowID
+	for i := range runs {
+		of[i], rows[i] = runs[i].p.cache.index, runs[i].first
+	}
+	table.FindEach(of[:len(runs)], rows[:len(runs)], at[:len(runs)])
+	for i := range runs {
+		if of[i] == nil {
+			at[i] = runs[i].p.cache.find(rows[i])
+		}
 	}
 }
 

@@ -201,7 +201,7 @@ func (w *world) inc() {
 		w.made[0][w.clocks[0]][row] = true
 		p := w.t.part(row)
 		if w.spec.Sparse {
-			w.t.ShowRow(p.shard.id, row, delta)
+			w.t.ShowRows(p.shard.id, []perdure.RowID{row}, []int32{0}, delta)
 		} else {
 			w.t.Show(p.shard.id, int(row-p.first), 1, delta)
 		}

@@ -3,6 +3,7 @@ package reads
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -157,9 +158,13 @@ func (t *Table) collectRun(c *Call, rows *wire.Rows, own Own) {
 // collectList is collectRun for a list of rows.
 func (t *Table) collectList(c *Call, rows *wire.Rows, own Own) {
 	clock, dim := t.r.clock(), t.spec.Dim
+	var found located
 	for i, row := range rows.IDs {
-		p := t.part(row)
-		at := p.cache.find(row)
+		if i%lookups == 0 {
+			found.look(t, rows.IDs[i:min(i+lookups, len(rows.IDs))])
+		}
+		p := found.parts[i%lookups]
+		at := p.cache.still(found.at[i%lookups], row)
 		switch how, q := t.serve(p, at, clock); how {
 		case FromCache, Beyond:
 			r := t.topped(p, at, at+1, own)
@@ -173,6 +178,22 @@ func (t *Table) collectList(c *Call, rows *wire.Rows, own Own) {
 			t.wantRow(c, p, row, i)
 		}
 	}
+}
+
+// located are the parts of some rows, and where their caches have them.
+type located struct {
+	parts [lookups]*part
+	at    [lookups]int
+}
+
+// look looks for rows, at most lookups.
+func (l *located) look(t *Table, rows []perdure.RowID) {
+	var of [lookups]*table.Index
+	for i, row := range rows {
+		l.parts[i] = t.part(row)
+		of[i] = l.parts[i].cache.index
+	}
+	table.FindEach(of[:len(rows)], rows, l.at[:len(rows)])
 }
 
 // topped puts own updates on top of the cached rows from ≤ at < end, which have the same

@@ -172,11 +172,20 @@ func (t *Table) Show(s perdure.ShardID, at, run int, delta []float32) {
 	}
 }
 
-// ShowRow is Show for one row of a sparse table.
-func (t *Table) ShowRow(s perdure.ShardID, row perdure.RowID, delta []float32) {
-	p := t.parts[s]
-	if at := p.cache.find(row); at >= 0 {
-		t.show(p, at, 1, delta)
+// ShowRows is Show for rows of a sparse table. The deltas of rows[i] are the picked[i]-th of delta.
+func (t *Table) ShowRows(s perdure.ShardID, rows []perdure.RowID, picked []int32, delta []float32) {
+	p, dim := t.parts[s], t.spec.Dim
+	if p.cache.read == nil || t.spec.Rule.KeepsState() {
+		return // before any row is looked up
+	}
+	var found [lookups]int
+	for i := range rows {
+		if i%lookups == 0 {
+			p.cache.findAll(rows[i:min(i+lookups, len(rows))], found[:min(lookups, len(rows)-i)])
+		}
+		if at := found[i%lookups]; at >= 0 {
+			t.show(p, at, 1, delta[int(picked[i])*dim:(int(picked[i])+1)*dim])
+		}
 	}
 }
 

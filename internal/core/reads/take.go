@@ -227,7 +227,11 @@ func (in *intake) list() (again bool) {
 		ahead.topped = in.c
 		in.c, in.lacks = &ahead, false
 	}
+	var found [lookups]int
 	for i, row := range in.rows.IDs {
+		if i%lookups == 0 {
+			cc.findAll(in.rows.IDs[i:min(i+lookups, len(in.rows.IDs))], found[:min(lookups, len(in.rows.IDs)-i)])
+		}
 		v := in.values[i*dim : (i+1)*dim]
 		if in.dst != nil {
 			v = in.dst[int(in.at[i])*dim : (int(in.at[i])+1)*dim]
@@ -235,7 +239,7 @@ func (in *intake) list() (again bool) {
 		if in.lacks {
 			t.top(v, p, row, 1, in.c, in.own)
 		}
-		at := cc.find(row) // a row that is there must not stay older than what was read
+		at := cc.still(found[i%lookups], row) // a row that is there must not stay older than what was read
 		if at < 0 && keep {
 			at = t.place(p, row)
 		}

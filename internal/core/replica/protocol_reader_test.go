@@ -313,7 +313,7 @@ func (s *system) endClock(slot int) error {
 	for row := range s.writes[slot][r.clock].each {
 		id, shard := perdure.RowID(row), perdure.ShardID(s.home(row))
 		if d := deltas(perdure.Slot(slot), r.clock); s.sparse {
-			table.ShowRow(shard, id, d)
+			table.ShowRows(shard, []perdure.RowID{id}, []int32{0}, d)
 		} else {
 			table.Show(shard, row-s.first(int(shard)), 1, d)
 		}

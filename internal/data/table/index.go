@@ -85,22 +85,37 @@ func (x *Index) Find(id perdure.RowID) (at int, ok bool) {
 // Find for each: what it waits for from memory, it waits for together. The two
 // have the same length.
 func (x *Index) FindAll(ids []perdure.RowID, at []int) {
-	at = at[:len(ids)]
-	for len(ids) > batch {
-		x.findBatch(ids[:batch], at)
-		ids, at = ids[batch:], at[batch:]
+	var of [batch]*Index
+	for i := range min(batch, len(ids)) {
+		of[i] = x
 	}
-	x.findBatch(ids, at)
+	for at = at[:len(ids)]; len(ids) > batch; ids, at = ids[batch:], at[batch:] {
+		findBatch(&of, ids[:batch], at)
+	}
+	findBatch(&of, ids, at)
 }
 
-// findBatch is FindAll for at most batch ids.
-func (x *Index) findBatch(ids []perdure.RowID, at []int) {
+// FindEach sets at[i] to the position of ids[i] in the index of[i], or to -1: FindAll for ids of several indexes. A nil
+// index has no ids. The three have the same length.
+func FindEach(of []*Index, ids []perdure.RowID, at []int) {
+	for from := 0; from < len(ids); from += batch {
+		var some [batch]*Index
+		n := copy(some[:], of[from:])
+		findBatch(&some, ids[from:from+n], at[from:from+n])
+	}
+}
+
+// findBatch is FindEach for at most batch ids.
+func findBatch(of *[batch]*Index, ids []perdure.RowID, at []int) {
 	var wanted [batch]unsafe.Pointer
 	var hashes [batch]uint64
 	for i, id := range ids {
 		h := hash(id)
 		hashes[i] = h
-		if t := &x.tables[h>>56]; len(t.buckets) > 0 {
+		if of[i] == nil {
+			continue
+		}
+		if t := &of[i].tables[h>>56]; len(t.buckets) > 0 {
 			wanted[i] = unsafe.Pointer(&t.buckets[t.home(h)])
 		}
 	}
@@ -115,7 +130,7 @@ func (x *Index) findBatch(ids []perdure.RowID, at []int) {
 		switch {
 		case m != 0:
 			at[i] = int(b.at[bits.TrailingZeros32(m)%slots])
-			wanted[i] = unsafe.Pointer(&x.ids.pieces[at[i]>>idShift][at[i]&(1<<idShift-1)])
+			wanted[i] = unsafe.Pointer(&of[i].ids.pieces[at[i]>>idShift][at[i]&(1<<idShift-1)])
 		case b.over == 0:
 			at[i], wanted[i] = nowhere, nil
 		default:
@@ -125,7 +140,7 @@ func (x *Index) findBatch(ids []perdure.RowID, at []int) {
 	prefetch(&wanted[0], len(ids), 1)
 	for i, id := range ids {
 		if at[i] == elsewhere || at[i] >= 0 && *(*perdure.RowID)(wanted[i]) != id {
-			at[i] = x.find(hashes[i], id)
+			at[i] = of[i].find(hashes[i], id)
 		}
 	}
 }

@@ -158,7 +158,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		attention: attention{every: cfg.Tick},
 	}
 	c.pruner.prune = c.prune
-	c.core.SuspendAfter(int64(time.Duration(facts.Job.SuspendMs) * time.Millisecond / cfg.Tick))
+	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
+	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.TickSeconds(cfg.Tick.Seconds())
 	if revision == 0 {
 		if err := c.save(ctx, &facts); err != nil {

@@ -90,7 +90,7 @@ var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
 	"trouble": true, "end": true, "left": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
-	"interval": true, "closing": true, "behind": true,
+	"interval": true, "closing": true, "behind": true, "taken": true,
 }
 
 func (v *plainView) Event(now *tally.Now, e wire.Event) {

@@ -18,6 +18,7 @@ type Asked struct {
 	MTBF      string // time between two failures
 	Outage    OutageAsked
 	NoReplace bool
+	TakeOver  string
 	Suspend   string
 	Zones     []string // of all servers, in turn
 	Zone      []string // of some of them, "I=NAME"
@@ -108,6 +109,13 @@ func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	}
 	if job.SuspendMs, err = suspendMs(a.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
+	}
+	if job.TakeOverMs, err = takeOverMs(a.TakeOver, job.NoReplace); err != nil {
+		return job, err
+	}
+	if job.TakeOverMs > 0 && job.NoReplace {
+		return job, fmt.Errorf("%w: --take-over-after with --no-replace, under which others take over at once; leave "+
+			"one of them out", perdure.ErrUsage)
 	}
 	if err := a.refuseIdle(&job); err != nil {
 		return job, err

@@ -24,6 +24,9 @@ func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job.SuspendMs, err = suspendMs("", job.TwoStep(nil)); err != nil {
 		return job, err
 	}
+	if job.TakeOverMs, err = takeOverMs("", job.NoReplace); err != nil {
+		return job, err
+	}
 	return job, recovery.Check(&job)
 }
 

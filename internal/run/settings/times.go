@@ -50,6 +50,25 @@ func suspendMs(text string, twoStep bool) (int64, error) {
 	return d.Milliseconds(), nil
 }
 
+// takeOverUsually is after how long others take over from a dead server, where people do not say.
+const takeOverUsually = 30 * time.Second
+
+// takeOverMs reads --take-over-after.
+func takeOverMs(text string, noReplace bool) (int64, error) {
+	switch {
+	case text == "" && noReplace:
+		return 0, nil
+	case text == "":
+		return takeOverUsually.Milliseconds(), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
+		return 0, fmt.Errorf("%w: --take-over-after %q; write a time, for example 5s, or 0s for never",
+			perdure.ErrUsage, text)
+	}
+	return d.Milliseconds(), nil
+}
+
 // mtbf reads --mtbf, in seconds; 0: it is not given.
 func (a *Asked) mtbf() (float64, error) {
 	if a.MTBF == "" && !a.Given["mtbf"] {

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestTakeOver: where a server is away for long, the others take over what it had, so a chain bears the next death, and
+// it gets a share again when it is back. Under bsp the model is the undisturbed one.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	args := small("--servers", "4", "--recovery", "chain:2", "--clocks", "150", "--compute-ms", "10")
+	calm, _ := trained(t, args...)
+	s, dir := trained(t, append(args, "--take-over-after", "100ms", "--fault", "kill:server:3@clock:10+1s",
+		"--fault", "kill:server:2@clock:60+1h")...)
+	if *s.ModelSHA256 != *calm.ModelSHA256 || *s.UpdatesLost != 0 || *s.ClocksRedone != 0 {
+		t.Errorf("%d updates lost, %d clocks redone, model %s, undisturbed %s", *s.UpdatesLost, *s.ClocksRedone,
+			*s.ModelSHA256, *calm.ModelSHA256)
+	}
+	events := eventsOf(t, dir)
+	for _, words := range []string{
+		"server:3 has not come back; others take over", "server:2 has not come back; others take over",
+		"server:3 gets a replica of shard",
+	} {
+		if !strings.Contains(events, words) {
+			t.Errorf("nobody says that %s\n%s", words, events)
+		}
+	}
+}
+
+// TestTakeOverOrphans: also what nobody else has, so that training goes on.
+func TestTakeOverOrphans(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"none", "resend:20", "checkpoint:20", "stateless", "scar:20"} {
+		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
+			_, dir := trained(t, small("--recovery", recovery, "--clocks", "60", "--take-over-after", "100ms",
+				"--fault", "kill:server:1@clock:30+1h")...)
+			if events := eventsOf(t, dir); !strings.Contains(events, "server:1 has not come back; others take over") {
+				t.Error(events)
+			}
+		})
+	}
+}
+
+// TestTakeOverMistakes: what cannot be is refused.
+func TestTakeOverMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"5": `--take-over-after "5"; write a time`, "-1s": `write a time`, "10us": `write a time`,
+	} {
+		wantRefused(t, exitUsage, want, small("--take-over-after="+text, "--out", newFolder(t))...)
+	}
+	wantRefused(t, exitUsage, "--take-over-after with --no-replace, under which others take over at once",
+		small("--take-over-after", "5s", "--no-replace", "--out", newFolder(t))...)
+}

@@ -1,0 +1,28 @@
+package sim_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Servers that are away for long have others take over from them, come back, and get a share again, whatever the
+// strategy.
+func TestLate(t *testing.T) {
+	taken := int64(0)
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := []drawing{draw, drawChain, drawLossy, drawResend, drawStateless, drawScar, drawSaved}[seed%7](seed)
+		more := rand.New(rand.NewPCG(seed, 23))
+		s.job.NoReplace, s.job.TakeOverMs = false, 100*(1+more.Int64N(4))
+		s.job.Servers = max(2, s.job.Servers)
+		s.job.Shards = max(s.job.Servers, s.job.Shards)
+		s.kills += 1 + more.IntN(3)
+		s.late = time.Duration(1 + more.Int64N(int64(2*time.Second)))
+		s.pace = max(s.pace, time.Duration(1+more.IntN(60))*time.Millisecond)
+		s.taken = &taken
+		return s, rng
+	})
+	if taken == 0 && *oneSeed == 0 {
+		t.Error("nobody took over from a server")
+	}
+}
