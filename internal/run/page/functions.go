@@ -22,7 +22,7 @@ func (s *Study) functions() template.FuncMap {
 		"mul": func(a, b float64) float64 { return a * b }, "div": func(a, b float64) float64 { return a / b },
 		"falls": falls, "rises": rises, "within": within, "above": above, "times": times,
 		"table": s.table, "curves": s.curves,
-		"dots": s.dots, "listed": study.Listed, "dict": dict, "trials": s.trials,
+		"dots": s.dots, "listed": study.Listed, "dict": dict, "trials": s.trials, "failed": failed,
 		"fixed": func(format string, x float64) string { return shown(x, format) },
 	}
 }
@@ -268,6 +268,15 @@ func (s *Study) trials() string {
 		return fmt.Sprint(most)
 	}
 	return fmt.Sprintf("%d to %d", least, most)
+}
+
+// failed says how many runs of some cells did not come to their end.
+func failed(cells []*Cell) string {
+	n, all := 0, 0
+	for _, c := range cells {
+		n, all = n+len(c.Failed), all+len(c.Failed)+len(c.Trials)
+	}
+	return fmt.Sprintf("%d of %d runs", n, all)
 }
 
 // column is one of a table or a picture, written "HEADING; MEASURE; FORMAT; CONDITION …": what follows the measure may

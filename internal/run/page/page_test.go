@@ -127,7 +127,7 @@ func TestPage(t *testing.T) {
 		"| | end | without |\n|---|--:|--:|\n| `fast` | 0.505 (0.500 to 0.510) | 0.51 (0.50 to 0.51) |\n",
 		"![Over time](a-1.svg)\n![At the end](b.svg)\n- an item that", "make it\n  long, and more words\n",
 		"\ncode   as it is\n",
-		"\nnot comparable, reproduced, not reproduced\n",
+		"\nnot comparable, reproduced, not reproduced\n", "\n0 of 4 runs\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
