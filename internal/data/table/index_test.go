@@ -320,3 +320,30 @@ func BenchmarkIndex(b *testing.B) {
 		}
 	}
 }
+
+// TestFindEach: ids of several indexes are found together, each in its own; a nil index has none.
+func TestFindEach(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	of := []*Index{NewIndex(), nil, NewIndex(), NewIndex()}
+	for range 3000 {
+		if x := of[rng.IntN(len(of))]; x != nil {
+			x.Add(perdure.RowID(rng.IntN(2000)))
+		}
+	}
+	for _, n := range []int{0, 1, batch - 1, batch, batch + 1, 3*batch + 5} {
+		xs, ids, at := make([]*Index, n), make([]perdure.RowID, n), make([]int, n)
+		for i := range n {
+			xs[i], ids[i] = of[rng.IntN(len(of))], perdure.RowID(rng.IntN(4000))
+		}
+		FindEach(xs, ids, at)
+		for i, x := range xs {
+			want := -1
+			if x != nil {
+				want, _ = x.Find(ids[i])
+			}
+			if at[i] != want {
+				t.Fatalf("%d of %d: id %d is at %d, want %d", i, n, ids[i], at[i], want)
+			}
+		}
+	}
+}
