@@ -81,8 +81,8 @@ func (m Manifest) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
-	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 {
-		return fmt.Errorf("version %d, cut %d", m.Version, m.Cut)
+	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 || m.PastClocks < 0 {
+		return fmt.Errorf("version %d, cut %d, %d past clocks", m.Version, m.Cut, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
