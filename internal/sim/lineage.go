@@ -130,6 +130,9 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 	if err != nil {
 		return err
 	}
+	if err := l.saves(v, shard, parts, layers.Segments[len(saved)-1]); err != nil {
+		return err
+	}
 	part, of := parts[history], layers.Of[history]
 	unit := ""
 	for row, id := range l.h.ids {
