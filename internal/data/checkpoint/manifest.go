@@ -270,18 +270,21 @@ func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, er
 	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", in, ErrNoCheckpoint, damaged)
 }
 
-// Of returns the newest checkpoint of a cut, of those whose generations are meant. One of them that is
-// damaged is passed over; without another the error is about it. No other manifest is read.
-func Of(in store.Store, cut perdure.Clock, meant func(perdure.Generation) bool) (Manifest, error) {
-	keys, err := manifestKeys(in)
-	if err != nil {
-		return Manifest{}, err
+// Of returns the newest checkpoint of a cut, of the generations up to one. It opens manifests by their names, since a
+// list may lack the newest. A damaged one is passed over; without another the error is about it.
+func Of(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manifest, err error) {
+	damaged := fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
+	for n := range upTo + 1 {
+		m, err := readManifest(in, key{upTo - n, cut})
+		if err == nil {
+			return m, in.Sync()
+		} else if errors.Is(err, ErrCorrupt) {
+			damaged = err
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return none, err
+		}
 	}
-	keys = slices.DeleteFunc(keys, func(k key) bool { return k.cut != cut || !meant(k.generation) })
-	if len(keys) == 0 {
-		return Manifest{}, fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
-	}
-	return newest(in, keys, readManifest)
+	return none, damaged
 }
 
 // Verify reads all segments of a checkpoint and checks every byte.

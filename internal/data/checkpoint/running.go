@@ -233,8 +233,8 @@ func runningNumbers(in store.Store) (numbers []uint64, err error) {
 	return numbers, nil
 }
 
-// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and
-// what is damaged or written by a newer Perdure is as for Latest. Its segments are not looked at.
+// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and what is damaged or
+// written by a newer Perdure is as for Latest. Its segments are not looked at.
 func LatestRunning(in store.Store) (Running, error) {
 	numbers, err := runningNumbers(in)
 	if err != nil {
@@ -243,9 +243,9 @@ func LatestRunning(in store.Store) (Running, error) {
 	return newest(in, numbers, readRunning)
 }
 
-// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and
-// checked. What is wrong with the newer ones is passed over, and told. A manifest that a newer
-// Perdure wrote is an error, as for Latest; so is a folder without a whole one: ErrNoCheckpoint.
+// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and checked. What is
+// wrong with the newer ones is passed over, and told. A manifest that a newer Perdure wrote is an error, as for
+// Latest; so is a folder without a whole one: ErrNoCheckpoint.
 func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
 	numbers, err := runningNumbers(in)
 	if err != nil {

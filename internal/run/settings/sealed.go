@@ -131,10 +131,11 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if err != nil {
 		return s, m, err
 	}
+	known := recorded(context.Background(), folder)
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
-		m, err = ReadSaved(from, &s)
+		m, err = ReadSaved(naming(from, known), &s)
 	} else {
-		m, err = checkpoint.Latest(from)
+		m, err = newest(from, known)
 	}
 	if err != nil {
 		return s, m, err
