@@ -120,11 +120,10 @@ func (r SegmentRef) checkBase(k key) error {
 	return nil
 }
 
-// Publish makes a checkpoint of segments that have been written: it checks that
-// every shard has exactly one, that these and those that they follow are there in full length, and then
-// writes the manifest durably, whole or not at all. Publishing it again does no
-// harm; publishing one older than the newest gives perdure.ErrFenced. A folder
-// holds the checkpoints of one job.
+// Publish makes a checkpoint of segments that have been written: it checks that every shard has exactly one, that
+// these and those that they follow are there in full length, and then writes the manifest durably, whole or not at
+// all. Publishing it again does no harm; publishing one older than the newest gives perdure.ErrFenced. A folder holds
+// the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
 	m.Version = m.version()
