@@ -56,21 +56,28 @@ func (w *olderWorker) step(ctx context.Context, clock perdure.Clock) error {
 	return w.c.SaveState(fmt.Appendf(nil, "clock %d", clock))
 }
 
-// TestOlderState: a worker and the server that has its state are killed at once, before anything is saved. Its next
-// process is told that what it gets is older, and so says the result. A server that dies alone takes no state: who
-// lives sends it again.
+// TestOlderState: a worker and the server that has its state are killed at once, before anything is saved, or some
+// clocks after the last checkpoint. Its next process is told that what it gets is older, and by how many clocks, and
+// so says the result. A server that dies alone takes no state: who lives sends it again.
 func TestOlderState(t *testing.T) {
 	t.Parallel()
+	both, apart := []string{"kill:worker:0@clock:20", "kill:server:0@clock:20"},
+		[]string{"kill:server:0@clock:15", "kill:worker:0@clock:30"}
 	for _, c := range []struct {
-		faults []string
-		older  bool
+		recovery string
+		faults   []string
+		older    bool
+		most     int64 // clocks
 	}{
-		{[]string{"kill:worker:0@clock:20", "kill:server:0@clock:20"}, true},
-		{[]string{"kill:server:0@clock:15", "kill:worker:0@clock:30"}, false},
+		{"scar:1000,1/2,round", both, true, 40},
+		{"scar:1000,1/2,round", apart, false, 0},
+		{"resend:1000,partial", both, true, 40},
+		{"resend:1000,partial", apart, false, 0},
+		{"resend:17,partial", both, true, 16}, // it is that of the checkpoint of clock 17
 	} {
-		t.Run(fmt.Sprint(c.older), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.recovery, c.older), func(t *testing.T) {
 			t.Parallel()
-			how, err := perdure.ParseRecovery("scar:1000,1/2,round")
+			how, err := perdure.ParseRecovery(c.recovery)
 			must(t, err)
 			j, ended := startPrograms(t, settings.Run{Faults: c.faults, Job: perdure.JobSpec{
 				Seed: 1, Slots: 2, Servers: 2, Shards: 4, Clocks: 40, AwaitExport: true,
@@ -86,7 +93,8 @@ func TestOlderState(t *testing.T) {
 				t.Fatal("the job does not end")
 			}
 			s := j.Summary(nil)
-			if (s.OlderStates != nil) != c.older || c.older && (s.StatesLost != 1 || s.StatesOlder < 20) {
+			if (s.OlderStates != nil) != c.older || c.older && (s.StatesLost != 1 || s.StatesOlder > c.most ||
+				c.most == 40 && s.StatesOlder < 20) {
 				t.Errorf("older states: %+v", s.OlderStates)
 			}
 			j.Job().Over()

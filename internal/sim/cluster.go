@@ -52,6 +52,7 @@ type Options struct {
 	// checkpoints written in the background have only what has changed, however little that spares
 	Follow bool
 	Plan   []Planned    // who takes part from which clocks on
+	Next   *Next        // what the run goes on from; nil: it is a job that begins
 	Told   Told         // who is told what happens; may be nil
 	Log    *slog.Logger // nil: none
 
@@ -68,6 +69,8 @@ type Told interface {
 	Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool)
 	// Acked tells how many of a slot's clocks a shard has acknowledged to the slot's process.
 	Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock)
+	// Logged tells of an entry that the update log has acknowledged.
+	Logged(h *wire.Header)
 }
 
 // outAfter is how long a shard may owe a worker an answer, where jobs go on without it.
@@ -94,9 +97,11 @@ type Cluster struct {
 	ends   []*checkpoint.Segment
 	dead   map[perdure.Slot]bool // slots of which a process has died, or may have been given up
 	rng    *rand.Rand
-	left   int             // workers that have not ended well yet
-	terms  []term          // that have begun beside those of the job's first slots
-	next   map[string]bool // workers that have another term to do after this one
+	left   int // workers that have not ended well yet
+	// perished says that all processes are dead, and that none comes.
+	perished bool
+	terms    []term          // that have begun beside those of the job's first slots
+	next     map[string]bool // workers that have another term to do after this one
 	// working counts, by worker, the terms that have not ended well.
 	working map[string]int
 }
@@ -127,11 +132,14 @@ func Start(ctx context.Context, o Options) *Cluster {
 	ctx, stop := context.WithCancelCause(context.WithValue(ctx, weaken.Key{}, o.Weak))
 	c := &Cluster{
 		o: o, ctx: ctx, stop: stop, procs: map[string]*process{}, away: map[string]int{}, barred: map[[2]string]int{},
-		next: map[string]bool{}, working: map[string]int{}, left: o.Job.Slots,
+		next: map[string]bool{}, working: map[string]int{},
 		dead: map[perdure.Slot]bool{},
 		rng:  rand.New(rand.NewPCG(o.Seed, 2)),
 	}
 	c.hosts = rig.New(ctx, rig.Options{Seed: o.Seed, Network: o.Network, Sync: c.syncTime, Log: o.Log})
+	if o.Next != nil {
+		c.hosts.Disk = o.Next.Disk
+	}
 	c.hosts.Logs().SetLimit(int(o.LogBytes) / o.Job.Shards)
 	c.start(rig.CoordinatorHost)
 	if o.Parent {
@@ -140,12 +148,21 @@ func Start(ctx context.Context, o Options) *Cluster {
 	for i := range o.Job.Servers {
 		c.start(fmt.Sprintf("server:%d", i))
 	}
-	for i := range o.Job.Slots {
-		host := fmt.Sprintf("worker:%d", i)
+	v := o.begin().View
+	for i := range v.Slots {
+		sl, host := &v.Slots[i], fmt.Sprintf("worker:%d", i)
+		if sl.From > v.Cut && !sl.Left {
+			continue // it comes when it is recorded
+		}
 		c.mu.Lock()
-		c.working[host]++
+		if c.terms = append(c.terms, term{i, sl.From}); !sl.Left {
+			c.left++
+			c.working[host]++
+		}
 		c.mu.Unlock()
-		c.start(host)
+		if !sl.Left {
+			c.start(host)
+		}
 	}
 	return c
 }
@@ -173,7 +190,7 @@ func (c *Cluster) Disk() disk.FS { return c.hosts.Disk }
 func (c *Cluster) start(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.procs[host] != nil {
+	if c.procs[host] != nil || c.perished {
 		return
 	}
 	p := &process{Process: c.hosts.Life(host)}
@@ -248,7 +265,7 @@ func (c *Cluster) ended(p *process, seg *checkpoint.Segment) {
 }
 
 func (c *Cluster) coordinate(ctx context.Context, p *process) error {
-	co, err := p.Coordinator(begin(c.o.Job, c.o.Plan), func(cfg *coordinator.Config) {
+	co, err := p.Coordinator(c.o.begin(), func(cfg *coordinator.Config) {
 		cfg.Registry, cfg.Tick = tapped{cfg.Registry, c.onSaved}, c.tick()
 	})
 	if err != nil {

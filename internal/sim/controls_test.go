@@ -204,6 +204,7 @@ var controls = []control{
 	{
 		"evicting", weak(weaken.Set{Evicting: true}), ebbing, slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
+	{"moves", weak(weaken.Set{Moves: true}), saving, append(without(noRows), at(2, 3, 21))},
 	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
 	{"states", weak(weaken.Set{States: true}), stored, []cell{
 		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),

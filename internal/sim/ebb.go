@@ -8,6 +8,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -161,6 +163,66 @@ func (e *Ebb) final(rows Contents, has had) error {
 		}
 	}
 	return nil
+}
+
+// saves judges what a shard's files have of an Ebb's rows where each save is of all that has changed: all updates that
+// the newest file says, of rows that cannot have been evicted yet.
+func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.Part, newest *checkpoint.Segment) error {
+	e, had := l.h.ebb, l.shards[shard].of[born{newest.Generation, newest.Epoch}]
+	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.job.TwoStep(nil) && l.succeeded(v) {
+		return nil
+	}
+	files, err := l.begun(parts)
+	if err != nil {
+		return err
+	}
+	come := l.h.come() // what is evicted while the file is written need not be in any
+	for row, id := range e.ids {
+		if placement.ShardOf(&e.Spec, l.h.job.Shards, id) != shard {
+			continue
+		}
+		must, all := make([]uint64, l.h.slots), uint64(0)
+		for p, n := range newest.Applied {
+			if must[p] = had.since(l.h, p, n); had.ebb[row] != nil {
+				must[p] |= had.ebb[row][p]
+			}
+			must[p] &= e.added(row, p)
+			all |= must[p]
+		}
+		if last := perdure.Clock(bits.Len64(all)) - 1; last < 0 || last < e.oldest(come) {
+			continue
+		}
+		if files[row] == nil || !e.mayBe(files[row], must, all) {
+			return violated("row %d of the table that evicts after %d clocks, on shard %d, is saved at clock %d with "+
+				"the clocks %b by slot, and had %b", row, e.Spec.Evict, shard, newest.Cut, files[row], must)
+		}
+	}
+	return nil
+}
+
+// come is the most that any shard's MinClock can be.
+func (h *History) come() perdure.Clock {
+	least := h.job.Clocks
+	for p, started := range h.started {
+		most := perdure.Clock(0)
+		for c := range started {
+			most = max(most, c+1)
+		}
+		if n := len(h.terms[p]); n > 0 && h.terms[p][n-1].Until == 0 {
+			least = min(least, most)
+		}
+	}
+	return least
+}
+
+// succeeded reports whether a process of any slot has died: a clock of its may count, and be lost here.
+func (l *Lineage) succeeded(v *perdure.View) bool {
+	for p := range v.Slots {
+		if l.h.lives[p] > 1 || l.h.earlier.succeeded[p] || v.Slots[p].Incarnation > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // mayBe reports whether a row may have these clocks, of those that it must have but for what went when

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type History struct {
 	moved error           // a whole table was not where it belongs
 	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
 	Pace  time.Duration   // between two clocks
+	Goal  perdure.Clock   // at which programs ask that the job end, as soon as it can; 0: they do not
 
 	mu      sync.Mutex                             // guards what follows
 	ended   []progress                             // by slot
@@ -55,7 +57,10 @@ type History struct {
 	unseen  [][]map[uint64]float64
 	lives   []int            // by slot: how many processes have begun
 	terms   [][]perdure.Span // by slot: when it takes part, one after the other
+	end     perdure.Clock    // of the job, as was recorded last; 0: it is the job's own
 	relaxed int              // counts read that the consistency model alone would not allow
+	earlier                  // what an earlier run has left that this one goes on from
+	logged  [][]logged       // by shard and slot, where updates are in a log: what that has acknowledged
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -101,7 +106,10 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 		h.lacked = append(h.lacked, make([]uint64, slots))
 		h.unseen = append(h.unseen, make([]map[uint64]float64, slots))
 	}
-	h.lives = make([]int, slots)
+	h.lives, h.succeeded = make([]int, slots), make([]bool, slots)
+	for range job.Shards {
+		h.logged = append(h.logged, make([]logged, slots))
+	}
 	if recovery.RoundsOf(job.Recovery).Any() {
 		h.lines = newLineage(h)
 	}
@@ -136,6 +144,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &f.View
+	h.end = v.End
 	if h.lines != nil {
 		defer h.lines.saved(f, fs)
 	}
@@ -211,7 +220,15 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	}
 	for {
 		for clock := w.Now(); clock < w.End(); {
-			err := r.step(ctx, clock)
+			var err error
+			if h.Goal > 0 && clock >= h.Goal {
+				if err = w.EndJob(ctx); err == nil && clock >= w.End() {
+					break
+				}
+			}
+			if err == nil {
+				err = r.step(ctx, clock)
+			}
 			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 				return err
 			}
@@ -487,11 +504,28 @@ func (h *History) Over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for slot, p := range h.ended {
-		if mine := h.clocks(slot, h.job.Clocks); len(mine) > 0 && p.clocks <= mine[len(mine)-1] {
+		if mine := h.clocks(slot, cmp.Or(h.end, h.job.Clocks)); len(mine) > 0 && p.clocks <= mine[len(mine)-1] {
 			return false
 		}
 	}
 	return true
+}
+
+// Ended takes over the clock at which the job has ended, before its own end perhaps.
+func (h *History) Ended(at perdure.Clock) {
+	h.job.Clocks = at
+	if h.twin != nil {
+		h.twin = NewTwin(h.job, h.twin.spans)
+	}
+}
+
+// Least is how far the slot has come that has come least far, of those that the job begins with.
+func (h *History) Least() perdure.Clock {
+	least := h.job.Clocks
+	for _, p := range h.progress()[:h.job.Slots] {
+		least = min(least, p.clocks)
+	}
+	return least
 }
 
 // progress returns how far every slot has come.
@@ -541,7 +575,7 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 			}
 			want := 0.0
 			for _, c := range h.clocks(p, h.job.Clocks) { // others may have been begun, and rolled back
-				g := h.started[p][c]
+				g := h.generation(h.shard(row), p, c)
 				want += float64(g * g)
 			}
 			if math.Abs(float64(v[colGeneration])-want) > 0.5 {

@@ -30,9 +30,15 @@ type Lineage struct {
 type lines struct {
 	epoch  perdure.Epoch
 	life   *life
-	of     map[perdure.Epoch]*life
+	of     map[born]*life
 	newest string         // file that the registry has named
 	files  map[int]string // by place in History.ids: the file that had the row last
+}
+
+// born says which life of a shard it is: runs that go on from one another count their epochs anew.
+type born struct {
+	generation perdure.Generation
+	epoch      perdure.Epoch
 }
 
 // life is what a shard began with.
@@ -49,7 +55,7 @@ func newLineage(h *History) *Lineage {
 	l := &Lineage{h: h, shards: make([]lines, h.job.Shards)}
 	for i := range l.shards {
 		l.shards[i].life = &life{}
-		l.shards[i].of, l.shards[i].files = map[perdure.Epoch]*life{}, map[int]string{}
+		l.shards[i].of, l.shards[i].files = map[born]*life{}, map[int]string{}
 	}
 	return l
 }
@@ -73,7 +79,7 @@ func (l *Lineage) saved(f *membership.Facts, fs disk.FS) {
 					l.bad = err
 				}
 			}
-			s.of[sv.Epoch] = s.life
+			s.of[born{v.Generation, sv.Epoch}] = s.life
 		}
 		if sv.Lost && sv.Base != nil && s.life.base == nil {
 			s.life.base = sv.Base
@@ -122,6 +128,9 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 	s := &l.shards[shard]
 	parts, layers, history, err := l.read(v, shard, saved, fs)
 	if err != nil {
+		return err
+	}
+	if err := l.saves(v, shard, parts, layers.Segments[len(saved)-1]); err != nil {
 		return err
 	}
 	part, of := parts[history], layers.Of[history]
@@ -254,7 +263,7 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 			if at >= 0 && of[at] >= 0 {
 				seg := segments[of[at]]
 				// a process that was decided for may not have begun
-				succeeded := l.h.lives[p] > 1 || p < len(v.Slots) && v.Slots[p].Incarnation > 1
+				succeeded := l.h.lives[p] > 1 || l.h.succeeded[p] || p < len(v.Slots) && v.Slots[p].Incarnation > 1
 				if err := l.judge(s, row, p, what, seg, sets[p], succeeded); err != nil {
 					return err
 				}
@@ -284,7 +293,7 @@ func (l *Lineage) at(p *table.Part, id perdure.RowID) int {
 func (l *Lineage) judge(s *lines, row, p int, what string, seg *checkpoint.Segment, set uint64,
 	succeeded bool,
 ) error {
-	had, known := s.of[seg.Epoch]
+	had, known := s.of[born{seg.Generation, seg.Epoch}]
 	if !known {
 		return violated("%s is of a file of epoch %d, which never was", what, seg.Epoch)
 	}
@@ -321,14 +330,14 @@ func (f *life) since(h *History, p int, n perdure.Clock) uint64 {
 
 // began is with how many of each slot's clocks the life of a shard began that had an epoch; ended: it has had
 // another life since.
-func (l *Lineage) began(shard perdure.ShardID, epoch perdure.Epoch) (base []perdure.Clock, ended bool) {
+func (l *Lineage) began(shard perdure.ShardID, at born) (base []perdure.Clock, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.shards[shard]
-	if of := s.of[epoch]; of != nil {
+	if of := s.of[at]; of != nil {
 		base = of.base
 	}
-	return base, s.of[epoch] != s.life
+	return base, s.of[at] != s.life
 }
 
 // final judges a shard's rows as they were when the job had come to a clock: by row and slot, the clocks

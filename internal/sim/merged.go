@@ -90,8 +90,14 @@ func (l countedLog) Append(ctx context.Context, shard int, payload [][]byte,
 	done func(updatelog.Position, error),
 ) error {
 	var f wire.Frame
-	if _, err := wire.ParseHeader(payload[0], &f); err == nil {
+	_, bad := wire.ParseHeader(payload[0], &f)
+	if bad == nil {
 		l.c.countMerged(&f)
 	}
-	return l.Log.Append(ctx, shard, payload, done)
+	return l.Log.Append(ctx, shard, payload, func(at updatelog.Position, err error) {
+		if bad == nil && err == nil && l.c.o.Told != nil {
+			l.c.o.Told.Logged(&f.Header)
+		}
+		done(at, err)
+	})
 }

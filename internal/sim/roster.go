@@ -32,6 +32,14 @@ func begin(job perdure.JobSpec, plan []Planned) membership.Facts {
 	return facts
 }
 
+// begin returns what the cluster's job begins with.
+func (o *Options) begin() membership.Facts {
+	if o.Next != nil {
+		return o.Next.Begin.Clone()
+	}
+	return begin(o.Job, o.Plan)
+}
+
 // Spans returns when each slot takes part in a job, as far as that is planned.
 func Spans(job perdure.JobSpec, plan []Planned) []perdure.Span {
 	facts := begin(job, plan)

@@ -55,7 +55,9 @@ type scenario struct {
 	freezes     int           // processes that nobody hears for a while
 	plan        []sim.Planned // of who takes part from which clock on
 	whole       bool          // tables are whole, and dense
+	goal        perdure.Clock // at which programs ask for the job's end; 0: they do not
 	ends        bool          // the run is ended before the job is done
+	resumes     resumes       // what becomes of it when all its processes are gone
 	ebbs        bool          // there is a table, too, whose rows come late and go
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
@@ -354,7 +356,7 @@ func (s *scenario) slots() int {
 	if s.scales > 0 {
 		n += mostMore
 	}
-	return n
+	return n + s.resumes.more
 }
 
 // states is how much of a slot's state does not lie in the store: little, or as usual.
@@ -368,7 +370,7 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 // history makes the scenario's checker.
 func (s *scenario) history(slots int) *sim.History {
 	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
-	if h.Pace = s.pace; s.whole {
+	if h.Pace, h.Goal = s.pace, s.goal; s.whole {
 		h.Whole()
 	}
 	if s.ebbs {
@@ -387,11 +389,10 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		slots := s.slots()
-		h := s.history(slots)
+		h := s.history(s.slots())
 		o := sim.Options{
-			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Program: h.Program, Zones: s.zones,
-			Parent: s.parent, Plan: s.plan, Told: h, Retain: s.retain, Follow: s.follow,
+			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Zones: s.zones,
+			Parent: s.parent, Plan: s.plan, Retain: s.retain, Follow: s.follow,
 			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
 			StateBytes: s.states(weaken == nil, seed),
 		}
@@ -402,51 +403,68 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 		if weaken != nil {
 			weaken(&o)
 		}
-		f := &faults{ctx: ctx, s: s, h: h, c: sim.Start(ctx, o), hosts: []string{"coordinator"}}
-		for i := range s.job.Servers {
-			f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
-		}
-		f.hosts = append(f.hosts, f.servers...)
+		f := &faults{all: ctx, s: s, h: h, o: o, seed: seed}
+		f.start(rng)
 		if *oneSeed != 0 {
 			f.at(patience-time.Second, f.hangs)
 		}
-		for i := range slots {
-			if !s.onlyServers {
-				f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
-			}
-		}
-		if s.slow > 0 {
-			delays := rand.New(rand.NewPCG(seed, 10))
-			var mu sync.Mutex
-			f.c.Log().SetDelay(func(int) time.Duration {
-				mu.Lock()
-				defer mu.Unlock()
-				return span(delays, s.slow)
-			})
-		}
-		f.plan(rng)
-		f.planMore(extra(^seed))
-		f.planTorn(rand.New(rand.NewPCG(seed, 13)))
-		f.planDeaf(rand.New(rand.NewPCG(seed, 14)))
-		f.planBoths(rand.New(rand.NewPCG(seed, 15)))
-		f.planExiles(rand.New(rand.NewPCG(seed, 12)))
-		f.planScales(rand.New(rand.NewPCG(seed, 7)), slots)
-		f.planEnd(rand.New(rand.NewPCG(seed, 19)))
-		if err = h.Judge(f.c.Wait()); err == nil {
-			err = f.judge()
-		}
-		if s.relaxed != nil {
-			*s.relaxed += h.Relaxed()
-		}
-		merged, taken := f.c.Seen()
-		if s.merged != nil {
-			*s.merged += merged
-		}
-		if s.taken != nil {
-			*s.taken += taken
-		}
+		err = f.wait()
 	})
 	return err
+}
+
+// start starts a cluster, and plans what happens to it.
+func (f *faults) start(rng *rand.Rand) {
+	s, slots := f.s, f.s.slots()
+	f.o.Program, f.o.Told = f.h.Program, f.h
+	f.ctx, f.over = context.WithCancel(f.all)
+	f.c, f.hosts = sim.Start(f.all, f.o), []string{"coordinator"}
+	for i := range s.job.Servers {
+		f.servers = append(f.servers, fmt.Sprintf("server:%d", i))
+	}
+	f.hosts = append(f.hosts, f.servers...)
+	for i := range slots {
+		if !s.onlyServers {
+			f.hosts = append(f.hosts, fmt.Sprintf("worker:%d", i))
+		}
+	}
+	if s.slow > 0 {
+		delays := rand.New(rand.NewPCG(f.seed, 10))
+		var mu sync.Mutex
+		f.c.Log().SetDelay(func(int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return span(delays, s.slow)
+		})
+	}
+	f.plan(rng)
+	f.planMore(extra(^f.seed))
+	f.planTorn(rand.New(rand.NewPCG(f.seed, 13)))
+	f.planDeaf(rand.New(rand.NewPCG(f.seed, 14)))
+	f.planBoths(rand.New(rand.NewPCG(f.seed, 15)))
+	f.planExiles(rand.New(rand.NewPCG(f.seed, 12)))
+	f.planScales(rand.New(rand.NewPCG(f.seed, 7)), slots)
+	f.planEnd(rand.New(rand.NewPCG(f.seed, 19)))
+}
+
+// wait waits for the end of a cluster, and judges it.
+func (f *faults) wait() error {
+	err := f.h.Judge(f.c.Wait())
+	f.over()
+	if f.s.relaxed != nil {
+		*f.s.relaxed += f.h.Relaxed()
+	}
+	merged, taken := f.c.Seen()
+	if f.s.merged != nil {
+		*f.s.merged += merged
+	}
+	if f.s.taken != nil {
+		*f.s.taken += taken
+	}
+	if err != nil {
+		return err
+	}
+	return f.judge()
 }
 
 // hangs says where a job stands that does not end.
@@ -459,12 +477,15 @@ func (f *faults) hangs() {
 
 // faults are what happens to a cluster.
 type faults struct {
-	ctx            context.Context
+	all, ctx       context.Context // of all runs that go on from one another, and of this one
+	over           func()
 	s              scenario
 	h              *sim.History
 	c              *sim.Cluster
 	hosts, servers []string
-	stop           sim.Stop // if the run is to be ended
+	stop           *sim.Stop // if the run is to be ended
+	o              sim.Options
+	seed           uint64
 }
 
 func span(rng *rand.Rand, most time.Duration) time.Duration {
@@ -704,8 +725,8 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		return &sim.Violation{What: fmt.Sprintf("all have rolled back to clock %d, and no worker has died",
 			facts.View.Cut)}
 	}
-	if facts.Failed != "" {
-		return fmt.Errorf("the job has failed: %s", facts.Failed)
+	if job.Clocks, err = endOf(&facts, h, s); err != nil {
+		return err
 	}
 	if !recovery.Of(job.Recovery).Traits().Saves() {
 		if sum := total(facts.ShardLost); sum != facts.UpdatesLost {
@@ -754,6 +775,22 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		add(seg)
 	}
 	return finalSaved(&facts, h, &m, tables)
+}
+
+// endOf judges at which clock a job has ended.
+func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, error) {
+	end := facts.View.End
+	switch {
+	case facts.Failed != "":
+		return end, fmt.Errorf("the job has failed: %s", facts.Failed)
+	case s.goal == 0 && end != s.job.Clocks:
+		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d", end)}
+	case s.goal > 0 && end < s.goal:
+		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, it was to do %d", end, s.goal)}
+	case s.goal > 0:
+		h.Ended(end)
+	}
+	return end, nil
 }
 
 func total(lost []int64) (sum int64) {

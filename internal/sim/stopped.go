@@ -2,11 +2,14 @@ package sim
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -20,13 +23,19 @@ const askEvery = 20 * time.Millisecond
 type Stop struct {
 	Cluster *Cluster
 	done    atomic.Bool
+	lost    atomic.Bool
 }
 
-// End ends the run in order, as its parent does: it asks for a last save until there is one, and then
-// ends all processes.
+// End ends the run in order, as its parent does: it asks for a last save until there is one, where one is
+// made, and then ends all processes.
 func (s *Stop) End() {
 	c := s.Cluster
 	c.fault("the run is to end")
+	if !recovery.Of(c.o.Job.Recovery).Traits().Closes() && c.ctx.Err() == nil {
+		s.done.Store(true)
+		c.stop(errDone)
+		return
+	}
 	for {
 		closed := false
 		if co := c.hosts.Leader(); co != nil {
@@ -50,8 +59,29 @@ func (s *Stop) End() {
 	}
 }
 
-// Done reports whether End has ended the run.
+// Lose has all processes die at once.
+func (s *Stop) Lose() {
+	c := s.Cluster
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.fault("all processes die")
+	s.lost.Store(true)
+	c.mu.Lock()
+	c.perished = true
+	procs := slices.Collect(maps.Values(c.procs))
+	c.mu.Unlock()
+	for _, p := range procs {
+		p.Kill()
+	}
+	c.stop(errDone)
+}
+
+// Done reports whether End has ended the run, Lost whether Lose has.
 func (s *Stop) Done() bool { return s.done.Load() }
+
+// Lost reports whether Lose has ended the run.
+func (s *Stop) Lost() bool { return s.lost.Load() }
 
 // Stopped judges what a run leaves behind that was ended in order, where each row is saved by itself: a
 // manifest of the clock that was named, of each shard one file, which has each slot's clocks below that one
@@ -92,7 +122,7 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 		return err
 	}
 	seg, rows := layers.Segments[0], map[int][]uint64{}
-	base, ended := h.lines.began(shard, seg.Epoch)
+	base, ended := h.lines.began(shard, born{seg.Generation, seg.Epoch})
 	for p, n := range seg.Applied {
 		most := cut
 		if p < len(base) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/sim"
 )
@@ -18,30 +20,60 @@ func TestScarStops(t *testing.T) { runSeeds(t, drawStop) }
 func drawStop(seed uint64) (scenario, *rand.Rand) {
 	s, rng := drawScar(seed)
 	s.ends = true
-	if s.pace = max(s.pace, 5*time.Millisecond); seed%2 == 0 { // nobody dies or hands over
-		s.kills, s.cuts, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.deaths = 0, 0, 0, 0, 0, 0, 0, 0
-		s.drains, s.joins, s.net.Breaks, s.lossless = 0, 0, 0, true
+	if s.pace = max(s.pace, 5*time.Millisecond); seed%2 == 0 {
+		s.calm()
+		s.lossless = true
 	}
 	return s, rng
 }
 
+// calm has nobody die or hand over.
+func (s *scenario) calm() {
+	s.kills, s.cuts, s.strikes, s.pairs, s.routs, s.freezes, s.parts, s.deaths = 0, 0, 0, 0, 0, 0, 0, 0
+	s.drains, s.joins, s.net.Breaks, s.aways = 0, 0, 0, 0
+}
+
 // planEnd plans that the run is ended.
 func (f *faults) planEnd(rng *rand.Rand) {
-	if f.stop.Cluster = f.c; f.s.ends {
-		f.at(span(rng, clocks*f.s.pace), f.stop.End)
+	f.stop = &sim.Stop{Cluster: f.c}
+	switch window := clocks * max(f.s.pace, 4*time.Millisecond); {
+	case f.s.resumes.times > 0:
+		what := f.stop.Lose
+		if f.s.ends {
+			what = f.stop.End
+		}
+		f.after(1+perdure.Clock(rng.IntN(clocks-2)), span(rng, 2*window/clocks), what)
+	case f.s.ends:
+		f.at(span(rng, window), f.stop.End)
 	}
 }
 
-// judge judges what is left of a job, or of a run that was ended before.
+// after does something a while after all slots have done n clocks.
+func (f *faults) after(n perdure.Clock, pause time.Duration, what func()) {
+	f.at(time.Millisecond, func() {
+		if f.h.Least() < n {
+			f.after(n, pause, what)
+		} else {
+			f.at(pause, what)
+		}
+	})
+}
+
+// judge judges what is left of a job, or of a run that was ended before; and then of the run that goes on from it.
 func (f *faults) judge() error {
-	if !f.stop.Done() {
+	if !f.stop.Done() && !f.stop.Lost() {
 		return final(f.c, f.h, f.s)
 	}
-	facts, err := f.c.Facts()
-	if err != nil {
-		return err
+	if f.stop.Done() && recovery.RoundsOf(f.s.job.Recovery).Any() {
+		facts, err := f.c.Facts()
+		if err == nil {
+			err = f.h.Stopped(&facts, f.c.Disk(), f.s.lossless)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return f.h.Stopped(&facts, f.c.Disk(), f.s.lossless)
+	return f.resume()
 }
 
 // Where the last save is taken after the clock that was named that is noticed.

@@ -343,9 +343,10 @@ func TestStorms(t *testing.T) {
 
 // Storms notice when a safety mechanism is off.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for name, weak := range map[string]weaken.Set{
+	for name, off := range map[string]weaken.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
 	} {
+		weak := weaken.Set{Chain: off}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range 20000 {

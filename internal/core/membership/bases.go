@@ -83,6 +83,9 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	if sl.Left {
 		return sl.Until, true
 	}
+	if sl.Incarnation <= 1 && !sl.Settled {
+		return sl.Start, true // its first process has not begun, and so was acknowledged nothing
+	}
 	if !sl.Settled || o.gone {
 		return b.highestApplied(slot)
 	}

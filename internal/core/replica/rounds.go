@@ -20,6 +20,7 @@ import (
 type rounds struct {
 	recovery.Rounds
 	settings scar.Settings
+	deaf     bool          // the ledger does not hear of rows that go
 	ledger   *scar.Ledger  // nil: what is saved is not known here, and a round saves all
 	taken    int64         // rounds that were taken, or went into a later one
 	busy     bool          // one is being written
@@ -36,7 +37,7 @@ type rounds struct {
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, deaf: s.Weak.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
 			Torn: s.Weak.Units,
@@ -77,7 +78,7 @@ func (ro *rounds) changed(b *wire.Block, p *table.Part) {
 
 // evicting returns what is to hear of the rows of a table that are about to go, by position.
 func (ro *rounds) evicting(t perdure.TableID, p *table.Part) func(at int) {
-	if ro.ledger == nil {
+	if ro.ledger == nil || ro.deaf {
 		return func(int) {}
 	}
 	return ro.ledger.Evicting(t, p)

@@ -16,6 +16,7 @@ type Set struct {
 	Holding     bool // a restored shard answers before it has been sent all again
 	Units       bool // rows of a whole table are saved one by one
 	Evicting    bool // rows are evicted that were updated lately
+	Moves       bool // who chooses the rows that are saved does not hear which are evicted
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 
 	// Of a worker.
@@ -36,7 +37,11 @@ type Set struct {
 	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
 	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
-	// Of a chain.
+	Chain Chain
+}
+
+// Chain says what is off in a chain.
+type Chain struct {
 	Epochs    bool // messages of other epochs are taken
 	Positions bool // entries are taken wherever they stand
 	Levels    bool // a joiner never counts

@@ -21,6 +21,9 @@ func TestListLags(t *testing.T) {
 	if m, err := Latest(in); err != nil || m.Cut != 20 {
 		t.Errorf("it finds clock %d, %v", m.Cut, err)
 	}
+	if m, err := Of(in, 30, 2); err != nil || m.Cut != 30 || m.Generation != 1 {
+		t.Errorf("by its name it finds clock %d of generation %d, %v", m.Cut, m.Generation, err)
+	}
 	if err := Prune(in, newest, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("prune for what is not listed: %v", err)
 	}

@@ -81,8 +81,8 @@ func (m Manifest) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
-	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 {
-		return fmt.Errorf("version %d, cut %d", m.Version, m.Cut)
+	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 || m.PastClocks < 0 {
+		return fmt.Errorf("version %d, cut %d, %d past clocks", m.Version, m.Cut, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -120,11 +120,10 @@ func (r SegmentRef) checkBase(k key) error {
 	return nil
 }
 
-// Publish makes a checkpoint of segments that have been written: it checks that
-// every shard has exactly one, that these and those that they follow are there in full length, and then
-// writes the manifest durably, whole or not at all. Publishing it again does no
-// harm; publishing one older than the newest gives perdure.ErrFenced. A folder
-// holds the checkpoints of one job.
+// Publish makes a checkpoint of segments that have been written: it checks that every shard has exactly one, that
+// these and those that they follow are there in full length, and then writes the manifest durably, whole or not at
+// all. Publishing it again does no harm; publishing one older than the newest gives perdure.ErrFenced. A folder holds
+// the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
 	m.Version = m.version()
@@ -270,18 +269,21 @@ func newest[K, M any](in store.Store, keys []K, read func(store.Store, K) (M, er
 	return none, fmt.Errorf("checkpoint: %s holds %w that can be read: %w", in, ErrNoCheckpoint, damaged)
 }
 
-// Of returns the newest checkpoint of a cut, of those whose generations are meant. One of them that is
-// damaged is passed over; without another the error is about it. No other manifest is read.
-func Of(in store.Store, cut perdure.Clock, meant func(perdure.Generation) bool) (Manifest, error) {
-	keys, err := manifestKeys(in)
-	if err != nil {
-		return Manifest{}, err
+// Of returns the newest checkpoint of a cut, of the generations up to one. It opens manifests by their names, since a
+// list may lack the newest. A damaged one is passed over; without another the error is about it.
+func Of(in store.Store, cut perdure.Clock, upTo perdure.Generation) (none Manifest, err error) {
+	damaged := fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
+	for n := range upTo + 1 {
+		m, err := readManifest(in, key{upTo - n, cut})
+		if err == nil {
+			return m, in.Sync()
+		} else if errors.Is(err, ErrCorrupt) {
+			damaged = err
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return none, err
+		}
 	}
-	keys = slices.DeleteFunc(keys, func(k key) bool { return k.cut != cut || !meant(k.generation) })
-	if len(keys) == 0 {
-		return Manifest{}, fmt.Errorf("%w of clock %d in %s", ErrNoCheckpoint, cut, in)
-	}
-	return newest(in, keys, readManifest)
+	return none, damaged
 }
 
 // Verify reads all segments of a checkpoint and checks every byte.

@@ -174,14 +174,14 @@ func TestLatestIsTheHighestGenerationThenCut(t *testing.T) {
 	overwrite(t, fsys, name, []byte("nothing"))
 	wantLatest(t, fsys, 1, 100)
 	for cut, want := range map[perdure.Clock]perdure.Generation{m.Cut: m.Generation, 100: 1, 20: 1} {
-		got, err := Of(ckpt(fsys), cut, func(g perdure.Generation) bool { return g <= want })
+		got, err := Of(ckpt(fsys), cut, want)
 		if cut == m.Cut {
 			wantErr(t, err, ErrCorrupt, name)
 		} else if err != nil || got.Cut != cut || got.Generation != want {
 			t.Errorf("of clock %d: %v, %v", cut, got.key(), err)
 		}
 	}
-	_, err = Of(ckpt(fsys), 20, func(g perdure.Generation) bool { return g > 1 })
+	_, err = Of(ckpt(fsys), 20, 0)
 	wantErr(t, err, ErrNoCheckpoint, "clock 20")
 }
 

@@ -63,10 +63,10 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 	return out, nil
 }
 
-// Restore reads one shard of a checkpoint, from the segment that the manifest names and
-// those that it follows, and checks that each is the one that the manifest means. The tables
-// go straight into the memory that dst returns, and the segment refers to it. Before dst is
-// asked, the files are known to be long enough; after an error what it holds is undefined.
+// Restore reads one shard of a checkpoint, from the segment that the manifest names and those that it follows, and
+// checks that each is the one that the manifest means. The tables go straight into the memory that dst returns, and
+// the segment refers to it. Before dst is asked, the files are known to be long enough; after an error what it holds
+// is undefined.
 func Restore(in store.Store, m Manifest, shard perdure.ShardID, dst Dest) (*Segment, error) {
 	for _, ref := range m.Segments {
 		if ref.Shard == shard {

@@ -82,12 +82,11 @@ type Layers struct {
 	Of [][]int32
 }
 
-// RestoreRows gives each row of a shard's parts what the newest segment of chosen rows has of it, and
-// a dense row that is in none its initial values. The files are the oldest first; the parts are as
-// table.Blank makes them, sparse ones without rows. Dense rows are read straight into the parts'
-// memory; sparse ones are stored. It begins with the newest file, so that each row is laid once. Each
-// file is read in full, and has to be the one that is meant: of the job, of the shard, with the
-// checksum that its reference has. After an error what the parts hold is undefined.
+// RestoreRows gives each row of a shard's parts what the newest segment of chosen rows has of it, and a dense row that
+// is in none its initial values. The files are the oldest first; the parts are as table.Blank makes them, sparse ones
+// without rows. Dense rows are read straight into the parts' memory; sparse ones are stored. It begins with the newest
+// file, so that each row is laid once. Each file is read in full, and has to be the one that is meant: of the job, of
+// the shard, with the checksum that its reference has. After an error what the parts hold is undefined.
 func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []FileRef, parts []*table.Part,
 ) (*Layers, error) {
 	if err := checkRowsFiles(shard, files); err != nil {
@@ -134,9 +133,8 @@ func ClockOf(in store.Store, f FileRef) (clock perdure.Clock, err error) {
 	return clock, err
 }
 
-// Furthest returns how many clocks of any slot some shard of a running checkpoint has. The
-// coordinator hears of a shard's clocks later than they are saved, so that may be more than the
-// checkpoint's own clock.
+// Furthest returns how many clocks of any slot some shard of a running checkpoint has. The coordinator hears of a
+// shard's clocks later than they are saved, so that may be more than the checkpoint's own clock.
 func Furthest(in store.Store, m *Running) (clock perdure.Clock, err error) {
 	for _, s := range m.Shards {
 		if len(s.Files) == 0 {

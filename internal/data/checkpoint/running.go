@@ -34,9 +34,10 @@ type Running struct {
 	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
-	Slots   []perdure.Span `json:"slots,omitempty"`
-	Shards  []RunningShard `json:"shards"` // exactly one for each, in order
-	SavedAt time.Time      `json:"saved_at"`
+	Slots      []perdure.Span `json:"slots,omitempty"`
+	PastClocks int64          `json:"past_clocks,omitempty"`
+	Shards     []RunningShard `json:"shards"` // exactly one for each, in order
+	SavedAt    time.Time      `json:"saved_at"`
 }
 
 // RunningShard names the segments that a shard's running checkpoint is made of.
@@ -67,7 +68,7 @@ func (m *Running) Files() (files []FileRef) {
 func (m *Running) Manifest() Manifest {
 	return Manifest{
 		Version: m.Version, Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
-		SavedAt: m.SavedAt,
+		PastClocks: m.PastClocks, SavedAt: m.SavedAt,
 	}
 }
 
@@ -114,8 +115,8 @@ func (m *Running) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
-	if m.Version < 1 || m.Version > RunningVersion || m.Number < 1 || m.Clock < 0 {
-		return fmt.Errorf("version %d, number %d, clock %d", m.Version, m.Number, m.Clock)
+	if m.Version < 1 || m.Version > RunningVersion || m.Number < 1 || m.Clock < 0 || m.PastClocks < 0 {
+		return fmt.Errorf("version %d, number %d, clock %d, %d past clocks", m.Version, m.Number, m.Clock, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -232,8 +233,8 @@ func runningNumbers(in store.Store) (numbers []uint64, err error) {
 	return numbers, nil
 }
 
-// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and
-// what is damaged or written by a newer Perdure is as for Latest. Its segments are not looked at.
+// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and what is damaged or
+// written by a newer Perdure is as for Latest. Its segments are not looked at.
 func LatestRunning(in store.Store) (Running, error) {
 	numbers, err := runningNumbers(in)
 	if err != nil {
@@ -242,9 +243,9 @@ func LatestRunning(in store.Store) (Running, error) {
 	return newest(in, numbers, readRunning)
 }
 
-// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and
-// checked. What is wrong with the newer ones is passed over, and told. A manifest that a newer
-// Perdure wrote is an error, as for Latest; so is a folder without a whole one: ErrNoCheckpoint.
+// WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and checked. What is
+// wrong with the newer ones is passed over, and told. A manifest that a newer Perdure wrote is an error, as for
+// Latest; so is a folder without a whole one: ErrNoCheckpoint.
 func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
 	numbers, err := runningNumbers(in)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
@@ -99,6 +100,30 @@ func Size(s Store, name string) (int64, error) {
 	}
 	n := o.Size()
 	return n, o.Close()
+}
+
+// Named is a store whose lists have some names more, of objects that it has, though its own list lacks them.
+type Named struct {
+	Store
+	Names []string
+}
+
+// List returns what objects there are.
+func (s Named) List(prefix string) ([]Entry, error) {
+	all, err := s.Store.List(prefix)
+	for _, name := range s.Names {
+		there := slices.ContainsFunc(all, func(e Entry) bool { return e.Name == name })
+		if err != nil || there || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		n, bad := Size(s.Store, name)
+		if bad == nil {
+			all = append(all, Entry{Name: name, Bytes: n})
+		} else if !errors.Is(bad, fs.ErrNotExist) {
+			err = bad
+		}
+	}
+	return all, err
 }
 
 // mostRead is how large an object may be that is read as a whole: a manifest of the largest job has

@@ -32,10 +32,11 @@ func (s *Saver) loadCut(v *perdure.View) (replica.Content, error) {
 		return c, nil // its tables are entries of the log
 	}
 	// A generation begins with what an earlier one has saved; a shard is restored from its own, too.
-	within := v.Shards[id].Restored
-	m, err := checkpoint.Of(s.Store, at, func(g perdure.Generation) bool {
-		return g < v.Generation || within && g == v.Generation
-	})
+	upTo := v.Generation
+	if !v.Shards[id].Restored {
+		upTo--
+	}
+	m, err := checkpoint.Of(s.Store, at, upTo)
 	if err == nil {
 		err = m.CheckJob(job.ID)
 	}

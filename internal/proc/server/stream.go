@@ -113,11 +113,21 @@ func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
 	return from, err
 }
 
+// lookAgain is how often a newer snapshot is looked for again, a second apart, where the log begins behind all.
+const lookAgain = 3
+
 // reopens has a shard made anew whose stream was cut before it had read what was cut off:
 // another server that held it, or holds it, has written a newer snapshot since. It
 // reports whether there is one.
 func (s *Server) reopens(sh *shard) bool {
 	newer := sh.stream.Newer()
+	for range lookAgain { // the store may list late
+		if newer > 0 || sh.retired() {
+			break
+		}
+		sh.stream.Pause(time.Second)
+		newer = sh.stream.Newer()
+	}
 	if newer == 0 {
 		return false
 	}

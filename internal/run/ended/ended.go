@@ -35,9 +35,20 @@ type Run struct {
 	Job perdure.JobSpec
 	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
 	// itself, that one's cut, tables and slots.
-	View                   perdure.View
+	View perdure.View
+	// Slots are when each takes part, as was recorded last, and PastClocks those of spans that they had before.
+	Slots      []perdure.Span
+	PastClocks int64
+
 	Checkpoints, Snapshots store.Store
-	Log                    *updatelog.Inspector
+	Log                    Log
+}
+
+// Log is an update log that is only looked at: an [updatelog.Inspector], or what stands for one in tests.
+type Log interface {
+	URL() string
+	Streams(ctx context.Context) ([]updatelog.Stream, error)
+	Records(ctx context.Context, s updatelog.Stream, show func(updatelog.Record) error) error
 }
 
 // State is what a run has left.
@@ -48,6 +59,7 @@ type State struct {
 	Furthest   perdure.Clock // the most clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
 	Slots      []perdure.Span // nil: all take part throughout
+	PastClocks int64          // of spans that slots had before, as far as that is known
 
 	shards []*shard
 }
@@ -75,13 +87,20 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 		}
 		st.shards = append(st.shards, sh)
 	}
-	return st, st.settle()
+	if err := st.settle(); err != nil {
+		return st, err
+	}
+	if slices.Equal(st.Slots, r.Slots) { // else somebody has joined or left of whom no shard had heard
+		st.PastClocks = r.PastClocks
+	}
+	return st, nil
 }
 
 // Manifest is what a checkpoint of the state would say of the job.
 func (st *State) Manifest() checkpoint.Manifest {
 	return checkpoint.Manifest{
 		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
+		PastClocks: st.PastClocks,
 	}
 }
 
@@ -172,6 +191,11 @@ func (st *State) Write(ctx context.Context, to store.Store, job *perdure.JobSpec
 		}
 	}
 	return nil
+}
+
+// Applied returns how many of each slot's clocks a shard has.
+func (st *State) Applied(shard perdure.ShardID) []perdure.Clock {
+	return slices.Clone(st.shards[shard].rep.State.Applied())
 }
 
 // States are what slots have saved in the earlier run's store, which the shards only refer to.

@@ -187,12 +187,21 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	return s, a.sign(&s)
 }
 
-// goOn completes the settings of a run that goes on from a checkpoint of the one in a folder.
-func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
+// GoOn has a run go on from a checkpoint, or from what stands for one, of the one in a folder.
+func GoOn(s *Run, folder string, m *checkpoint.Manifest) error {
 	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
 		return fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, at)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	s.Checkpoints.PastClocks = m.PastClocks
+	return nil
+}
+
+// goOn completes the settings of a run that goes on from a checkpoint of the one in a folder.
+func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
+	if err := GoOn(s, folder, m); err != nil {
+		return err
+	}
 	if err := s.checkFlags(); err != nil {
 		return err
 	}
@@ -203,22 +212,27 @@ func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 	return s.checkSeal(file, m)
 }
 
-// changeWorkers lets another number of workers go on from a checkpoint, from the first clock on that nobody has begun:
-// the data of a clock that somebody has done were shared out among those who were there.
-func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) (err error) {
+// changeWorkers lets another number of workers go on from a checkpoint, if that is asked for.
+func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) error {
 	if s.Checkpoints.Workers = 0; !a.Given["workers"] {
 		return nil
 	}
+	return ChangeWorkers(s, a.Shape.Workers, m)
+}
+
+// ChangeWorkers lets another number of workers go on from a checkpoint, from the first clock on that nobody has begun:
+// the data of a clock that somebody has done were shared out among those who were there.
+func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	at := max(m.Cut, s.Checkpoints.furthest)
 	if at == 0 {
 		return fmt.Errorf("%w: --workers %d: the run stands at clock 0; begin another one with as many, with --init "+
-			"and the same model", perdure.ErrUsage, a.Shape.Workers)
+			"and the same model", perdure.ErrUsage, workers)
 	}
 	saved := m.Slots
 	if len(saved) == 0 { // all were there throughout
 		saved = make([]perdure.Span, s.Job.Slots)
 	}
-	s.Checkpoints.Workers = a.Shape.Workers
+	s.Checkpoints.Workers = workers
 	if m.Slots, err = spans.Changed(saved, s.Checkpoints.Workers, at); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
@@ -199,40 +200,56 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	if err != nil {
 		return nil, err
 	}
-	r := ended.Run{Job: s.recordedJob(ctx, folder), View: begin.View}
+	r := ended.Run{Job: s.Job, View: begin.View}
+	if f := recorded(ctx, folder); f != nil {
+		r.Job, r.Slots, r.PastClocks = f.Job, f.View.Spans(), f.PastClocks
+	}
 	if r.Checkpoints, err = s.OpenStore(ctx, folder); err != nil {
 		return nil, err
 	}
 	if r.Snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
 		return nil, err
 	}
+	var log *updatelog.Inspector
 	if s.HasOwnLog() {
-		r.Log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience)
+		log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logPatience)
 		defer cancel()
-		r.Log, err = updatelog.Inspect(soon, s.Log.NATS, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}))
+		log, err = updatelog.Inspect(soon, s.Log.NATS, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}))
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.Log.Close()) }()
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r.Log = log
 	return ended.Read(ctx, &r)
 }
 
-// recordedJob is the job that a run's coordinator has recorded, with the seal of what it began with; where that
-// cannot be read it is that of the settings.
-func (s *Run) recordedJob(ctx context.Context, folder string) perdure.JobSpec {
-	var f membership.Facts
+// TakeEnded has a run go on from what an earlier one has left in its update log. It returns what a checkpoint
+// of that would say of the job.
+func TakeEnded(st *ended.State, s *Run) checkpoint.Manifest {
+	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
+	m := st.Manifest()
+	if len(m.Slots) == 0 {
+		m.Slots = s.Slots // no shard had heard of them
+	}
+	return m
+}
+
+// recorded is what a run's coordinator has recorded last: the job with the seal of what it began with, and who takes
+// part; nil: that cannot be read, and the job is that of the settings.
+func recorded(ctx context.Context, folder string) *membership.Facts {
+	f := new(membership.Facts)
 	reg, err := registry.OpenFile(disk.OS(), filepath.Join(folder, "registry", "facts"))
 	if err != nil {
-		return s.Job
+		return nil
 	}
 	doc, revision, err := reg.Load(ctx)
-	if err = errors.Join(err, reg.Close()); err != nil || revision == 0 || json.Unmarshal(doc, &f) != nil {
-		return s.Job
+	if err = errors.Join(err, reg.Close()); err != nil || revision == 0 || json.Unmarshal(doc, f) != nil {
+		return nil
 	}
-	return f.Job
+	return f
 }
 
 // logPatience is how long the log of a run that has ended may take to answer.

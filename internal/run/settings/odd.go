@@ -114,7 +114,8 @@ func (s *Run) oddZones() error {
 // oddResumed: only a run that went on from another begins later than at clock 0.
 func (s *Run) oddResumed() error {
 	tables := len(s.Tables) > 0 && s.Checkpoints.Init == nil
-	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || tables || len(s.Slots) > 0) {
+	past := s.Checkpoints.PastClocks
+	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || tables || len(s.Slots) > 0 || past != 0) {
 		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that " +
 			"went on from another")
 	}

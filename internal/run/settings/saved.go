@@ -22,9 +22,9 @@ type Saved struct {
 	Note    string `json:"-"` // a line that people are told of what was chosen; "": there is nothing to tell
 }
 
-// readSaved finds the newest running checkpoint of a store that is whole, to the last byte. It
-// returns what a manifest of one clock would say of the job that made it.
-func (s *Run) readSaved(from store.Store) (m checkpoint.Manifest, err error) {
+// ReadSaved has a run go on from the newest running checkpoint of a store that is whole, to the last byte.
+// It returns what a manifest of one clock would say of the job that made it.
+func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 	r, passed, err := checkpoint.WholeRunning(from)
 	if err != nil {
 		return m, err

@@ -121,23 +121,21 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 			filepath.Join(folder, "run.json"))
 	}
 	if recovery.Of(s.Job.Recovery).Traits().Logged() {
-		if s.Checkpoints.Ended, err = s.readEnded(context.Background(), folder); err != nil {
+		st, err := s.readEnded(context.Background(), folder)
+		if err != nil {
 			return s, m, fmt.Errorf("%s: its update log: %w", folder, err)
 		}
-		s.Checkpoints.furthest = s.Checkpoints.Ended.Furthest
-		if m = s.Checkpoints.Ended.Manifest(); len(m.Slots) == 0 {
-			m.Slots = s.Slots // no shard had heard of them
-		}
-		return s, m, nil
+		return s, TakeEnded(st, &s), nil
 	}
 	from, err := s.OpenStore(context.Background(), folder)
 	if err != nil {
 		return s, m, err
 	}
+	known := recorded(context.Background(), folder)
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
-		m, err = s.readSaved(from)
+		m, err = ReadSaved(naming(from, known), &s)
 	} else {
-		m, err = checkpoint.Latest(from)
+		m, err = newest(from, known)
 	}
 	if err != nil {
 		return s, m, err

@@ -1,0 +1,83 @@
+package settings
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/storetest"
+)
+
+// keeping is a store with three checkpoints of a job, cuts or running ones, of which it does not list the newest.
+func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec) {
+	t.Helper()
+	job = perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP}}
+	var err error
+	if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
+		t.Fatal(err)
+	}
+	in = store.Folder(disk.NewMemory(), "checkpoint")
+	if err := in.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for n := perdure.Clock(1); n <= 3; n++ {
+		if job.Recovery.Kind == perdure.RecoverScar {
+			m := checkpoint.Running{
+				Number: uint64(n), Job: job, Generation: 1, Clock: 10 * n, Shards: make([]checkpoint.RunningShard, 1),
+			}
+			name, err = checkpoint.RunningFile(m.Number), checkpoint.PublishRunning(in, m)
+		} else {
+			m := checkpoint.Manifest{Job: job, Generation: 2, Cut: 10 * n}
+			ref, bad := checkpoint.WriteSegment(in, &checkpoint.Segment{
+				Job: "j", Generation: 2, Cut: 10 * n, Epoch: 1, Applied: []perdure.Clock{10 * n}, States: [][]byte{nil},
+			})
+			if bad != nil {
+				t.Fatal(bad)
+			}
+			m.Segments = []checkpoint.SegmentRef{ref}
+			name, err = m.Names()[0], checkpoint.Publish(in, m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &storetest.Lags{Store: in, Unlisted: []string{name}}, job
+}
+
+// TestNewestUnlisted: the newest checkpoint that a run's coordinator has recorded is found, though the store's list
+// lacks it; what nobody has recorded is found by the list.
+func TestNewestUnlisted(t *testing.T) {
+	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
+		in, job := keeping(t, recovery)
+		find := func(known *membership.Facts) perdure.Clock {
+			if job.Recovery.Kind == perdure.RecoverScar {
+				m, err := ReadSaved(naming(in, known), &Run{Job: job})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m.Cut
+			}
+			m, err := newest(in, known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Cut
+		}
+		known := membership.Begin(job, 5, 30, nil) // it has gone back since, or a later manifest could not be published
+		known.Running.Number = 5
+		if at := find(&known); at != 30 {
+			t.Errorf("%s: clock 30 is recorded, and clock %d is found", recovery, at)
+		}
+		before := membership.Begin(job, 1, 10, nil)
+		before.Running.Number = 1
+		for _, f := range []*membership.Facts{nil, &before} {
+			if at := find(f); at != 20 {
+				t.Errorf("%s: clock 20 is listed, and clock %d is found", recovery, at)
+			}
+		}
+	}
+}

@@ -1,0 +1,365 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/ended"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Left is what a run has left whose processes are all gone.
+type Left struct {
+	Job   perdure.JobSpec
+	Facts membership.Facts // what was recorded last
+	Disk  *disk.Memory
+	Log   *updatelog.Memory
+	began perdure.View
+	// kept are the running checkpoints that there are manifests of, the newest first. Spoilt are those of them, the
+	// newest, that somebody has damaged since.
+	kept   []checkpoint.Running
+	spoilt int
+}
+
+// LeftBy returns what a cluster's run has left, once it has ended.
+func LeftBy(c *Cluster) (*Left, error) {
+	facts, err := c.Facts()
+	if err != nil {
+		return nil, err
+	}
+	l := &Left{Job: c.o.Job, Facts: facts, Disk: c.hosts.Disk, Log: c.hosts.Logs(), began: c.o.begin().View}
+	names, err := l.Disk.List("checkpoint")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, name := range names {
+		if kept, ok := checkpoint.KeptOf(l.checkpoints(), name); ok && kept.Err == nil && kept.Number > 0 {
+			l.kept = append(l.kept, kept.Running)
+		}
+	}
+	slices.SortFunc(l.kept, func(a, b checkpoint.Running) int { return cmp.Compare(b.Number, a.Number) })
+	return l, nil
+}
+
+// Newest is the newest manifest; nil: there is none.
+func (l *Left) Newest() *checkpoint.Running {
+	if l.spoilt >= len(l.kept) {
+		return nil
+	}
+	return &l.kept[l.spoilt]
+}
+
+// Spoil says that the newest manifest has been damaged, or what it alone names.
+func (l *Left) Spoil() { l.spoilt++ }
+
+// GoOn makes what the next run begins with, as --resume does, with other numbers of servers and of workers; 0: as
+// many as before. The error wraps ErrNothing where there is nothing to go on from, or nothing left to do.
+func (l *Left) GoOn(ctx context.Context, servers, workers int) (*Next, error) {
+	s, n := &settings.Run{Job: l.Job}, &Next{Disk: disk.NewMemory()}
+	if servers > 0 {
+		s.Job.Servers = servers
+	}
+	m, err := l.read(ctx, s)
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, ended.ErrNothing) {
+		return nil, fmt.Errorf("%w: %w", ErrNothing, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if workers > 0 {
+		err = settings.ChangeWorkers(s, workers, &m)
+	}
+	if err == nil {
+		err = settings.GoOn(s, "the run before", &m)
+	}
+	if errors.Is(err, perdure.ErrUsage) {
+		return nil, fmt.Errorf("%w: %w", ErrNothing, err)
+	}
+	if err == nil {
+		err = l.bring(ctx, s, n)
+	}
+	if err == nil {
+		n.Begin, err = s.Begin()
+	}
+	return n, err
+}
+
+// ErrNothing is wrapped where a run has left nothing that another one could go on from.
+var ErrNothing = errors.New("sim: there is nothing to go on from")
+
+func (l *Left) checkpoints() store.Store { return store.Folder(l.Disk, "checkpoint") }
+
+// read has the next run go on from what is left.
+func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest, err error) {
+	if !recovery.Of(l.Job.Recovery).Traits().Logged() {
+		return settings.ReadSaved(l.checkpoints(), s)
+	}
+	st, err := ended.Read(ctx, &ended.Run{
+		Job: l.Job, View: l.began, Checkpoints: l.checkpoints(), Snapshots: store.Folder(l.Disk, "snapshots"),
+		Log: looked{l}, Slots: l.Facts.View.Spans(), PastClocks: l.Facts.PastClocks,
+	})
+	if err != nil {
+		return m, err
+	}
+	s.Job.ID += "-on" // its streams are the earlier job's
+	return settings.TakeEnded(st, s), nil
+}
+
+// looked is a run's update log that is only looked at, as by an Inspector.
+type looked struct{ *Left }
+
+func (l looked) URL() string { return "memory" }
+
+// open opens the log, for a look at one shard's stream.
+func (l looked) open() (updatelog.Log, error) {
+	return l.Log.Open(updatelog.Options{Job: l.Job.ID, Shards: l.Job.Shards})
+}
+
+func (l looked) Streams(ctx context.Context) (streams []updatelog.Stream, err error) {
+	log, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	for shard := range l.Job.Shards {
+		s := updatelog.Stream{Job: l.Job.ID, Shard: shard}
+		if s.First, s.Next, err = log.Extent(ctx, shard); err != nil {
+			return nil, err
+		}
+		streams = append(streams, s)
+	}
+	return streams, nil
+}
+
+func (l looked) Records(ctx context.Context, s updatelog.Stream, show func(updatelog.Record) error) error {
+	log, err := l.open()
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := false
+	err = log.Read(ctx, s.Shard, s.First, func(e updatelog.Entry) error {
+		return show(updatelog.Record{Position: e.Position, Entries: []updatelog.Entry{e}})
+	}, func(updatelog.Position) { over = true; cancel() })
+	if over && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// bring brings what the next run needs to its disk.
+func (l *Left) bring(ctx context.Context, s *settings.Run, n *Next) error {
+	to := store.Folder(n.Disk, "checkpoint")
+	if err := to.Prepare(); err != nil {
+		return err
+	}
+	for _, name := range s.Checkpoints.From {
+		b, err := store.Read(l.checkpoints(), name)
+		if err == nil {
+			err = to.Put(name, func(w io.Writer) error {
+				_, err := w.Write(b)
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	st := s.Checkpoints.Ended
+	if st == nil {
+		return nil
+	}
+	for _, f := range st.States() {
+		if err := savedstate.Copy(l.checkpoints(), to, f); err != nil {
+			return err
+		}
+	}
+	for shard := range perdure.ShardID(l.Job.Shards) {
+		n.applied = append(n.applied, st.Applied(shard))
+	}
+	return st.Write(ctx, store.Folder(n.Disk, "snapshots"), &s.Job)
+}
+
+// GoesOn judges with what a run goes on, and returns its checker: nil, where there is none, since there is nothing
+// to go on from.
+func (h *History) GoesOn(l *Left, n *Next, err error) (*History, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if errors.Is(err, ErrNothing) {
+		return nil, h.nothing(l, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &n.Begin.View
+	for slot := range v.Slots {
+		for _, c := range h.clocks(slot, v.Cut) {
+			if _, begun := h.started[slot][c]; !begun {
+				return nil, violated("the next run begins at clock %d, and slot %d has not begun its clock %d", v.Cut,
+					slot, c)
+			}
+		}
+	}
+	if err := h.judgeLeft(l, n); err != nil {
+		return nil, err
+	}
+	return h.next(l, n), nil
+}
+
+// nothing judges that there is nothing to go on from: nothing was published, or acknowledged; or all is done.
+func (h *History) nothing(l *Left, why error) error {
+	for slot := range h.started {
+		if _, last := h.started[slot][h.job.Clocks-1]; last {
+			return nil
+		}
+	}
+	if m := l.Newest(); m != nil {
+		return violated("manifest %d was published, and it is said that %v", m.Number, why)
+	}
+	if !recovery.Of(h.job.Recovery).Traits().Logged() {
+		return nil
+	}
+	for slot := range h.job.Slots {
+		updates, ticked := true, false // on all shards, and on any
+		for shard := range h.logged {
+			at := &h.logged[shard][slot]
+			updates, ticked = updates && at.updates > 0, ticked || at.ticks > 0
+		}
+		if twoStep := h.job.TwoStep(nil); twoStep && !ticked || !twoStep && !updates {
+			return nil
+		}
+	}
+	return violated("the log has acknowledged all slots' first clock, and it is said that %v", why)
+}
+
+// speaks reports whether a process of that incarnation spoke for a slot to the end.
+func (l *Left) speaks(slot int, by perdure.Incarnation) bool {
+	slots := l.Facts.View.Slots
+	return slot < len(slots) && slots[slot].Incarnation == by && slots[slot].Until == 0
+}
+
+// judgeLeft judges what the next run begins with: with all that was published, and with all that a log has
+// acknowledged.
+func (h *History) judgeLeft(l *Left, n *Next) error {
+	if m := l.Newest(); m != nil {
+		next := &n.Begin.Running
+		if next.Number != m.Number || n.Begin.View.Cut != m.Clock {
+			return violated("manifest %d of clock %d was published, and the next run begins with number %d at clock %d",
+				m.Number, m.Clock, next.Number, n.Begin.View.Cut)
+		}
+		for i := range m.Shards {
+			same := slices.EqualFunc(m.Shards[i].Files, next.Files[i],
+				func(a checkpoint.FileRef, b perdure.SavedFile) bool { return perdure.SavedFile(a) == b })
+			if !same {
+				return violated("shard %d is saved in %v, and the next run begins with %v", i, m.Shards[i].Files,
+					next.Files[i])
+			}
+		}
+	}
+	all := h.tickedByAll(l, n)
+	for shard, applied := range n.applied {
+		for slot, has := range applied {
+			at := &h.logged[shard][slot]
+			must := at.updates
+			if h.job.TwoStep(nil) {
+				must = min(at.ticks, all)
+			}
+			if l.speaks(slot, at.by) && has < must {
+				return violated("the log has acknowledged slot %d's clocks below %d of shard %d, and the next run "+
+					"begins with those below %d", slot, must, shard, has)
+			}
+			if v := &n.Begin.View; has < v.Slots[slot].Clamp(v.Cut) {
+				return violated("the next run begins at clock %d, and shard %d has slot %d's clocks below %d", v.Cut,
+					shard, slot, has)
+			}
+		}
+	}
+	return nil
+}
+
+// tickedByAll is how many clocks all slots have ticked: under two-step clocks a clock is applied once they have.
+func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
+	all := h.job.Clocks
+	for slot := range l.Facts.View.Slots {
+		ticked := perdure.Clock(0)
+		for shard, applied := range n.applied {
+			if at := &h.logged[shard][slot]; l.speaks(slot, at.by) {
+				ticked = max(ticked, at.ticks)
+			} else if slot < len(applied) { // nobody knows; and one that is gone does not hold the others up
+				ticked = max(ticked, applied[slot])
+			}
+		}
+		if until := l.Facts.View.Slots[slot].Until; until == 0 || ticked < until {
+			all = min(all, ticked)
+		}
+	}
+	return all
+}
+
+// next makes the checker of a run that goes on from this one.
+func (h *History) next(l *Left, n *Next) *History {
+	v, next := &n.Begin.View, NewHistory(n.Begin.Job, h.loses, h.slots, nil)
+	next.spec, next.ids, next.twin, next.Pace = h.spec, h.ids, h.twin, h.Pace
+	next.Goal = h.Goal
+	if h.ebb != nil {
+		e := *h.ebb
+		e.h, next.ebb = next, &e
+	}
+	for slot := range h.slots {
+		maps.Copy(next.started[slot], h.started[slot])
+		// under two-step clocks what one shard's file has of a slot counts on all, and may be lost there
+		next.succeeded[slot] = h.job.TwoStep(nil) || h.succeeded[slot] || h.lives[slot] > 1 ||
+			slot < len(l.Facts.View.Slots) && l.Facts.View.Slots[slot].Incarnation > 1
+		next.terms[slot] = nil
+	}
+	for slot := range v.Slots {
+		now := v.Slots[slot].Span
+		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t perdure.Span) bool {
+			return t.Until == 0 || t.Until > now.From // it is the present one, as it was known then
+		})
+		next.terms[slot] = append(next.terms[slot], now)
+	}
+	if h.lines != nil {
+		next.lines = h.lines.goesOn(next)
+	}
+	for shard, applied := range n.applied {
+		next.before = append(next.before, make([]map[perdure.Clock]perdure.Generation, h.slots))
+		for slot := range h.slots {
+			had := map[perdure.Clock]perdure.Generation{}
+			next.before[shard][slot] = had
+			for c := range h.started[slot] {
+				if slot < len(applied) && c < applied[slot] {
+					had[c] = h.generation(perdure.ShardID(shard), slot, c)
+				}
+			}
+		}
+	}
+	return next
+}
+
+// goesOn is a Lineage of a run that goes on from that of this one.
+func (l *Lineage) goesOn(h *History) *Lineage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := newLineage(h)
+	for i := range l.shards {
+		maps.Copy(next.shards[i].of, l.shards[i].of)
+	}
+	return next
+}
