@@ -228,14 +228,14 @@ func (f *Facts) Plan(workers int, at perdure.Clock) error {
 	return err
 }
 
-// Resume begins with the slots that a checkpoint was saved with.
-func (f *Facts) Resume(saved []perdure.Span) {
+// Resume begins with the slots that a checkpoint was saved with. past counts the clocks of spans before these.
+func (f *Facts) Resume(saved []perdure.Span, past int64) {
 	v := &f.View
 	if len(saved) < len(v.Slots) {
 		return // nobody had joined or left
 	}
 	v.Slots, f.Slots = spans.Resumed(saved, v.Cut), make([]Place, len(saved))
-	v.Roster, f.Told = 1, 1
+	v.Roster, f.Told, f.PastClocks = 1, 1, past
 }
 
 // SlotClocks returns how many clocks all slots together take part in until clock end.

@@ -138,9 +138,11 @@ type Manifest struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
-	Slots    []perdure.Span `json:"slots,omitempty"`
-	Segments []SegmentRef   `json:"segments"` // in order of shards
-	SavedAt  time.Time      `json:"saved_at"`
+	Slots []perdure.Span `json:"slots,omitempty"`
+	// clocks that slots did in spans before these, which others have taken over since
+	PastClocks int64        `json:"past_clocks,omitempty"`
+	Segments   []SegmentRef `json:"segments"` // in order of shards
+	SavedAt    time.Time    `json:"saved_at"`
 }
 
 // CheckJob returns ErrOtherJob unless the checkpoint is of the job of that ID.

@@ -34,9 +34,10 @@ type Running struct {
 	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
-	Slots   []perdure.Span `json:"slots,omitempty"`
-	Shards  []RunningShard `json:"shards"` // exactly one for each, in order
-	SavedAt time.Time      `json:"saved_at"`
+	Slots      []perdure.Span `json:"slots,omitempty"`
+	PastClocks int64          `json:"past_clocks,omitempty"` // as in a Manifest
+	Shards     []RunningShard `json:"shards"`                // exactly one for each, in order
+	SavedAt    time.Time      `json:"saved_at"`
 }
 
 // RunningShard names the segments that a shard's running checkpoint is made of.
@@ -67,7 +68,7 @@ func (m *Running) Files() (files []FileRef) {
 func (m *Running) Manifest() Manifest {
 	return Manifest{
 		Version: m.Version, Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
-		SavedAt: m.SavedAt,
+		PastClocks: m.PastClocks, SavedAt: m.SavedAt,
 	}
 }
 

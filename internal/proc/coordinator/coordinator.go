@@ -306,7 +306,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		facts := c.core.Facts()
 		m := checkpoint.Manifest{Job: facts.Job, Generation: p.Generation, Cut: p.Cut, Tables: facts.View.Tables}
 		if facts.View.Roster > 0 {
-			m.Slots = facts.View.Spans()
+			m.Slots, m.PastClocks = facts.View.Spans(), facts.PastClocks
 		}
 		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}

@@ -19,7 +19,7 @@ func running(f *membership.Facts, p *membership.Publish) checkpoint.Running {
 		Number: p.Running.Number, Generation: p.Generation, Job: f.Job, Tables: f.View.Tables, Clock: p.Cut,
 	}
 	if f.View.Roster > 0 {
-		m.Slots = f.View.Spans()
+		m.Slots, m.PastClocks = f.View.Spans(), f.PastClocks
 	}
 	for i, files := range p.Running.Files {
 		s := checkpoint.RunningShard{Shard: perdure.ShardID(i)}

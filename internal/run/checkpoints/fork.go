@@ -116,7 +116,7 @@ func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 ) (*settings.Saved, error) {
 	fork := checkpoint.Running{
 		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
-		SavedAt: f.Now.UTC(),
+		PastClocks: m.PastClocks, SavedAt: f.Now.UTC(),
 	}
 	saved := &settings.Saved{Number: fork.Number, Files: files}
 	for shard, list := range files {

@@ -48,6 +48,7 @@ type State struct {
 	Furthest   perdure.Clock // the most clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
 	Slots      []perdure.Span // nil: all take part throughout
+	PastClocks int64          // that slots did in spans before these
 
 	shards []*shard
 }
@@ -82,6 +83,7 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 func (st *State) Manifest() checkpoint.Manifest {
 	return checkpoint.Manifest{
 		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
+		PastClocks: st.PastClocks,
 	}
 }
 
@@ -120,10 +122,29 @@ func (st *State) settle() error {
 		st.Cut = min(st.Cut, sh.rep.State.MinClock())
 		st.Furthest = max(st.Furthest, slices.Max(sh.rep.State.Applied()))
 	}
+	st.PastClocks = st.past()
 	if st.Cut == 0 {
 		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothing)
 	}
 	return nil
+}
+
+// past returns how many clocks slots did in spans before the present ones: a log loses nothing, so they are what the
+// rows contain beyond those of these. A shard may have more of a slot that was given up than its span says.
+func (st *State) past() int64 {
+	least := int64(math.MaxInt64)
+	for _, sh := range st.shards {
+		n := int64(sh.rep.State.Seq())
+		for slot, applied := range sh.rep.State.Applied() {
+			var span perdure.Span
+			if slot < len(st.Slots) {
+				span = st.Slots[slot]
+			}
+			n -= int64(span.Clocks(applied))
+		}
+		least = min(least, n)
+	}
+	return max(least, 0)
 }
 
 // agree takes the tables of a shard for those of all: who has ended a clock has made them everywhere.

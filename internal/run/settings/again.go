@@ -177,6 +177,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 			return s, err
 		}
 	}
+	takeSlots(&k.Manifest, &s)
 	if err := a.changeWorkers(&s, &k.Manifest); err != nil {
 		return s, err
 	}
@@ -192,7 +193,8 @@ func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
 		return fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, at)
 	}
-	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
+	s.Resumed, s.Generation, s.Cut, s.Tables = folder, m.Generation, m.Cut, m.Tables
+	s.Slots, s.Checkpoints.PastClocks = m.Slots, m.PastClocks
 	if err := s.checkFlags(); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func parseScale(text string) (p scalePlan, err error) {
 func (s *Run) Begin() (membership.Facts, error) {
 	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // what was planned then is among its slots
-		f.Resume(s.Slots)
+		f.Resume(s.Slots, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil && sv.Current {
 			f.Running = running.Forked(sv.Number, sv.Files, sv.States)
 		} else if sv != nil {
