@@ -13,12 +13,12 @@ type predictCmd struct {
 	Best  int      `help:"mf: how many items of each user (default ${default})." default:"10" placeholder:"N"`
 	Known string   `help:"@predict_known" placeholder:"FILE" type:"path"`
 	Pairs string   `help:"mf: a file of lines user,item, each of which is predicted." placeholder:"FILE" type:"path"`
-	Data  string   `help:"@predict_data" placeholder:"PATH" type:"path"`
+	Data  string   `help:"@predict_data" placeholder:"PATH"`
 	JSON  bool     `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *predictCmd) Run(ctx context.Context) error {
 	return predict.Run(ctx, stdout, os.Stderr, predict.Asked{
-		Model: c.Model, Data: c.Data, Users: c.User, Best: c.Best, Known: c.Known, Pairs: c.Pairs, JSON: c.JSON,
+		Model: c.Model, Data: home(c.Data), Users: c.User, Best: c.Best, Known: c.Known, Pairs: c.Pairs, JSON: c.JSON,
 	})
 }

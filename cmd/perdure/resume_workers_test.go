@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	perdurelib "github.com/perdure/perdure"
 )
 
 // stoppedEndless is the folder of an endless bsp run of 3 workers that was ended in order, and the clock from which
@@ -83,6 +85,8 @@ func TestResumeWorkersTwice(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(to, "logs", "worker-4.log")); err != nil {
 		t.Error(err)
 	}
+	s, to = trained(t, "train", "--quiet", "--fork", first, "--clocks", "50")
+	sameModel(t, s, want, to)
 	wantRefused(t, exitUsage, fmt.Sprintf("%s went on from %s; use --resume %s --workers 5", filepath.Join(first,
 		"run.json"), dir, dir), "train", "--from", filepath.Join(first, "run.json"))
 	for args, want := range map[string]string{
@@ -93,5 +97,95 @@ func TestResumeWorkersTwice(t *testing.T) {
 		"--workers 5 --scale 2@clock": "--scale cannot be changed with --resume",
 	} {
 		wantRefused(t, exitUsage, want, append([]string{"train", "--resume", dir}, strings.Fields(args)...)...)
+	}
+}
+
+// TestResumeWorkersLoose: where workers are at different clocks, a run goes on with more or fewer of them, too,
+// whatever dies meanwhile: each does the clocks of its span and no others, and every update counts once.
+func TestResumeWorkersLoose(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{
+		"checkpoint:10", "resend:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless",
+	} {
+		for _, model := range []string{"ssp:2", "asp"} {
+			t.Run(model+","+strategy, func(t *testing.T) {
+				t.Parallel()
+				dir := newFolder(t)
+				p := start(t, append(endless(dir), "--consistency", model, "--recovery", strategy, "--fault",
+					"slow*3:worker:1@clock:5")...)
+				p.Says(`fault: slow\*1\.01`)
+				p.Stop()
+				for _, workers := range []int{5, 2} {
+					resumedLoosely(t, dir, strategy, workers)
+				}
+			})
+		}
+	}
+}
+
+// resumedLoosely goes on with another number of workers for 20 clocks.
+func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
+	t.Helper()
+	asked := clocks(1_000_000)
+	asked.Shape.Workers, asked.Given["workers"] = workers, true
+	begins, err := asked.Resume(dir)
+	must(t, err)
+	var at perdurelib.Clock // from which the others take part, or until which some do
+	for _, span := range begins.Slots {
+		at = max(at, span.From, span.Until)
+	}
+	if at < begins.Cut || at < 1 {
+		t.Fatalf("%d workers from clock %d on, of a run that stands at clock %d", workers, at, begins.Cut)
+	}
+	end, due := at+20, int64(0)
+	for _, span := range begins.Slots {
+		due += 6 * int64(span.Clocks(end))
+		if span.Has(end - 1) {
+			workers--
+		}
+	}
+	if workers != 0 {
+		t.Errorf("%d workers too few: %v", workers, begins.Slots)
+	}
+	s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(end), "--workers",
+		fmt.Sprint(asked.Shape.Workers), "--fault", fmt.Sprintf("kill:server:0@clock:%d", begins.Cut+1), "--fault",
+		fmt.Sprintf("kill:worker:0@clock:%d", at+3), "--fault", fmt.Sprintf("kill:coordinator@clock:%d", at+6))
+	if *s.UpdatesApplied+*s.UpdatesLost != due || *s.UpdatesLost < 0 ||
+		*s.UpdatesLost > 0 && !strings.HasPrefix(strategy, "scar") {
+		t.Errorf("%d workers: %d updates applied and %d lost, of %d; %s", asked.Shape.Workers, *s.UpdatesApplied,
+			*s.UpdatesLost, due, to)
+	}
+}
+
+// TestResumeScaled: a run in which somebody has taken the place of one who had left goes on, and no update of either
+// counts as lost, or twice.
+func TestResumeScaled(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"checkpoint:10", "scar:8,1/4", "stateless"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			dir := newFolder(t)
+			job := start(t, small("--clocks", "60", "--compute-ms", "50", "--scale", "2@clock:5", "--recovery",
+				strategy, "--out", dir)...)
+			awaitEvent(t, dir, "worker:2 has left at clock 5", 1)
+			if code, out, errs := invoke(t, "scale", "--run", dir, "3", "--at", "40"); code != 0 ||
+				!strings.Contains(out, "worker:2 joins; it takes part from clock 40 on") {
+				t.Fatalf("exit code %d: %s%s", code, out, errs)
+			}
+			job.succeeds(dir)
+			s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "70")
+			if due := int64(6 * (5 + 2*70 + 30)); *s.UpdatesApplied+*s.UpdatesLost != due || *s.UpdatesLost < 0 {
+				t.Errorf("%d updates applied and %d lost, of %d", *s.UpdatesApplied, *s.UpdatesLost, due)
+			}
+			if strategy == "scar:8,1/4" {
+				return // whose rows come back as they were last saved
+			}
+			sameModel(t, s, one(t, "--clocks", "70", "--scale", "2@clock:5", "--scale", "3@clock:40", "--recovery",
+				"none"), to)
+			again, _ := trained(t, "train", "--quiet", "--resume", to, "--clocks", "80", "--workers", "4")
+			if *again.UpdatesLost != 0 {
+				t.Errorf("%d updates lost when it went on once more", *again.UpdatesLost)
+			}
+		})
 	}
 }

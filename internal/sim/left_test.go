@@ -110,7 +110,7 @@ func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest
 	}
 	st, err := ended.Read(ctx, &ended.Run{
 		Job: l.Job, View: l.began, Checkpoints: l.checkpoints(), Snapshots: store.Folder(l.Disk, "snapshots"),
-		Log: looked{l}, Slots: l.Facts.View.Spans(), PastClocks: l.Facts.PastClocks,
+		Log: looked{l},
 	})
 	if err != nil {
 		return m, err

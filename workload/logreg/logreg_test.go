@@ -277,3 +277,20 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestInherits: a model of other classes, or of features that are named otherwise, does not begin a run.
+func TestInherits(t *testing.T) {
+	p := &program{model: &model{data: made(1, 2, 6, 20)}}
+	for _, c := range []struct{ classes, hashed, want string }{
+		{"a\nb", "false", ""},
+		{"a\nb", "", ""}, // of an older version
+		{"a\nb", "true", "its metadata say hashed"},
+		{"b\na", "false", "it is of the classes"},
+		{"", "false", "it is of the classes that it does not name"},
+	} {
+		err := p.Inherits(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

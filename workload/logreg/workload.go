@@ -85,7 +85,12 @@ func openData(p *contract.Params) (*libsvm.Set, error) {
 		}
 		return libsvm.Dense(e), nil
 	case p.Trained != nil:
-		return libsvm.OpenAll(p.Data, strings.Split(p.Trained[ClassesKey], "\n"), libsvm.Naming(p.Trained[HashedKey]))
+		classes := strings.Split(p.Trained[ClassesKey], "\n")
+		if len(classes) < 2 {
+			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata have no %s of two "+
+				"lines or more", perdure.ErrUsage, ClassesKey)
+		}
+		return libsvm.OpenAll(p.Data, classes, libsvm.Naming(p.Trained[HashedKey]))
 	}
 	return libsvm.Open(p.Data)
 }
@@ -118,10 +123,16 @@ func (p *program) Constants() map[string]string {
 	return c
 }
 
-// Inherits implements contract.Heir: a value of a row is of the class of its place.
+// Inherits implements contract.Heir: a value of a row is of the class of its place, and a row of the feature that its
+// number says, or of one whose name was hashed to that.
 func (p *program) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
 	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
 		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
+	}
+	is := strconv.FormatBool(p.data.Hashed)
+	if was := constants[HashedKey]; was != "" && was != is {
+		return fmt.Errorf("its metadata say %s %.40q, and of the data it is %s: features that are numbers are others "+
+			"than those whose names are hashed", HashedKey, was, is)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package mf
 import (
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	p := &Predictor{users: namedRows{what: "user"}, items: namedRows{what: "item"}}
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
 		v, err := strconv.ParseFloat(meta[name], 64)
-		if err != nil {
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, fmt.Errorf("%w: its metadata say no %s of the ratings, as those of a model of mf do",
 				perdure.ErrUsage, name)
 		}
@@ -65,34 +66,43 @@ func (v *namedRows) take(table string, tensors []safetensors.Tensor, names strin
 	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
 		return 0, fmt.Errorf("%w: it has no table %s, as a model of mf has", perdure.ErrUsage, table)
 	}
-	rows, known := int(t.Shape[0]), []string(nil)
-	if names != "" {
-		known = strings.Split(names, "\n")
-	}
-	name := func(row int) string {
-		if known == nil {
-			return strconv.Itoa(row)
-		}
-		if row < len(known) {
-			return known[row]
-		}
-		return ""
-	}
+	rows := int(t.Shape[0])
 	ids := find(table + safetensors.IDsSuffix)
 	if ids != nil && len(ids.Ints) != rows {
 		return 0, fmt.Errorf("%w: table %s has %d rows and %d numbers of them", perdure.ErrUsage, table, rows,
 			len(ids.Ints))
 	}
-	v.values, v.at, v.names = t.Data, make(map[string]int, rows), make([]string, rows)
-	for i := range rows {
-		row := i
-		if ids != nil {
-			row = int(ids.Ints[i])
-		}
-		v.names[i] = name(row)
-		v.at[v.names[i]] = i
+	v.values = t.Data
+	return int(t.Shape[1]), v.name(table, rows, ids, names)
+}
+
+// name calls each row by its name, or by its number where there are no names. Nobody could tell two rows of one name
+// apart.
+func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names string) error {
+	var known []string
+	if names != "" {
+		known = strings.Split(names, "\n")
 	}
-	return int(t.Shape[1]), nil
+	v.at, v.names = make(map[string]int, rows), make([]string, rows)
+	for i := range rows {
+		row := uint64(i)
+		if ids != nil {
+			row = uint64(ids.Ints[i])
+		}
+		name := strconv.FormatUint(row, 10)
+		if known != nil {
+			if row >= uint64(len(known)) {
+				return fmt.Errorf("%w: its metadata have names of %d %ss, and none of row %d of table %s",
+					perdure.ErrUsage, len(known), v.what, row, table)
+			}
+			name = known[row]
+		}
+		if _, taken := v.at[name]; taken {
+			return fmt.Errorf("%w: its table %s has two rows of the %s %.40q", perdure.ErrUsage, table, v.what, name)
+		}
+		v.names[i], v.at[name] = name, i
+	}
+	return nil
 }
 
 func (v *namedRows) row(name string, rank int) ([]float32, error) {

@@ -39,6 +39,8 @@ type Facts struct {
 
 	// PastClocks counts the clocks of slots' spans before their present ones.
 	PastClocks int64 `json:"past_clocks,omitempty"`
+	// EarlierClocks counts all that were done in runs that this one goes on from: its rows begin with those.
+	EarlierClocks int64 `json:"earlier_clocks,omitempty"`
 
 	// Contained is how many updates the rows had when the job was complete, once it is
 	// done: who held them may go then.
@@ -228,14 +230,14 @@ func (f *Facts) Plan(workers int, at perdure.Clock) error {
 	return err
 }
 
-// Resume begins with the slots that a checkpoint was saved with, and that many clocks of spans that they had before.
+// Resume begins with the slots that a checkpoint was saved with. past counts the clocks of spans before these.
 func (f *Facts) Resume(saved []perdure.Span, past int64) {
 	v := &f.View
-	if len(saved) < len(v.Slots) {
-		return // nobody had joined or left
+	if len(saved) >= len(v.Slots) { // else nobody had joined or left
+		v.Slots, f.Slots = spans.Resumed(saved, v.Cut), make([]Place, len(saved))
+		v.Roster, f.Told, f.PastClocks = 1, 1, past
 	}
-	v.Slots, f.Slots = spans.Resumed(saved, v.Cut), make([]Place, len(saved))
-	v.Roster, f.Told, f.PastClocks = 1, 1, past
+	f.EarlierClocks = f.SlotClocks(v.Cut)
 }
 
 // SlotClocks returns how many clocks all slots together take part in until clock end.

@@ -82,3 +82,18 @@ func TestApply(t *testing.T) {
 		t.Errorf("%v (%v), slots %+v, %d clocks", joined, err, f.View.Slots, f.SlotClocks(100))
 	}
 }
+
+// TestResume: a job that goes on counts the clocks of spans that others have taken over, too.
+func TestResume(t *testing.T) {
+	f := begin(t, "checkpoint:20")
+	f.View.Cut = 20
+	f.Resume([]perdure.Span{{}, {Until: 10}, {From: 50}}, 7)
+	if got := f.SlotClocks(100); got != 7+100+10+50 || f.View.Roster != 1 || f.Told != 1 || f.EarlierClocks != 7+20+10 {
+		t.Errorf("%d clocks, %+v", got, f.View)
+	}
+	f = begin(t, "checkpoint:20")
+	f.View.Cut = 20
+	if f.Resume(nil, 0); f.SlotClocks(100) != 200 || f.View.Roster != 0 || f.EarlierClocks != 40 {
+		t.Errorf("where nobody had left: %d clocks", f.SlotClocks(100))
+	}
+}

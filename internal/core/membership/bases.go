@@ -32,10 +32,10 @@ func (b *bases) learnBases() {
 		lost := b.facts.PastClocks // of all that the vector counts, what the rows lack
 		for slot, n := range base {
 			lost += int64(v.Slots[slot].Clocks(n))
-			// it begins as the job did: of a run that goes on from another's checkpoint, with that
-			if b.job.traits.Begins == recovery.Initial {
-				lost -= int64(v.Slots[slot].Clocks(v.Cut))
-			}
+		}
+		// It begins as the job did: of a run that goes on from another's checkpoint, with that.
+		if b.job.traits.Begins == recovery.Initial {
+			lost -= b.facts.EarlierClocks
 		}
 		if b.job.traits.Begins.Some() {
 			lost -= int64(b.job.shardStatus(i).Seq)

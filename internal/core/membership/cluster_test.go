@@ -26,6 +26,7 @@ type cluster struct {
 	started  int                   // processes so far; numbers them
 	underway []Publish             // not answered yet
 	saves    map[savedShard]uint64 // how many updates checkpoints have
+	before   uint64                // and how many the one has that the job goes on from
 	losing   bool                  // the coordinator dies before it saves the next facts
 
 	founded uint64 // the revision that placed the shards, or with which the generation began

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/spans"
 	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -20,7 +21,36 @@ type storm struct {
 	Job     perdure.JobSpec
 	Zones   int
 	Careful bool // no more servers die at once than the job stands
+	Earlier earlier
 	Deeds   []deed
+}
+
+// earlier is what a job goes on from; the zero one: nothing.
+type earlier struct {
+	Cut     perdure.Clock
+	Slots   []perdure.Span
+	Workers int   // who go on; 0: those who take part
+	Past    int64 // clocks of spans before these
+}
+
+// earliers draws what a job of some slots goes on from. The first slot takes part throughout.
+func earliers(slots int) *rapid.Generator[earlier] {
+	return rapid.Custom(func(t *rapid.T) (e earlier) {
+		if e.Cut = perdure.Clock(rapid.IntRange(0, 4).Draw(t, "cut")); e.Cut == 0 {
+			return e
+		}
+		e.Slots = make([]perdure.Span, slots, slots+2)
+		for range rapid.IntRange(0, 2).Draw(t, "joined") {
+			e.Slots = append(e.Slots, perdure.Span{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
+		}
+		for i := range e.Slots[1:] {
+			if s := &e.Slots[1+i]; rapid.Bool().Draw(t, "leaves") {
+				s.Until = s.From + perdure.Clock(rapid.IntRange(1, 4).Draw(t, "clocks"))
+			}
+		}
+		e.Workers, e.Past = rapid.IntRange(0, 3).Draw(t, "workers"), rapid.Int64Range(0, 4).Draw(t, "past")
+		return e
+	})
 }
 
 // deed is one event; A and B choose among what is possible.
@@ -95,11 +125,17 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 		if alone {
 			late = 0
 		}
+		slots := rapid.IntRange(1, 3).Draw(t, "slots")
+		begins := earlier{}
+		if !recovery.Of(strategy).Traits().Eager { // what its bases raise is replayed from the beginning here
+			begins = earliers(slots).Draw(t, "earlier")
+		}
 		return storm{
+			Earlier: begins,
 			Zones:   rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "zones"),
 			Careful: rapid.IntRange(0, 3).Draw(t, "careful") > 0,
 			Job: perdure.JobSpec{
-				Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Servers: servers,
+				Slots: slots, Servers: servers,
 				Shards:    rapid.IntRange(servers, 5).Draw(t, "shards"),
 				NoReplace: alone, TakeOverMs: late,
 				Clocks:      perdure.Clock(rapid.SampledFrom([]int{0, 0, 9}).Draw(t, "clocks")),
@@ -116,6 +152,9 @@ func (s storm) run() error {
 	c := newCluster(s.Job, 4)
 	c.zones, c.careful = s.Zones, s.Careful && recovery.Of(s.Job.Recovery).Traits().Copies > 1
 	c.sparing = len(s.Deeds)%2 == 1
+	if s.Earlier.Cut > 0 {
+		c.goOn(&s.Earlier)
+	}
 	c.wellness(1) // a job that has begun
 	for i, d := range s.Deeds {
 		if c.do(d); c.wrong != nil {
@@ -129,6 +168,28 @@ func (s storm) run() error {
 		}
 	}
 	return c.calm()
+}
+
+// goOn begins a job that goes on from another one.
+func (c *cluster) goOn(e *earlier) {
+	slots := e.Slots
+	if e.Workers > 0 {
+		var err error
+		if slots, err = spans.Changed(slots, e.Workers, e.Cut); err != nil {
+			c.fail("%d workers cannot go on: %v", e.Workers, err)
+			return
+		}
+	}
+	c.saved = Begin(c.job, 1, e.Cut, nil)
+	c.saved.Resume(slots, e.Past)
+	c.before = uint64(e.Past)
+	for len(c.workers) < len(slots) {
+		c.workers = append(c.workers, &fakeWorker{})
+	}
+	for _, span := range slots {
+		c.before += uint64(span.Clocks(e.Cut))
+	}
+	c.begin()
 }
 
 // pick chooses a place.

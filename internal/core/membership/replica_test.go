@@ -330,9 +330,9 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 	if sh.since > c.founded && recovery.Of(c.job.Recovery).Traits().Copies > 1 {
 		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
 	}
-	seq := uint64(0)
-	if sv.Restored {
-		seq = c.saves[savedShard{v.Generation, shard, at}]
+	seq := c.before
+	if saved, is := c.saves[savedShard{v.Generation, shard, at}]; sv.Restored && is {
+		seq = saved
 	}
 	sh.begin(c.job.Consistency.TwoStep(), origin, seq)
 	sh.cut = at

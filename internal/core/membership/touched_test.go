@@ -83,7 +83,7 @@ func (c *cluster) checkKept() {
 	for i := range k.job.slots {
 		sl := &k.facts.View.Slots[i]
 		clock := max(k.job.slots[i].lastClock, sl.Start, sl.From)
-		if (sl.Until == 0 || clock < sl.Until) && (least < 0 || clock < least) {
+		if (sl.Until == 0 || !sl.Left && clock < sl.Until) && (least < 0 || clock < least) {
 			least = clock
 		}
 	}

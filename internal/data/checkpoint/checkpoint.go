@@ -139,7 +139,7 @@ type Manifest struct {
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
 	Slots []perdure.Span `json:"slots,omitempty"`
-	// PastClocks are those of spans that slots had before these.
+	// clocks that slots did in spans before these, which others have taken over since
 	PastClocks int64        `json:"past_clocks,omitempty"`
 	Segments   []SegmentRef `json:"segments"` // in order of shards
 	SavedAt    time.Time    `json:"saved_at"`

@@ -35,8 +35,8 @@ type Running struct {
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
 	Slots      []perdure.Span `json:"slots,omitempty"`
-	PastClocks int64          `json:"past_clocks,omitempty"`
-	Shards     []RunningShard `json:"shards"` // exactly one for each, in order
+	PastClocks int64          `json:"past_clocks,omitempty"` // as in a Manifest
+	Shards     []RunningShard `json:"shards"`                // exactly one for each, in order
 	SavedAt    time.Time      `json:"saved_at"`
 }
 

@@ -246,7 +246,8 @@ func TestOpen(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte("{}"), 0o666))
 	link := filepath.Join(dir, "link")
 	must(t, os.Symlink(filepath.Join(run, "checkpoint"), link))
-	for _, name := range []string{run, filepath.Join(run, "checkpoint"), link} {
+	url := "file://" + filepath.ToSlash(run)
+	for _, name := range []string{run, filepath.Join(run, "checkpoint"), link, url, url + "/checkpoint"} {
 		for clock, suffix := range map[perdure.Clock]string{-1: "", 20: "@20"} {
 			f, err := Open(name + suffix)
 			must(t, err)
@@ -257,7 +258,9 @@ func TestOpen(t *testing.T) {
 	}
 	alone := filepath.Join(dir, "checkpoint")
 	must(t, os.Mkdir(alone, 0o777))
-	if f, err := Open(alone); err != nil || f.Run != "" {
-		t.Errorf("a folder of checkpoints that is in no run's: %v, %v", f, err)
+	for _, name := range []string{alone, "file://" + filepath.ToSlash(alone), "file:///nowhere/checkpoint"} {
+		if f, err := Open(name); err != nil || f.Run != "" {
+			t.Errorf("a folder of checkpoints that is in no run's: %v, %v", f, err)
+		}
 	}
 }

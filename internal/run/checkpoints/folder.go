@@ -75,7 +75,7 @@ func Open(name string) (*Folder, error) {
 	return f, f.place(dir)
 }
 
-// at opens a store by its URL. Nobody knows whose run it is, or whether that goes on.
+// at opens a store by its URL. Of a folder it may be a run's; else nobody knows whose it is, or whether that goes on.
 func (f *Folder) at(name string) error {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {
@@ -86,6 +86,9 @@ func (f *Folder) at(name string) error {
 	l, err := location.Parse(name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	if dir, is := l.Folder(); is {
+		return f.place(filepath.FromSlash(dir))
 	}
 	f.Store, err = l.Open(context.Background())
 	return err

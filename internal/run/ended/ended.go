@@ -36,9 +36,6 @@ type Run struct {
 	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
 	// itself, that one's cut, tables and slots.
 	View perdure.View
-	// Slots are when each takes part, as was recorded last, and PastClocks those of spans that they had before.
-	Slots      []perdure.Span
-	PastClocks int64
 
 	Checkpoints, Snapshots store.Store
 	Log                    Log
@@ -59,7 +56,7 @@ type State struct {
 	Furthest   perdure.Clock // the most clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
 	Slots      []perdure.Span // nil: all take part throughout
-	PastClocks int64          // of spans that slots had before, as far as that is known
+	PastClocks int64          // that slots did in spans before these
 
 	shards []*shard
 }
@@ -87,13 +84,7 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 		}
 		st.shards = append(st.shards, sh)
 	}
-	if err := st.settle(); err != nil {
-		return st, err
-	}
-	if slices.Equal(st.Slots, r.Slots) { // else somebody has joined or left of whom no shard had heard
-		st.PastClocks = r.PastClocks
-	}
-	return st, nil
+	return st, st.settle()
 }
 
 // Manifest is what a checkpoint of the state would say of the job.
@@ -139,10 +130,29 @@ func (st *State) settle() error {
 		st.Cut = min(st.Cut, sh.rep.State.MinClock())
 		st.Furthest = max(st.Furthest, slices.Max(sh.rep.State.Applied()))
 	}
+	st.PastClocks = st.past()
 	if st.Cut == 0 {
 		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothing)
 	}
 	return nil
+}
+
+// past returns how many clocks slots did in spans before the present ones: a log loses nothing, so they are what the
+// rows contain beyond those of these. A shard may have more of a slot that was given up than its span says.
+func (st *State) past() int64 {
+	least := int64(math.MaxInt64)
+	for _, sh := range st.shards {
+		n := int64(sh.rep.State.Seq())
+		for slot, applied := range sh.rep.State.Applied() {
+			var span perdure.Span
+			if slot < len(st.Slots) {
+				span = st.Slots[slot]
+			}
+			n -= int64(span.Clocks(applied))
+		}
+		least = min(least, n)
+	}
+	return max(least, 0)
 }
 
 // agree takes the tables of a shard for those of all: who has ended a clock has made them everywhere.

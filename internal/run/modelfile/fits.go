@@ -3,7 +3,6 @@ package modelfile
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -22,7 +21,7 @@ func (m *Model) Fits(ctx context.Context, w workload.Workload, specs []perdure.T
 	case "":
 		return refuse("it does not say which workload it is of; its metadata must have the key workload")
 	default:
-		return refuse("it is a model of %s, and this is a run of %s", m.Meta["workload"], name)
+		return refuse("it is a model of %.40q, and this is a run of %s", m.Meta["workload"], name)
 	}
 	known := map[string]bool{}
 	for i := range specs {
@@ -36,6 +35,9 @@ func (m *Model) Fits(ctx context.Context, w workload.Workload, specs []perdure.T
 		if !known[t.Name] {
 			return refuse("it has a tensor %q of shape %v, which is no table of this run", t.Name, t.Shape)
 		}
+	}
+	if wrong := m.Diverged(); wrong != "" {
+		return refuse("%s", wrong)
 	}
 	heir, is := w.(workload.Heir)
 	if !is {
@@ -65,15 +67,7 @@ func (m *Model) unfit(spec *perdure.TableSpec) string {
 		return fmt.Sprintf("its table %s is %s, and is to be %s", spec.Name, kindOf(ids != nil), kindOf(spec.Sparse))
 	}
 	if ids != nil {
-		if wrong := unfitIDs(spec.Name, of, ids); wrong != "" {
-			return wrong
-		}
-	}
-	for i, v := range of.Data {
-		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
-			return fmt.Sprintf("value %d of row %d of its table %s is %v, and no number; choose a model that has not "+
-				"diverged", i%spec.Dim, i/spec.Dim, spec.Name, v)
-		}
+		return unfitIDs(spec.Name, of, ids)
 	}
 	return ""
 }

@@ -7,8 +7,10 @@ package modelfile
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/safetensors"
@@ -27,26 +29,47 @@ type Model struct {
 
 // Open reads a model's file, or that of a run whose folder is named.
 func Open(path string) (*Model, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
 		path = filepath.Join(path, Name)
+		info, err = os.Stat(path)
+	}
+	if err == nil && !info.Mode().IsRegular() { // it is not opened: that of a named pipe waits for who writes
+		return nil, fmt.Errorf("%w: the model %s is no regular file", perdure.ErrUsage, path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the model %s cannot be read: %w", perdure.ErrUsage, path, plain.Cause(err))
 	}
 	defer func() { _ = f.Close() }() // only read
-	info, err := f.Stat()
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: the model %s is no regular file", perdure.ErrUsage, path)
 	}
 	m := &Model{Path: path}
 	if m.Tensors, m.Meta, err = safetensors.Read(f, info.Size()); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
+}
+
+// Diverged says which value is no finite number; "": all are.
+func (m *Model) Diverged() string {
+	for i := range m.Tensors {
+		t := &m.Tensors[i]
+		at := slices.IndexFunc(t.Data, func(v float32) bool {
+			return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)
+		})
+		if at < 0 {
+			continue
+		}
+		values := 1 // of a row
+		for _, n := range t.Shape[min(1, len(t.Shape)):] {
+			values *= int(n)
+		}
+		return fmt.Sprintf("value %d of row %d of its table %s is %v, and no number; choose a model that has not "+
+			"diverged", at%values, at/values, t.Name, t.Data[at])
+	}
+	return ""
 }
 
 // find returns the tensor of a name; nil: there is none.

@@ -28,9 +28,9 @@ func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
 			return nil, fmt.Errorf("%w: it has no table %s", perdure.ErrUsage, s.Name)
 		}
 		n := of.Shape[0]
-		if of.Shape[1] != int64(s.Dim) || ids == nil && n != s.Rows {
-			return nil, fmt.Errorf("%w: its table %s has %d rows of %d values, and not %d of %d", perdure.ErrUsage,
-				s.Name, n, of.Shape[1], s.Rows, s.Dim)
+		if of.Shape[1] != int64(s.Dim) || ids == nil && (s.Sparse || n != s.Rows) {
+			return nil, fmt.Errorf("%w: its table %s has the shape %v and is %s, and is to have %s", perdure.ErrUsage,
+				s.Name, of.Shape, kindOf(ids != nil), shapeOf(&s))
 		}
 		r := &rows{dim: s.Dim, values: of.Data}
 		if ids != nil {

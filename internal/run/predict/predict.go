@@ -41,6 +41,9 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 	if err != nil {
 		return fmt.Errorf("predict: %w", err)
 	}
+	if wrong := m.Diverged(); wrong != "" {
+		return fmt.Errorf("%w: predict: %s: %s", perdure.ErrUsage, a.Model, wrong)
+	}
 	name := m.Meta["workload"]
 	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != ""
 	w := &writer{out: out, json: a.JSON}
@@ -53,12 +56,20 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --pairs and --known are for models of mf, and this is one of %s",
+		return fmt.Errorf("%w: predict: --user, --pairs and --known are for models of mf, and this is one of %.40q",
 			perdure.ErrUsage, name)
+	case !classifies(name):
+		return fmt.Errorf("%w: predict: a model of %.40q predicts nothing", perdure.ErrUsage, name)
 	default:
 		err = classes(ctx, w, told, m, &a)
 	}
 	return errors.Join(err, w.end(err))
+}
+
+// classifies reports whether there is a workload of that name that says of which class an example is.
+func classifies(name string) bool {
+	info, err := workload.Find(name)
+	return err == nil && slices.Contains(info.Measures, "accuracy")
 }
 
 // ratings predicts what users think of items.
@@ -124,10 +135,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model,
 	if err != nil {
 		return err
 	}
-	c, is := opened.(workload.Classifier)
-	if !is {
-		return fmt.Errorf("%w: predict: a model of %s predicts nothing", perdure.ErrUsage, name)
-	}
+	c := opened.(workload.Classifier) // see classifies
 	t, err := m.Tables(opened.Tables())
 	if err != nil {
 		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)

@@ -137,6 +137,13 @@ const ModelFile = "model.safetensors"
 // Stored are the folders of what a run keeps for the case that its processes die.
 var Stored = []string{checkpointDir, "log", "snapshots"}
 
+// Locked reports whether a folder has the lock of a run, which is the first file that one writes, whether it goes on or
+// not.
+func Locked(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, lockName))
+	return err == nil
+}
+
 // Remove deletes a run that has ended: all that it has written into its folder, and the folder if
 // nothing else is in it. left are the names of what else is. ErrAlive is returned while it goes on,
 // and holder says for people who it is then.

@@ -30,6 +30,9 @@ func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 	all := []removed{}
 	for _, folder := range folders {
 		r, err := One(folder)
+		if err == nil {
+			err = r.written()
+		}
 		var what removed
 		if err == nil {
 			what, err = r.remove(tell, dry)
@@ -42,6 +45,19 @@ func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 		all = append(all, what)
 	}
 	return tell.End(all)
+}
+
+// written refuses a folder whose run.json is somebody else's: what else has the names of a run's files may be his, too.
+func (r *Run) written() error {
+	if r.Problem == nil && r.Settings.Job.ID != "" || rundir.Locked(r.Folder) {
+		return nil
+	}
+	why := errors.New("it has no job")
+	if r.Problem != nil {
+		why = r.Problem
+	}
+	return fmt.Errorf("%w: %s is not deleted: its %s is not seen to be a run's: %w", perdure.ErrUsage, r.Folder,
+		rundir.RunFile, why)
 }
 
 func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {

@@ -303,6 +303,24 @@ func TestRemove(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "k")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder: %v", err)
 	}
+	for name, text := range map[string]string{"empty": "{}", "other": `{"goal": 5}`, "text": "run"} {
+		logs := filepath.Join(root, name, "logs")
+		must(t, os.MkdirAll(logs, 0o777))
+		must(t, os.WriteFile(filepath.Join(root, name, "run.json"), []byte(text), 0o666))
+		for _, dry := range []bool{true, false} {
+			if out, err := remove(name, dry); !errors.Is(err, perdure.ErrUsage) ||
+				!strings.Contains(err.Error(), "is not seen to be a run's: ") {
+				t.Errorf("%s, with somebody else's run.json: %s, %v", name, out, err)
+			}
+		}
+		if _, err := os.Stat(logs); err != nil {
+			t.Error(err)
+		}
+		must(t, os.WriteFile(filepath.Join(root, name, "lock"), nil, 0o666))
+		if out, err := remove(name, false); err != nil {
+			t.Errorf("%s, a run's whose run.json is damaged: %s, %v", name, out, err)
+		}
+	}
 	d, err := rundir.Create(filepath.Join(root, "live"))
 	must(t, err)
 	defer d.Close()

@@ -177,6 +177,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 			return s, err
 		}
 	}
+	takeSlots(&k.Manifest, &s)
 	if err := a.changeWorkers(&s, &k.Manifest); err != nil {
 		return s, err
 	}

@@ -202,7 +202,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	}
 	r := ended.Run{Job: s.Job, View: begin.View}
 	if f := recorded(ctx, folder); f != nil {
-		r.Job, r.Slots, r.PastClocks = f.Job, f.View.Spans(), f.PastClocks
+		r.Job = f.Job
 	}
 	if r.Checkpoints, err = s.OpenStore(ctx, folder); err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func TakeEnded(st *ended.State, s *Run) checkpoint.Manifest {
 	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
 	m := st.Manifest()
 	if len(m.Slots) == 0 {
-		m.Slots = s.Slots // no shard had heard of them
+		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks // no shard had heard of them
 	}
 	return m
 }

@@ -31,6 +31,7 @@ func (s *Run) odd() error {
 		{"cache_mb", int64(s.CacheMB), 1, maxCacheMB},
 		{"generation", int64(min(s.Generation, math.MaxInt64)), 0, math.MaxInt32},
 		{"cut", int64(s.Cut), 0, math.MaxInt32},
+		{"checkpoints.past_clocks", s.Checkpoints.PastClocks, 0, math.MaxInt64},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return fmt.Errorf("%s is %d; it must be %d to %d", n.key, n.value, n.least, n.most)

@@ -140,10 +140,16 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if err != nil {
 		return s, m, err
 	}
-	if s.Resumed != "" && m.Generation <= s.Generation {
-		m.Slots = s.Slots // the run has not saved anything itself yet, and may have gone on with other workers
-	}
+	takeSlots(&m, &s)
 	return s, m, m.CheckJob(s.Job.ID)
+}
+
+// takeSlots puts the slots of a run in the place of those of the checkpoint that it went on from itself: it may have
+// gone on with other workers. One that it has saved says itself who takes part.
+func takeSlots(m *checkpoint.Manifest, s *Run) {
+	if s.Resumed != "" && m.Generation <= s.Generation {
+		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks
+	}
 }
 
 // ReadSealed reads the run.json with which a checkpoint was made, and opens what it trains: another

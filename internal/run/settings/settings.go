@@ -77,7 +77,7 @@ type Checkpoints struct {
 	Forked bool             `json:"forked,omitempty"`
 	// Workers is how many go on, where that is another number than there were; 0: those who were there.
 	Workers int `json:"workers,omitempty"`
-	// PastClocks are those of spans that slots had before those that the run goes on with.
+	// PastClocks are those that slots did before the spans of who goes on.
 	PastClocks int64 `json:"past_clocks,omitempty"`
 	// Init is of a run that begins with a model's file, or that went on from such a run; nil: it is of none.
 	Init *Init `json:"init,omitempty"`

@@ -54,6 +54,9 @@ func (l Location) String() string {
 	return (&url.URL{Scheme: fileScheme, Path: l.dir}).String()
 }
 
+// Folder returns the folder that the store is in, if it is in one.
+func (l Location) Folder() (dir string, is bool) { return l.dir, l.dir != "" }
+
 // Open returns the store that is there. Nothing is asked of it yet. Its calls end with ctx.
 func (l Location) Open(ctx context.Context) (store.Store, error) {
 	if l.dir == "" {
