@@ -344,7 +344,7 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 		return
 	}
 	l := r.link(from)
-	if m.Epoch != r.cfg.Epoch && !r.weak.Epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
+	if m.Epoch != r.cfg.Epoch && !r.weak.Chain.Epochs || !l.there || from == Joiner && m.Joiner != r.cfg.Joiner {
 		return
 	}
 	switch m.Kind {
@@ -365,7 +365,7 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
 		r.asked = max(r.asked, m.Epoch) // it knows a newer view: answered when that is here, too
 	}
-	if m.Epoch != r.cfg.Epoch && !r.weak.Epochs || r.cfg.Head {
+	if m.Epoch != r.cfg.Epoch && !r.weak.Chain.Epochs || r.cfg.Head {
 		return
 	}
 	if r.cfg.Joining && m.Joiner != r.cfg.Joiner && m.Kind != Entry {
@@ -375,7 +375,7 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	case Follow:
 		r.have()
 	case Entry:
-		if r.has && (m.Pos == r.end+1 || r.weak.Positions) {
+		if r.has && (m.Pos == r.end+1 || r.weak.Chain.Positions) {
 			r.add(m.Entry)
 		}
 	case Level:
@@ -542,7 +542,7 @@ func (r *Replica[E]) feed(l *link) {
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
 	if l.to == Joiner && l.sent == r.end && !l.levelled {
-		l.levelled, l.counts = true, !r.weak.Levels
+		l.levelled, l.counts = true, !r.weak.Chain.Levels
 		r.send(Joiner, Message[E]{Kind: Level, Pos: r.end})
 	}
 }

@@ -343,13 +343,13 @@ func TestStorms(t *testing.T) {
 
 // Storms notice when a safety mechanism is off.
 func TestStormsNoticeWeakening(t *testing.T) {
-	for name, weak := range map[string]weaken.Set{
+	for name, off := range map[string]weaken.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range 20000 {
-				if err := storms(400).Example(seed).run(weak, nil); err != nil {
+				if err := storms(400).Example(seed).run(weaken.Set{Chain: off}, nil); err != nil {
 					t.Logf("storm %d: %v", seed, err)
 					return
 				}

@@ -36,10 +36,21 @@ type Set struct {
 	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
 	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
-	// Of a chain.
+	Chain   Chain
+	Combine Combine
+}
+
+// Chain is what is off of a chain.
+type Chain struct {
 	Epochs    bool // messages of other epochs are taken
 	Positions bool // entries are taken wherever they stand
 	Levels    bool // a joiner never counts
+}
+
+// Combine is what is off of tables that combine updates.
+type Combine struct {
+	Divisor bool // slots count in it whose updates are lost
+	Once    bool // a rule runs for each update of a clock
 }
 
 // Key is what a context has a Set under, if it has one.
