@@ -42,6 +42,7 @@ type History struct {
 	loses bool            // rows may be lost: what was read may go backwards
 	twin  *Twin           // nil: there is none
 	ebb   *Ebb            // likewise
+	mean  *Mean           // likewise
 	lines *Lineage        // where each row is saved by itself; else nil
 	moved error           // a whole table was not where it belongs
 	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
@@ -206,6 +207,11 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 			return err
 		}
 	}
+	if h.mean != nil {
+		if r.mean, err = w.Table(ctx, h.mean.Spec); err != nil {
+			return err
+		}
+	}
 	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 		return err
 	}
@@ -253,6 +259,7 @@ type reader struct {
 	t    *worker.Table
 	twin *worker.Table // nil: there is none
 	ebb  *worker.Table // likewise
+	mean *worker.Table // likewise
 	dim  int
 	seen map[int][]perdure.Clock // by row and slot: what was read last
 	sent []progress              // by slot, before the present read
@@ -315,6 +322,11 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	}
 	if r.ebb != nil {
 		if err := h.ebb.step(ctx, r.w, r.ebb, clock); err != nil {
+			return err
+		}
+	}
+	if r.mean != nil {
+		if err := h.mean.step(ctx, r.w, r.mean, clock); err != nil {
 			return err
 		}
 	}
@@ -507,6 +519,11 @@ func name(w *worker.Client) string { return fmt.Sprintf("worker:%d", w.Slot()) }
 func (h *History) Final(tables map[string]Contents, lost Lost) error {
 	if h.moved != nil {
 		return h.moved
+	}
+	if h.mean != nil {
+		if err := h.mean.final(tables[h.mean.Spec.Name], lost); err != nil {
+			return err
+		}
 	}
 	if h.loses {
 		return h.finalLossy(tables, lost)

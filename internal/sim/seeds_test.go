@@ -117,6 +117,15 @@ func ebbing(draw drawing) drawing {
 	}
 }
 
+// averaging has a scenario have a table that combines updates by their mean, and be under bsp.
+func averaging(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := as("bsp")(draw)(seed)
+		s.job.Slots, s.means = max(2, s.job.Slots), true
+		return s, rng
+	}
+}
+
 // mostShort is how many seeds are run where little time is to be spent, beside those that once
 // found a mistake. They are the same each time; make sim runs others.
 const mostShort = 20
@@ -163,7 +172,7 @@ func runSeeds(t *testing.T, draw drawing) {
 		s, rng := draw(seed)
 		// seeds that once found a mistake go on meaning what they did
 		known := slices.Contains(found[t.Name()], seed)
-		s.whole, s.ebbs = seed%4 == 3 && !known, seed%4 == 1 && !known
+		s.whole, s.ebbs, s.means = seed%4 == 3 && !known, seed%4 == 1 && !known, seed%4 == 2 && !known
 		if err := run(t, seed, s, rng, nil); err != nil {
 			t.Errorf("seed %d (%s): %v; replay with -run %s -sim.seed=%d", seed, s, err, t.Name(), seed)
 			failed++
