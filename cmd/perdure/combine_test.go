@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/twin"
 )
 
 // combinings are ways to combine updates, under rules of which k runs are not one, of dense tables and sparse ones.
@@ -74,6 +78,27 @@ func TestCombinedResumed(t *testing.T) {
 			s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", end, "--workers", "5")
 			sameModel(t, s, *planned.ModelSHA256, to)
 		})
+	}
+}
+
+// TestCombinedInMemory: a training in memory, as losses are tried in, ends with the model of servers and workers.
+func TestCombinedInMemory(t *testing.T) {
+	t.Parallel()
+	for _, how := range combinings {
+		sum, dir := trained(t, combining(how, "--recovery", "none", "--clocks", "12")...)
+		s, err := settings.ReadToRun(filepath.Join(dir, "run.json"))
+		must(t, err)
+		crew, err := twin.NewCrew(&s)
+		must(t, err)
+		tr, err := twin.New(&s, crew)
+		must(t, err)
+		for range 12 {
+			_, err := tr.Compute(t.Context())
+			must(t, errors.Join(err, tr.Apply()))
+		}
+		got, err := tr.Hash()
+		must(t, err)
+		sameModel(t, sum, got, dir)
 	}
 }
 
