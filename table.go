@@ -30,6 +30,8 @@ type TableSpec struct {
 	NonFinite NonFinite `json:"non_finite,omitempty"`
 	// Distance says how far a row is from what it was, where rows are chosen by that.
 	Distance Distance `json:"distance,omitempty"`
+	// Combine says whether the rule runs for each slot's update of a clock, or once for all of them.
+	Combine Combine `json:"combine,omitempty"`
 
 	// Whole, of a dense table: it is one unit. All of its rows are on one shard, and where rows are
 	// saved by themselves it is saved as a whole, and so lost and restored as a whole. A model whose
@@ -125,6 +127,9 @@ func (t TableSpec) Validate(shards int) error {
 	}
 	if _, err := ParseConsistency(t.Consistency.String()); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	if err := t.validateCombine(); err != nil {
+		return err
 	}
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
 		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight "+

@@ -3,6 +3,7 @@ package perdure_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -303,6 +304,8 @@ func TestTableSpec(t *testing.T) {
 		"sparse":            sparse(func(*perdure.TableSpec) {}),
 		"sparse, evicting":  sparse(func(s *perdure.TableSpec) { s.Evict, s.NonFinite = 100, perdure.AllowNonFinite }),
 		"whole":             table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 3 }),
+		"combined":          table(func(s *perdure.TableSpec) { s.Combine = perdure.CombineSum }),
+		"combined, sparse":  sparse(func(s *perdure.TableSpec) { s.Combine, s.Evict = perdure.CombineWeighted, 5 }),
 		"one row whole":     table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 1 }),
 		"ssp": table(func(s *perdure.TableSpec) {
 			s.Consistency = perdure.Consistency{
@@ -377,12 +380,80 @@ func TestBadTableSpec(t *testing.T) {
 			"ssp:3",
 		},
 		{vap(perdure.Rule{Kind: perdure.RuleAdam, Rate: 1}), "only add and sgd"},
-		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
 	} {
 		oneLine(t, c.says, c.spec.Validate(4), c.says)
 	}
 	if err := vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}).Validate(4); err != nil {
 		t.Errorf("vap with sgd: %v", err)
+	}
+}
+
+func TestCombine(t *testing.T) {
+	for text, want := range map[string]perdure.Combine{
+		"each": perdure.CombineEach, "sum": perdure.CombineSum, "mean": perdure.CombineMean,
+		"weighted": perdure.CombineWeighted,
+	} {
+		if got, err := perdure.ParseCombine(text); got != want || err != nil || got.String() != text {
+			t.Errorf("%q is %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "Mean", "avg", "sum "} {
+		_, err := perdure.ParseCombine(text)
+		oneLine(t, text, err, "choose each, sum, mean or weighted")
+	}
+	for _, w := range []float64{math.SmallestNonzeroFloat64, 0.5, 1e9, perdure.MaxWeight} {
+		if err := perdure.ValidateWeight(w); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, w := range []float64{0, math.Copysign(0, -1), -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e301} {
+		oneLine(t, fmt.Sprint(w), perdure.ValidateWeight(w), fmt.Sprintf("weight %v of an update", w))
+	}
+}
+
+func TestBadCombine(t *testing.T) {
+	for _, c := range []struct {
+		spec perdure.TableSpec
+		says string
+	}{
+		{table(func(s *perdure.TableSpec) { s.Combine = "median" }), "choose each, sum, mean or weighted"},
+		{
+			table(func(s *perdure.TableSpec) {
+				s.Combine, s.Consistency = perdure.CombineMean, perdure.Consistency{Kind: perdure.SSP, Staleness: 3}
+			}),
+			"combine mean under ssp:3: the rule would wait for all slots' updates of a clock, which are together " +
+				"only under bsp; choose bsp for the table, or combine each",
+		},
+		{
+			table(func(s *perdure.TableSpec) {
+				s.Combine, s.Consistency = perdure.CombineSum, perdure.Consistency{Kind: perdure.ASP}
+			}),
+			"combine sum under asp",
+		},
+		{
+			table(func(s *perdure.TableSpec) { s.Combine, s.Rule.Kind = perdure.CombineMean, perdure.RuleSet }),
+			"combine mean under rule set",
+		},
+		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
+	} {
+		oneLine(t, c.says, c.spec.Validate(4), c.says)
+	}
+}
+
+// A program shows itself what its update does where nobody else's takes part in that.
+func TestForetold(t *testing.T) {
+	rule := func(kind perdure.RuleKind, how perdure.Combine) perdure.TableSpec {
+		return table(func(s *perdure.TableSpec) { s.Rule.Kind, s.Combine = kind, how })
+	}
+	for _, kind := range []perdure.RuleKind{perdure.RuleAdd, perdure.RuleSGD, perdure.RuleAdam} {
+		if got := rule(kind, perdure.CombineEach).Foretold(); got != (kind != perdure.RuleAdam) {
+			t.Errorf("rule %s: %v", kind, got)
+		}
+		for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted} {
+			if rule(kind, how).Foretold() {
+				t.Errorf("rule %s, combine %s", kind, how)
+			}
+		}
 	}
 }
 

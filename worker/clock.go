@@ -117,7 +117,7 @@ func (l *locked) tick() {
 // buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon
 // as vap lets it.
 func (l *locked) buildUpdates() error {
-	if err := l.out.CheckFinite(); err != nil {
+	if err := l.out.Check(); err != nil {
 		return err
 	}
 	for _, sh := range l.shards {

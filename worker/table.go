@@ -18,9 +18,8 @@ import (
 // Table gives access to one table of the job. It is as safe for concurrent use as its Client.
 // Rows have Dim values of float32 each; several rows lie one after the other.
 //
-// A program reads its own writes: what it Inc'd shows in what it Gets, at once, under the rules
-// add and sgd. Under a rule that keeps state beside the rows (perdure.Rule.KeepsState) only
-// servers can compute what an update does, and it shows once an answer of theirs contains it.
+// A program reads its own writes: what it Inc'd shows in what it Gets, at once, where it follows from the row
+// and the update alone (perdure.TableSpec.Foretold), else once an answer of a server contains it.
 type Table struct {
 	c     *Client
 	id    perdure.TableID
@@ -156,9 +155,8 @@ func (t *Table) Prefetch(rows []perdure.RowID) error {
 	return nil
 }
 
-// Forget empties the table's cache: what is read next comes from the servers, as
-// new as they have it, even where the consistency model would be content with
-// less.
+// Forget empties the table's cache: what is read next comes from the servers, as new as they
+// have it, even where the consistency model would be content with less.
 func (t *Table) Forget() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -195,6 +193,17 @@ func (t *Table) checkList(rows []perdure.RowID, values int) error {
 		}
 	}
 	return nil
+}
+
+// Weigh says how much this slot's update of the present clock counts for a table of perdure.CombineWeighted: how
+// many tokens it is of, say. Clock asks for it, also where nothing was Inc'd.
+func (t *Table) Weigh(weight float64) error {
+	l := t.c.lock()
+	defer t.c.mu.Unlock()
+	if err := cmp.Or(l.asSlot(incs), l.usable()); err != nil {
+		return err
+	}
+	return t.out.Weigh(weight)
 }
 
 // part returns the part that holds a row.

@@ -70,6 +70,8 @@ type Info struct {
 	Topics  TopicModel
 	Bowl    Bowl
 	Data    string
+	// Combines says that slots' updates of a clock may be combined: each is the mean of its examples'.
+	Combines bool
 	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
 	Measures []string
 
@@ -137,7 +139,7 @@ var entries = []entry{
 			Name: softmax.Name, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): " +
 				"small, convex, quick",
 			Batch: softmax.DefaultBatch, Rates: softmax.Rates, Measures: []string{"accuracy", "loss"},
-			Clocks: 300,
+			Clocks: 300, Combines: true,
 		},
 		softmax.Open,
 	},
@@ -146,7 +148,7 @@ var entries = []entry{
 			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not " +
 				"convex, long clocks",
 			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
-			Clocks: 2000,
+			Clocks: 2000, Combines: true,
 		},
 		cnn.Open,
 	},
@@ -208,6 +210,10 @@ func New(name string, p Params) (Workload, error) {
 	e, err := find(name)
 	if err != nil {
 		return nil, err
+	}
+	if p.Combine != perdure.CombineEach && !e.Combines {
+		return nil, fmt.Errorf("%w: %s: combine %s; only updates of softmax and cnn are means of examples, of which a "+
+			"mean can be taken: leave it out", perdure.ErrUsage, name, p.Combine)
 	}
 	return e.open(p)
 }

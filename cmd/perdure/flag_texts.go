@@ -142,11 +142,9 @@ continue does not go with bsp, nor with recovery none and checkpoint:C.`},
 		"(rows stay as " +
 		"they were) or apply (what the worker itself adds to them shows)."},
 	"outages.outage-mb": {"Most updates that a worker queues, in MiB.", "With --on-outage continue: those for " +
-		"shards " +
-		"that are out; beyond that it waits."},
+		"shards that are out; beyond that it waits."},
 	"outages.suspend-after": {"Go on without a worker gone for so long.", "It takes part again when a process " +
-		"comes. " +
-		"Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
+		"comes. Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
 
 	"faults.fault": {"A failure: kill:server:0@clock:100, say.", `
 KIND:TARGET@WHEN[+FOR]; may be given again (default none).
@@ -161,8 +159,7 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"faults.bandwidth": {"Bytes per second at most.", "Of each of the job's processes on each connection, for " +
 		"example 100MB; also KB, GB, KiB, MiB, GiB (default as many as it can)."},
 	"faults.compute-ms": {"Milliseconds that a clock computes at least.", "What is left of them is slept, and " +
-		"takes no " +
-		"core."},
+		"takes no core."},
 
 	"training.data": {"Data set's folder or file; see perdure data.", "Or synthetic:F (default the workload's " +
 		"own)."},
@@ -173,13 +170,15 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"training.batch": {"Examples per worker and clock.", "(default the workload's)"},
 	"training.rule": {"How servers apply updates (default the workload's).", "sgd, momentum, nesterov, adagrad, " +
 		"rowwise-adagrad, adam or ftrl, with settings behind it, for example adam,beta2=0.99,decay=0.01,clip-norm=5."},
+	"training.combine": {"What becomes of the workers' updates of a clock.", "each: the rule runs for each of " +
+		"them; sum, mean: it runs once, for their sum or mean; weighted: for their mean by examples (default each). " +
+		"All but each need bsp; for softmax and cnn."},
 	"training.sparse":      {"Keep the model in sparse tables.", "A row is stored from its first update on."},
 	"training.schedule":    {"Learning rate over time.", "const, sqrt (rate/√(clock+1)) or step."},
 	"training.step-every":  {"Schedule step: clocks between two steps.", ""},
 	"training.step-factor": {"Schedule step: what the rate is multiplied by.", ""},
 	"training.eval-every": {"Clocks or time between two evaluations.", "On the test set: a number of clocks, " +
-		"by worker " +
-		"0; or a time, for example 2s, by this command, which takes no worker's time; 0: only at the end."},
+		"by worker 0; or a time, for example 2s, by this command, which takes no worker's time; 0: only at the end."},
 
 	"cnn.final-relu": {"A last ReLU on the scores.", "The authors of the network have it."},
 	"cnn.partition": {"Tables are cut by row, or stay whole by layer.", "row cuts each table over all shards; " +

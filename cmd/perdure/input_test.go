@@ -221,6 +221,14 @@ var mistakes = []struct {
 	{"train --rule ftrl --recovery scar", 2, `table w: under rule ftrl a row does not tell how far it is`},
 	{"bench recovery --workload mf", 2, `--workload mf has no batches`},
 	{"bench recovery --workload svm", 2, `unknown workload "svm"`},
+	{"train --combine avg", 2, `--combine: unknown way "avg" to combine updates; choose each, sum, mean or weighted`},
+	{
+		"train --combine mean --consistency ssp:2", 2,
+		`table w: combine mean under ssp:2: the rule would wait for all slots' updates of a clock, which are ` +
+			`together only under bsp; choose bsp for the table, or combine each`,
+	},
+	{"train cnn --combine sum --consistency bias=asp", 2, `table bias: combine sum under asp`},
+	{"train mf --combine mean", 2, `mf: combine mean; only updates of softmax and cnn are means of examples`},
 	{"train mf --batch 8", 2, `mf: batch of 8; a clock is a fraction of the data`},
 	{"train mf --rule adam", 2, `mf: rule adam; workers take the steps themselves`},
 	{"train mf --rank 0", 2, `mf: rank 0; choose 1 to`},

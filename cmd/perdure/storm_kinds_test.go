@@ -37,8 +37,8 @@ func stormKinds() []stormKind {
 	return []stormKind{
 		{name: "softmax", workload: softmax.Name, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
 		{
-			name: "softmax adam", workload: softmax.Name,
-			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam"},
+			name: "softmax adam, combined", workload: softmax.Name,
+			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Combine: "weighted"},
 		},
 		{
 			name: "softmax sparse", workload: softmax.Name,

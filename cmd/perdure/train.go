@@ -76,6 +76,7 @@ type learningFlags struct {
 	Batch      *int     `group:"training" placeholder:"N"`
 	Rule       string   `group:"training" placeholder:"RULE"`
 	Sparse     bool     `group:"training"`
+	Combine    string   `group:"training" placeholder:"HOW"`
 	Schedule   string   `group:"training" default:"const" placeholder:"NAME"`
 	StepEvery  int64    `group:"training" default:"100" placeholder:"N"`
 	StepFactor float64  `group:"training" default:"0.5" placeholder:"X"`
@@ -217,7 +218,7 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	a.Init = home(t.Learning.Init)
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
-		Batch: l.Batch, Sparse: l.Sparse, Data: home(t.Data), Fraction: o.LDA.Fraction,
+		Batch: l.Batch, Sparse: l.Sparse, Combine: l.Combine, Data: home(t.Data), Fraction: o.LDA.Fraction,
 		Factors: o.MF, Bowl: o.Bowl, Convex: o.Softmax,
 		FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics, Alpha: o.LDA.Alpha,
 		Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,

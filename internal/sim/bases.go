@@ -120,16 +120,16 @@ func (b *bases) broken() error {
 
 // Acked takes over what a shard has acknowledged to a slot's process.
 func (h *History) Acked(slot perdure.Slot, shard perdure.ShardID, applied perdure.Clock) {
-	h.bases.heard(slot, shard, applied)
+	h.by.bases.heard(slot, shard, applied)
 }
 
 // Judge returns the first promise that something which was recorded breaks, however the job
 // ended; if none does, how it ended.
 func (h *History) Judge(ended error) error {
-	if h.lines != nil {
-		if err := h.lines.broken(); err != nil {
+	if h.by.lines != nil {
+		if err := h.by.lines.broken(); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(h.bases.broken(), ended)
+	return cmp.Or(h.by.bases.broken(), ended)
 }

@@ -134,6 +134,8 @@ const (
 	noRows     = "no rows are saved by themselves"
 	noNames    = "no checkpoint names what slots save"
 	namedTwice = "the registry names what its files refer to, too"
+	allThere   = "no update is lost that others of its clock are combined with"
+	noTwin     = "where updates may be lost nobody says what rules make of them; the explorer of package replica does"
 	tornNot    = "a shard takes none of an update of which it may have a part"
 )
 
@@ -205,6 +207,14 @@ var controls = []control{
 		"evicting", weak(weaken.Set{Evicting: true}), ebbing, slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
 	{"moves", weak(weaken.Set{Moves: true}), saving, append(without(noRows), at(2, 3, 21))},
+	{"divisor", weak(weaken.Set{Combine: weaken.Combine{Divisor: true}}), averaging, []cell{
+		at(4, 7, 17), no(allThere), no(allThere), no(allThere), at(4, 6, 10), no(allThere), at(253, 288), at(4, 23, 26),
+		no(allThere), no(allThere), no(allThere), at(27, 47, 149),
+	}},
+	{"one run", weak(weaken.Set{Combine: weaken.Combine{Once: true}}), averaging, []cell{
+		no(noTwin), at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin), at(2, 3, 4), no(noTwin), no(noTwin),
+		at(2, 3, 4), at(2, 3, 4), at(2, 3, 4), no(noTwin),
+	}},
 	{"named files", weak(weaken.Set{Named: true}), nil, append(without(noRows), at(1, 2, 3))},
 	{"states", weak(weaken.Set{States: true}), stored, []cell{
 		no(noNames), at(19, 34, 40), at(8, 19, 34), at(20, 30), at(18, 31, 33), no(noNames), no(noNames), no(noNames),

@@ -40,11 +40,11 @@ func (h *History) Ebb() {
 	rng := rand.New(rand.NewPCG(h.job.Seed, 18))
 	h.spec.Sparse, h.spec.Rows = false, int64(h.rows)
 	h.ids = rowIDs(h.spec, h.job.Seed, h.rows)
-	h.ebb = &Ebb{h: h, Spec: perdure.TableSpec{
+	h.by.ebb = &Ebb{h: h, Spec: perdure.TableSpec{
 		Name: "ebb", Dim: h.slots * ebbColumns, Sparse: true, Evict: perdure.Clock(1 + rng.IntN(6)),
 		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.spec.Consistency,
 	}}
-	h.ebb.ids = rowIDs(h.ebb.Spec, h.job.Seed+1, 4*h.job.Shards)
+	h.by.ebb.ids = rowIDs(h.by.ebb.Spec, h.job.Seed+1, 4*h.job.Shards)
 }
 
 // adds reports whether a slot adds to a row in a clock: each row has its own first clock, is in use
@@ -168,7 +168,7 @@ func (e *Ebb) final(rows Contents, has had) error {
 // saves judges what a shard's files have of an Ebb's rows where each save is of all that has changed: all updates that
 // the newest file says, of rows that cannot have been evicted yet.
 func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.Part, newest *checkpoint.Segment) error {
-	e, had := l.h.ebb, l.shards[shard].of[born{newest.Generation, newest.Epoch}]
+	e, had := l.h.by.ebb, l.shards[shard].of[born{newest.Generation, newest.Epoch}]
 	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.job.TwoStep(nil) && l.succeeded(v) {
 		return nil
 	}

@@ -41,13 +41,10 @@ type History struct {
 	rows  int
 	ids   []perdure.RowID // of the rows
 	loses bool            // rows may be lost: what was read may go backwards
-	twin  *Twin           // nil: there is none
-	ebb   *Ebb            // likewise
-	lines *Lineage        // where each row is saved by itself; else nil
-	moved error           // a whole table was not where it belongs
-	bases *bases          // that lost shards go on from; nil: rows are lost otherwise, or not at all
-	Pace  time.Duration   // between two clocks
-	Goal  perdure.Clock   // at which programs ask that the job end, as soon as it can; 0: they do not
+	by    witnesses
+	moved error         // a whole table was not where it belongs
+	Pace  time.Duration // between two clocks
+	Goal  perdure.Clock // at which programs ask that the job end, as soon as it can; 0: they do not
 
 	mu      sync.Mutex                             // guards what follows
 	ended   []progress                             // by slot
@@ -96,7 +93,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	h.ids = rowIDs(h.spec, job.Seed, h.rows)
 	spans := Spans(job, plan)
 	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
-		h.twin = NewTwin(job, spans)
+		h.by.twin = NewTwin(job, spans)
 	}
 	h.ended, h.terms = make([]progress, slots), make([][]perdure.Span, slots)
 	for slot, span := range spans {
@@ -111,10 +108,10 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 		h.logged = append(h.logged, make([]logged, slots))
 	}
 	if recovery.RoundsOf(job.Recovery).Any() {
-		h.lines = newLineage(h)
+		h.by.lines = newLineage(h)
 	}
 	if b := recovery.Of(job.Recovery).Traits().Begins; b == recovery.Initial || b == recovery.LastSaved {
-		h.bases = newBases(job, slots)
+		h.by.bases = newBases(job, slots)
 	}
 	for range slots {
 		h.started = append(h.started, map[perdure.Clock]perdure.Generation{})
@@ -136,19 +133,16 @@ func (h *History) weight(c perdure.Clock) float64 {
 // tells them from one another.
 const mostLossy = 24
 
-// below is the set of the clocks below n.
-func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }
-
 // Saved takes over who takes part, before anybody acts on it, and judges what is recorded.
 func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &f.View
 	h.end = v.End
-	if h.lines != nil {
-		defer h.lines.saved(f, fs)
+	if h.by.lines != nil {
+		defer h.by.lines.saved(f, fs)
 	}
-	defer h.bases.saved(v, died)
+	defer h.by.bases.saved(v, died)
 	h.placed(v)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span
@@ -205,13 +199,18 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	if r.t, err = w.Table(ctx, h.spec); err != nil {
 		return err
 	}
-	if h.twin != nil {
-		if r.twin, err = w.Table(ctx, h.twin.Spec); err != nil {
+	if h.by.twin != nil {
+		if r.twin, err = w.Table(ctx, h.by.twin.Spec); err != nil {
 			return err
 		}
 	}
-	if h.ebb != nil {
-		if r.ebb, err = w.Table(ctx, h.ebb.Spec); err != nil {
+	if h.by.ebb != nil {
+		if r.ebb, err = w.Table(ctx, h.by.ebb.Spec); err != nil {
+			return err
+		}
+	}
+	if h.by.mean != nil {
+		if r.mean, err = w.Table(ctx, h.by.mean.Spec); err != nil {
 			return err
 		}
 	}
@@ -270,6 +269,7 @@ type reader struct {
 	t    *worker.Table
 	twin *worker.Table // nil: there is none
 	ebb  *worker.Table // likewise
+	mean *worker.Table // likewise
 	dim  int
 	seen map[int][]perdure.Clock // by row and slot: what was read last
 	sent []progress              // by slot, before the present read
@@ -326,12 +326,17 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 		}
 	}
 	if r.twin != nil {
-		if err := h.twin.step(ctx, r.w, r.twin, clock); err != nil {
+		if err := h.by.twin.step(ctx, r.w, r.twin, clock); err != nil {
 			return err
 		}
 	}
 	if r.ebb != nil {
-		if err := h.ebb.step(ctx, r.w, r.ebb, clock); err != nil {
+		if err := h.by.ebb.step(ctx, r.w, r.ebb, clock); err != nil {
+			return err
+		}
+	}
+	if r.mean != nil {
+		if err := h.by.mean.step(ctx, r.w, r.mean, clock); err != nil {
 			return err
 		}
 	}
@@ -514,8 +519,8 @@ func (h *History) Over() bool {
 // Ended takes over the clock at which the job has ended, before its own end perhaps.
 func (h *History) Ended(at perdure.Clock) {
 	h.job.Clocks = at
-	if h.twin != nil {
-		h.twin = NewTwin(h.job, h.twin.spans)
+	if h.by.twin != nil {
+		h.by.twin = NewTwin(h.job, h.by.twin.spans)
 	}
 }
 
@@ -542,16 +547,21 @@ func (h *History) Final(tables map[string]Contents, lost Lost) error {
 	if h.moved != nil {
 		return h.moved
 	}
-	if h.loses {
-		return h.finalLossy(tables, lost)
-	}
-	if h.ebb != nil {
-		if err := h.ebb.final(tables[h.ebb.Spec.Name], h.ebb.all()); err != nil {
+	if h.by.mean != nil {
+		if err := h.by.mean.final(tables[h.by.mean.Spec.Name], lost); err != nil {
 			return err
 		}
 	}
-	if h.twin != nil {
-		if err := h.twin.Final(tables[h.twin.Spec.Name]); err != nil {
+	if h.loses {
+		return h.finalLossy(tables, lost)
+	}
+	if h.by.ebb != nil {
+		if err := h.by.ebb.final(tables[h.by.ebb.Spec.Name], h.by.ebb.all()); err != nil {
+			return err
+		}
+	}
+	if h.by.twin != nil {
+		if err := h.by.twin.Final(tables[h.by.twin.Spec.Name]); err != nil {
 			return err
 		}
 	}

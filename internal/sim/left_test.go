@@ -315,11 +315,11 @@ func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
 // next makes the checker of a run that goes on from this one.
 func (h *History) next(l *Left, n *Next) *History {
 	v, next := &n.Begin.View, NewHistory(n.Begin.Job, h.loses, h.slots, nil)
-	next.spec, next.ids, next.twin, next.Pace = h.spec, h.ids, h.twin, h.Pace
+	next.spec, next.ids, next.by.twin, next.Pace = h.spec, h.ids, h.by.twin, h.Pace
 	next.Goal = h.Goal
-	if h.ebb != nil {
-		e := *h.ebb
-		e.h, next.ebb = next, &e
+	if h.by.ebb != nil {
+		e := *h.by.ebb
+		e.h, next.by.ebb = next, &e
 	}
 	for slot := range h.slots {
 		maps.Copy(next.started[slot], h.started[slot])
@@ -335,8 +335,8 @@ func (h *History) next(l *Left, n *Next) *History {
 		})
 		next.terms[slot] = append(next.terms[slot], now)
 	}
-	if h.lines != nil {
-		next.lines = h.lines.goesOn(next)
+	if h.by.lines != nil {
+		next.by.lines = h.by.lines.goesOn(next)
 	}
 	for shard, applied := range n.applied {
 		next.before = append(next.before, make([]map[perdure.Clock]perdure.Generation, h.slots))

@@ -183,7 +183,7 @@ func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.S
 
 // begun are the clocks with which the Ebb's rows come back.
 func (l *Lineage) begun(parts []*table.Part) (rows map[int][]uint64, err error) {
-	e, rows := l.h.ebb, map[int][]uint64{}
+	e, rows := l.h.by.ebb, map[int][]uint64{}
 	for _, part := range parts {
 		if e == nil || part.Spec.Name != e.Spec.Name {
 			continue
@@ -244,7 +244,7 @@ func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) e
 	part, of, segments := parts[history], layers.Of[history], layers.Segments
 	newest := segments[len(segments)-1]
 	next.lost -= int64(newest.Seq)
-	l.h.bases.has(shard, newest.Applied)
+	l.h.by.bases.has(shard, newest.Applied)
 	values := make([]float32, l.h.spec.Dim)
 	for row, id := range l.h.ids {
 		if l.h.shard(row) != shard {

@@ -42,7 +42,7 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 			}
 			missing += int64(h.count(p, h.job.Clocks)) - int64(bits.OnesCount64(sets[p]))
 		}
-		if h.lines != nil {
+		if h.by.lines != nil {
 			if all[shard] == nil {
 				all[shard] = map[int][]uint64{}
 			}
@@ -64,20 +64,23 @@ func (h *History) finalLossy(tables map[string]Contents, lost Lost) error {
 		if all[shard] == nil {
 			continue
 		}
-		if err := h.lines.final(shard, all[shard], h.job.Clocks, lost[shard]); err != nil {
+		if err := h.by.lines.final(shard, all[shard], h.job.Clocks, lost[shard]); err != nil {
 			return err
 		}
 	}
-	if h.ebb == nil {
+	if h.by.ebb == nil {
 		return nil
 	}
-	if h.lines != nil {
-		return h.ebb.final(tables[h.ebb.Spec.Name], h.lines.has)
+	if h.by.lines != nil {
+		return h.by.ebb.final(tables[h.by.ebb.Spec.Name], h.by.lines.has)
 	}
-	return h.ebb.final(tables[h.ebb.Spec.Name], func(_, p int, shard perdure.ShardID) (uint64, bool) {
+	return h.by.ebb.final(tables[h.by.ebb.Spec.Name], func(_, p int, shard perdure.ShardID) (uint64, bool) {
 		if first[shard] == nil {
 			return 0, false
 		}
 		return first[shard][p], true
 	})
 }
+
+// below is the set of the clocks below n.
+func below(n perdure.Clock) uint64 { return 1<<max(0, n) - 1 }

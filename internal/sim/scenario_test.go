@@ -59,6 +59,7 @@ type scenario struct {
 	ends        bool          // the run is ended before the job is done
 	resumes     resumes       // what becomes of it when all its processes are gone
 	ebbs        bool          // there is a table, too, whose rows come late and go
+	means       bool          // there is a table, too, that combines updates by their mean
 	scales      int           // changes of it that are asked for while the job runs
 	lossless    bool          // though rows may be lost, these must not be
 	follow      bool          // checkpoints have only what has changed
@@ -89,11 +90,11 @@ func (s scenario) String() string {
 		"replaces %t, %v between clocks; "+
 		"%d kills, %d cuts, %d full disks, %d drains, %d joins, %d strikes, %d pairs, %d routs, %d freezes, %d "+
 		"exiles, %d partitions, the log %d times away and slow by %v, snapshots every %d bytes of %d at most, plan "+
-		"%v, %d changes, whole tables %t, rows that go %t",
+		"%v, %d changes, whole tables %t, rows that go %t, means %t",
 		s.job.Slots, s.job.Servers, s.zones, s.job.Shards, s.job.Models(), s.job.Recovery, s.job.MTBF, s.parent,
 		!s.job.NoReplace, s.pace,
 		s.kills, s.cuts, s.fills, s.drains, s.joins, s.strikes, s.pairs, s.routs, s.freezes, s.exiles, s.parts,
-		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole, s.ebbs)
+		s.aways, s.slow, s.snapshot, s.limit, s.plan, s.scales, s.whole, s.ebbs, s.means)
 }
 
 // drawing makes a scenario from a seed, and the numbers for what is drawn while it runs.
@@ -375,6 +376,9 @@ func (s *scenario) history(slots int) *sim.History {
 	}
 	if s.ebbs {
 		h.Ebb()
+	}
+	if s.means {
+		h.Mean()
 	}
 	return h
 }

@@ -126,6 +126,15 @@ func saving(draw drawing) drawing {
 	}
 }
 
+// averaging has a scenario have a table that combines updates by their mean, and be under bsp.
+func averaging(draw drawing) drawing {
+	return func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := as("bsp")(draw)(seed)
+		s.job.Slots, s.means = max(2, s.job.Slots), true
+		return s, rng
+	}
+}
+
 // Where each round saves all that has changed, files have all updates of rows of a table that evicts.
 func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
@@ -180,6 +189,7 @@ func runSeeds(t *testing.T, draw drawing) {
 		// seeds that once found a mistake go on meaning what they did
 		known := slices.Contains(found[t.Name()], seed)
 		s.whole, s.ebbs = seed%4 == 3 && !known && !s.ebbs, seed%4 == 1 && !known || s.ebbs
+		s.means = seed%4 == 2 && !known
 		if err := run(t, seed, s, rng, nil); err != nil {
 			t.Errorf("seed %d (%s): %v; replay with -run %s -sim.seed=%d", seed, s, err, t.Name(), seed)
 			failed++

@@ -117,12 +117,12 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 	if len(files) != 1 {
 		return violated("the run was ended at clock %d, and shard %d is left in %d files", cut, shard, len(files))
 	}
-	parts, layers, history, err := h.lines.read(&f.View, shard, []perdure.SavedFile{perdure.SavedFile(files[0])}, fs)
+	parts, layers, history, err := h.by.lines.read(&f.View, shard, []perdure.SavedFile{perdure.SavedFile(files[0])}, fs)
 	if err != nil {
 		return err
 	}
 	seg, rows := layers.Segments[0], map[int][]uint64{}
-	base, ended := h.lines.began(shard, born{seg.Generation, seg.Epoch})
+	base, ended := h.by.lines.began(shard, born{seg.Generation, seg.Epoch})
 	for p, n := range seg.Applied {
 		most := cut
 		if p < len(base) {
@@ -151,5 +151,5 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 			}
 		}
 	}
-	return h.lines.final(shard, rows, cut, f.ShardLost[shard])
+	return h.by.lines.final(shard, rows, cut, f.ShardLost[shard])
 }

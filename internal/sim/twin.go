@@ -13,9 +13,10 @@ import (
 
 // Twin is a second table of a bsp job, dense or sparse, whose rule is drawn from
 // those that keep state beside the rows. What a slot adds in a clock is a function
-// of (seed, slot, clock), and a shard applies a clock's updates in slot order: so
-// one part that is fed with all of them, one after the other, is a naive model of
-// the whole table. Rows and state must be the same, bit for bit.
+// of (seed, slot, clock), and a shard applies a clock's updates in slot order, or
+// what they add up to: so one part that is fed with all of them, one after the other
+// or combined, is a naive model of the whole table. Rows and state must be the same,
+// bit for bit.
 type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
@@ -69,6 +70,10 @@ var twinRules = []string{
 	"adam,decay=0.01,clip-norm=1", "ftrl,l1=0.05",
 }
 
+var twinCombines = []perdure.Combine{
+	perdure.CombineEach, perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted,
+}
+
 // NewTwin draws the table and computes what becomes of it.
 func NewTwin(job perdure.JobSpec, spans []perdure.Span) *Twin {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
@@ -91,6 +96,7 @@ func NewTwin(job perdure.JobSpec, spans []perdure.Span) *Twin {
 	} else if rng.IntN(2) == 0 {
 		w.Spec.Evict = perdure.Clock(1 + rng.IntN(5))
 	}
+	w.Spec.Combine = twinCombines[rng.IntN(len(twinCombines))]
 	w.ids = rowIDs(w.Spec, job.Seed, rows)
 	w.model(job.Clocks)
 	return w
@@ -107,12 +113,9 @@ func (w *Twin) model(clocks perdure.Clock) {
 		values := make([]float32, len(w.ids)*w.Spec.Dim)
 		err := part.ReadRows(values, 0, w.ids, len(w.ids))
 		w.read = append(w.read, values)
-		for slot, span := range w.spans {
-			if !span.Has(clock) {
-				continue
-			}
-			if ids, values := w.deltas(slot, clock).sum(w.Spec.Dim); err == nil && clock < clocks {
-				err = part.ApplyRows(0, ids, len(ids), values, clock)
+		for _, d := range w.clock(clock) {
+			if err == nil && clock < clocks {
+				err = part.ApplyRows(0, d.ids, len(d.ids), d.values, clock)
 			}
 		}
 		if err != nil {
@@ -122,6 +125,44 @@ func (w *Twin) model(clocks perdure.Clock) {
 	w.end = Contents{}
 	w.end.Add(part.Image(), 0)
 }
+
+// clock is what the rule runs for in a clock, in order: each slot's update, or all of them combined.
+func (w *Twin) clock(clock perdure.Clock) (all []deltas) {
+	n, weights := 0, 0.0
+	for slot, span := range w.spans {
+		if span.Has(clock) {
+			n++
+			weights += weigh(slot, clock)
+		}
+	}
+	var combined deltas
+	for slot, span := range w.spans {
+		if !span.Has(clock) {
+			continue
+		}
+		ids, values := w.deltas(slot, clock).sum(w.Spec.Dim)
+		all = append(all, deltas{ids: ids, values: values})
+		share := float32(1)
+		switch w.Spec.Combine {
+		case perdure.CombineMean:
+			share = float32(1 / float64(n))
+		case perdure.CombineWeighted:
+			share = float32(weigh(slot, clock) / weights)
+		}
+		for _, v := range values {
+			combined.values = append(combined.values, float32(v*share))
+		}
+		combined.ids = append(combined.ids, ids...)
+	}
+	if w.Spec.Combine == perdure.CombineEach {
+		return all
+	}
+	combined.ids, combined.values = combined.sum(w.Spec.Dim)
+	return []deltas{combined}
+}
+
+// weigh is what a slot's update of the twin weighs in a clock.
+func weigh(slot int, clock perdure.Clock) float64 { return 0.7 + 1.3*float64(slot) + float64(clock%3) }
 
 // deltas are what a slot adds in a clock, in order: some rows more than once.
 type deltas struct {
@@ -179,6 +220,11 @@ func (w *Twin) deltas(slot int, clock perdure.Clock) (d deltas) {
 // step is the program's part of a clock.
 func (w *Twin) step(ctx context.Context, c *worker.Client, t *worker.Table, clock perdure.Clock) error {
 	d := w.deltas(int(c.Slot()), clock)
+	if w.Spec.Combine == perdure.CombineWeighted {
+		if err := t.Weigh(weigh(int(c.Slot()), clock)); err != nil {
+			return err
+		}
+	}
 	if d.reads {
 		values := make([]float32, len(w.ids)*w.Spec.Dim)
 		if err := t.GetRows(ctx, w.ids, values); err != nil {

@@ -11,8 +11,8 @@ func (h *History) Whole() {
 	h.spec.Sparse, h.spec.Rows, h.spec.Whole = false, int64(h.rows), true
 	h.spec.Shard = placement.Place(&h.spec, nil, h.job.Shards, h.job.Servers)
 	h.ids = rowIDs(h.spec, h.job.Seed, h.rows)
-	if h.twin != nil && !h.twin.Spec.Sparse {
-		h.twin.Spec.Whole = true
+	if h.by.twin != nil && !h.by.twin.Spec.Sparse {
+		h.by.twin.Spec.Whole = true
 	}
 }
 

@@ -112,7 +112,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	w := &program{model: model, params: p, specs: model.specs(p.Rule)}
 	w.values, w.gradient = blank(w.specs), blank(w.specs)
 	for i := range w.specs {
-		w.specs[i].Whole = p.ByLayer
+		w.specs[i].Whole, w.specs[i].Combine = p.ByLayer, p.Combine
 		if p.Sparse {
 			w.specs[i].Sparse, w.specs[i].Rows = true, 0
 		}

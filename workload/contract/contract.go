@@ -26,15 +26,16 @@ import (
 // job must be given the same.
 type Params struct {
 	Seed    uint64
-	Slots   int          // of the job at its beginning, at least 1
-	Batch   int          // examples that a slot computes on per clock; 0 where the workload has no batches
-	Rule    perdure.Rule // of the updates, with its learning rate; of mf it may be 0: as fits the data
-	Sparse  bool         // the tables are sparse, where the workload can have them so
-	Data    string       // folder or file of the data; "" is the workload's own
-	Factors Factors      `json:",omitzero"` // of workload mf
-	Topics  TopicModel   `json:",omitzero"` // of workload lda
-	Bowl    Bowl         `json:",omitzero"` // of workload quadratic
-	Convex  Convex       `json:",omitzero"` // of workload softmax
+	Slots   int             // of the job at its beginning, at least 1
+	Batch   int             // examples that a slot computes on per clock; 0 where the workload has no batches
+	Rule    perdure.Rule    // of the updates, with its learning rate; of mf it may be 0: as fits the data
+	Sparse  bool            // the tables are sparse, where the workload can have them so
+	Combine perdure.Combine `json:",omitzero"` // of softmax and cnn: what becomes of slots' updates of a clock
+	Data    string          // folder or file of the data; "" is the workload's own
+	Factors Factors         `json:",omitzero"` // of workload mf
+	Topics  TopicModel      `json:",omitzero"` // of workload lda
+	Bowl    Bowl            `json:",omitzero"` // of workload quadratic
+	Convex  Convex          `json:",omitzero"` // of workload softmax
 
 	// Marked says that the data's file says that it is made up. It is found when the data are opened.
 	Marked bool `json:",omitzero"`

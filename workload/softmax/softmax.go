@@ -48,6 +48,7 @@ type Options struct {
 	Batch int     // examples per slot and clock, at least 1
 	L2    float64 // weight decay: L2/2·‖W‖² is added to the loss; the bias is left out
 	Full  bool    // a clock has all examples of a slot; Batch is 1
+	Mean  bool    // slots' gradients are averaged, and not added up: each is that of its own examples
 }
 
 // Model computes losses and gradients. It owns scratch memory and is not for
@@ -136,15 +137,16 @@ func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 
 // Gradient computes a slot's clock at the weights w: into grad, of w's length
 // Rows × Classes, the gradient of the batch's mean loss divided by Slots (where
-// batches are full, so that all slots' add up to that of all examples), and as
-// result the batch's mean loss itself, weight decay included. It allocates
-// nothing, but for the slot's order on the slot's first clock.
+// batches are full, so that all slots' add up to that of all examples; where they
+// are averaged, undivided), and as result the batch's mean loss itself, weight
+// decay included. It allocates nothing, but for the slot's order on the slot's
+// first clock.
 func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
 	m.load(w)
 	clear(m.biasGrad)
 	examples := m.Batch(slot, clock)
-	scale := float32(1 / (float64(len(examples)) * float64(m.options.Slots)))
-	if m.options.Full { // slots' parts may differ by one
+	scale := float32(1 / (float64(len(examples)) * m.slots()))
+	if m.options.Full && !m.options.Mean { // slots' parts may differ by one
 		scale = float32(1 / float64(m.data.Train.N))
 	}
 	for first := 0; first < len(examples); first += chunkRows {
@@ -168,6 +170,14 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 		loss += m.decay(w, grad)
 	}
 	return loss
+}
+
+// slots is how many slots' gradients add up to a mean.
+func (m *Model) slots() float64 {
+	if m.options.Mean {
+		return 1
+	}
+	return float64(m.options.Slots)
 }
 
 // Evaluate returns the mean loss, without weight decay, and the fraction of the
@@ -301,7 +311,7 @@ func CrossEntropy(scores []float32, label uint8, scale float32, exps []float64) 
 
 // decay adds the gradient of the weight decay and returns its part of the loss.
 func (m *Model) decay(w, grad []float32) float64 {
-	perSlot := float32(m.options.L2 / float64(m.options.Slots))
+	perSlot := float32(m.options.L2 / m.slots())
 	squares := 0.0
 	for i, v := range w[:m.dim*m.classes] {
 		// The conversions keep compilers from fusing multiply and add.

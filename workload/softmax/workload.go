@@ -75,6 +75,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	}
 	model, err := New(data, Options{
 		Seed: p.Seed, Slots: p.Slots, Batch: size, L2: p.Convex.L2, Full: p.Convex.FullBatch,
+		Mean: p.Combine == perdure.CombineMean || p.Combine == perdure.CombineWeighted,
 	})
 	if err != nil {
 		return nil, err
@@ -129,6 +130,8 @@ func (p *program) Tables() []perdure.TableSpec {
 		Dim:  p.model.Classes(),
 		Rule: p.params.Rule,
 		Init: perdure.Init{Kind: perdure.InitZeros},
+
+		Combine: p.params.Combine,
 	}
 	if p.params.Sparse {
 		spec.Sparse, spec.Rows = true, 0

@@ -346,11 +346,10 @@ func TestStormsNoticeWeakening(t *testing.T) {
 	for name, off := range map[string]weaken.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
 	} {
-		weak := weaken.Set{Chain: off}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range 20000 {
-				if err := storms(400).Example(seed).run(weak, nil); err != nil {
+				if err := storms(400).Example(seed).run(weaken.Set{Chain: off}, nil); err != nil {
 					t.Logf("storm %d: %v", seed, err)
 					return
 				}

@@ -335,6 +335,13 @@ func (e *explored) pump(w *world, shard int) error {
 	in := w.shards[shard]
 	for u := in.Next(); u != nil; u = in.Next() {
 		mine := &w.applied[shard][u.Slot]
+		together := 1
+		if e.twoStep && e.weak == (weaken.Set{}) { // those of the round that are still to be given out
+			together = exploreSlots - int(u.Slot)
+		}
+		if n := len(slices.Collect(in.Round(u))); n != together && e.weak == (weaken.Set{}) {
+			return fmt.Errorf("shard %d gives slot %d's clock %d out as one of %d", shard, u.Slot, u.Clock, n)
+		}
 		switch at := applications(w.applied[shard][:]); {
 		case u.Lost:
 			return fmt.Errorf("shard %d counts clock %d of slot %d as lost", shard, u.Clock, u.Slot)

@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"iter"
 	"math"
 	"slices"
 
@@ -377,6 +378,22 @@ func (in *Intake) Next() *Update {
 	s.bytes -= u.bytes
 	in.applied[turn] = u.until()
 	return u
+}
+
+// Round yields the updates that are given out together with u, which Next has just given as the first of
+// its round, in the order in which Next gives them: u, and the others' of the same clock. Where clocks are
+// not ticked, each is given out alone.
+func (in *Intake) Round(u *Update) iter.Seq[*Update] {
+	return func(yield func(*Update) bool) {
+		if !yield(u) || !in.twoStep {
+			return
+		}
+		for i := range in.slots {
+			if in.applied[i] == u.Clock && !in.left(i) && in.ready(i) && !yield(in.slots[i].pending[0]) {
+				return
+			}
+		}
+	}
 }
 
 // ready reports whether the slot's next update may be applied.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -8,13 +9,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// CheckFinite refuses what was Inc'd, unless it is finite.
-func (b *Box) CheckFinite() error {
+// Check refuses a clock that cannot end: what was Inc'd in it is not finite, or a table that combines updates by
+// their weights was given none.
+func (b *Box) Check() error {
 	for _, t := range b.tables {
-		if t != nil {
-			if err := t.CheckFinite(); err != nil {
-				return err
-			}
+		if t == nil {
+			continue
+		}
+		if err := t.CheckFinite(); err != nil {
+			return err
+		}
+		if t.spec.Combine == perdure.CombineWeighted && t.weight == 0 {
+			return fmt.Errorf("%w: table %s combines updates by their weights, and that of clock %d has none; call "+
+				"Table.Weigh before Clock", perdure.ErrUsage, t.spec.Name, b.clock)
 		}
 	}
 	return nil
@@ -39,6 +46,11 @@ func (s *Shard) Fill(o consistency.Origin) error {
 		p.origin(o)
 		if o.Alone && b.terms.job.StaleScale == perdure.ScaleAverage { // other scales follow from what others do
 			p.u.weight = consistency.Scale(perdure.ScaleAverage, o, 0, consistency.SlotsOf(b.terms.spans, b.clock))
+		}
+	}
+	for _, t := range b.tables {
+		if t != nil && t.weight != 0 {
+			p.weight(t.id, t.weight)
 		}
 	}
 	p.flush()
@@ -137,6 +149,7 @@ func (b *Box) endClock() {
 		if t == nil {
 			continue
 		}
+		t.weight = 0
 		for _, d := range t.parts {
 			d.reset()
 		}

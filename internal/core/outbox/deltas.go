@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -16,8 +17,9 @@ type Table struct {
 	spec  perdure.TableSpec
 	parts []*Deltas // by shard
 
-	rooms []*Room // memory for deltas that nobody uses
-	idle  int     // the first of them that were not wanted since the last trim
+	weight float64 // of the present clock's update of it; 0: none was given
+	rooms  []*Room // memory for deltas that nobody uses
+	idle   int     // the first of them that were not wanted since the last trim
 }
 
 // Table returns the side of a table that things are Inc'd to. The view must have its shards.
@@ -35,6 +37,19 @@ func (b *Box) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	b.tables[id] = t
 	b.bounds = b.bounds || spec.Consistency.Kind == perdure.VAP
 	return t
+}
+
+// Weigh says how much the present clock's update of the table counts, which combines updates by their weights.
+func (t *Table) Weigh(weight float64) error {
+	if err := perdure.ValidateWeight(weight); err != nil {
+		return fmt.Errorf("table %s: %w", t.spec.Name, err)
+	}
+	if t.spec.Combine != perdure.CombineWeighted {
+		return fmt.Errorf("%w: table %s has updates without weights, since it combines %s; leave Weigh out, or "+
+			"choose combine weighted", perdure.ErrUsage, t.spec.Name, t.spec.Combine)
+	}
+	t.weight = weight
+	return nil
 }
 
 // Part returns the deltas of the rows that one shard has.

@@ -405,7 +405,7 @@ func (w *world) clock() error {
 			return nil
 		}
 		w.fillLoans()
-		if err := w.b.CheckFinite(); err != nil {
+		if err := w.b.Check(); err != nil {
 			return err
 		}
 		for _, v := range w.servers {

@@ -286,6 +286,12 @@ func (p *packer) origin(o consistency.Origin) {
 	}
 }
 
+// weight tells how much the update counts for a table. It is never merged with others: its clocks take two steps.
+func (p *packer) weight(t perdure.TableID, weight float64) {
+	p.fit(wire.HeaderBytes)
+	p.u.arena = wire.AppendWeightBlock(p.u.arena, t, weight)
+}
+
 // fit ends the payload if n more bytes would be too many.
 func (p *packer) fit(n int) {
 	if used := len(p.u.arena) - p.start; used > 0 && used+n > wire.PartBytes {

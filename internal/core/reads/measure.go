@@ -52,7 +52,7 @@ func (t *Table) reads(seen *sight) {
 	switch {
 	case seen.c.lacks > 0:
 		shown = seen.c.lacks - 1
-	case seen.beyond && t.spec.Rule.KeepsState(): // own updates never show
+	case seen.beyond && !t.spec.Foretold(): // own updates never show
 		shown = min(shown, consistency.Count(seen.c.applied, r.cfg.Slot))
 	case seen.beyond && s.hidden:
 		shown = s.since

@@ -149,7 +149,7 @@ func (r *Reader) evictElsewhere() bool {
 // and that can be applied to it here.
 func (t *Table) lacks(p *part, r *contents, own Own) bool {
 	slot := t.r.cfg.Slot
-	return slot >= 0 && !t.spec.Rule.KeepsState() && own.Lacks(p.shard.id, t.id, r.applied[slot])
+	return slot >= 0 && t.spec.Foretold() && own.Lacks(p.shard.id, t.id, r.applied[slot])
 }
 
 // top puts own updates on top of n rows from first on.
@@ -194,7 +194,7 @@ func (t *Table) ShowRows(s perdure.ShardID, rows []perdure.RowID, picked []int32
 // already, done by an earlier process of the slot: then the server will ignore these
 // deltas, and so does the cache.
 func (t *Table) show(p *part, at, run int, delta []float32) {
-	if p.cache.read == nil || t.spec.Rule.KeepsState() || !t.r.shows(p.shard) {
+	if p.cache.read == nil || !t.spec.Foretold() || !t.r.shows(p.shard) {
 		return
 	}
 	dim, clock := t.spec.Dim, t.r.now.Clock

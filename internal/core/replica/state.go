@@ -23,6 +23,7 @@ type State struct {
 	cuts   cuts
 	rounds rounds
 	taken  perdure.Slot // whose update was taken last
+	sums   combining    // of the clock whose updates are being applied
 	tail   bool         // who reads does so at the tail: see perdure.JobSpec.TailReads
 	// Of the newest snapshots that were taken beside an update log: the states in the store that they
 	// refer to.
@@ -38,6 +39,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 			schedule: recovery.ScheduleOf(job.Recovery),
 		},
 		rounds: newRounds(s),
+		sums:   combining{weak: s.Weak.Combine},
 	}
 }
 
@@ -57,6 +59,7 @@ func (st *State) agree() {
 	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
 	st.tail = st.rows.job.TailReads(specs)
 	st.rows.scales = st.rows.job.Scales(specs)
+	st.sums.of(st.rows.parts)
 	if recovery.Of(st.rows.job.Recovery).Traits().Partial {
 		st.intake.CountGaps()
 	}
@@ -111,8 +114,17 @@ func (st *State) applyToCut(to *Audience) {
 	least := st.intake.MinClock()
 	for u := st.intake.Next(); u != nil; u = st.intake.Next() {
 		st.rows.scale(u, least, st.intake)
+		st.sums.begin(u, st.intake)
 		st.apply(u, to)
-		if now := st.intake.MinClock(); now > least {
+		now := st.intake.MinClock()
+		if st.sums.any && (now > least || st.sums.weak.Once) {
+			st.sums.end(now > least, func(b *wire.Block) { // as of the clock that is over
+				if err := st.change(b, least, perdure.NoSlot, to); err != nil {
+					to.fx.fail(cannotCombine, st.rows.shard, least, err)
+				}
+			})
+		}
+		if now > least {
 			least = now
 			st.evict(now, to)
 			st.saveRows(to)
@@ -151,6 +163,17 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 	if st.rows.scaled.by != 1 {
 		by = perdure.NoSlot
 	}
+	each := func(b *wire.Block) {
+		var err error
+		if st.sums.combines(b.Table) {
+			err = st.sums.add(b, st.rows.parts[b.Table])
+		} else {
+			err = st.change(b, u.Last(), by, to)
+		}
+		if err != nil {
+			to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
+		}
+	}
 	var rows *newest
 	if u.Repeats {
 		rows = gather()
@@ -160,7 +183,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
 			if rows == nil {
-				st.applyBlock(&b.Block, u, by, to)
+				each(&b.Block)
 			} else if err := st.rows.fits(&b.Block); err != nil {
 				to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
 			} else {
@@ -177,7 +200,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		to.fx.Spent = append(to.fx.Spent, payload)
 	}
 	if rows != nil {
-		rows.each(func(b *wire.Block) { st.applyBlock(b, u, by, to) })
+		rows.each(each)
 	}
 	if !u.Lost {
 		st.rows.seq += uint64(u.Clocks)
@@ -190,23 +213,27 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 	st.intake.Free(u)
 }
 
-func (st *State) applyBlock(b *wire.Block, u *consistency.Update, by perdure.Slot, to *Audience) {
-	if err := st.rows.apply(b, u.Last()); err != nil {
-		to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
-		return
+// change runs a table's rule for the rows of a block of a clock, of a slot or, as NoSlot, of all of them.
+func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to *Audience) error {
+	if err := st.rows.apply(b, clock); err != nil {
+		return err
 	}
 	st.rounds.changed(b, st.rows.parts[b.Table])
 	if st.weak.Pushes {
-		return
+		return nil
 	}
 	if !st.rows.parts[b.Table].Spec.Rule.Adds() {
 		by = perdure.NoSlot
 	}
 	to.pushes.changed(&b.Rows, by)
+	return nil
 }
 
-// cannotApply ends a server that would go on without what others have applied.
-const cannotApply = "shard %d cannot apply the update of slot %d, clock %d: %w"
+// These end a server that would go on without what others have applied.
+const (
+	cannotApply   = "shard %d cannot apply the update of slot %d, clock %d: %w"
+	cannotCombine = "shard %d cannot apply what the updates of clock %d add up to: %w"
+)
 
 // evict drops the rows that were not updated for long, where a table asks for it.
 func (st *State) evict(least perdure.Clock, to *Audience) {

@@ -37,7 +37,8 @@ type Set struct {
 	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
 	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
-	Chain Chain
+	Chain   Chain
+	Combine Combine
 }
 
 // Chain says what is off in a chain.
@@ -45,6 +46,12 @@ type Chain struct {
 	Epochs    bool // messages of other epochs are taken
 	Positions bool // entries are taken wherever they stand
 	Levels    bool // a joiner never counts
+}
+
+// Combine is what is off of tables that combine updates.
+type Combine struct {
+	Divisor bool // slots count in it whose updates are lost
+	Once    bool // a rule runs for each update of a clock
 }
 
 // Key is what a context has a Set under, if it has one.

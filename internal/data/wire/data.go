@@ -14,9 +14,9 @@ import (
 //
 //	 0      4     table (0xFFFFFFFF: the slot's saved state; 0xFFFFFFFE: the update's basis;
 //	              0xFFFFFFFD: it was made alone)
-//	 4      4     mode: 0 run, 1 list
+//	 4      4     mode: 0 run, 1 list; in an update also 2, the table's weight
 //	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
-//	16      8     run: the first row (basis: the clock); list: 0
+//	16      8     run: the first row (basis: the clock; weight: a float64); list: 0
 //	24      8·n   list only: the row ids
 type Rows struct {
 	Table perdure.TableID
@@ -156,6 +156,17 @@ func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
 // read while the shard was out. It is in the last part of the update, if in any.
 func AppendAloneBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: aloneTable}) }
 
+// modeWeight marks a block that has no rows, but how much the update counts for its table.
+const modeWeight = 2
+
+// AppendWeightBlock appends how much an update counts for a table that combines updates by their weights. It is
+// in the last part of the update, if in any.
+func AppendWeightBlock(dst []byte, t perdure.TableID, weight float64) []byte {
+	dst = AppendRows(dst, &Rows{Table: t, First: perdure.RowID(math.Float64bits(weight))})
+	binary.LittleEndian.PutUint32(dst[len(dst)-rowsBytes+4:], modeWeight)
+	return dst
+}
+
 // pad8 keeps what follows aligned to 8 bytes from the payload's start.
 func pad8(dst []byte) []byte {
 	for len(dst)%8 != 0 {
@@ -173,14 +184,15 @@ func pad8(dst []byte) []byte {
 // after which b.Err says whether the payload was sound. Ids, values and state
 // alias the payload.
 type Blocks struct {
-	Block               // the present one
-	State []byte        // what the slot wants saved; nil: nothing so far
-	Basis perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
-	Lag   perdure.Clock // how many of the slot's own clocks did not show in the rows
-	Alone bool          // these were read while the shard was out
-	rest  []byte
-	size  int
-	err   error
+	Block                // the present one
+	State  []byte        // what the slot wants saved; nil: nothing so far
+	Basis  perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
+	Lag    perdure.Clock // how many of the slot's own clocks did not show in the rows
+	Alone  bool          // these were read while the shard was out
+	Weight float64       // the block has no rows, but how much the update counts for its table; 0: it has rows
+	rest   []byte
+	size   int
+	err    error
 }
 
 // ReadBlocks begins to read a payload.
@@ -193,7 +205,11 @@ func (b *Blocks) Err() error { return b.err }
 
 // Next reads the next table's block and reports whether there is one.
 func (b *Blocks) Next() bool {
+	b.Weight = 0
 	for b.err == nil && len(b.rest) > 0 {
+		if len(b.rest) >= rowsBytes && binary.LittleEndian.Uint32(b.rest[4:]) == modeWeight {
+			return b.weight()
+		}
 		src, err := ParseRows(b.rest, &b.Rows)
 		if err != nil {
 			b.err = err
@@ -223,6 +239,18 @@ func (b *Blocks) Next() bool {
 		b.rest = skipPad(src[b.Count:], b.size)
 	}
 	return false
+}
+
+// weight reads a block that is a weight, and reports whether it is one.
+func (b *Blocks) weight() bool {
+	le := binary.LittleEndian
+	b.Block = Block{Rows: Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}}} // a list of none
+	b.Weight = math.Float64frombits(le.Uint64(b.rest[16:]))
+	if err := perdure.ValidateWeight(b.Weight); err != nil || le.Uint64(b.rest[8:]) != 0 {
+		b.err = fmt.Errorf("%w: an update of weight %v, with %d rows", ErrPayload, b.Weight, le.Uint64(b.rest[8:]))
+	}
+	b.rest = b.rest[rowsBytes:]
+	return b.err == nil
 }
 
 // values reads a block's values.

@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (9)
+//	 4      1     version of this format (10)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 9
+	Version = 10
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the

@@ -80,6 +80,23 @@ func parseAlone(f *Frame) any {
 	return b.Alone
 }
 
+// weight is how much an update counts for a table.
+type weight struct {
+	Table  perdure.TableID
+	Weight float64
+}
+
+func parseWeight(f *Frame) any {
+	b := ReadBlocks(f.Payload)
+	switch there := b.Next(); {
+	case b.Err() != nil:
+		return b.Err()
+	case !there || b.Count != 0 || b.Values != nil:
+		return "no weight"
+	}
+	return weight{b.Table, b.Weight}
+}
+
 func parseBlocks(f *Frame) any {
 	var u blocks
 	state, err := readAll(f.Payload, func(b *Block) error {
@@ -139,7 +156,8 @@ var sampleTable = perdure.TableSpec{
 	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite, Distance: perdure.DistanceTV,
-	Whole: true, Shard: 3,
+	Combine: perdure.CombineMean,
+	Whole:   true, Shard: 3,
 }
 
 var sampleJob = perdure.JobSpec{
@@ -299,6 +317,8 @@ func dataSamples() []sample {
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
 		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
 		data("update-alone", KindUpdate, 0, AppendAloneBlock(nil), true, parseAlone),
+		data("update-weight", KindUpdate, 0, AppendWeightBlock(nil, 7, 4096.5), weight{7, 4096.5},
+			parseWeight),
 		data("update-empty", KindUpdate, 0, nil, blocks{}, parseBlocks),
 		clocks(data("update-clocks", KindUpdate, 0, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks), 16),
 		data("tick", KindTick, 0, nil, "", raw),

@@ -287,6 +287,38 @@ func TestAnnouncedTooMuch(t *testing.T) {
 	}
 }
 
+// A weight stands for a table beside its rows, and one that is no weight is refused, and so is one with rows.
+func TestWeights(t *testing.T) {
+	rows := Block{Rows: Rows{Table: 3, First: 5, Count: 1}, Values: []float32{1, 2}}
+	for _, w := range []float64{1, 0.1, perdure.MaxWeight, math.SmallestNonzeroFloat64} {
+		payload := AppendBlock(AppendWeightBlock(AppendBlock(nil, &rows), 3, w), &rows)
+		var got []float64
+		b := ReadBlocks(payload)
+		for b.Next() {
+			if got = append(got, b.Weight); b.Table != 3 || (b.Weight == 0) != (b.Count == 1) ||
+				b.Weight != 0 && (b.IDs == nil || len(b.IDs) != 0) { // no shard refuses a list of no rows
+				t.Errorf("weight %v is read as %+v", w, b.Block)
+			}
+		}
+		if b.Err() != nil || !slices.Equal(got, []float64{0, w, 0}) {
+			t.Errorf("weight %v is read as %v, %v", w, got, b.Err())
+		}
+	}
+	for _, w := range []float64{0, -1, math.NaN(), math.Inf(1), math.MaxFloat64, math.Copysign(0, -1)} {
+		if _, err := readAll(AppendWeightBlock(nil, 0, w), nil); !errors.Is(err, ErrPayload) {
+			t.Errorf("weight %v: %v", w, err)
+		}
+	}
+	with := AppendWeightBlock(nil, 0, 1)
+	with[8] = 1
+	if _, err := readAll(with, nil); !errors.Is(err, ErrPayload) || !strings.Contains(err.Error(), "with 1 rows") {
+		t.Errorf("a weight with rows: %v", err)
+	}
+	if _, err := ParseRows(AppendWeightBlock(nil, 0, 1), &Rows{}); !errors.Is(err, ErrPayload) {
+		t.Errorf("a weight where rows are named: %v", err)
+	}
+}
+
 // readAll hands the blocks of a payload to f and returns the saved state.
 func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
 	b := ReadBlocks(payload)

@@ -290,6 +290,7 @@ func tableToProto(t perdure.TableSpec) *controlv1.Table {
 		Evict:       int64(t.Evict),
 		NonFinite:   string(t.NonFinite),
 		Distance:    string(t.Distance),
+		Combine:     string(t.Combine),
 		Whole:       t.Whole,
 		Shard:       int32(t.Shard),
 	}
@@ -311,6 +312,7 @@ func tableFromProto(p *controlv1.Table) (perdure.TableSpec, error) {
 		Evict:       perdure.Clock(p.Evict),
 		NonFinite:   perdure.NonFinite(p.NonFinite),
 		Distance:    perdure.Distance(p.Distance),
+		Combine:     perdure.Combine(p.Combine),
 		Whole:       p.Whole,
 		Shard:       perdure.ShardID(p.Shard),
 	}, nil

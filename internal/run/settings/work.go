@@ -22,6 +22,7 @@ type WorkAsked struct {
 	StepFactor float64
 	Batch      *int
 	Sparse     bool
+	Combine    string
 	Data       string
 	Fraction   *float64 // of lda
 	Factors    FactorsAsked
@@ -103,6 +104,9 @@ func (a *Asked) askWork(s *Run) error {
 	}
 	if p.Rule, err = w.rule(info); err != nil {
 		return err
+	}
+	if p.Combine, err = perdure.ParseCombine(cmp.Or(w.Combine, "each")); err != nil {
+		return fmt.Errorf("--combine: %w", err)
 	}
 	if s.Until, err = parseGoal(w.Until, a.Workload); err != nil {
 		return err

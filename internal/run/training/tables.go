@@ -61,6 +61,19 @@ func (t *Tables) IncRows(_ context.Context, table string, rows []perdure.RowID, 
 	return t.tables[table].IncRows(rows, delta)
 }
 
+// weigh gives this clock's updates their weight, the examples that they are of, where tables ask for it.
+func (t *Tables) weigh(samples int) error {
+	for _, to := range t.tables {
+		if to.Spec().Combine != perdure.CombineWeighted {
+			continue
+		}
+		if err := to.Weigh(float64(samples)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rows names n rows from the first on. The list is valid until the next call.
 func (t *Tables) rows(first perdure.RowID, n int) []perdure.RowID {
 	t.list = t.list[:0]

@@ -97,6 +97,9 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	if err != nil {
 		return err
 	}
+	if err := tr.t.weigh(m.Samples); err != nil {
+		return err
+	}
 	tr.c.AddSamples(m.Samples)
 	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
 		tr.lost = now

@@ -166,6 +166,7 @@ func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		u.weight = float64(m.Samples)
 		if m.Samples > 0 && !math.IsNaN(m.TrainLoss) {
 			sum, samples = sum+m.TrainLoss*float64(m.Samples), samples+m.Samples
 		}
@@ -176,11 +177,18 @@ func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 // Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
 func (t *Training) Apply() error {
 	for id, parts := range t.parts {
-		for _, u := range t.slots {
-			for n, p := range parts {
-				if err := u.tables[n].applyTo(t, id, perdure.TableID(n), p); err != nil {
+		for n, p := range parts {
+			var sum *table.Sum // of all slots' updates; nil: each is applied by itself
+			if p.Spec.Combine != perdure.CombineEach {
+				sum = table.NewSum(p.Spec, p.First, p.Rows)
+			}
+			for _, u := range t.slots {
+				if err := u.tables[n].applyTo(t, id, p, sum, t.share(u, p.Spec.Combine)); err != nil {
 					return err
 				}
+			}
+			if err := t.applySum(id, n, p, sum); err != nil {
+				return err
 			}
 		}
 	}
@@ -199,6 +207,47 @@ func (t *Training) Apply() error {
 		if err := s.Save(t.parts[id], n, of); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// share is what a slot's deltas are multiplied with before they are added to the others'.
+func (t *Training) share(u *updates, how perdure.Combine) float32 {
+	switch how {
+	case perdure.CombineMean:
+		return float32(1 / float64(len(t.slots)))
+	case perdure.CombineWeighted:
+		all := 0.0
+		for _, each := range t.slots {
+			all += each.weight
+		}
+		return float32(u.weight / all)
+	}
+	return 1
+}
+
+// applySum runs a table's rule for what all slots have added to rows of a shard, if they are combined.
+func (t *Training) applySum(shard, n int, p *table.Part, sum *table.Sum) (err error) {
+	if sum == nil {
+		return nil
+	}
+	sum.Take(func(first perdure.RowID, ids []perdure.RowID, rows int, values []float32) {
+		if err == nil {
+			err = t.applyRows(shard, perdure.TableID(n), p, first, ids, rows, values)
+		}
+	})
+	return err
+}
+
+// applyRows runs a table's rule for rows of a shard.
+func (t *Training) applyRows(
+	shard int, id perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, n int, values []float32,
+) error {
+	if err := p.ApplyRows(first, ids, n, values, t.Clock); err != nil {
+		return err
+	}
+	if t.saved != nil {
+		t.saved[shard].Changed(id, p, first, ids, n)
 	}
 	return nil
 }

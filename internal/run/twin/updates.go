@@ -15,6 +15,7 @@ type updates struct {
 	tables []*deltas
 	byName map[string]*deltas
 	ids    []perdure.RowID
+	weight float64 // of the clock: its examples
 }
 
 // deltas are what a slot has added to the rows of a table in the present clock, in the order of their first touch.
@@ -136,8 +137,8 @@ func (u *updates) IncRows(_ context.Context, name string, rows []perdure.RowID, 
 	return nil
 }
 
-// applyTo changes the rows of a shard's part.
-func (d *deltas) applyTo(t *Training, shard int, id perdure.TableID, p *table.Part) error {
+// applyTo changes the rows of a shard's part, or adds its share to a sum of what changes them.
+func (d *deltas) applyTo(t *Training, shard int, p *table.Part, sum *table.Sum, share float32) error {
 	dim := d.spec.Dim
 	for i := 0; i < len(d.rows); {
 		first := d.rows[i]
@@ -156,11 +157,10 @@ func (d *deltas) applyTo(t *Training, shard int, id perdure.TableID, p *table.Pa
 		if d.spec.Sparse {
 			ids = d.rows[i : i+1]
 		}
-		if err := p.ApplyRows(first, ids, n, d.values[i*dim:(i+n)*dim], t.Clock); err != nil {
+		if values := d.values[i*dim : (i+n)*dim]; sum != nil {
+			sum.Add(first, ids, n, values, share)
+		} else if err := t.applyRows(shard, perdure.TableID(d.n), p, first, ids, n, values); err != nil {
 			return err
-		}
-		if t.saved != nil {
-			t.saved[shard].Changed(id, p, first, ids, n)
 		}
 		i += n
 	}

@@ -720,6 +720,7 @@ type Table struct {
 	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2) or tv
 	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: it is one unit, all on one shard
 	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the shard that it is on
+	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +837,13 @@ func (x *Table) GetShard() int32 {
 		return x.Shard
 	}
 	return 0
+}
+
+func (x *Table) GetCombine() string {
+	if x != nil {
+		return x.Combine
+	}
+	return ""
 }
 
 // Rule says how an update changes a row. Settings that a rule does not have are
@@ -1845,7 +1853,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
-	"\x06roster\x18\v \x01(\x04R\x06roster\"\xd4\x02\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\xee\x02\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -1860,7 +1868,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\bdistance\x18\n" +
 	" \x01(\tR\bdistance\x12\x14\n" +
 	"\x05whole\x18\v \x01(\bR\x05whole\x12\x14\n" +
-	"\x05shard\x18\f \x01(\x05R\x05shard\"\xe0\x02\n" +
+	"\x05shard\x18\f \x01(\x05R\x05shard\x12\x18\n" +
+	"\acombine\x18\r \x01(\tR\acombine\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +

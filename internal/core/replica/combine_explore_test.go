@@ -1,0 +1,357 @@
+package replica
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// The explorer of combined updates visits every state that one replica can come to while slots stage and tick
+// clocks, send what they have sent again, die and are succeeded, lose clocks, join and leave, and while the
+// replica is replaced by a copy of its snapshot at any moment. What the rows and the rule's state must be, after
+// each step, is said by plain loops over the updates that count.
+const (
+	courseRows  = 4
+	courseSlots = 3
+)
+
+// combineCase is one case: what may happen in it, and what is switched off.
+type combineCase struct {
+	how    perdure.Combine
+	spans  []perdure.Span
+	deaths int // of processes
+	losses int // clocks that count as lost, since they were not staged when their slot's fate was decided
+	again  int // updates that are sent once more
+	copies int // the replica is made of a snapshot
+	jumps  int // counts of slots rise above what the rows have, as those of a lost shard's may
+	weak   weaken.Set
+}
+
+// course is one state of everything.
+type course struct {
+	combineCase
+	t     testing.TB
+	r     *Replica
+	slots [courseSlots]courseSlot
+	lost  [courseSlots][mostClocks]bool
+}
+
+// courseSlot is a slot's process.
+type courseSlot struct {
+	incarnation perdure.Incarnation
+	clock       perdure.Clock // it works on
+	staged      bool          // it has sent this clock's update
+}
+
+const courseClocks = 2
+
+// touches is what a slot adds to a row in a clock; 0: it does not touch it. Nobody touches the last row.
+func touches(slot, row int, clock perdure.Clock) float32 {
+	if row == courseRows-1 || row > 0 && (slot+row+int(clock))%2 == 0 {
+		return 0
+	}
+	return 0.37*float32(slot+1) + 0.11*float32(clock) + 0.05*float32(row)
+}
+
+func weighs(slot int, clock perdure.Clock) float64 { return 3 + 2*float64(slot) + float64(clock) }
+
+// courseRule is one of which k runs are not one.
+var courseRule = perdure.Rule{Kind: perdure.RuleNesterov, Rate: 0.5, Momentum: 0.75}
+
+func newCourse(t *testing.T, c combineCase) *course {
+	t.Helper()
+	b := newBench(t, "bsp", "none", len(c.spans))
+	job := *b.job
+	s := &course{combineCase: c, t: t, r: New(Settings{Job: job, Weak: c.weak})}
+	s.r.Follow(&b.view, Place{Head: true}, false)
+	n := len(c.spans)
+	s.r.Fill(Content{States: make([][]byte, n), Applied: make([]perdure.Clock, n)}, &b.view)
+	spec := perdure.TableSpec{
+		Name: "w", Dim: 1, Rows: courseRows, Rule: courseRule, Combine: c.how,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
+	s.step(wire.Frame{Header: wire.Header{Kind: wire.KindAddTable, Slot: perdure.NoSlot}, Payload: wire.JSON(spec)})
+	s.step(wire.Frame{
+		Header:  wire.Header{Kind: wire.KindRoster, Slot: perdure.NoSlot, Clock: 1},
+		Payload: wire.JSON(c.spans),
+	})
+	for i, span := range c.spans {
+		s.slots[i] = courseSlot{incarnation: 1, clock: span.From}
+	}
+	return s
+}
+
+func (s *course) step(f wire.Frame) {
+	s.r.Step(&Entry{Frame: f}, f.Body)
+	s.r.Settle()
+}
+
+func (s *course) clone() *course {
+	n := *s
+	n.r = cloneOf(s.r)
+	return &n
+}
+
+// update is a slot's update of a clock as its process sends it.
+func (s *course) update(slot int, clock perdure.Clock, flags uint16) wire.Frame {
+	var body []byte
+	for row := range courseRows {
+		if g := touches(slot, row, clock); g != 0 {
+			body = wire.AppendBlock(body, &wire.Block{
+				Rows: wire.Rows{First: perdure.RowID(row), Count: 1}, Values: []float32{g},
+			})
+		}
+	}
+	if s.how == perdure.CombineWeighted {
+		body = wire.AppendWeightBlock(body, 0, weighs(slot, clock))
+	}
+	return wire.Frame{Header: wire.Header{
+		Kind: wire.KindUpdate, Slot: perdure.Slot(slot), Clock: clock, Parts: 1, Flags: flags,
+		Incarnation: s.slots[slot].incarnation,
+	}, Body: body}
+}
+
+// courseMove is something that may happen next.
+type courseMove struct {
+	says string
+	do   func(s *course)
+}
+
+func (s *course) moves() (next []courseMove) {
+	add := func(may bool, do func(s *course), says string, args ...any) {
+		if may {
+			next = append(next, courseMove{fmt.Sprintf(says, args...), do})
+		}
+	}
+	for i := range s.spans {
+		p := s.slots[i]
+		works := p.clock < courseClocks && s.spans[i].Has(p.clock)
+		add(works && !p.staged, func(s *course) {
+			s.step(s.update(i, p.clock, 0))
+			s.slots[i].staged = true
+		}, "slot %d stages clock %d", i, p.clock)
+		add(works && p.staged, func(s *course) {
+			s.step(wire.Frame{Header: wire.Header{
+				Kind: wire.KindTick, Slot: perdure.Slot(i), Clock: p.clock, Incarnation: p.incarnation,
+			}})
+			s.slots[i].clock, s.slots[i].staged = p.clock+1, false
+		}, "slot %d ticks clock %d", i, p.clock)
+		add(s.again > 0 && p.clock > s.spans[i].From, func(s *course) {
+			s.again--
+			s.step(s.update(i, p.clock-1, wire.FlagTicked))
+		}, "slot %d sends clock %d again", i, p.clock-1)
+		for lost := range perdure.Clock(min(s.losses, 1) + 1) {
+			add(works && s.deaths > 0, func(s *course) { s.die(i, lost) },
+				"slot %d's process dies, and %d clocks more count", i, lost)
+		}
+	}
+	for i, n := range s.r.State.Applied() {
+		add(s.jumps > 0 && s.slots[i].clock > n, func(s *course) { s.jump(i) },
+			"clock %d of slot %d is lost", n, i)
+	}
+	add(s.copies > 0, func(s *course) {
+		s.copies--
+		s.r = copied(s.t, s.r)
+	}, "the replica is made of its snapshot")
+	return next
+}
+
+// die replaces a slot's process. What it had ticked counts, and some clocks more: as they are staged, or as lost.
+func (s *course) die(slot int, more perdure.Clock) {
+	s.deaths--
+	p := &s.slots[slot]
+	p.incarnation++
+	s.step(wire.Frame{Header: wire.Header{
+		Kind: wire.KindFence, Slot: perdure.Slot(slot), Incarnation: p.incarnation,
+	}})
+	has := s.r.State.Counts(perdure.Slot(slot))
+	start := has.Ticked + more
+	for c := has.Staged; c < start; c++ {
+		s.lost[slot][c] = true
+		s.losses--
+	}
+	s.step(wire.Frame{Header: wire.Header{
+		Kind: wire.KindDecide, Slot: perdure.Slot(slot), Incarnation: p.incarnation, Clock: start,
+	}})
+	p.clock, p.staged = start, false
+}
+
+// jump has a slot's next clock count, which it has ticked, though the rows will never have it.
+func (s *course) jump(slot int) {
+	base := slices.Clone(s.r.State.Applied())
+	s.lost[slot][base[slot]] = true
+	s.jumps--
+	base[slot]++
+	s.step(wire.Frame{
+		Header:  wire.Header{Kind: wire.KindBase, Slot: perdure.NoSlot},
+		Payload: wire.AppendState(nil, &wire.State{Applied: base}),
+	})
+}
+
+// copied makes a replica of another one's snapshot.
+func copied(t testing.TB, r *Replica) *Replica {
+	b := &bench{Replica: r, t: t, view: *r.view}
+	n := b.copyOf().Replica
+	n.weak, n.State.weak = r.weak, r.State.weak
+	return n
+}
+
+// check holds the rows and the rule's state against what the updates that count come to.
+func (s *course) check() error {
+	var w, v [courseRows]float32
+	for clock := range s.r.State.MinClock() {
+		n, weights := 0, 0.0
+		for i, span := range s.spans {
+			if span.Has(clock) && !s.lost[i][clock] {
+				n++
+				weights += weighs(i, clock)
+			}
+		}
+		for row := range w {
+			sum, touched := float32(0), false
+			for i, span := range s.spans {
+				g := touches(i, row, clock)
+				if g == 0 || !span.Has(clock) || s.lost[i][clock] {
+					continue
+				}
+				switch s.how {
+				case perdure.CombineMean:
+					g *= float32(1 / float64(n))
+				case perdure.CombineWeighted:
+					g *= float32(weighs(i, clock) / weights)
+				}
+				sum, touched = sum+g, true
+			}
+			if touched {
+				v[row] = float32(0.75*v[row]) + sum
+				w[row] -= float32(0.5 * (sum + float32(0.75*v[row])))
+			}
+		}
+	}
+	img := s.r.State.Parts()[0].Image()
+	for row := range w {
+		for plane, want := range []float32{w[row], v[row]} {
+			if got := img.Planes[plane][0][row]; math.Float32bits(got) != math.Float32bits(want) {
+				return fmt.Errorf("at clock %d row %d has %v in plane %d, want %v", s.r.State.MinClock(), row,
+					got, plane, want)
+			}
+		}
+	}
+	if s.r.State.sums.open && !s.weak.ExactlyOnce {
+		return fmt.Errorf("a clock is half applied when anybody may look")
+	}
+	return nil
+}
+
+// key says everything about a state.
+func (s *course) key() string {
+	b, err := json.Marshal(s.r.State.intake.State())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprintf("%s %v %+v %v %v %d %d %d %d %d", b, s.r.State.Parts()[0].Image().Planes,
+		*s.r.State.sums.tables[0].sum, s.slots, s.lost, s.deaths, s.losses, s.again, s.copies, s.jumps)
+}
+
+// explore visits every state, and returns how many there are, or the course to the first that is wrong.
+func (c combineCase) explore(t *testing.T) (states int, err error) {
+	visited := map[string]bool{}
+	var way []string
+	var visit func(s *course) error
+	visit = func(s *course) error {
+		key := s.key()
+		if visited[key] {
+			return nil
+		}
+		visited[key] = true
+		next := s.moves()
+		if s.r.State.MinClock() < courseClocks && len(next) == 0 {
+			return fmt.Errorf("stuck at clock %d", s.r.State.MinClock())
+		}
+		for _, m := range next {
+			way = append(way, m.says)
+			n := s.clone()
+			m.do(n)
+			if fx := n.r.Effects(); fx.Fail != nil {
+				return fx.Fail
+			}
+			n.r.Effects().Clear()
+			if err := n.check(); err != nil {
+				return err
+			}
+			if err := visit(n); err != nil {
+				return err
+			}
+			way = way[:len(way)-1]
+		}
+		return nil
+	}
+	if err := visit(newCourse(t, c)); err != nil {
+		return len(visited), fmt.Errorf("%w, after:\n  %s", err, strings.Join(way, "\n  "))
+	}
+	return len(visited), nil
+}
+
+var (
+	all      = []perdure.Span{{}, {}}
+	changing = []perdure.Span{{}, {Until: 1}, {From: 1}}
+)
+
+// In every course the rule has run once for each clock and row that a slot touches, for what the updates that
+// count come to, divided by those slots and no others; and whoever looks sees whole clocks.
+func TestExploreCombined(t *testing.T) {
+	for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted} {
+		for _, c := range []combineCase{
+			{spans: all, again: 1, copies: 1},
+			{spans: all, deaths: 1, copies: 1},
+			{spans: all, deaths: 2, losses: 2},
+			{spans: changing, deaths: 1, losses: 1},
+			{spans: changing, again: 1},
+			{spans: all, jumps: 2},
+			{spans: changing, jumps: 1, copies: 1},
+		} {
+			c.how = how
+			t.Run(fmt.Sprintf("%s, %d slots, %d deaths, %d losses, %d again, %d copies, %d jumps", how, len(c.spans),
+				c.deaths, c.losses, c.again, c.copies, c.jumps), func(t *testing.T) {
+				states, err := c.explore(t)
+				if err != nil {
+					t.Error(err)
+				}
+				if states < 50 {
+					t.Errorf("only %d states: the explorer does not explore", states)
+				}
+				t.Logf("%d states", states)
+			})
+		}
+	}
+}
+
+// The explorer misses what is switched off: an update that is added once, a divisor of those who count, a rule
+// that runs once.
+func TestExploreCombinedMissesWhatIsOff(t *testing.T) {
+	divisor := weaken.Set{Combine: weaken.Combine{Divisor: true}}
+	once := weaken.Set{Combine: weaken.Combine{Once: true}}
+	for _, c := range []combineCase{
+		{how: perdure.CombineSum, spans: all, again: 1, weak: weaken.Set{ExactlyOnce: true}},
+		{how: perdure.CombineMean, spans: all, again: 1, weak: weaken.Set{ExactlyOnce: true}},
+		{how: perdure.CombineMean, spans: all, deaths: 1, losses: 1, weak: divisor},
+		{how: perdure.CombineWeighted, spans: all, deaths: 1, losses: 1, weak: divisor},
+		{how: perdure.CombineSum, spans: all, weak: once},
+		{how: perdure.CombineMean, spans: changing, weak: once},
+	} {
+		_, err := c.explore(t)
+		if err == nil {
+			t.Errorf("%s, %+v: nothing was wrong in any course", c.how, c.weak)
+			continue
+		}
+		what, _, _ := strings.Cut(err.Error(), "\n")
+		t.Logf("%s, exactly once off %v, %+v: %s", c.how, c.weak.ExactlyOnce, c.weak.Combine, what)
+	}
+}

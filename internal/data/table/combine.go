@@ -1,0 +1,133 @@
+package table
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+)
+
+// Sum adds up what several updates do to rows of one part, so that the part's rule can be run for all
+// of them at once. What it gives is a function of the calls alone: the bits are those of float32, each
+// operation rounded on its own, in the order of the calls,
+//
+//	Σ = share₁·g₁;  Σ = Σ + share₂·g₂;  Σ = Σ + share₃·g₃ …
+//
+// for the updates that touch a row, and rows come in the order in which they were first touched. It has
+// no row that none of them touches. It is not for concurrent use.
+type Sum struct {
+	dim    int
+	first  perdure.RowID // dense: the part's
+	index  *Index        // sparse; nil for a dense part
+	at     []int32       // dense: 1 + where a row's sum is, 0 if there is none
+	runs   []Run         // dense: the sums as runs of rows, by their numbers in the part
+	values []float32     // the sums
+}
+
+// NewSum makes an empty sum of updates of a part, which has that many rows from the first one on, if it is dense.
+func NewSum(spec perdure.TableSpec, first perdure.RowID, rows int) *Sum {
+	if spec.Sparse {
+		return &Sum{dim: spec.Dim, index: NewIndex()}
+	}
+	return &Sum{dim: spec.Dim, first: first, at: make([]int32, rows)}
+}
+
+// Add adds deltas, each times share, to those of rows, which the part must have. They are named as for
+// Part.CheckRows. It keeps nothing of its arguments.
+func (s *Sum) Add(first perdure.RowID, ids []perdure.RowID, count int, delta []float32, share float32) {
+	switch {
+	case ids == nil:
+		s.addRun(int(first-s.first), count, delta, share)
+	case s.index == nil:
+		for from := 0; from < len(ids); {
+			n := 1
+			for from+n < len(ids) && ids[from+n] == ids[from]+perdure.RowID(n) {
+				n++
+			}
+			s.addRun(int(ids[from]-s.first), n, delta[from*s.dim:(from+n)*s.dim], share)
+			from += n
+		}
+	default:
+		for i, id := range ids {
+			at, added := s.index.Add(id)
+			if g := delta[i*s.dim : (i+1)*s.dim]; added {
+				s.push(g, share)
+			} else {
+				s.sum(at, g, share)
+			}
+		}
+	}
+}
+
+// addRun adds the deltas of n consecutive rows of a dense part. Of those, neighbours whose sums are
+// neighbours are added together.
+func (s *Sum) addRun(row, n int, delta []float32, share float32) {
+	for j := 0; j < n; {
+		k, at := j+1, s.at[row+j]
+		for k < n && (at == 0 && s.at[row+k] == 0 || at > 0 && s.at[row+k] == at+int32(k-j)) {
+			k++
+		}
+		if g := delta[j*s.dim : k*s.dim]; at > 0 {
+			s.sum(int(at)-1, g, share)
+		} else {
+			s.enter(row+j, k-j)
+			s.push(g, share)
+		}
+		j = k
+	}
+}
+
+// enter notes where the sums of rows will be that have none.
+func (s *Sum) enter(row, n int) {
+	next := int32(len(s.values)/s.dim) + 1
+	for i := range s.at[row : row+n] {
+		s.at[row+i] = next + int32(i)
+	}
+	if last := len(s.runs) - 1; last >= 0 && s.runs[last].First+s.runs[last].Rows == row {
+		s.runs[last].Rows += n
+		return
+	}
+	s.runs = append(s.runs, Run{row, n})
+}
+
+// push begins the sums of rows that have none.
+func (s *Sum) push(g []float32, share float32) {
+	from := len(s.values)
+	s.values = append(s.values, g...)
+	if share != 1 {
+		clip(s.values[from:], s.values[from:], float32(math.Inf(1)), share)
+	}
+}
+
+// sum adds to the sums of rows from a place on.
+func (s *Sum) sum(at int, g []float32, share float32) {
+	to := s.values[at*s.dim:][:len(g)]
+	if share == 1 {
+		add(to, g)
+		return
+	}
+	sgd(to, g, -share) // minus minus: the same bits as plus
+}
+
+// Take hands the sums out, named as for Part.ApplyRows, and empties the Sum. What it hands out is valid
+// until apply returns.
+func (s *Sum) Take(apply func(first perdure.RowID, ids []perdure.RowID, count int, sums []float32)) {
+	from := 0
+	for _, r := range s.runs {
+		apply(s.first+perdure.RowID(r.First), nil, r.Rows, s.values[from*s.dim:(from+r.Rows)*s.dim])
+		clear(s.at[r.First : r.First+r.Rows])
+		from += r.Rows
+	}
+	if s.index != nil {
+		for from < s.index.Len() {
+			ids := s.index.IDs(from, s.index.Len())
+			apply(0, ids, len(ids), s.values[from*s.dim:(from+len(ids))*s.dim])
+			from += len(ids)
+		}
+		s.index.Reset()
+	}
+	s.runs = s.runs[:0]
+	if n := len(s.values); n > 0 && 4*n < cap(s.values) { // what a burst needed does not stay
+		s.values = nil
+	}
+	s.values = s.values[:0]
+}
