@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +29,20 @@ func TestInitModelStopped(t *testing.T) {
 		wantRefused(t, exitUsage, "--workers 4: the run stands at clock 0; begin another one with as many, with --init",
 			"train", "--resume", dir, "--workers", "4")
 	}
+}
+
+// TestInitModelStoppedLog: what goes on from an update log needs one that has a clock of each worker: before that the
+// line says how to begin again.
+func TestInitModelStoppedLog(t *testing.T) {
+	t.Parallel()
+	_, model := trained(t, small("--clocks", "5", "--recovery", "none")...)
+	dir := newFolder(t)
+	p := start(t, small("--recovery", "stateless", "--compute-ms", "60000", "--init", model, "--out", dir)...)
+	awaitEvent(t, dir, "6 shards on 2 servers", 1)
+	if _, _, errs := p.Stop(); !strings.Contains(errs, "nothing to resume: begin again with perdure train --from") {
+		t.Errorf("it says %s", errs)
+	}
+	wantRefused(t, exitError, "nothing to go on from", "train", "--resume", dir)
 }
 
 // TestInitModelStore: the model that a run begins with is where its checkpoints are, for servers that die before there

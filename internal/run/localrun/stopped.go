@@ -82,7 +82,7 @@ func (r *Run) stopped(why error) error {
 	switch {
 	case cannot != nil:
 		return fmt.Errorf("%w; %w; %s", at, cannot, anew)
-	case p.Durable == 0 && r.s.Job.Init == "": // else the model that it began with is a checkpoint
+	case p.Durable == 0 && (r.s.Job.Init == "" || r.s.Log != nil): // else the model that it began with is a checkpoint
 		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
