@@ -64,6 +64,7 @@ var helps = map[string]string{
 	"losses_out":     "Folder for costs.json, trials.csv, and these as a table and drawn.",
 	"losses_strike":  "When a failure strikes: between two clocks, or amid one, when all have read",
 	"losses_sample":  "Test examples that it is judged on, where the workload can choose some",
+	"losses_train":   "Behind --: what is trained, as for perdure train.",
 	"losses_repeat":  "Trials to be repeated with servers that are really killed; their models must be the same.",
 	"study_init":     "Write a study that one may begin with.",
 	"study_out":      "The folder of all its runs (default runs/NAME, with --quick runs/NAME-quick).",

@@ -13,16 +13,23 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Asked is what somebody asks to be tried, as he writes it. What is empty is chosen for him.
+// Asked is what somebody asks to be tried, as he writes it: flags of perdure study losses, and of perdure train behind
+// them. What is empty is chosen for him.
 type Asked struct {
-	Run                             settings.Run // of the twins
-	Args                            []string     // of perdure train that ask for it
-	Recovery, Lost                  []string
-	Twins, Trials, Sample, Parallel int
-	Mean                            float64
-	Measure, Strike                 string
-	Repeat                          int // trials that are repeated with real servers
-	Version                         string
+	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
+	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
+	Trials     int      `help:"Failures of each (default ${default})." default:"5" placeholder:"N"`
+	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
+	Measure    string   `help:"@losses_measure" placeholder:"train|test"`
+	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
+	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
+	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
+	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
+	Args       []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
+
+	Run     settings.Run `kong:"-"` // of the twins, which Args ask for
+	Version string       `kong:"-"`
 }
 
 // usual are the strategies that are tried where none is named: the first is what the others are compared with.
@@ -33,7 +40,7 @@ var usual = []string{
 // Plan is what is to be tried.
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
-		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.Mean, Measure: a.Measure, Sample: a.Sample,
+		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.MeanClocks, Measure: a.Measure, Sample: a.Sample,
 		Strike: a.Strike, Parallel: a.Parallel,
 	}
 	if p.Mean == 0 {

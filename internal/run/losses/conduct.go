@@ -50,7 +50,9 @@ type conductor struct {
 // Conduct tries all, and says now and then how far it is.
 func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 	c := &conductor{Plan: p, horizon: perdure.Clock(beyond * float64(p.Run.Job.Clocks))}
-	r := &Result{Measure: p.measure(), Workload: p.Run.Job.Workload, Clocks: p.Run.Job.Clocks, Strike: p.Strike}
+	r := &Result{
+		Schema: Schema, Measure: p.measure(), Workload: p.Run.Job.Workload, Clocks: p.Run.Job.Clocks, Strike: p.Strike,
+	}
 	for i := range p.Twins {
 		seed := p.Run.Job.Seed + uint64(i)
 		if err := c.open(seed); err != nil {
@@ -68,7 +70,7 @@ func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 		fmt.Fprintf(screen, "%d/%d  twin of seed %d: ε %.6g at clock %d, %d trials\n", i+1, p.Twins, seed, u.epsilon,
 			u.reach.Clock, len(trials))
 	}
-	return r, r.sum(p)
+	return r, r.sum()
 }
 
 // open makes the crews of a seed, which draws what they train on.

@@ -217,7 +217,7 @@ func TestRefused(t *testing.T) {
 		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
 		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
-		"mean":     {func(a *Asked) { a.Mean = 0.5 }, "--mean-clocks 0.5"},
+		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
 		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
 		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
 		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},

@@ -2,8 +2,6 @@ package losses
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/perdure/perdure/internal/run/draw"
@@ -14,6 +12,9 @@ import (
 // the mean cost with its interval, and how much less that is than under the first strategy.
 func (r *Result) Table() string {
 	strategies, lost := r.axes()
+	if len(strategies) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString("| strategy |")
 	for _, part := range lost {
@@ -23,8 +24,8 @@ func (r *Result) Table() string {
 	for _, s := range strategies {
 		fmt.Fprintf(&b, "| `%s` |", s)
 		for _, part := range lost {
-			c := r.cell(s, part)
-			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.less())
+			c := r.Cell(s, part)
+			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.Less())
 		}
 		b.WriteString("\n")
 	}
@@ -45,7 +46,8 @@ func (r *Result) axes() (strategies []string, lost []float64) {
 	return strategies, lost
 }
 
-func (r *Result) cell(strategy string, lost float64) *Cell {
+// Cell is what the trials of a strategy and a lost part gave: nothing, where there is none.
+func (r *Result) Cell(strategy string, lost float64) *Cell {
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.Strategy == strategy && c.Lost == lost {
 			return c
@@ -78,7 +80,8 @@ func (c *Cell) cost() string {
 
 func oneDigit(v float64) string { return fmt.Sprintf("%.1f", v) }
 
-func (c *Cell) less() string {
+// Less is by which part the mean is below that of the first strategy, with its interval.
+func (c *Cell) Less() string {
 	if c.Fewer == nil {
 		return "–"
 	}
@@ -86,14 +89,14 @@ func (c *Cell) less() string {
 }
 
 // Picture draws the costs: a panel for each part of the servers that died, a row for each strategy.
-func (r *Result) Picture() []byte {
+func (r *Result) Picture() *draw.Figure {
 	strategies, lost := r.axes()
 	f := &draw.Figure{Name: "What a failure costs, in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}
 	for _, part := range lost {
 		p := draw.Panel{Title: share(part) + " of the servers lost", X: draw.Axis{Name: "clocks", FromZero: true}}
 		for i, s := range strategies {
 			p.Rows = append(p.Rows, s)
-			c := r.cell(s, part)
+			c := r.Cell(s, part)
 			if c.Mean == nil {
 				continue
 			}
@@ -108,13 +111,5 @@ func (r *Result) Picture() []byte {
 		}
 		f.Panels = append(f.Panels, p)
 	}
-	return f.SVG(true)
-}
-
-// writePage writes the table and the picture into a folder.
-func (r *Result) writePage(folder string) error {
-	if err := os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.Table()), 0o666); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture(), 0o666)
+	return f
 }

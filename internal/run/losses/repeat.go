@@ -107,7 +107,7 @@ func (real *Real) run(ctx context.Context, t *Trial, want string) (same bool, wh
 	args := append([]string{"train"}, real.Args...)
 	args = append(args, fmt.Sprintf("--seed=%d", t.Seed), "--recovery="+t.Strategy,
 		fmt.Sprintf("--clocks=%d", t.Clock+afterwards), fmt.Sprintf("--compute-ms=%d", computeMs),
-		"--eval-every=1000000", "--quiet")
+		"--eval-every=1000000", "--quiet", "--out="+folder)
 	for _, server := range t.Servers {
 		args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d", server, t.Clock))
 	}

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/study"
 	"github.com/perdure/perdure/itercost"
 )
@@ -103,24 +101,24 @@ func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins
 	return costs, twins
 }
 
-// sum makes the cells.
-func (r *Result) sum(p *Plan) error {
-	r.Schema = Schema
-	first := p.Strategies[0].String()
-	for _, s := range p.Strategies {
-		for _, lost := range p.Lost {
-			costs, twins := r.of(s.String(), lost)
-			base, _ := r.of(first, lost)
-			if s.String() == first {
-				base = nil // it is compared with nothing
-			}
-			c, err := cellOf(costs, base, twins, p.Twins > 1)
-			if err != nil {
-				return err
-			}
-			c.Strategy, c.Lost = s.String(), lost
-			r.Cells = append(r.Cells, c)
+// sum makes the cells of the trials, in their order. All are compared with the first strategy that was tried.
+func (r *Result) sum() error {
+	r.Cells = nil
+	for _, t := range r.Trials {
+		if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Strategy == t.Strategy && c.Lost == t.Lost }) {
+			continue
 		}
+		costs, twins := r.of(t.Strategy, t.Lost)
+		var base []itercost.Cost
+		if first := r.Trials[0].Strategy; t.Strategy != first { // else it is compared with nothing
+			base, _ = r.of(first, t.Lost)
+		}
+		c, err := cellOf(costs, base, twins, len(r.Twins) > 1)
+		if err != nil {
+			return err
+		}
+		c.Strategy, c.Lost = t.Strategy, t.Lost
+		r.Cells = append(r.Cells, c)
 	}
 	return nil
 }
@@ -195,48 +193,26 @@ func (r *Result) Print(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if n := len(r.Repeats); n > 0 {
-		once := 0
-		for _, t := range r.Repeats {
-			if t.Same && t.Tries == 1 {
-				once++
-			}
-		}
+	if n, same, once := r.Repeated(); n > 0 {
 		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, "+
-			"to the last bit, %d of them at the first try\n", n, n-r.Others(), once)
+			"to the last bit, %d of them at the first try\n", n, same, once)
 	}
 	return nil
 }
 
-// Others is how many repeated trials ended with another model.
-func (r *Result) Others() (n int) {
+// Repeated is how many trials were repeated with real servers, how many of them ended with the same model, and how
+// many of these at the first try.
+func (r *Result) Repeated() (n, same, once int) {
 	for _, t := range r.Repeats {
-		if !t.Same {
-			n++
+		n++
+		if t.Same {
+			same++
+		}
+		if t.Same && t.Tries == 1 {
+			once++
 		}
 	}
-	return n
-}
-
-// Write writes costs.json, trials.csv, and these as a table and drawn, costs.md and costs.svg, into a folder.
-func (r *Result) Write(folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
-	}
-	f, err := os.Create(filepath.Join(folder, "costs.json"))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
-		return err
-	}
-	rows := [][]string{{"strategy", "lost", "seed", "clock", "servers", "cost", "censored", "norm"}}
-	for _, t := range r.Trials {
-		servers := strings.Trim(fmt.Sprint(t.Servers), "[]")
-		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, int64(t.Clock), servers, t.Cost, t.Censored,
-			t.Norm))
-	}
-	return errors.Join(study.WriteCSV(filepath.Join(folder, "trials.csv"), rows), r.writePage(folder))
+	return n, same, once
 }
 
 // timely reports whether no round of saves is due at a clock of a failure: of one that is, a server that really dies

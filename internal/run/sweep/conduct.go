@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/losses"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study"
@@ -106,7 +108,8 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 			err = c.doAll(ctx, more)
 		}
 	}
-	return c.results(), err
+	results, err2 := c.results()
+	return results, errors.Join(err, err2)
 }
 
 func (c *conductor) run(cell *Cell, seed uint64) (run, error) {
@@ -219,7 +222,11 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 		return "", err
 	}
 	began := time.Now()
-	text, late, err := study.Run(ctx, program.Path, commandLine(r.args), r.folder, c.Timeout)
+	command, err := r.cell.commandLine(r.seed, r.folder)
+	if err != nil {
+		return "", err
+	}
+	text, late, err := study.Run(ctx, program.Path, command, r.folder, c.Timeout)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx) // interrupted: it is begun again
 	}
@@ -248,26 +255,24 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	return c.lineOf(r, &d), nil
 }
 
-// commandLine is that of a run. One that is interrupted is begun again, and needs no last checkpoint.
-func commandLine(args []string) []string {
-	line := append([]string{"train"}, args...)
-	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--grace=") }) {
-		line = append(line, "--grace=0s")
+// commandLine is that of a run. A job that is interrupted is begun again, and needs no last checkpoint.
+func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
+	args, err := c.trainArgs(seed)
+	if c.kind.Name == OfTrain {
+		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--grace=") }) {
+			args = append(args, "--grace=0s")
+		}
+		args = append(args, "--quiet")
 	}
-	return append(line, "--quiet")
+	return slices.Concat(c.kind.Command, c.line(args, folder)), err
 }
 
 // record takes a run over that is done.
 func (c *conductor) record(r *run, d *done) error {
 	t := Trial{Seed: r.seed, Folder: r.folder, Build: d.Build}
 	if d.Why == "" {
-		s, err := rundir.ReadSummary(r.folder)
-		switch {
-		case err != nil:
-			d.Why = "its summary cannot be read: " + err.Error()
-		default:
-			t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
-			c.price(r.folder, t.Figures)
+		if err := c.read(&t); err != nil {
+			d.Why = plain.Text(err)
 		}
 	}
 	c.mu.Lock()
@@ -279,6 +284,22 @@ func (c *conductor) record(r *run, d *done) error {
 	}
 	c.trials[r.cell] = append(c.trials[r.cell], t)
 	c.took[r.cell] = append(c.took[r.cell], d.Seconds)
+	return nil
+}
+
+// read reads what a run has left.
+func (c *conductor) read(t *Trial) error {
+	if c.Kind.Name == OfLosses {
+		t.Figures = map[string]float64{}
+		_, err := losses.Read(t.Folder)
+		return err
+	}
+	s, err := rundir.ReadSummary(t.Folder)
+	if err != nil {
+		return fmt.Errorf("its summary cannot be read: %w", err)
+	}
+	t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
+	c.price(t.Folder, t.Figures)
 	return nil
 }
 
