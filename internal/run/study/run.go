@@ -2,22 +2,12 @@ package study
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
-
-// Folder is a run's folder in parent: its name ends in a hash of the arguments, so
-// that a run with others has another.
-func Folder(parent, name string, args []string) string {
-	sum := sha256.Sum256([]byte(strings.Join(args, "\n")))
-	return filepath.Join(parent, fmt.Sprintf("%s-%x", name, sum[:4]))
-}
 
 // Run runs program with args, which name the folder, and returns what it printed. What an
 // earlier attempt left in the folder is removed. A program that takes longer than
