@@ -2,12 +2,9 @@ package losses
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -19,10 +16,13 @@ type Asked struct {
 	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
 	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
 	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
-	Trials     int      `help:"Failures of each (default ${default})." default:"5" placeholder:"N"`
+	Trials     int      `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
+	Failures   int      `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
+	Perturb    []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
 	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
-	Measure    string   `help:"@losses_measure" placeholder:"train|test"`
+	Measure    string   `help:"@losses_measure" placeholder:"train|test|distance"`
 	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
+	SavedAs    string   `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
 	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
 	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
 	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
@@ -41,7 +41,7 @@ var usual = []string{
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
 		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.MeanClocks, Measure: a.Measure, Sample: a.Sample,
-		Strike: a.Strike, Parallel: a.Parallel,
+		Strike: a.Strike, SavedAs: a.SavedAs, Failures: a.Failures, Parallel: a.Parallel,
 	}
 	if p.Mean == 0 {
 		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
@@ -61,10 +61,17 @@ func (a *Asked) Plan() (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Strategies = append(p.Strategies, r)
+		p.Arms = append(p.Arms, armOf(r))
+	}
+	for _, text := range a.Perturb {
+		arm, err := parsePerturbation(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Arms = append(p.Arms, arm)
 	}
 	for _, text := range lost {
-		part, err := parsePart(text)
+		part, err := parsePart("--lost", text)
 		if err != nil {
 			return nil, err
 		}
@@ -102,19 +109,4 @@ func (r *Result) sign(a *Asked) {
 	if r != nil {
 		r.Version, r.Args = a.Version, a.Args
 	}
-}
-
-// parsePart reads a part of a whole, as 1/2 or 0.5.
-func parsePart(text string) (float64, error) {
-	above, below, fraction := strings.Cut(text, "/")
-	a, err := strconv.ParseFloat(above, 64)
-	b := 1.0
-	if err == nil && fraction {
-		b, err = strconv.ParseFloat(below, 64)
-	}
-	if err != nil || !(a/b > 0 && a/b <= 1) {
-		return 0, fmt.Errorf("%w: --lost %s; choose a part above 0, of 1 at most, as 1/2 or 0.5", perdure.ErrUsage,
-			text)
-	}
-	return a / b, nil
 }

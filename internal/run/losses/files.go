@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,17 +35,39 @@ func (r *Result) Write(folder string) error {
 		return err
 	}
 	return errors.Join(study.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
-		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.Table()), 0o666),
+		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.tables()), 0o666),
 		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
+}
+
+// tables are all there are.
+func (r *Result) tables() string {
+	var all []string
+	for _, t := range []string{r.Table(), r.Perturbed(), r.Bounded()} {
+		if t != "" {
+			all = append(all, t)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // Rows are those of trials.csv, a header and one for each trial.
 func (r *Result) Rows() [][]string {
-	rows := [][]string{{"strategy", "lost", "seed", "clock", "servers", "cost", "censored", "norm"}}
+	rows := [][]string{{
+		"strategy", "lost", "seed", "clocks", "servers", "norms", "cost", "censored", "bound", "neat",
+	}}
 	for _, t := range r.Trials {
-		servers := strings.Trim(fmt.Sprint(t.Servers), "[]")
-		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, int64(t.Clock), servers, t.Cost, t.Censored,
-			t.Norm))
+		var clocks, servers, norms []string
+		for _, f := range t.Failures {
+			clocks = append(clocks, fmt.Sprint(f.Clock))
+			servers = append(servers, strings.Trim(fmt.Sprint(f.Servers), "[]"))
+			norms = append(norms, study.Format(f.Norm))
+		}
+		bound := math.NaN()
+		if t.Bound != nil {
+			bound = float64(*t.Bound)
+		}
+		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
+			strings.Join(servers, ";"), strings.Join(norms, ";"), t.Cost, t.Censored, bound, t.Neat))
 	}
 	return rows
 }

@@ -16,6 +16,7 @@ import (
 // bowl is a run of workload quadratic, of which all is known.
 func bowl(t *testing.T, recovery string) settings.Run {
 	t.Helper()
+	rows := 200
 	a := settings.Asked{
 		Version: "test", Workload: "quadratic",
 		Shape: settings.Shape{
@@ -23,6 +24,7 @@ func bowl(t *testing.T, recovery string) settings.Run {
 		},
 		Work: settings.WorkAsked{
 			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
+			Bowl: settings.BowlAsked{Rows: &rows},
 		},
 		Grace: "0s", Keep: 1, Listen: "127.0.0.1:0", Given: map[string]bool{},
 	}
@@ -36,7 +38,8 @@ func bowl(t *testing.T, recovery string) settings.Run {
 func asked(t *testing.T) *Asked {
 	return &Asked{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
-		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		SavedAs: SavedWhole,
 	}
 }
 
@@ -59,27 +62,28 @@ func TestStudy(t *testing.T) {
 	}
 	norms := map[string]float64{}
 	for _, tr := range first.Trials {
+		f := tr.Failures[0]
 		switch {
 		case tr.Strategy == "checkpoint:8":
-			if tr.Cost != int(tr.Clock%8) || tr.Censored || tr.Norm != 0 {
-				t.Errorf("checkpoint:8 at clock %d: %+v", tr.Clock, tr)
+			if tr.Cost != int(f.Clock%8) || tr.Censored || f.Norm != 0 {
+				t.Errorf("checkpoint:8 at clock %d: %+v", f.Clock, tr)
 			}
 		case tr.Strategy == "scar:8,1,priority":
-			norms[key(&tr)] = tr.Norm
-			if tr.Clock%8 == 0 && tr.Norm != 0 {
-				t.Errorf("all was saved in clock %d, and %g is lost", tr.Clock, tr.Norm)
+			norms[key(&tr)] = f.Norm
+			if f.Clock%8 == 0 && f.Norm != 0 {
+				t.Errorf("all was saved in clock %d, and %g is lost", f.Clock, f.Norm)
 			}
 		}
-		if tr.Clock < 1 || tr.Clock > 24 {
-			t.Errorf("a failure at clock %d of 30", tr.Clock)
+		if f.Clock < 1 || f.Clock > 24 {
+			t.Errorf("a failure at clock %d of 30", f.Clock)
 		}
 	}
 	for _, tr := range first.Trials { // partial recovery is never farther off than full recovery from the same values
 		if tr.Strategy == "scar:8,1,priority" && tr.Lost < 1 {
 			all := tr
 			all.Lost = 1
-			if part, whole := tr.Norm, norms[key(&all)]; part > whole {
-				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Clock, part, whole)
+			if part, whole := tr.Failures[0].Norm, norms[key(&all)]; part > whole {
+				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Failures[0].Clock, part, whole)
 			}
 		}
 	}
@@ -99,7 +103,7 @@ func TestStudy(t *testing.T) {
 }
 
 func key(t *Trial) string {
-	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Clock})
+	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Failures[0].Clock})
 	return string(b)
 }
 
@@ -115,7 +119,7 @@ func TestBytes(t *testing.T) {
 		return r.Bytes
 	}
 	one, other := bytes("scar:8,1", "scar:8,1/4,round"), bytes("scar:8,1/4,round", "scar:8,1")
-	if len(one) != 2 || !reflect.DeepEqual(one, other) {
+	if len(one) != 3 || one["checkpoint:8"] == 0 || !reflect.DeepEqual(one, other) {
 		t.Errorf("bytes %v, and in another order %v", one, other)
 	}
 }
@@ -211,11 +215,18 @@ func TestRefused(t *testing.T) {
 	}{
 		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
 		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
-		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "saves rows"},
+		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "all go back"},
 		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
 		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
 		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
 		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
+		"failures": {func(a *Asked) { a.Failures = 20 }, "--failures 20"},
+		"no fail":  {func(a *Asked) { a.Failures = 0 }, "--failures 0"},
+		"perturb":  {func(a *Asked) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
+		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
+		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
+		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "of 1 to 1000"},
+		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
 		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
 		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},

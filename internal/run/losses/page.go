@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// Table is what was found, as a table of Markdown: a row for each strategy, and for each part of the servers that died
-// the mean cost with its interval, and how much less that is than under the first strategy.
+// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, and for each part of the
+// servers that died the mean cost with its interval, and how much less that is than under the first strategy.
 func (r *Result) Table() string {
 	strategies, lost := r.axes()
 	if len(strategies) == 0 {
@@ -32,10 +32,50 @@ func (r *Result) Table() string {
 	return b.String()
 }
 
+// Perturbed is what perturbations cost that are no deaths of servers, as a table of Markdown; "": none was tried.
+func (r *Result) Perturbed() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Lost == 0 {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", c.Strategy, c.cost())
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| perturbation | clocks |\n|---|--:|\n" + b.String()
+}
+
+// Bounded is what trials cost beside the bounds of that, as a table of Markdown; "": no trial has a bound.
+func (r *Result) Bounded() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.Bounds == nil {
+			continue
+		}
+		lost := "–"
+		if c.Lost > 0 {
+			lost = share(c.Lost)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %.1f | %d of %d | %.1f | %d of %d |\n", c.Strategy, lost,
+			study.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.Neat,
+			c.Bounds.Under, c.Bounds.Neats)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| | lost | ‖δ‖ | clocks | bound | not above it | neat form | not above it |\n" +
+		"|---|--:|--:|--:|--:|--:|--:|--:|\n" + b.String()
+}
+
 // axes are the strategies and the parts that were tried, in their order.
 func (r *Result) axes() (strategies []string, lost []float64) {
 	seen := map[any]bool{}
 	for _, c := range r.Cells {
+		if c.Lost == 0 {
+			continue // none of both: a perturbation
+		}
 		if !seen[c.Strategy] {
 			seen[c.Strategy], strategies = true, append(strategies, c.Strategy)
 		}
@@ -58,7 +98,7 @@ func (r *Result) Cell(strategy string, lost float64) *Cell {
 
 // share writes a part as people do.
 func share(part float64) string {
-	for text, v := range map[string]float64{"¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
+	for text, v := range map[string]float64{"nothing": 0, "¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
 		if part == v {
 			return text
 		}

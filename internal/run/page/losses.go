@@ -16,7 +16,9 @@ import (
 // lossFunctions are those of templates about studies of losses: what failures cost in forks of undisturbed twins.
 func (s *Study) lossFunctions() template.FuncMap {
 	return template.FuncMap{
-		"costs": func(c *Cell) string { return c.pooled().Table() }, "costsDrawn": s.costsDrawn, "forks": s.forks,
+		"costs":     func(c *Cell) string { return c.pooled().Table() },
+		"perturbed": func(c *Cell) string { return c.pooled().Perturbed() },
+		"bounded":   func(c *Cell) string { return c.pooled().Bounded() }, "costsDrawn": s.costsDrawn, "forks": s.forks,
 		"saved": saved, "fewer": fewer, "cost": cost, "better": better, "span": span, "claim": claim,
 		"epsilons": epsilons, "bytes": bytes, "judged": judged, "repeated": repeated, "done": done,
 		"list": func(all ...*Cell) []*Cell { return all },
@@ -170,6 +172,8 @@ func judged(c *Cell) string {
 		return "the loss on what it is trained on"
 	case losses.MeasureTest:
 		return "the loss on test examples"
+	case losses.MeasureDistance:
+		return "its distance to x*, which is what the twin comes to when it trains for ten times as long"
 	}
 	return "–"
 }

@@ -34,7 +34,8 @@ func folderOfLosses(t testing.TB) string {
 			for i := range 2 {
 				trial := losses.Trial{Strategy: "checkpoint:8", Lost: 0.5, Seed: seed, Cost: 8 + 4*i}
 				of.Trials = append(of.Trials, trial)
-				trial.Strategy, trial.Cost, trial.Clock = "scar:8,1", 2+2*i+int(seed), perdure.Clock(5+i)
+				trial.Strategy, trial.Cost = "scar:8,1", 2+2*i+int(seed)
+				trial.Failures = []losses.Failure{{Clock: perdure.Clock(5 + i)}}
 				trial.Censored = problem == "bad" && (seed > 0 || i > 0)
 				of.Trials = append(of.Trials, trial)
 			}

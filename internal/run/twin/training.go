@@ -51,13 +51,16 @@ type Training struct {
 	Job   *perdure.JobSpec
 	Specs []perdure.TableSpec
 	Clock perdure.Clock // whose updates are to come next
+	Stale int           // clocks by which what the slots read is older than they may see under bsp
 
 	crew  Crew
 	parts [][]*table.Part // by shard, by table
 	slots []*updates
 	seq   uint64
 	due   recovery.Rounds
-	saved []*rounds.Shard // by shard; nil: no rows are saved
+	saved []*rounds.Shard   // by shard; nil: no rows are saved
+	past  [][][]*table.Part // of the last Stale clocks, the oldest first
+	read  [][]*table.Part   // what slots read instead of parts while they compute; nil: parts
 }
 
 // Check refuses a run that cannot be trained here, and says why.
@@ -93,10 +96,7 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 	}
 	t.parts = make([][]*table.Part, job.Shards)
 	for id := range t.parts {
-		for n, spec := range t.Specs {
-			first, rows := placement.Range(&spec, job.Shards, perdure.ShardID(id))
-			t.parts[id] = append(t.parts[id], table.New(spec, perdure.TableID(n), job.Seed, first, rows))
-		}
+		t.parts[id] = t.Initial(id)
 	}
 	if t.due.Any() {
 		in := store.Folder(disk.NewMemory(), "rows")
@@ -112,6 +112,15 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 		t.slots[i] = newUpdates(t)
 	}
 	return t, nil
+}
+
+// Initial are the rows that a shard begins with.
+func (t *Training) Initial(shard int) (parts []*table.Part) {
+	for n, spec := range t.Specs {
+		first, rows := placement.Range(&spec, t.Job.Shards, perdure.ShardID(shard))
+		parts = append(parts, table.New(spec, perdure.TableID(n), t.Job.Seed, first, rows))
+	}
+	return parts
 }
 
 // Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
@@ -159,6 +168,12 @@ func CopyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) 
 // Compute has every slot compute the present clock, and returns the mean of the training loss over their examples: NaN
 // where there is none. No row changes.
 func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
+	if t.Stale > 0 {
+		if err := t.lookBack(); err != nil {
+			return 0, err
+		}
+		defer func() { t.read = nil }()
+	}
 	sum, samples := 0.0, 0
 	for i, u := range t.slots {
 		u.clear()
@@ -171,6 +186,22 @@ func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 		}
 	}
 	return sum / float64(samples), nil // 0/0 is NaN
+}
+
+// lookBack has the slots read rows as they were Stale clocks ago, or at the beginning.
+func (t *Training) lookBack() error {
+	now := make([][]*table.Part, len(t.parts))
+	for id, parts := range t.parts {
+		var err error
+		if now[id], err = CopyParts(parts, t.Job.Seed); err != nil {
+			return err
+		}
+	}
+	if t.past = append(t.past, now); len(t.past) > t.Stale+1 {
+		t.past = t.past[1:]
+	}
+	t.read = t.past[0]
+	return nil
 }
 
 // Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
@@ -228,6 +259,29 @@ func (t *Training) Saved() (bytes int64) {
 		bytes += s.Bytes()
 	}
 	return bytes
+}
+
+// Size is how many bytes a whole checkpoint of the rows takes.
+func (t *Training) Size() (bytes int64, err error) {
+	in := store.Folder(disk.NewMemory(), "rows")
+	if err := in.Prepare(); err != nil {
+		return 0, err
+	}
+	for id, parts := range t.parts {
+		of := &checkpoint.Segment{
+			Job: t.Job.ID, Shard: perdure.ShardID(id), Epoch: 1, Number: 1, Generation: 1, Cut: t.Clock,
+			Seed: t.Job.Seed, Seq: t.seq, Applied: make([]perdure.Clock, len(t.slots)),
+		}
+		for _, p := range parts {
+			of.Tables = append(of.Tables, rounds.RowsOf(p, []table.Run{{First: 0, Rows: p.Stored()}}))
+		}
+		ref, err := checkpoint.WriteSegment(in, of)
+		if err != nil {
+			return 0, err
+		}
+		bytes += ref.Bytes
+	}
+	return bytes, nil
 }
 
 // Evaluate judges the model as it is.

@@ -59,6 +59,14 @@ func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
 	return u.ids
 }
 
+// rows are what the slot reads, by shard and table.
+func (u *updates) rows() [][]*table.Part {
+	if u.of.read != nil {
+		return u.of.read
+	}
+	return u.of.parts
+}
+
 // Get implements workload.Tables.
 func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst []float32) error {
 	d, err := u.find(name)
@@ -69,7 +77,7 @@ func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst
 		return u.GetRows(ctx, name, u.list(first, len(dst)/d.spec.Dim), dst)
 	}
 	rows, dim := len(dst)/d.spec.Dim, d.spec.Dim
-	for _, parts := range u.of.parts {
+	for _, parts := range u.rows() {
 		p := parts[d.n]
 		from, to := max(first, p.First), min(first+perdure.RowID(rows), p.First+perdure.RowID(p.Rows))
 		if from >= to {
@@ -90,7 +98,7 @@ func (u *updates) GetRows(_ context.Context, name string, rows []perdure.RowID, 
 		return err
 	}
 	for i, row := range rows {
-		p := u.of.parts[placement.ShardOf(&d.spec, u.of.Job.Shards, row)][d.n]
+		p := u.rows()[placement.ShardOf(&d.spec, u.of.Job.Shards, row)][d.n]
 		var ids []perdure.RowID
 		if d.spec.Sparse {
 			ids = rows[i : i+1]
