@@ -36,6 +36,7 @@ type conductor struct {
 	*Plan
 	horizon perdure.Clock
 	crews   chan twin.Crew
+	lead    perdure.Clock // clocks that a fork begins before its first failure, so that its slots know what they would
 }
 
 // Conduct tries all, and says now and then how far it is.
@@ -78,9 +79,13 @@ func (c *conductor) open(seed uint64) error {
 			some.Sample(c.Sample)
 		}
 		c.crews <- crew
+		c.lead = crew.Memory()
 	}
 	return nil
 }
+
+// start is the clock at which the fork of a trial begins.
+func (c *conductor) start(failures []Failure) perdure.Clock { return max(0, failures[0].Clock-c.lead) }
 
 // step does a clock of a training, and returns how far its model was before; lose, if not nil, comes in the middle of
 // it.
@@ -112,7 +117,7 @@ func (c *conductor) step(ctx context.Context, u *undisturbed, t *twin.Training, 
 	return loss, t.Apply()
 }
 
-// train trains a twin, and keeps it at each clock at which a trial begins to fail; and again under each strategy, for
+// train trains a twin, and keeps it at each clock at which a fork begins; and again under each strategy, for
 // what is saved.
 func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error) {
 	u := &undisturbed{
@@ -148,7 +153,7 @@ func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew twin.C
 	if err != nil {
 		return err
 	}
-	first, last := u.clocks()
+	first, starts, last := c.clocks(u)
 	laid := map[perdure.Clock]rows{}
 	u.laid[r.String()] = laid
 	for t.Clock < c.horizon {
@@ -160,7 +165,7 @@ func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew twin.C
 				return err
 			}
 		}
-		if first[t.Clock] && n == 0 {
+		if starts[t.Clock] && n == 0 {
 			if u.at[t.Clock], err = t.Copy(crew); err != nil {
 				return err
 			}
@@ -188,13 +193,13 @@ func (c *conductor) pass(ctx context.Context, u *undisturbed, n int, crew twin.C
 	return nil
 }
 
-// clocks are those at which trials begin to fail, and the last at which one fails.
-func (u *undisturbed) clocks() (first map[perdure.Clock]bool, last perdure.Clock) {
-	first = map[perdure.Clock]bool{}
+// clocks are those at which trials fail first, those at which forks begin, and the last at which one fails.
+func (c *conductor) clocks(u *undisturbed) (first, starts map[perdure.Clock]bool, last perdure.Clock) {
+	first, starts = map[perdure.Clock]bool{}, map[perdure.Clock]bool{}
 	for _, of := range u.failures {
-		first[of[0].Clock], last = true, max(last, of[len(of)-1].Clock)
+		first[of[0].Clock], starts[c.start(of)], last = true, true, max(last, of[len(of)-1].Clock)
 	}
-	return first, last
+	return first, starts, last
 }
 
 // countWhole counts what whole checkpoints write, where one is due by the clock that a twin has done.

@@ -88,38 +88,20 @@ func redone(tr *Trial) (clocks int) {
 	return clocks
 }
 
-// try disturbs a fork of a twin as a trial says, and goes on until the horizon.
+// try disturbs a fork of a twin as a trial says, and says what it cost.
 func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew twin.Crew) error {
-	t, err := c.begin(ctx, u, tr, crew)
+	// One that is to fail more than once saves rows as it goes on.
+	t, err := c.begin(ctx, u, tr, crew, tr.arm.saves() && len(tr.Failures) > 1)
 	if err != nil {
 		return err
 	}
-	left := tr.Failures
-	losses := append([]float64{}, u.losses[:t.Clock]...)
-	for t.Clock < c.horizon {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		var strike func() error
-		if len(left) > 0 && left[0].Clock == t.Clock {
-			f := &left[0]
-			strike, left = func() error { return c.strike(u, tr, f, t) }, left[1:]
-			if c.Strike == StrikeBetween {
-				if err := strike(); err != nil {
-					return err
-				}
-				strike = nil
-			}
-		}
-		loss, err := c.step(ctx, u, t, strike)
-		switch {
-		case errors.Is(err, perdure.ErrNonFinite) || err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)):
-			tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true // it diverged
-			return nil
-		case err != nil:
-			return err
-		}
-		losses = append(losses, loss)
+	losses, err := c.disturb(ctx, u, tr, t)
+	if err != nil {
+		return err
+	}
+	if t.Clock < c.horizon { // it diverged
+		tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true
+		return nil
 	}
 	reach, err := itercost.Kappa(itercost.EachClock(losses), u.epsilon)
 	if err != nil {
@@ -136,24 +118,26 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew twi
 	return u.bind(tr, losses, c.Strike)
 }
 
-// begin makes the training of a trial, before its first failure. One that is to fail more than once saves rows as it
-// goes on, so it is trained anew under its strategy.
-func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew twin.Crew) (*twin.Training, error) {
-	again := tr.arm.saves() && len(tr.Failures) > 1
-	if !again && tr.arm.How != ByStaleReads {
-		return u.at[tr.Failures[0].Clock].Copy(crew)
+// begin makes the training of a trial, at its first failure or before: a fork of its twin, or one that was trained from
+// the beginning on, and saves rows.
+func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew twin.Crew, saves bool) (
+	*twin.Training, error,
+) {
+	if !saves && tr.arm.How != ByStaleReads {
+		return u.at[c.start(tr.Failures)].Copy(crew)
 	}
-	r := tr.arm.Recovery
-	if !again {
-		r = perdure.Recovery{Kind: perdure.RecoverNone}
+	r := perdure.Recovery{Kind: perdure.RecoverNone}
+	if saves {
+		r = tr.arm.Recovery
 	}
 	s := c.of(u.seed, r)
 	t, err := twin.New(&s, crew)
-	if err != nil || !again {
-		if err == nil {
-			t.Stale = int(tr.arm.Size)
-		}
-		return t, err
+	if err != nil {
+		return nil, err
+	}
+	if !saves {
+		t.Stale = int(tr.arm.Size)
+		return t, nil
 	}
 	for t.Clock < tr.Failures[0].Clock {
 		if ctx.Err() != nil {
@@ -167,6 +151,38 @@ func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew t
 		}
 	}
 	return t, nil
+}
+
+// disturb trains until the horizon, while a trial's failures strike, and returns the series, that of the twin included.
+// A training that diverges ends before.
+func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *twin.Training) ([]float64, error) {
+	left := tr.Failures
+	losses := append([]float64{}, u.losses[:t.Clock]...)
+	for t.Clock < c.horizon {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var strike func() error
+		if len(left) > 0 && left[0].Clock == t.Clock {
+			f := &left[0]
+			strike, left = func() error { return c.strike(u, tr, f, t) }, left[1:]
+			if c.Strike == StrikeBetween {
+				if err := strike(); err != nil {
+					return nil, err
+				}
+				strike = nil
+			}
+		}
+		loss, err := c.step(ctx, u, t, strike)
+		switch {
+		case errors.Is(err, perdure.ErrNonFinite) || err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)):
+			return losses, nil
+		case err != nil:
+			return nil, err
+		}
+		losses = append(losses, loss)
+	}
+	return losses, nil
 }
 
 // strike has a failure of a trial strike a training, and notes how far the rows are off.
@@ -196,7 +212,7 @@ func (c *conductor) restore(u *undisturbed, tr *Trial, t *twin.Training, shard i
 	case tr.arm.initial():
 		t.Put(shard, t.Initial(shard))
 		return nil
-	case len(tr.Failures) > 1: // it saves rows itself
+	case t.Saves():
 		return t.Lose([]int{shard})
 	}
 	parts, err := twin.CopyParts(u.laid[tr.Strategy][t.Clock][shard], t.Job.Seed)

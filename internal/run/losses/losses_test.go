@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,12 @@ import (
 
 // bowl is a run of workload quadratic, of which all is known.
 func bowl(t *testing.T, recovery string) settings.Run {
+	t.Helper()
+	return runOf(t, recovery, func(*settings.Asked) {})
+}
+
+// runOf is a small run of a workload.
+func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settings.Run {
 	t.Helper()
 	rows := 200
 	a := settings.Asked{
@@ -28,6 +35,7 @@ func bowl(t *testing.T, recovery string) settings.Run {
 		},
 		Grace: "0s", Keep: 1, Listen: "127.0.0.1:0", Given: map[string]bool{},
 	}
+	change(&a)
 	s, err := a.New()
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +184,75 @@ func TestCopies(t *testing.T) {
 	}
 	if hash(a) == calm || hash(b) != calm {
 		t.Error("a loss changes nothing, or the copy as well")
+	}
+}
+
+// A fork comes to what a training comes to that goes on from the beginning, and loses the same: also where slots know
+// what they have drawn, as those of lda do.
+func TestForks(t *testing.T) {
+	half, docs, rank := 0.5, "synthetic:100", 2
+	for name, change := range map[string]func(a *settings.Asked){
+		"quadratic": func(*settings.Asked) {},
+		"lda":       func(a *settings.Asked) { a.Workload, a.Work.Fraction, a.Work.Data = "lda", &half, docs },
+		"lda rebuild": func(a *settings.Asked) {
+			a.Workload, a.Work.Fraction, a.Work.Data, a.Work.Rebuild = "lda", &half, docs, true
+		},
+		"als": func(a *settings.Asked) {
+			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := asked(t)
+			a.Run = runOf(t, "none", func(a *settings.Asked) {
+				a.Shape.Clocks = 16
+				change(a)
+			})
+			a.Recovery, a.Lost, a.Twins, a.Trials = []string{"scar:8,1/4,priority"}, []string{"1/2"}, 1, 2
+			p, err := a.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, strike := range []string{StrikeBetween, StrikeAmid} {
+				p.Strike = strike
+				p.compare(t)
+			}
+		})
+	}
+}
+
+// compare compares the models of all forks of a twin with those of trainings from the beginning.
+func (p *Plan) compare(t *testing.T) {
+	t.Helper()
+	c := &conductor{Plan: p, horizon: 16}
+	if err := c.open(3); err != nil {
+		t.Fatal(err)
+	}
+	u, err := c.train(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crew := <-c.crews
+	for _, tr := range c.trials(u) {
+		var models []string
+		for _, anew := range []bool{false, true} {
+			of := tr
+			of.Failures = slices.Clone(tr.Failures)
+			training, err := c.begin(t.Context(), u, &of, crew, anew)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.disturb(t.Context(), u, &of, training); err != nil {
+				t.Fatal(err)
+			}
+			h, err := training.Hash()
+			if err != nil {
+				t.Fatal(err)
+			}
+			models = append(models, h)
+		}
+		if models[0] != models[1] {
+			t.Errorf("strike %s, %+v: a fork ends with another model", p.Strike, tr)
+		}
 	}
 }
 

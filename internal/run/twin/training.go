@@ -46,6 +46,17 @@ func NewCrew(s *settings.Run) (Crew, error) {
 	return crew, nil
 }
 
+// Memory is for how many clocks a training must go on, once it is copied, until its slots know what they would, had
+// they trained from the beginning.
+func (c Crew) Memory() (most perdure.Clock) {
+	for _, w := range c {
+		if r, does := w.(workload.Remembering); does {
+			most = max(most, r.Memory())
+		}
+	}
+	return most
+}
+
 // Training is a job under bsp, in memory.
 type Training struct {
 	Job   *perdure.JobSpec
@@ -124,7 +135,7 @@ func (t *Training) Initial(shard int) (parts []*table.Part) {
 }
 
 // Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
-// saves none.
+// saves none. What slots know beside their rows is the crew's: see Memory.
 func (t *Training) Copy(crew Crew) (*Training, error) {
 	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq}
 	for _, parts := range t.parts {
@@ -233,6 +244,9 @@ func (t *Training) Apply() error {
 	}
 	return nil
 }
+
+// Saves reports whether the training saves rows of its own.
+func (t *Training) Saves() bool { return t.saved != nil }
 
 // Lay makes the rows of a shard as they were last saved. The training goes on as it is.
 func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
