@@ -61,6 +61,8 @@ var helps = map[string]string{
 		"examples, or its distance to the best, with bounds (default: test if clocks take batches, else train).",
 	"losses_perturb": "A perturbation that is no death: random:X, adversarial:X (X of the way from the first rows " +
 		"to the best), reset:PART of the rows, or stale:CLOCKS, by which all reads are old; once for each.",
+	"losses_smooth":   "Clocks whose mean the loss is that a model is judged by: it evens out the noise of batches",
+	"losses_lose":     "What PART is of: servers, whose shards are neighbours, or any shards, as if they lay anyhow",
 	"losses_trials":   "Forks of each",
 	"losses_failures": "Failures in each fork, at clocks that are drawn",
 	"losses_saved_as": "What rows that scar has saved come back as: as they were, or rounded",

@@ -15,12 +15,14 @@ import (
 type Asked struct {
 	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
 	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Lose       string   `help:"@losses_lose (default ${default})." default:"servers" placeholder:"servers|shards"`
 	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
 	Trials     int      `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
 	Failures   int      `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
 	Perturb    []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
 	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
 	Measure    string   `help:"@losses_measure" placeholder:"train|test|distance"`
+	Smooth     int      `help:"@losses_smooth (default ${default})." default:"1" placeholder:"N"`
 	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
 	SavedAs    string   `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
 	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
@@ -40,8 +42,9 @@ var usual = []string{
 // Plan is what is to be tried.
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
-		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.MeanClocks, Measure: a.Measure, Sample: a.Sample,
-		Strike: a.Strike, SavedAs: a.SavedAs, Failures: a.Failures, Parallel: a.Parallel,
+		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Failures: a.Failures, Mean: a.MeanClocks, Lose: a.Lose,
+		Strike: a.Strike, SavedAs: a.SavedAs, Measure: a.Measure, Smooth: a.Smooth, Sample: a.Sample,
+		Parallel: a.Parallel,
 	}
 	if p.Mean == 0 {
 		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)

@@ -44,7 +44,7 @@ func (p *Plan) Conduct(ctx context.Context, screen io.Writer) (*Result, error) {
 	c := &conductor{Plan: p, horizon: perdure.Clock(beyond * float64(p.Run.Job.Clocks))}
 	r := &Result{
 		Schema: Schema, Measure: p.measure(), Workload: p.Run.Job.Workload, Clocks: p.Run.Job.Clocks, Strike: p.Strike,
-		SavedAs: p.SavedAs,
+		SavedAs: p.SavedAs, Lose: p.Lose, Smooth: p.Smooth,
 	}
 	for i := range p.Twins {
 		seed := p.Run.Job.Seed + uint64(i)
@@ -136,7 +136,7 @@ func (c *conductor) train(ctx context.Context, seed uint64) (*undisturbed, error
 			return nil, err
 		}
 	}
-	if err := u.find(c.Run.Job.Clocks); err != nil {
+	if err := c.find(u); err != nil {
 		return nil, err
 	}
 	if c.measure() == MeasureDistance {
@@ -230,15 +230,33 @@ func keep(t *twin.Training, laid map[perdure.Clock]rows) error {
 
 // find finds ε: the most that the twin's loss is from epsilonAt of its clocks on, which is what it has there where its
 // loss only falls.
-func (u *undisturbed) find(clocks perdure.Clock) (err error) {
+func (c *conductor) find(u *undisturbed) (err error) {
+	losses := smooth(u.losses, c.Smooth)
 	u.epsilon = math.Inf(-1)
-	for _, v := range u.losses[int(epsilonAt*float64(clocks)):] {
+	for _, v := range losses[int(epsilonAt*float64(c.Run.Job.Clocks)):] {
 		u.epsilon = max(u.epsilon, v)
 	}
 	if math.IsNaN(u.epsilon) || math.IsInf(u.epsilon, 0) {
 		return fmt.Errorf("%w: the undisturbed run of seed %d diverges: its loss is no number; choose a smaller rate",
 			perdure.ErrUsage, u.seed)
 	}
-	u.reach, err = itercost.Kappa(itercost.EachClock(u.losses), u.epsilon)
+	u.reach, err = itercost.Kappa(itercost.EachClock(losses), u.epsilon)
 	return err
+}
+
+// smooth is of each clock the mean of the last n, of as many as there are at the beginning. Losses of minibatches go up
+// and down by more than they fall, and a run that is hardly behind is above ε until the next peak is over.
+func smooth(losses []float64, n int) []float64 {
+	if n == 1 {
+		return losses
+	}
+	all := make([]float64, len(losses))
+	for i := range losses {
+		sum := 0.0
+		for _, v := range losses[max(0, i+1-n) : i+1] {
+			sum += v
+		}
+		all[i] = sum / float64(min(n, i+1))
+	}
+	return all
 }

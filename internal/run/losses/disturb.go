@@ -103,7 +103,7 @@ func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew twi
 		tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true
 		return nil
 	}
-	reach, err := itercost.Kappa(itercost.EachClock(losses), u.epsilon)
+	reach, err := itercost.Kappa(itercost.EachClock(smooth(losses, c.Smooth)), u.epsilon)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *twin.Traini
 		return nil
 	}
 	squares := 0.0
-	for _, shard := range shards(t.Job, f.Servers) {
+	for _, shard := range f.lost(t.Job) {
 		before := t.Parts(shard)
 		if err := c.restore(u, tr, t, shard); err != nil {
 			return err

@@ -3,6 +3,7 @@ package losses
 import (
 	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -238,5 +239,53 @@ func TestSavedAs(t *testing.T) {
 		if others == 0 {
 			t.Errorf("%d failures: what was rounded comes back as it was", failures)
 		}
+	}
+}
+
+// Lost shards are as many as a part says, and any: not only neighbours, as those of a server are.
+func TestLose(t *testing.T) {
+	a := asked(t)
+	a.Lose, a.Lost, a.Trials = LoseShards, []string{"1/4", "1"}, 6
+	r, err := a.Try(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apart := 0
+	for _, tr := range r.Trials {
+		f := tr.Failures[0]
+		lost := f.lost(&a.Run.Job)
+		if len(lost) != int(tr.Lost*8) || f.Servers != nil {
+			t.Errorf("%g lost: shards %v, servers %v", tr.Lost, lost, f.Servers)
+		}
+		if tr.Lost < 1 && lost[0]/2 != lost[1]/2 { // of 8 shards on 4 servers
+			apart++
+		}
+		if tr.Strategy == "scar:8,1,priority" && f.Clock%8 != 0 && f.Norm == 0 {
+			t.Errorf("%+v: nothing is lost", tr)
+		}
+	}
+	if apart == 0 {
+		t.Error("all lost shards are of one server each")
+	}
+}
+
+// A model is judged by the mean of the last clocks. Of a bowl, whose loss falls evenly, costs are the same then.
+func TestSmooth(t *testing.T) {
+	if got := smooth([]float64{4, 2, 6, 1}, 3); !slices.Equal(got, []float64{4, 3, 4, 3}) {
+		t.Errorf("the means of 3 clocks are %v", got)
+	}
+	losses := []float64{9, 7, 8, 5, 6, 3, 4, 1, 2}
+	if got := smooth(losses, 1); !slices.Equal(got, losses) {
+		t.Errorf("of 1 clock they are %v", got)
+	}
+	plain, even := tried(t, func(*Asked) {}), tried(t, func(a *Asked) { a.Smooth = 4 })
+	for i, tr := range even.Trials {
+		other := &plain.Trials[i]
+		if !tr.Censored && !other.Censored && max(tr.Cost-other.Cost, other.Cost-tr.Cost) > 1 {
+			t.Errorf("%+v costs %d, and by single clocks %d", tr, tr.Cost, other.Cost)
+		}
+	}
+	if plain.Twins[0].Epsilon >= even.Twins[0].Epsilon {
+		t.Errorf("ε is %g, and of means %g", plain.Twins[0].Epsilon, even.Twins[0].Epsilon)
 	}
 }

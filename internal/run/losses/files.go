@@ -53,13 +53,14 @@ func (r *Result) tables() string {
 // Rows are those of trials.csv, a header and one for each trial.
 func (r *Result) Rows() [][]string {
 	rows := [][]string{{
-		"strategy", "lost", "seed", "clocks", "servers", "norms", "cost", "censored", "bound", "neat",
+		"strategy", "lost", "seed", "clocks", "servers", "shards", "norms", "cost", "censored", "bound", "neat",
 	}}
 	for _, t := range r.Trials {
-		var clocks, servers, norms []string
+		var clocks, servers, shards, norms []string
 		for _, f := range t.Failures {
 			clocks = append(clocks, fmt.Sprint(f.Clock))
 			servers = append(servers, strings.Trim(fmt.Sprint(f.Servers), "[]"))
+			shards = append(shards, strings.Trim(fmt.Sprint(f.Shards), "[]"))
 			norms = append(norms, study.Format(f.Norm))
 		}
 		bound := math.NaN()
@@ -67,7 +68,8 @@ func (r *Result) Rows() [][]string {
 			bound = float64(*t.Bound)
 		}
 		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
-			strings.Join(servers, ";"), strings.Join(norms, ";"), t.Cost, t.Censored, bound, t.Neat))
+			strings.Join(servers, ";"), strings.Join(shards, ";"), strings.Join(norms, ";"), t.Cost, t.Censored,
+			bound, t.Neat))
 	}
 	return rows
 }

@@ -47,7 +47,7 @@ func asked(t *testing.T) *Asked {
 	return &Asked{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
 		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeAmid,
-		SavedAs: SavedWhole,
+		SavedAs: SavedWhole, Lose: LoseServers, Smooth: 1,
 	}
 }
 
@@ -303,6 +303,9 @@ func TestRefused(t *testing.T) {
 		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
 		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
 		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "of 1 to 1000"},
+		"lose":     {func(a *Asked) { a.Lose = "rows" }, "--lose rows"},
+		"smooth":   {func(a *Asked) { a.Smooth = 20 }, "--smooth 20"},
+		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds are of each clock"},
 		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
 		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},

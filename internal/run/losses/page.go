@@ -8,21 +8,22 @@ import (
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, and for each part of the
-// servers that died the mean cost with its interval, and how much less that is than under the first strategy.
+// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, with what was written for all
+// twins until their last failure, and for each part of the servers that died the mean cost with its interval, and how
+// much less that is than under the first strategy.
 func (r *Result) Table() string {
 	strategies, lost := r.axes()
 	if len(strategies) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("| strategy |")
+	b.WriteString("| strategy | MB |")
 	for _, part := range lost {
 		fmt.Fprintf(&b, " %s lost: clocks | fewer |", share(part))
 	}
-	b.WriteString("\n|---|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
+	b.WriteString("\n|---|--:|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
 	for _, s := range strategies {
-		fmt.Fprintf(&b, "| `%s` |", s)
+		fmt.Fprintf(&b, "| `%s` | %.2f |", s, float64(r.Bytes[s])/1e6)
 		for _, part := range lost {
 			c := r.Cell(s, part)
 			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.Less())

@@ -25,6 +25,7 @@ type Plan struct {
 	Run      settings.Run // of the twins; its clocks are those that ε is found in
 	Arms     []Arm        // what is tried; strategies are compared with the first one
 	Lost     []float64    // parts of the servers, in (0, 1]
+	Lose     string       // LoseServers or LoseShards
 	Twins    int          // undisturbed runs, each with a seed of its own, from the run's on
 	Trials   int          // forks of each twin
 	Failures int          // in each fork
@@ -32,6 +33,7 @@ type Plan struct {
 	Strike   string       // StrikeBetween or StrikeAmid
 	SavedAs  string       // SavedWhole or SavedHalf
 	Measure  string       // one of those below; "": as fits the workload
+	Smooth   int          // clocks whose mean a model is judged by
 	Sample   int          // examples of the test set that a model is judged on, where the workload can
 	Parallel int
 }
@@ -47,6 +49,12 @@ const (
 const (
 	SavedWhole = "float32"
 	SavedHalf  = "bfloat16" // what comes back was rounded to 8 bits of precision
+)
+
+// What a failure takes.
+const (
+	LoseServers = "servers" // with the shards that they have, which are neighbours
+	LoseShards  = "shards"  // any, as if they lay anyhow on servers
 )
 
 // When a failure strikes.
@@ -92,6 +100,14 @@ func (p *Plan) Check() error {
 		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.Mean)
 	case p.Sample < 1:
 		return fmt.Errorf("%w: --sample %d; choose 1 or more examples", perdure.ErrUsage, p.Sample)
+	case p.Smooth < 1 || p.Smooth > int(p.Run.Job.Clocks)/2:
+		return fmt.Errorf("%w: --smooth %d; choose 1 clock at least, and half of %d at most", perdure.ErrUsage,
+			p.Smooth, p.Run.Job.Clocks)
+	case p.Smooth > 1 && p.measure() == MeasureDistance:
+		return fmt.Errorf("%w: --smooth %d with --measure distance; bounds are of each clock: leave one out",
+			perdure.ErrUsage, p.Smooth)
+	case p.Lose != LoseServers && p.Lose != LoseShards:
+		return fmt.Errorf("%w: --lose %s; choose servers or shards", perdure.ErrUsage, p.Lose)
 	case p.Strike != StrikeBetween && p.Strike != StrikeAmid:
 		return fmt.Errorf("%w: --strike %s; choose between or amid", perdure.ErrUsage, p.Strike)
 	case p.SavedAs != SavedWhole && p.SavedAs != SavedHalf:
@@ -140,12 +156,13 @@ func (p *Plan) measure() string {
 // Failure is one of a trial.
 type Failure struct {
 	Clock   perdure.Clock `json:"clock"`
-	Servers []int         `json:"servers"` // that died; null: rows were perturbed otherwise
-	Norm    float64       `json:"norm"`    // ‖δ‖ of what it did to the rows; 0: all went back to one clock
+	Servers []int         `json:"servers"` // that died; null: shards were lost, or rows perturbed otherwise
+	Shards  []int         `json:"shards,omitempty"`
+	Norm    float64       `json:"norm"` // ‖δ‖ of what it did to the rows; 0: all went back to one clock
 }
 
 // failures draws those of a twin: for each of its trials, in the order of their clocks. Servers are all there are, in
-// the order in which they die.
+// the order in which they die, and so are shards.
 func (p *Plan) failures(seed uint64) (all [][]Failure) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ca7))
 	last := perdure.Clock(latestAt * float64(p.Run.Job.Clocks))
@@ -157,7 +174,12 @@ func (p *Plan) failures(seed uint64) (all [][]Failure) {
 			if p.Mean > 1 {
 				n = 1 + math.Floor(math.Log(1-rng.Float64())/math.Log(1-1/p.Mean))
 			}
-			f := Failure{Clock: perdure.Clock(n), Servers: rng.Perm(p.Run.Job.Servers)}
+			f := Failure{Clock: perdure.Clock(n)}
+			if p.Lose == LoseShards {
+				f.Shards = rng.Perm(p.Run.Job.Shards)
+			} else {
+				f.Servers = rng.Perm(p.Run.Job.Servers)
+			}
 			same := func(o Failure) bool { return o.Clock == f.Clock }
 			if n <= float64(last) && !slices.ContainsFunc(of, same) {
 				of = append(of, f)
@@ -169,19 +191,27 @@ func (p *Plan) failures(seed uint64) (all [][]Failure) {
 	return all
 }
 
-// dead are the failures where a part of the servers dies in each: one at least.
+// dead are the failures where a part of the servers dies in each, or a part of the shards: one at least.
 func dead(failures []Failure, part float64) (all []Failure) {
+	some := func(all []int) []int {
+		if all == nil {
+			return nil
+		}
+		return all[:max(1, int(math.Round(part*float64(len(all)))))]
+	}
 	for _, f := range failures {
-		n := max(1, int(math.Round(part*float64(len(f.Servers)))))
-		all = append(all, Failure{Clock: f.Clock, Servers: f.Servers[:n]})
+		all = append(all, Failure{Clock: f.Clock, Servers: some(f.Servers), Shards: some(f.Shards)})
 	}
 	return all
 }
 
-// shards are those that these servers have.
-func shards(job *perdure.JobSpec, servers []int) (all []int) {
+// lost are the shards that a failure takes.
+func (f *Failure) lost(job *perdure.JobSpec) (all []int) {
+	if f.Shards != nil {
+		return f.Shards
+	}
 	for shard, server := range placement.Assign(job.Shards, job.Servers) {
-		if slices.Contains(servers, server) {
+		if slices.Contains(f.Servers, server) {
 			all = append(all, shard)
 		}
 	}

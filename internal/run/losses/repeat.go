@@ -45,7 +45,7 @@ const (
 func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writer) error {
 	var can []Trial
 	for _, t := range r.Trials {
-		if t.arm.saves() && timely(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole {
+		if t.arm.saves() && timely(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole && p.Lose == LoseServers {
 			can = append(can, t)
 		}
 	}
@@ -100,8 +100,8 @@ func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 	for t.Clock < tr.last()+afterwards {
 		lose := func() error { return nil }
 		if len(left) > 0 && t.Clock == left[0].Clock {
-			servers := left[0].Servers
-			lose, left = func() error { return t.Lose(shards(t.Job, servers)) }, left[1:]
+			f := &left[0]
+			lose, left = func() error { return t.Lose(f.lost(t.Job)) }, left[1:]
 		}
 		if _, err := t.Compute(ctx); err != nil {
 			return "", err

@@ -25,7 +25,9 @@ type Result struct {
 	Args     []string         `json:"args"`   // of perdure train, of the twins
 	Strike   string           `json:"strike"` // when failures strike
 	SavedAs  string           `json:"saved_as"`
+	Lose     string           `json:"lose"` // servers, or shards
 	Measure  string           `json:"measure"`
+	Smooth   int              `json:"smooth"` // clocks whose mean it is
 	Clocks   perdure.Clock    `json:"clocks"`
 	Twins    []Twin           `json:"twins"`
 	Cells    []Cell           `json:"cells"`

@@ -167,6 +167,13 @@ func bytes(c *Cell) string {
 
 // judged is what a model is judged by.
 func judged(c *Cell) string {
+	if n := c.pooled().Smooth; n > 1 {
+		return fmt.Sprintf("the mean of %d clocks of %s", n, measured(c))
+	}
+	return measured(c)
+}
+
+func measured(c *Cell) string {
 	switch c.pooled().Measure {
 	case losses.MeasureTrain:
 		return "the loss on what it is trained on"

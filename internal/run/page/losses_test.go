@@ -75,9 +75,9 @@ func TestLossesPage(t *testing.T) {
 		"; 3.500 (3 to 4); ",
 		"; ε 0.25 and 1.25; `scar:8,1` 4.00 MB; the loss on what it is trained on; true ",
 		"## `late`  –; not comparable, not comparable, not comparable; –; ε ; MB; –;",
-		"| `scar:8,1` | 3.5 [3.0, 4.0] | 65% [60%, 70%] | ",
+		"| `scar:8,1` | 4.00 | 3.5 [3.0, 4.0] | 65% [60%, 70%] | ",
 		"## `bad`  –, 3 of 4 never come to ε; not reproduced, not reproduced, not reproduced; –;",
-		"| `scar:8,1` | 2.0 [−∞, ∞], 3 of 4 censored |",
+		"| `scar:8,1` | 4.00 | 2.0 [−∞, ∞], 3 of 4 censored |",
 		" `good` 65%, –. 2 trials were repeated with servers that were really killed, amid a clock: 2 ended with the " +
 			"model of the trial to the last bit, 1 of them at the first try. ",
 		"](good.svg)", "[All trials](good.csv).",
