@@ -2,6 +2,7 @@ package losses
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -88,6 +89,10 @@ func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
 	p, err := a.Plan()
 	if err != nil {
 		return nil, err
+	}
+	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
+		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are the same only under bsp",
+			perdure.ErrUsage, p.Run.Job.Consistency)
 	}
 	r, err := p.Conduct(ctx, screen)
 	if err != nil || a.Repeat < 1 {

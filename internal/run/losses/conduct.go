@@ -102,19 +102,18 @@ func (c *conductor) step(ctx context.Context, u *undisturbed, t *twin.Training, 
 	case MeasureDistance:
 		loss = distance(t, u.best)
 	}
-	train, err := t.Compute(ctx)
-	if err != nil {
-		return 0, err
+	var train float64
+	if lose == nil {
+		train, err = t.Advance(ctx)
+	} else if train, err = t.Compute(ctx); err == nil {
+		if err = lose(); err == nil {
+			err = t.Apply()
+		}
 	}
 	if c.measure() == MeasureTrain {
 		loss = train
 	}
-	if lose != nil {
-		if err := lose(); err != nil {
-			return 0, err
-		}
-	}
-	return loss, t.Apply()
+	return loss, err
 }
 
 // train trains a twin, and keeps it at each clock at which a fork begins; and again under each strategy, for

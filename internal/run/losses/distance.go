@@ -69,10 +69,7 @@ func (c *conductor) findBest(ctx context.Context, u *undisturbed, crew twin.Crew
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, err := t.Compute(ctx); err != nil {
-			return err
-		}
-		if err := t.Apply(); err != nil {
+		if _, err := t.Advance(ctx); err != nil {
 			return err
 		}
 	}

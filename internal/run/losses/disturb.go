@@ -143,10 +143,7 @@ func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew t
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if _, err := t.Compute(ctx); err != nil {
-			return nil, err
-		}
-		if err := t.Apply(); err != nil {
+		if _, err := t.Advance(ctx); err != nil {
 			return nil, err
 		}
 	}

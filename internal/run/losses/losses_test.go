@@ -313,8 +313,11 @@ func TestRefused(t *testing.T) {
 		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
 		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
 		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
-		"ssp":      {func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.ASP} }, "bsp"},
-		"scale":    {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
+		"vap": {
+			func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
+			"bsp, ssp:S and asp",
+		},
+		"scale": {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := asked(t)

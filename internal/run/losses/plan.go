@@ -77,6 +77,9 @@ func (p *Plan) Check() error {
 	if err := twin.Check(&p.Run); err != nil {
 		return err
 	}
+	if err := p.checkLoose(); err != nil {
+		return err
+	}
 	forks := false
 	for i := range p.Arms {
 		if err := p.checkArm(&p.Arms[i]); err != nil {
@@ -122,6 +125,27 @@ func (p *Plan) Check() error {
 		}
 	}
 	return nil
+}
+
+// checkLoose says what cannot be tried under a model under which slots do not do a clock together.
+func (p *Plan) checkLoose() error {
+	c := p.Run.Job.Consistency
+	var what string
+	switch {
+	case c.Kind == perdure.BSP:
+		return nil
+	case p.has((*Arm).whole):
+		what = "--recovery checkpoint:C; what is done again is not the same there: compare with scar:C,1"
+	case p.has(func(a *Arm) bool { return a.How == ByStaleReads }):
+		what = "--perturb stale:CLOCKS; reads are stale there anyhow"
+	case p.Strike != StrikeBetween:
+		what = "--strike " + p.Strike + "; a clock has no middle there"
+	case p.measure() == MeasureDistance:
+		what = "--measure distance; bounds are of bsp"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: --consistency %s with %s", perdure.ErrUsage, c, what)
 }
 
 // checkArm says of an arm why it cannot be tried.

@@ -1,7 +1,7 @@
 // Package twin trains in this process what servers and workers would train under bsp, to the same bits: the same
 // workloads compute, the same tables apply their updates in slot order, and under scar the same ledger chooses what is
-// saved. There are no processes, messages or clocks of the wall, so a training can be copied at any clock, lose shards,
-// and go on, as often as a study of failures asks.
+// saved. Under ssp and asp it trains what they might: see loose.go. There are no processes, messages or clocks of the
+// wall, so a training can be copied at any clock, lose shards, and go on, as often as a study of failures asks.
 //
 // Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
 // clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were
@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
@@ -57,7 +58,7 @@ func (c Crew) Memory() (most perdure.Clock) {
 	return most
 }
 
-// Training is a job under bsp, in memory.
+// Training is a job in memory.
 type Training struct {
 	Job   *perdure.JobSpec
 	Specs []perdure.TableSpec
@@ -72,6 +73,7 @@ type Training struct {
 	saved []*rounds.Shard   // by shard; nil: no rows are saved
 	past  [][][]*table.Part // of the last Stale clocks, the oldest first
 	read  [][]*table.Part   // what slots read instead of parts while they compute; nil: parts
+	loose *loose            // nil: all slots do a clock together
 }
 
 // Check refuses a run that cannot be trained here, and says why.
@@ -84,9 +86,9 @@ func Check(s *settings.Run) error {
 		}
 	}
 	switch {
-	case job.Consistency.Kind != perdure.BSP:
-		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, where a run is a function of its "+
-			"seed", perdure.ErrUsage, job.Consistency)
+	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
+		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, ssp:S and asp", perdure.ErrUsage,
+			job.Consistency)
 	case job.Init != "":
 		return fmt.Errorf("%w: --init; here a twin begins with the rows that its seed draws", perdure.ErrUsage)
 	case len(s.Scale) > 0:
@@ -118,6 +120,7 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 			t.saved = append(t.saved, rounds.New(in, t.Job, perdure.ShardID(id), parts))
 		}
 	}
+	t.loose = looseOf(&job)
 	t.slots = make([]*updates, job.Slots)
 	for i := range t.slots {
 		t.slots[i] = newUpdates(t)
@@ -137,7 +140,7 @@ func (t *Training) Initial(shard int) (parts []*table.Part) {
 // Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
 // saves none. What slots know beside their rows is the crew's: see Memory.
 func (t *Training) Copy(crew Crew) (*Training, error) {
-	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq}
+	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, loose: t.loose.copy()}
 	for _, parts := range t.parts {
 		of, err := CopyParts(parts, t.Job.Seed)
 		if err != nil {
@@ -148,6 +151,7 @@ func (t *Training) Copy(crew Crew) (*Training, error) {
 	c.slots = make([]*updates, len(t.slots))
 	for i := range c.slots {
 		c.slots[i] = newUpdates(c)
+		c.slots[i].take(t.slots[i])
 	}
 	return c, nil
 }
@@ -220,7 +224,7 @@ func (t *Training) Apply() error {
 	for id, parts := range t.parts {
 		for _, u := range t.slots {
 			for n, p := range parts {
-				if err := u.tables[n].applyTo(t, id, perdure.TableID(n), p); err != nil {
+				if err := u.tables[n].applyTo(t, id, perdure.TableID(n), p, t.Clock); err != nil {
 					return err
 				}
 			}
@@ -228,6 +232,11 @@ func (t *Training) Apply() error {
 	}
 	t.Clock++
 	t.seq += uint64(len(t.slots))
+	return t.save()
+}
+
+// save saves rows, if a round is due now that all slots have done a clock.
+func (t *Training) save() error {
 	n := t.due.Done(t.Clock) - t.due.Done(t.Clock-1)
 	if t.saved == nil || n <= 0 {
 		return nil
@@ -235,7 +244,9 @@ func (t *Training) Apply() error {
 	for id, s := range t.saved {
 		applied := make([]perdure.Clock, len(t.slots))
 		for i := range applied {
-			applied[i] = t.Clock
+			if applied[i] = t.Clock; t.loose != nil {
+				applied[i] = t.loose.clocks[i]
+			}
 		}
 		of := &checkpoint.Segment{Generation: 1, Cut: t.Clock, Seed: t.Job.Seed, Seq: t.seq, Applied: applied}
 		if err := s.Save(t.parts[id], n, of); err != nil {

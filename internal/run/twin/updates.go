@@ -3,6 +3,8 @@ package twin
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
@@ -34,6 +36,14 @@ func newUpdates(t *Training) *updates {
 		u.byName[spec.Name] = d
 	}
 	return u
+}
+
+// take takes over what another slot has added, which is not applied yet.
+func (u *updates) take(of *updates) {
+	for n, d := range of.tables {
+		maps.Copy(u.tables[n].place, d.place)
+		u.tables[n].rows, u.tables[n].values = slices.Clone(d.rows), slices.Clone(d.values)
+	}
 }
 
 func (u *updates) clear() {
@@ -144,8 +154,8 @@ func (u *updates) IncRows(_ context.Context, name string, rows []perdure.RowID, 
 	return nil
 }
 
-// applyTo changes the rows of a shard's part.
-func (d *deltas) applyTo(t *Training, shard int, id perdure.TableID, p *table.Part) error {
+// applyTo changes the rows of a shard's part by what was added in a clock.
+func (d *deltas) applyTo(t *Training, shard int, id perdure.TableID, p *table.Part, clock perdure.Clock) error {
 	dim := d.spec.Dim
 	for i := 0; i < len(d.rows); {
 		first := d.rows[i]
@@ -164,7 +174,7 @@ func (d *deltas) applyTo(t *Training, shard int, id perdure.TableID, p *table.Pa
 		if d.spec.Sparse {
 			ids = d.rows[i : i+1]
 		}
-		if err := p.ApplyRows(first, ids, n, d.values[i*dim:(i+n)*dim], t.Clock); err != nil {
+		if err := p.ApplyRows(first, ids, n, d.values[i*dim:(i+n)*dim], clock); err != nil {
 			return err
 		}
 		if t.saved != nil {
