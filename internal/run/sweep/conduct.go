@@ -236,7 +236,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	switch {
 	case late:
 		d.Why = fmt.Sprintf("it took longer than %v", c.Timeout)
-	case err != nil:
+	case err != nil && !c.found(r.folder):
 		d.Why = cmp.Or(strings.TrimPrefix(lastLine(text), "perdure: "), err.Error())
 	}
 	if err := os.MkdirAll(r.folder, 0o777); err != nil { // of a run that was refused
@@ -253,6 +253,16 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 			"once", ErrFailed, r.folder, d.Why)
 	}
 	return c.lineOf(r, &d), nil
+}
+
+// found reports whether a run that ended with an error has found all the same what it was to find: in a study of losses
+// trials that were repeated with real servers ended otherwise, which is a result, and its page tells it.
+func (c *conductor) found(folder string) bool {
+	if c.Kind.Name != OfLosses {
+		return false
+	}
+	_, err := losses.Read(folder)
+	return err == nil
 }
 
 // commandLine is that of a run. A job that is interrupted is begun again, and needs no last checkpoint.

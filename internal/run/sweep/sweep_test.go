@@ -42,7 +42,10 @@ func TestMain(m *testing.M) {
 		_, _ = fmt.Sscanf(a, "--seed=%g", &seed)
 	}
 	if os.Args[1] == "study" {
-		if twinOf(uint64(seed)).Write(folder) != nil {
+		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(folder) != nil {
+			os.Exit(1)
+		}
+		if strings.Contains(args, "--trials=7") { // what was repeated ended otherwise
 			os.Exit(1)
 		}
 		return
@@ -206,6 +209,15 @@ func TestLosses(t *testing.T) {
 	}
 	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "\nlarge: 2 twins\nSTRATEGY") {
 		t.Errorf("%s, %v", out.String(), err)
+	}
+	if r.Cells[1].Losses[1].Trials != 4 || len(r.Cells[1].Failed) != 0 {
+		t.Errorf("runs that ended with code 1, and with their results: %+v", r.Cells[1])
+	}
+	broken := checked(t, strings.Replace(ofLosses, "trials: 7", "trials: 0", 1), false)
+	if _, err := broken.Conduct(t.Context(), Conducting{
+		Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard,
+	}); !errors.Is(err, ErrFailed) {
+		t.Errorf("a run without a result: %v", err)
 	}
 	// A twin whose result cannot be read has failed.
 	costs := filepath.Join(how.Folder, "small", "seed-2", "costs.json")
