@@ -150,18 +150,10 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 	printf '```\n'; } > $(RESULTS)
 	@echo "kept in $(RESULTS)"
 
-STUDIES := bound consistency failure regret grid spot topics
+STUDIES := bound consistency failure regret grid scar spot topics
 .PHONY: $(STUDIES:%=study-%)
 $(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study
 	bin/perdure study studies/$*.yaml $(if $(findstring --quick,$(STUDY)),,--page docs/studies/$*) $(STUDY)
-
-.PHONY: study-scar
-study-scar: build ## have servers die in hundreds of forks of each of SCAR's problems, and count the iterations that it costs; hours, into runs/scar; STUDY=--quick is a smoke test
-	studies/scar.sh $(STUDY)
-
-.PHONY: study-progress
-study-progress: build ## kill half of the parameters at a clock that is drawn, and count the iterations that it costs; STUDY has its flags, STUDY=-quick is a smoke test
-	$(GO) run ./studies/progress $(STUDY)
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

@@ -49,6 +49,8 @@ type (
 	Classifier = contract.Classifier
 	// Sampled is a workload that can be judged on some of its test examples.
 	Sampled = contract.Sampled
+	// Remembering is a workload whose processes go by what they have drawn themselves, beside what rows say.
+	Remembering = contract.Remembering
 	// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
 	Heir = contract.Heir
 	// Workload is a training program.

@@ -347,7 +347,7 @@ var takers = []string{
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log rm a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
-	"runs ls", "runs compare a b", "runs export a", "study a", "report a", "predict a",
+	"runs ls", "runs compare a b", "runs export a", "study a", "study losses", "report a", "predict a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
 	"data make ctr --to a", "version", "init",
 }

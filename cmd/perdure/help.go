@@ -53,24 +53,32 @@ var helps = map[string]string{
 	"study_losses": "Say what the death of servers costs a training in iterations, by strategy: it is trained in " +
 		"memory, loses servers at clocks that are drawn, and comes to its loss again. For example: " +
 		"perdure study losses --lost 1/2 -- mf --solver als",
-	"losses_recovery": "A strategy that is tried, checkpoint:C or scar:C,R,SELECTOR; once for each. All are compared " +
-		"with the first (default: checkpoint:16, and scar:16 with R 1, and with 1/8 by each selector).",
+	"losses_recovery": "A strategy that is tried, checkpoint:C, scar:C,R,SELECTOR or none; once for each. All are " +
+		"compared with the first (default: checkpoint:16, and scar:16 with R 1, and with 1/8 by each selector).",
 	"losses_mean": "Mean of the clock of a failure, drawn from a geometric distribution (default: a third of " +
 		"--clocks).",
 	"losses_measure": "What a model is judged by at each clock: the loss on what it is trained on, or on other " +
-		"examples (default: test where clocks take batches, else train).",
-	"losses_lost":    "Part of the servers that dies; once for each",
-	"losses_twins":   "Undisturbed runs, each with the next seed",
-	"losses_out":     "Folder for costs.json, trials.csv, and these as a table and drawn.",
-	"losses_strike":  "When a failure strikes: between two clocks, or amid one, when all have read",
-	"losses_sample":  "Test examples that it is judged on, where the workload can choose some",
-	"losses_repeat":  "Trials to be repeated with servers that are really killed; their models must be the same.",
-	"study_init":     "Write a study that one may begin with.",
-	"study_out":      "The folder of all its runs (default runs/NAME, with --quick runs/NAME-quick).",
-	"study_quick":    "Try the study out, with what its file says under quick.",
-	"study_mixed":    "Let runs of another build of perdure count, which the study refuses otherwise.",
-	"study_parallel": "Runs at a time; they take each other's cores",
-	"perdure_stop":   "End a running job in order; its train then exits with code 130, its up with 0.",
+		"examples, or its distance to the best, with bounds (default: test if clocks take batches, else train).",
+	"losses_perturb": "A perturbation that is no death: random:X, adversarial:X (X of the way from the first rows " +
+		"to the best), reset:PART of the rows, or stale:CLOCKS, by which all reads are old; once for each.",
+	"losses_smooth":   "Clocks whose mean the loss is that a model is judged by: it evens out the noise of batches",
+	"losses_lose":     "What PART is of: servers, whose shards are neighbours, or any shards, as if they lay anyhow",
+	"losses_trials":   "Forks of each",
+	"losses_failures": "Failures in each fork, at clocks that are drawn",
+	"losses_saved_as": "What rows that scar has saved come back as: as they were, or rounded",
+	"losses_lost":     "Part of the servers that dies; once for each",
+	"losses_twins":    "Undisturbed runs, each with the next seed",
+	"losses_out":      "Folder for costs.json, trials.csv, and these as a table and drawn.",
+	"losses_strike":   "When a failure strikes: between two clocks, or amid one, when all have read",
+	"losses_sample":   "Test examples that it is judged on, where the workload can choose some",
+	"losses_train":    "Behind --: what is trained, as for perdure train.",
+	"losses_repeat":   "Trials to be repeated with servers that are really killed; their models must be the same.",
+	"study_init":      "Write a study that one may begin with.",
+	"study_out":       "The folder of all its runs (default runs/NAME, with --quick runs/NAME-quick).",
+	"study_quick":     "Try the study out, with what its file says under quick.",
+	"study_mixed":     "Let runs of another build of perdure count, which the study refuses otherwise.",
+	"study_parallel":  "Runs at a time; they take each other's cores",
+	"perdure_stop":    "End a running job in order; its train then exits with code 130, its up with 0.",
 	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
 		"makes it hand over what it holds, and end.",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +

@@ -22,12 +22,16 @@ func TestStudiesHere(t *testing.T) {
 	if len(files) < 5 {
 		t.Fatalf("studies %v", files)
 	}
+	kinds := studyKinds()
+	for i, k := range kinds {
+		kinds[i].Check = func(args []string) (settings.Run, error) { return k.Check(withoutData(args)) }
+	}
 	labels := map[string][]string{} // by template, AXIS=LABEL of all studies that are told by it
 	for _, file := range files {
 		for _, quick := range []bool{false, true} {
-			f, err := sweep.Read(file, jobKeys(), quick)
+			f, err := sweep.Read(file, kinds, quick)
 			must(t, err)
-			s, err := f.Check(func(args []string) (settings.Run, error) { return trainSettings(withoutData(args)) })
+			s, err := f.Check()
 			if err != nil {
 				t.Errorf("%s, quick %t: %v", file, quick, err)
 				continue
@@ -37,7 +41,7 @@ func TestStudiesHere(t *testing.T) {
 				continue
 			}
 			n := len(s.Cells)
-			r := sweep.Results{Schema: sweep.Schema, Name: s.Name, Runs: n, Missing: n, Quick: quick}
+			r := sweep.Results{Schema: sweep.Schema, Kind: s.Kind.Name, Name: s.Name, Runs: n, Missing: n, Quick: quick}
 			for _, a := range s.Vary {
 				r.Axes = append(r.Axes, a.Name)
 			}
@@ -68,7 +72,8 @@ func TestStudiesHere(t *testing.T) {
 }
 
 // condition is one in a template, of an axis that has no quotes in its labels.
-var condition = regexp.MustCompile(`"(consistency|recovery|on-outage|clock-fraction)=([^"=]+(?: [a-z-]+=[^"]+)?)"`)
+var condition = regexp.MustCompile(
+	`"(consistency|recovery|on-outage|clock-fraction|problem)=([^"=]+(?: [a-z-]+=[^"]+)?)"`)
 
 // labelsAreKnown: a condition that no cell can meet would leave a hole in the page, and no error.
 func labelsAreKnown(t *testing.T, template string, known []string) {

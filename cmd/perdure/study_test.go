@@ -41,6 +41,36 @@ func TestStudies(t *testing.T) {
 	}
 }
 
+// TestScarStudy: the study of what lost servers cost runs in memory, is gone on with, and makes its page.
+func TestScarStudy(t *testing.T) {
+	t.Parallel()
+	out, to := newFolder(t), t.TempDir()
+	args := []string{"study", filepath.Join("..", "..", "studies", "scar.yaml"), "--quick", "--out", out, "--page", to}
+	code, text, errs := invoke(t, args...)
+	if code != 0 || !strings.Contains(text, "\nquadratic: 2 twins\n") {
+		t.Fatalf("exit code %d, %s%s", code, text, errs)
+	}
+	page := fileOf(t, to, "README.md")
+	for _, want := range []string{
+		"no figure here means anything", "| `scar:8,1/4,priority` |", "(quadratic.svg)", "(covtype.csv)",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	before, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))
+	must(t, err)
+	code, _, errs = invoke(t, append(args, "--json")...)
+	if code != 0 || !strings.Contains(errs, "runs are done already") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	after, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))
+	must(t, err)
+	if !after.ModTime().Equal(before.ModTime()) {
+		t.Error("what is done is done again")
+	}
+}
+
 // TestStudyTwice: under bsp a study comes to the same models each time, and whoever dies on the way; another seed to
 // others.
 func TestStudyTwice(t *testing.T) {
@@ -91,6 +121,8 @@ func TestStudyMistakes(t *testing.T) {
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"prices: none.yaml":                                 "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
+		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
+		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
 	} {
 		must(t, os.WriteFile(file, []byte(text), 0o666))

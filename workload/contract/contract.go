@@ -204,6 +204,13 @@ type Sampled interface {
 	Sample(n int)
 }
 
+// Remembering is a workload whose processes go by what they have drawn themselves, beside what rows say.
+type Remembering interface {
+	// Memory is for how many clocks a process must train until it knows all that it would, had it trained from the
+	// beginning.
+	Memory() perdure.Clock
+}
+
 // Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
 type Heir interface {
 	// Inherits Gets the whole model, whose constants are given too, and says why training cannot begin with it; nil:

@@ -139,6 +139,9 @@ func (p *program) Tables() []perdure.TableSpec {
 	return specs
 }
 
+// Memory implements contract.Remembering: within a pass a process draws the topics of all its documents.
+func (p *program) Memory() perdure.Clock { return perdure.Clock(len(p.parts)) }
+
 // Step implements contract.Workload.
 func (p *program) Step(
 	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,

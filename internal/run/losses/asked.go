@@ -6,23 +6,33 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Asked is what somebody asks to be tried, as he writes it. What is empty is chosen for him.
+// Asked is what somebody asks to be tried, as he writes it: flags of perdure study losses, and of perdure train behind
+// them. What is empty is chosen for him.
 type Asked struct {
-	Run                             settings.Run // of the twins
-	Args                            []string     // of perdure train that ask for it
-	Recovery, Lost                  []string
-	Twins, Trials, Sample, Parallel int
-	Mean                            float64
-	Measure, Strike                 string
-	Repeat                          int // trials that are repeated with real servers
-	Version                         string
+	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
+	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Lose       string   `help:"@losses_lose (default ${default})." default:"servers" placeholder:"servers|shards"`
+	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
+	Trials     int      `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
+	Failures   int      `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
+	Perturb    []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
+	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
+	Measure    string   `help:"@losses_measure" placeholder:"train|test|distance"`
+	Smooth     int      `help:"@losses_smooth (default ${default})." default:"1" placeholder:"N"`
+	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
+	SavedAs    string   `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
+	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
+	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
+	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
+	Args       []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
+
+	Run     settings.Run `kong:"-"` // of the twins, which Args ask for
+	Version string       `kong:"-"`
 }
 
 // usual are the strategies that are tried where none is named: the first is what the others are compared with.
@@ -33,8 +43,9 @@ var usual = []string{
 // Plan is what is to be tried.
 func (a *Asked) Plan() (*Plan, error) {
 	p := &Plan{
-		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Mean: a.Mean, Measure: a.Measure, Sample: a.Sample,
-		Strike: a.Strike, Parallel: a.Parallel,
+		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Failures: a.Failures, Mean: a.MeanClocks, Lose: a.Lose,
+		Strike: a.Strike, SavedAs: a.SavedAs, Measure: a.Measure, Smooth: a.Smooth, Sample: a.Sample,
+		Parallel: a.Parallel,
 	}
 	if p.Mean == 0 {
 		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
@@ -54,10 +65,17 @@ func (a *Asked) Plan() (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Strategies = append(p.Strategies, r)
+		p.Arms = append(p.Arms, armOf(r))
+	}
+	for _, text := range a.Perturb {
+		arm, err := parsePerturbation(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Arms = append(p.Arms, arm)
 	}
 	for _, text := range lost {
-		part, err := parsePart(text)
+		part, err := parsePart("--lost", text)
 		if err != nil {
 			return nil, err
 		}
@@ -71,6 +89,10 @@ func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
 	p, err := a.Plan()
 	if err != nil {
 		return nil, err
+	}
+	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
+		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are the same only under bsp",
+			perdure.ErrUsage, p.Run.Job.Consistency)
 	}
 	r, err := p.Conduct(ctx, screen)
 	if err != nil || a.Repeat < 1 {
@@ -95,19 +117,4 @@ func (r *Result) sign(a *Asked) {
 	if r != nil {
 		r.Version, r.Args = a.Version, a.Args
 	}
-}
-
-// parsePart reads a part of a whole, as 1/2 or 0.5.
-func parsePart(text string) (float64, error) {
-	above, below, fraction := strings.Cut(text, "/")
-	a, err := strconv.ParseFloat(above, 64)
-	b := 1.0
-	if err == nil && fraction {
-		b, err = strconv.ParseFloat(below, 64)
-	}
-	if err != nil || !(a/b > 0 && a/b <= 1) {
-		return 0, fmt.Errorf("%w: --lost %s; choose a part above 0, of 1 at most, as 1/2 or 0.5", perdure.ErrUsage,
-			text)
-	}
-	return a / b, nil
 }

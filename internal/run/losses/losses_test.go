@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,13 @@ import (
 // bowl is a run of workload quadratic, of which all is known.
 func bowl(t *testing.T, recovery string) settings.Run {
 	t.Helper()
+	return runOf(t, recovery, func(*settings.Asked) {})
+}
+
+// runOf is a small run of a workload.
+func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settings.Run {
+	t.Helper()
+	rows := 200
 	a := settings.Asked{
 		Version: "test", Workload: "quadratic",
 		Shape: settings.Shape{
@@ -23,9 +31,11 @@ func bowl(t *testing.T, recovery string) settings.Run {
 		},
 		Work: settings.WorkAsked{
 			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
+			Bowl: settings.BowlAsked{Rows: &rows},
 		},
 		Grace: "0s", Keep: 1, Listen: "127.0.0.1:0", Given: map[string]bool{},
 	}
+	change(&a)
 	s, err := a.New()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +46,8 @@ func bowl(t *testing.T, recovery string) settings.Run {
 func asked(t *testing.T) *Asked {
 	return &Asked{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
-		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		SavedAs: SavedWhole, Lose: LoseServers, Smooth: 1,
 	}
 }
 
@@ -59,27 +70,28 @@ func TestStudy(t *testing.T) {
 	}
 	norms := map[string]float64{}
 	for _, tr := range first.Trials {
+		f := tr.Failures[0]
 		switch {
 		case tr.Strategy == "checkpoint:8":
-			if tr.Cost != int(tr.Clock%8) || tr.Censored || tr.Norm != 0 {
-				t.Errorf("checkpoint:8 at clock %d: %+v", tr.Clock, tr)
+			if tr.Cost != int(f.Clock%8) || tr.Censored || f.Norm != 0 {
+				t.Errorf("checkpoint:8 at clock %d: %+v", f.Clock, tr)
 			}
 		case tr.Strategy == "scar:8,1,priority":
-			norms[key(&tr)] = tr.Norm
-			if tr.Clock%8 == 0 && tr.Norm != 0 {
-				t.Errorf("all was saved in clock %d, and %g is lost", tr.Clock, tr.Norm)
+			norms[key(&tr)] = f.Norm
+			if f.Clock%8 == 0 && f.Norm != 0 {
+				t.Errorf("all was saved in clock %d, and %g is lost", f.Clock, f.Norm)
 			}
 		}
-		if tr.Clock < 1 || tr.Clock > 24 {
-			t.Errorf("a failure at clock %d of 30", tr.Clock)
+		if f.Clock < 1 || f.Clock > 24 {
+			t.Errorf("a failure at clock %d of 30", f.Clock)
 		}
 	}
 	for _, tr := range first.Trials { // partial recovery is never farther off than full recovery from the same values
 		if tr.Strategy == "scar:8,1,priority" && tr.Lost < 1 {
 			all := tr
 			all.Lost = 1
-			if part, whole := tr.Norm, norms[key(&all)]; part > whole {
-				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Clock, part, whole)
+			if part, whole := tr.Failures[0].Norm, norms[key(&all)]; part > whole {
+				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Failures[0].Clock, part, whole)
 			}
 		}
 	}
@@ -99,7 +111,7 @@ func TestStudy(t *testing.T) {
 }
 
 func key(t *Trial) string {
-	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Clock})
+	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Failures[0].Clock})
 	return string(b)
 }
 
@@ -115,7 +127,7 @@ func TestBytes(t *testing.T) {
 		return r.Bytes
 	}
 	one, other := bytes("scar:8,1", "scar:8,1/4,round"), bytes("scar:8,1/4,round", "scar:8,1")
-	if len(one) != 2 || !reflect.DeepEqual(one, other) {
+	if len(one) != 3 || one["checkpoint:8"] == 0 || !reflect.DeepEqual(one, other) {
 		t.Errorf("bytes %v, and in another order %v", one, other)
 	}
 }
@@ -175,6 +187,75 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// A fork comes to what a training comes to that goes on from the beginning, and loses the same: also where slots know
+// what they have drawn, as those of lda do.
+func TestForks(t *testing.T) {
+	half, docs, rank := 0.5, "synthetic:100", 2
+	for name, change := range map[string]func(a *settings.Asked){
+		"quadratic": func(*settings.Asked) {},
+		"lda":       func(a *settings.Asked) { a.Workload, a.Work.Fraction, a.Work.Data = "lda", &half, docs },
+		"lda rebuild": func(a *settings.Asked) {
+			a.Workload, a.Work.Fraction, a.Work.Data, a.Work.Rebuild = "lda", &half, docs, true
+		},
+		"als": func(a *settings.Asked) {
+			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := asked(t)
+			a.Run = runOf(t, "none", func(a *settings.Asked) {
+				a.Shape.Clocks = 16
+				change(a)
+			})
+			a.Recovery, a.Lost, a.Twins, a.Trials = []string{"scar:8,1/4,priority"}, []string{"1/2"}, 1, 2
+			p, err := a.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, strike := range []string{StrikeBetween, StrikeAmid} {
+				p.Strike = strike
+				p.compare(t)
+			}
+		})
+	}
+}
+
+// compare compares the models of all forks of a twin with those of trainings from the beginning.
+func (p *Plan) compare(t *testing.T) {
+	t.Helper()
+	c := &conductor{Plan: p, horizon: 16}
+	if err := c.open(3); err != nil {
+		t.Fatal(err)
+	}
+	u, err := c.train(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crew := <-c.crews
+	for _, tr := range c.trials(u) {
+		var models []string
+		for _, anew := range []bool{false, true} {
+			of := tr
+			of.Failures = slices.Clone(tr.Failures)
+			training, err := c.begin(t.Context(), u, &of, crew, anew)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.disturb(t.Context(), u, &of, training); err != nil {
+				t.Fatal(err)
+			}
+			h, err := training.Hash()
+			if err != nil {
+				t.Fatal(err)
+			}
+			models = append(models, h)
+		}
+		if models[0] != models[1] {
+			t.Errorf("strike %s, %+v: a fork ends with another model", p.Strike, tr)
+		}
+	}
+}
+
 // What a training in memory comes to is what its workload comes to: a bowl's loss falls by its contraction.
 func TestBowl(t *testing.T) {
 	s := bowl(t, "none")
@@ -211,19 +292,32 @@ func TestRefused(t *testing.T) {
 	}{
 		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
 		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
-		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "saves rows"},
+		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "all go back"},
 		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
 		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
 		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
 		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
+		"failures": {func(a *Asked) { a.Failures = 20 }, "--failures 20"},
+		"no fail":  {func(a *Asked) { a.Failures = 0 }, "--failures 0"},
+		"perturb":  {func(a *Asked) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
+		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
+		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
+		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "of 1 to 1000"},
+		"lose":     {func(a *Asked) { a.Lose = "rows" }, "--lose rows"},
+		"smooth":   {func(a *Asked) { a.Smooth = 20 }, "--smooth 20"},
+		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds are of each clock"},
+		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
 		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
-		"mean":     {func(a *Asked) { a.Mean = 0.5 }, "--mean-clocks 0.5"},
+		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
 		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
 		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
 		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
 		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
-		"ssp":      {func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.ASP} }, "bsp"},
-		"scale":    {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
+		"vap": {
+			func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
+			"bsp, ssp:S and asp",
+		},
+		"scale": {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := asked(t)

@@ -2,39 +2,81 @@ package losses
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
-// Table is what was found, as a table of Markdown: a row for each strategy, and for each part of the servers that died
-// the mean cost with its interval, and how much less that is than under the first strategy.
+// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, with what was written for all
+// twins until their last failure, and for each part of the servers that died the mean cost with its interval, and how
+// much less that is than under the first strategy.
 func (r *Result) Table() string {
 	strategies, lost := r.axes()
+	if len(strategies) == 0 {
+		return ""
+	}
 	var b strings.Builder
-	b.WriteString("| strategy |")
+	b.WriteString("| strategy | MB |")
 	for _, part := range lost {
 		fmt.Fprintf(&b, " %s lost: clocks | fewer |", share(part))
 	}
-	b.WriteString("\n|---|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
+	b.WriteString("\n|---|--:|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
 	for _, s := range strategies {
-		fmt.Fprintf(&b, "| `%s` |", s)
+		fmt.Fprintf(&b, "| `%s` | %.2f |", s, float64(r.Bytes[s])/1e6)
 		for _, part := range lost {
-			c := r.cell(s, part)
-			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.less())
+			c := r.Cell(s, part)
+			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.Less())
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
+// Perturbed is what perturbations cost that are no deaths of servers, as a table of Markdown; "": none was tried.
+func (r *Result) Perturbed() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Lost == 0 {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", c.Strategy, c.cost())
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| perturbation | clocks |\n|---|--:|\n" + b.String()
+}
+
+// Bounded is what trials cost beside the bounds of that, as a table of Markdown; "": no trial has a bound.
+func (r *Result) Bounded() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.Bounds == nil {
+			continue
+		}
+		lost := "–"
+		if c.Lost > 0 {
+			lost = share(c.Lost)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %.1f | %d of %d | %.1f | %d of %d |\n", c.Strategy, lost,
+			study.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.Neat,
+			c.Bounds.Under, c.Bounds.Neats)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| | lost | ‖δ‖ | clocks | bound | not above it | neat form | not above it |\n" +
+		"|---|--:|--:|--:|--:|--:|--:|--:|\n" + b.String()
+}
+
 // axes are the strategies and the parts that were tried, in their order.
 func (r *Result) axes() (strategies []string, lost []float64) {
 	seen := map[any]bool{}
 	for _, c := range r.Cells {
+		if c.Lost == 0 {
+			continue // none of both: a perturbation
+		}
 		if !seen[c.Strategy] {
 			seen[c.Strategy], strategies = true, append(strategies, c.Strategy)
 		}
@@ -45,7 +87,8 @@ func (r *Result) axes() (strategies []string, lost []float64) {
 	return strategies, lost
 }
 
-func (r *Result) cell(strategy string, lost float64) *Cell {
+// Cell is what the trials of a strategy and a lost part gave: nothing, where there is none.
+func (r *Result) Cell(strategy string, lost float64) *Cell {
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.Strategy == strategy && c.Lost == lost {
 			return c
@@ -56,7 +99,7 @@ func (r *Result) cell(strategy string, lost float64) *Cell {
 
 // share writes a part as people do.
 func share(part float64) string {
-	for text, v := range map[string]float64{"¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
+	for text, v := range map[string]float64{"nothing": 0, "¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
 		if part == v {
 			return text
 		}
@@ -78,7 +121,8 @@ func (c *Cell) cost() string {
 
 func oneDigit(v float64) string { return fmt.Sprintf("%.1f", v) }
 
-func (c *Cell) less() string {
+// Less is by which part the mean is below that of the first strategy, with its interval.
+func (c *Cell) Less() string {
 	if c.Fewer == nil {
 		return "–"
 	}
@@ -86,14 +130,14 @@ func (c *Cell) less() string {
 }
 
 // Picture draws the costs: a panel for each part of the servers that died, a row for each strategy.
-func (r *Result) Picture() []byte {
+func (r *Result) Picture() *draw.Figure {
 	strategies, lost := r.axes()
 	f := &draw.Figure{Name: "What a failure costs, in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}
 	for _, part := range lost {
 		p := draw.Panel{Title: share(part) + " of the servers lost", X: draw.Axis{Name: "clocks", FromZero: true}}
 		for i, s := range strategies {
 			p.Rows = append(p.Rows, s)
-			c := r.cell(s, part)
+			c := r.Cell(s, part)
 			if c.Mean == nil {
 				continue
 			}
@@ -108,13 +152,5 @@ func (r *Result) Picture() []byte {
 		}
 		f.Panels = append(f.Panels, p)
 	}
-	return f.SVG(true)
-}
-
-// writePage writes the table and the picture into a folder.
-func (r *Result) writePage(folder string) error {
-	if err := os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.Table()), 0o666); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture(), 0o666)
+	return f
 }

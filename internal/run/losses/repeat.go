@@ -2,6 +2,7 @@ package losses
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -44,11 +45,7 @@ const (
 func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writer) error {
 	var can []Trial
 	for _, t := range r.Trials {
-		s, err := perdure.ParseRecovery(t.Strategy)
-		if err != nil {
-			return err
-		}
-		if recovery.RoundsOf(s).Any() && timely(s, t.Clock) {
+		if t.arm.saves() && timely(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole && p.Lose == LoseServers {
 			can = append(can, t)
 		}
 	}
@@ -69,9 +66,24 @@ func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writ
 		}
 		r.Repeats = append(r.Repeats, rep)
 		fmt.Fprintf(screen, "%d/%d  with real servers: %s, %g lost at clock %d, seed %d: same model %v %s\n", i+1,
-			min(real.Count, len(can)), t.Strategy, t.Lost, t.Clock, t.Seed, rep.Same, rep.Why)
+			min(real.Count, len(can)), t.Strategy, t.Lost, t.Failures[0].Clock, t.Seed, rep.Same, rep.Why)
 	}
 	return nil
+}
+
+// last is the clock of the last failure.
+func (t *Trial) last() perdure.Clock { return t.Failures[len(t.Failures)-1].Clock }
+
+// timely reports whether no round of saves is due at the clock of a failure, and none strikes where the one before may
+// not be over: of a round that is due, a server that really dies may have died before it was recorded.
+func timely(r perdure.Recovery, failures []Failure) bool {
+	due := recovery.RoundsOf(r)
+	for i, f := range failures {
+		if due.Done(f.Clock) != due.Done(f.Clock-1) || i > 0 && f.Clock < failures[i-1].Clock+afterwards {
+			return false
+		}
+	}
+	return true
 }
 
 // model is the hash of a trial's model, some clocks after its failure.
@@ -79,21 +91,22 @@ func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 	if err := c.open(tr.Seed); err != nil {
 		return "", err
 	}
-	s, err := perdure.ParseRecovery(tr.Strategy)
-	if err != nil {
-		return "", err
-	}
-	run := c.of(tr.Seed, s)
+	run := c.of(tr.Seed, tr.arm.Recovery)
 	t, err := twin.New(&run, <-c.crews)
 	if err != nil {
 		return "", err
 	}
-	for t.Clock < tr.Clock+afterwards {
+	left := tr.Failures
+	for t.Clock < tr.last()+afterwards {
 		lose := func() error { return nil }
-		if t.Clock == tr.Clock {
-			lose = func() error { return t.Lose(shards(t.Job, tr.Servers)) }
+		if len(left) > 0 && t.Clock == left[0].Clock {
+			f := &left[0]
+			lose, left = func() error { return t.Lose(f.lost(t.Job)) }, left[1:]
 		}
-		if _, err := c.step(ctx, t, lose); err != nil {
+		if _, err := t.Compute(ctx); err != nil {
+			return "", err
+		}
+		if err := errors.Join(lose(), t.Apply()); err != nil {
 			return "", err
 		}
 	}
@@ -106,10 +119,12 @@ func (real *Real) run(ctx context.Context, t *Trial, want string) (same bool, wh
 	defer os.RemoveAll(folder)
 	args := append([]string{"train"}, real.Args...)
 	args = append(args, fmt.Sprintf("--seed=%d", t.Seed), "--recovery="+t.Strategy,
-		fmt.Sprintf("--clocks=%d", t.Clock+afterwards), fmt.Sprintf("--compute-ms=%d", computeMs),
-		"--eval-every=1000000", "--quiet")
-	for _, server := range t.Servers {
-		args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d", server, t.Clock))
+		fmt.Sprintf("--clocks=%d", t.last()+afterwards), fmt.Sprintf("--compute-ms=%d", computeMs),
+		"--eval-every=1000000", "--quiet", "--out="+folder)
+	for _, f := range t.Failures {
+		for _, server := range f.Servers {
+			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d", server, f.Clock))
+		}
 	}
 	text, late, err := study.Run(ctx, real.Program, args, folder, patience)
 	switch {

@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/study"
 	"github.com/perdure/perdure/itercost"
 )
 
 // Schema is that of costs.json.
-const Schema = 1
+const Schema = 2
 
 // Result is what came of a plan: costs.json.
 type Result struct {
@@ -27,13 +24,16 @@ type Result struct {
 	Workload string           `json:"workload"`
 	Args     []string         `json:"args"`   // of perdure train, of the twins
 	Strike   string           `json:"strike"` // when failures strike
+	SavedAs  string           `json:"saved_as"`
+	Lose     string           `json:"lose"` // servers, or shards
 	Measure  string           `json:"measure"`
+	Smooth   int              `json:"smooth"` // clocks whose mean it is
 	Clocks   perdure.Clock    `json:"clocks"`
 	Twins    []Twin           `json:"twins"`
 	Cells    []Cell           `json:"cells"`
 	Trials   []Trial          `json:"trials"`
 	Repeats  []Repeat         `json:"repeats"` // with servers that were really killed
-	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written by all twins, up to their last failure
+	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written for all twins, up to their last failure
 }
 
 // Twin is an undisturbed run.
@@ -55,6 +55,18 @@ type Cell struct {
 	Median   [2]float64 `json:"median"`  // its least and its most; the latter is -1 where there is none
 	Fewer    *float64   `json:"fewer"`   // by which part the mean is below that of the first strategy
 	FewerIn  Ends       `json:"between"` // its 95% interval, that mean being taken as it is
+	Bounds   *Bounds    `json:"bounds,omitempty"`
+}
+
+// Bounds are what bounds say of a cell's trials.
+type Bounds struct {
+	Norm  float64 `json:"norm"`  // ‖δ‖ of a failure, the mean
+	Known int     `json:"known"` // trials that have a bound
+	Below int     `json:"below"` // of these, trials that cost no more
+	Mean  float64 `json:"mean"`  // of the bounds
+	Neats int     `json:"neats"` // trials for which the neat form is known
+	Under int     `json:"under"` // of these, trials that cost no more than it, rounded up
+	Neat  float64 `json:"neat"`  // the mean of the neat form
 }
 
 // Ends are those of an interval; nil: it has no end there, since too many trials are censored.
@@ -81,14 +93,14 @@ func (e Ends) text(between string, write func(float64) string) string {
 }
 
 // take takes over what a twin gave.
-func (r *Result) take(p *Plan, u *undisturbed, trials []Trial) {
+func (r *Result) take(u *undisturbed, trials []Trial) {
 	r.Twins = append(r.Twins, Twin{u.seed, u.epsilon, u.reach.Clock})
 	r.Trials = append(r.Trials, trials...)
 	if r.Bytes == nil {
 		r.Bytes = map[string]int64{}
 	}
-	for _, s := range p.saving() {
-		r.Bytes[s.String()] += u.bytes[s.String()]
+	for strategy, n := range u.bytes {
+		r.Bytes[strategy] += n
 	}
 }
 
@@ -103,26 +115,64 @@ func (r *Result) of(strategy string, lost float64) (costs []itercost.Cost, twins
 	return costs, twins
 }
 
-// sum makes the cells.
-func (r *Result) sum(p *Plan) error {
-	r.Schema = Schema
-	first := p.Strategies[0].String()
-	for _, s := range p.Strategies {
-		for _, lost := range p.Lost {
-			costs, twins := r.of(s.String(), lost)
-			base, _ := r.of(first, lost)
-			if s.String() == first {
-				base = nil // it is compared with nothing
-			}
-			c, err := cellOf(costs, base, twins, p.Twins > 1)
-			if err != nil {
-				return err
-			}
-			c.Strategy, c.Lost = s.String(), lost
-			r.Cells = append(r.Cells, c)
+// sum makes the cells of the trials, in their order. All are compared with the first strategy that was tried.
+func (r *Result) sum() error {
+	r.Cells = nil
+	for _, t := range r.Trials {
+		if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Strategy == t.Strategy && c.Lost == t.Lost }) {
+			continue
 		}
+		costs, twins := r.of(t.Strategy, t.Lost)
+		var base []itercost.Cost // else it is compared with nothing
+		if first := r.Trials[0].Strategy; t.Strategy != first && t.Lost > 0 {
+			base, _ = r.of(first, t.Lost)
+		}
+		c, err := cellOf(costs, base, twins, len(r.Twins) > 1)
+		if err != nil {
+			return err
+		}
+		c.Strategy, c.Lost = t.Strategy, t.Lost
+		c.Bounds = r.bounds(t.Strategy, t.Lost)
+		r.Cells = append(r.Cells, c)
 	}
 	return nil
+}
+
+// bounds sums up what bounds say of the trials of a cell; nil: none has any.
+func (r *Result) bounds(strategy string, lost float64) *Bounds {
+	var b Bounds
+	failures := 0
+	for i := range r.Trials {
+		t := &r.Trials[i]
+		if t.Strategy != strategy || t.Lost != lost {
+			continue
+		}
+		for _, f := range t.Failures {
+			b.Norm += f.Norm
+			failures++
+		}
+		if t.Bound != nil {
+			b.Known++
+			b.Mean += float64(*t.Bound)
+			if t.Cost <= *t.Bound {
+				b.Below++
+			}
+		}
+		if t.Neat != nil {
+			b.Neats++
+			b.Neat += *t.Neat
+			if float64(t.Cost) <= math.Ceil(*t.Neat) {
+				b.Under++
+			}
+		}
+	}
+	if b.Known == 0 && b.Neats == 0 {
+		return nil
+	}
+	b.Norm /= float64(max(1, failures))
+	b.Mean /= float64(max(1, b.Known))
+	b.Neat /= float64(max(1, b.Neats))
+	return &b
 }
 
 // cellOf sums costs up, beside those of the same failures under the first strategy.
@@ -187,61 +237,43 @@ func (r *Result) Print(out io.Writer) error {
 		} else if c.Median[1] > c.Median[0] {
 			median += " to " + study.Short(c.Median[1])
 		}
+		lost := "-"
+		if c.Lost > 0 {
+			lost = study.Short(c.Lost)
+		}
 		fmt.Fprintln(w, strings.Join([]string{
-			c.Strategy, study.Short(c.Lost), fmt.Sprint(c.Trials), mean, within, median, fmt.Sprint(c.Censored), fewer,
+			c.Strategy, lost, fmt.Sprint(c.Trials), mean, within, median, fmt.Sprint(c.Censored), fewer,
 			between,
 		}, "\t"))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if n := len(r.Repeats); n > 0 {
-		once := 0
-		for _, t := range r.Repeats {
-			if t.Same && t.Tries == 1 {
-				once++
-			}
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Bounds != nil {
+			fmt.Fprintf(out, "%s, %s lost: %d of %d trials cost no more than their bounds, on average %s clocks; %d "+
+				"of %d no more than the neat form, %s\n", c.Strategy, share(c.Lost), c.Bounds.Below, c.Bounds.Known,
+				study.Short(c.Bounds.Mean), c.Bounds.Under, c.Bounds.Neats, study.Short(c.Bounds.Neat))
 		}
+	}
+	if n, same, once := r.Repeated(); n > 0 {
 		fmt.Fprintf(out, "%d trials were repeated with servers that were really killed; %d ended with the same model, "+
-			"to the last bit, %d of them at the first try\n", n, n-r.Others(), once)
+			"to the last bit, %d of them at the first try\n", n, same, once)
 	}
 	return nil
 }
 
-// Others is how many repeated trials ended with another model.
-func (r *Result) Others() (n int) {
+// Repeated is how many trials were repeated with real servers, how many of them ended with the same model, and how
+// many of these at the first try.
+func (r *Result) Repeated() (n, same, once int) {
 	for _, t := range r.Repeats {
-		if !t.Same {
-			n++
+		n++
+		if t.Same {
+			same++
+		}
+		if t.Same && t.Tries == 1 {
+			once++
 		}
 	}
-	return n
-}
-
-// Write writes costs.json, trials.csv, and these as a table and drawn, costs.md and costs.svg, into a folder.
-func (r *Result) Write(folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
-	}
-	f, err := os.Create(filepath.Join(folder, "costs.json"))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
-		return err
-	}
-	rows := [][]string{{"strategy", "lost", "seed", "clock", "servers", "cost", "censored", "norm"}}
-	for _, t := range r.Trials {
-		servers := strings.Trim(fmt.Sprint(t.Servers), "[]")
-		rows = append(rows, study.Record(t.Strategy, t.Lost, t.Seed, int64(t.Clock), servers, t.Cost, t.Censored,
-			t.Norm))
-	}
-	return errors.Join(study.WriteCSV(filepath.Join(folder, "trials.csv"), rows), r.writePage(folder))
-}
-
-// timely reports whether no round of saves is due at a clock of a failure: of one that is, a server that really dies
-// may have died before it was recorded.
-func timely(r perdure.Recovery, clock perdure.Clock) bool {
-	due := recovery.RoundsOf(r)
-	return due.Done(clock) == due.Done(clock-1)
+	return n, same, once
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,7 +15,8 @@ import (
 
 // functions are those of templates.
 func (s *Study) functions() template.FuncMap {
-	return template.FuncMap{
+	all := s.lossFunctions()
+	maps.Copy(all, template.FuncMap{
 		"cells": s.where, "cell": s.one, "by": s.By, "figure": figure, "name": s.name, "names": s.names,
 		"show": show, "mid": func(v study.Spread) float64 { return v.Mid }, "low": low, "high": high, "sort": sorted,
 		"first": first, "last": last, "apart": apart, "known": known, "short": study.Short, "percent": study.Percent1,
@@ -24,7 +26,8 @@ func (s *Study) functions() template.FuncMap {
 		"table": s.table, "curves": s.curves,
 		"dots": s.dots, "listed": study.Listed, "dict": dict, "trials": s.trials, "failed": failed,
 		"fixed": func(format string, x float64) string { return shown(x, format) },
-	}
+	})
+	return all
 }
 
 // matches reports whether a cell meets conditions: AXIS=LABEL or AXIS!=LABEL, LABEL being one or several, with |.

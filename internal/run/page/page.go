@@ -21,6 +21,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/sweep"
 )
@@ -30,9 +31,9 @@ type Study struct {
 	sweep.Results
 	Date string // of the newest run
 
-	folder   string
-	cells    []*Cell
-	pictures map[string][]byte // by file
+	folder string
+	cells  []*Cell
+	files  map[string][]byte // that the page names, by name
 }
 
 // Cell is what is the same in some runs but for their seeds.
@@ -43,6 +44,7 @@ type Cell struct {
 
 	labels map[string]string // by axis, and "failures"
 	place  map[string]int    // of these among the axis' labels
+	losses *losses.Result    // of all its trials; nil: it is of no study of losses, or has none
 }
 
 // Trial is a run.
@@ -59,7 +61,7 @@ const mostSummary = 64 << 20
 
 // Open reads the runs in a study's folder, of which the study has these results.
 func Open(folder string, r *sweep.Results) (*Study, error) {
-	s := &Study{Results: *r, folder: folder, pictures: map[string][]byte{}}
+	s := &Study{Results: *r, folder: folder, files: map[string][]byte{}}
 	s.Results.Cells = slices.Clone(r.Cells)
 	for i := range s.Results.Cells {
 		s.Results.Cells[i].Choices = slices.Clone(s.Results.Cells[i].Choices)
@@ -103,9 +105,19 @@ func (s *Study) open(r *sweep.CellResult) error {
 	for i, axis := range s.Axes {
 		c.labels[axis] = r.Choices[i]
 	}
+	var twins []*losses.Result
 	for _, of := range r.Trials {
 		t := &Trial{Seed: of.Seed, figures: of.Figures}
 		run := filepath.Join(s.folder, r.Name, fmt.Sprintf("seed-%d", of.Seed))
+		if s.Kind == sweep.OfLosses {
+			twin, err := losses.Read(run)
+			if err != nil {
+				return err
+			}
+			twins, c.Trials = append(twins, twin), append(c.Trials, t)
+			s.dated(filepath.Join(run, "costs.json"))
+			continue
+		}
 		b, err := disk.ReadRegular(filepath.Join(run, "summary.json"), mostSummary)
 		if err == nil {
 			err = json.Unmarshal(b, &t.summary)
@@ -117,10 +129,15 @@ func (s *Study) open(r *sweep.CellResult) error {
 			return fmt.Errorf("the run %s cannot be read: %w; delete its folder and run the study again", run,
 				plain.Cause(err))
 		}
-		if info, err := os.Stat(filepath.Join(run, "summary.json")); err == nil {
-			s.Date = max(s.Date, info.ModTime().Format("2006-01-02"))
-		}
+		s.dated(filepath.Join(run, "summary.json"))
 		c.Trials = append(c.Trials, t)
+	}
+	if len(twins) > 0 {
+		all, err := losses.Pool(twins)
+		if err != nil {
+			return err
+		}
+		c.losses = all
 	}
 	for axis, label := range c.labels {
 		c.place[axis] = len(s.By(axis))
@@ -132,6 +149,13 @@ func (s *Study) open(r *sweep.CellResult) error {
 	}
 	s.cells = append(s.cells, c)
 	return nil
+}
+
+// dated notes when a run's file was written.
+func (s *Study) dated(file string) {
+	if info, err := os.Stat(file); err == nil {
+		s.Date = max(s.Date, info.ModTime().Format("2006-01-02"))
+	}
 }
 
 func readSeries(path string) (columns []string, rows [][]string, err error) {
@@ -189,7 +213,7 @@ func (s *Study) Write(templateFile, to string) error {
 		return err
 	}
 	files := map[string][]byte{"README.md": []byte(tidy(page.String()))}
-	for file, b := range s.pictures {
+	for file, b := range s.files {
 		files[file] = b
 	}
 	if err := s.WriteRuns(to); err != nil {

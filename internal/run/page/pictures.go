@@ -21,10 +21,10 @@ func (s *Study) keep(file string, f *draw.Figure) (string, error) {
 	switch {
 	case !pictureName.MatchString(file):
 		return "", fmt.Errorf("the picture %q: name it with small letters, digits and -, and .svg", file)
-	case s.pictures[file] != nil:
+	case s.files[file] != nil:
 		return "", fmt.Errorf("the picture %q is drawn twice", file)
 	}
-	s.pictures[file] = f.SVG(true)
+	s.files[file] = f.SVG(true)
 	return fmt.Sprintf("![%s](%s)", f.Name, file), nil
 }
 

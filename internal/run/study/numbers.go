@@ -67,12 +67,6 @@ func Where[T any](results []T, keep func(T) bool) (kept []T) {
 // Format writes a number in the fewest digits that give it back.
 func Format(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// Round keeps three significant digits.
-func Round(v float64) float64 {
-	r, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 3, 64), 64) // its own output
-	return r
-}
-
 // Short writes a number in four digits; what is not finite is a word.
 func Short(v float64) string {
 	switch {

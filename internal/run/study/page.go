@@ -6,21 +6,17 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"time"
 )
 
 // Machine is what the study ran on.
 type Machine struct {
-	Cores         int
-	CPU, Go, Date string
+	Cores int
+	CPU   string
 }
 
-// MachineNow describes the machine that this program runs on, today.
+// MachineNow describes the machine that this program runs on.
 func MachineNow() Machine {
-	m := Machine{
-		Cores: runtime.NumCPU(), CPU: "unknown processor", Go: runtime.Version(),
-		Date: time.Now().Format(time.DateOnly),
-	}
+	m := Machine{Cores: runtime.NumCPU(), CPU: "unknown processor"}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for l := range strings.Lines(string(text)) {
 			if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == "model name" {

@@ -2,24 +2,14 @@ package study
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// Folder is a run's folder in parent: its name ends in a hash of the arguments, so
-// that a run with others has another.
-func Folder(parent, name string, args []string) string {
-	sum := sha256.Sum256([]byte(strings.Join(args, "\n")))
-	return filepath.Join(parent, fmt.Sprintf("%s-%x", name, sum[:4]))
-}
-
-// Run runs program with args and --out folder, and returns what it printed. What an
+// Run runs program with args, which name the folder, and returns what it printed. What an
 // earlier attempt left in the folder is removed. A program that takes longer than
 // timeout is asked to end: late. err is the program's, or the system's.
 func Run(
@@ -33,7 +23,7 @@ func Run(
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	command := exec.CommandContext(limited, program, append(args, "--out", folder)...)
+	command := exec.CommandContext(limited, program, args...)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it ends its own processes
 	command.WaitDelay = 10 * time.Second
 	text, err := command.CombinedOutput()

@@ -3,7 +3,6 @@ package study
 import (
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"math"
 	"os"
@@ -41,11 +40,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"train", "softmax"}
-	folder := Folder(t.TempDir(), "first", args)
-	if other := Folder(filepath.Dir(folder), "first", []string{"train", "mf"}); other == folder {
-		t.Errorf("other arguments have the same folder, %s", other)
-	}
+	folder := filepath.Join(t.TempDir(), "runs", "first")
+	args := []string{"train", "softmax", folder}
 	if err := os.MkdirAll(filepath.Join(folder, "left"), 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -56,24 +52,6 @@ func TestRun(t *testing.T) {
 	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
 		err == nil {
 		t.Errorf("a program that hangs: late %v, %v", late, err)
-	}
-}
-
-func TestPreset(t *testing.T) {
-	f := flag.NewFlagSet("test", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	name, number := f.String("name", "a", "a name"), f.Int("number", 1, "a number")
-	if err := f.Parse([]string{"-name", "c"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := Preset(f, map[string]string{"number": "x"}); err == nil {
-		t.Error("a preset that is no number is taken")
-	}
-	if err := Preset(f, map[string]string{"name": "e", "number": "3"}); err != nil {
-		t.Fatal(err)
-	}
-	if *name != "c" || *number != 3 {
-		t.Errorf("%q, %d; want what was given, and else the preset", *name, *number)
 	}
 }
 

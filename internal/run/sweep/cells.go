@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,15 +14,14 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Train makes settings of a command line of perdure train, or says what is wrong with it. It runs nothing.
-type Train func(args []string) (settings.Run, error)
-
 // Cell is what is the same in some runs but for their seeds.
 type Cell struct {
 	Name   string   // of its folder, too
 	Labels []string // the choice of each axis
 	Plan   string   // the name of how machines fail
 
+	kind *Kind
+	own  []string // flags of the kind's command itself
 	args []string // of perdure train, but for seed, faults and folder
 	plan *failures.Plan
 	job  failures.Job // but for the seed
@@ -46,8 +46,8 @@ type Study struct {
 // mostCells bounds a study, far beyond use: a list too many is told, and not tried.
 const mostCells = 10_000
 
-// Check makes the cells of a study, and asks train about each.
-func (f File) Check(train Train) (*Study, error) {
+// Check makes the cells of a study, and asks about each whether it can run.
+func (f File) Check() (*Study, error) {
 	s := &Study{File: f}
 	if f.Prices != "" {
 		prices, err := money.Read(f.Prices)
@@ -65,7 +65,7 @@ func (f File) Check(train Train) (*Study, error) {
 	for _, chosen := range combinations(f.Vary) {
 		for i := range f.Plans {
 			c := f.cell(chosen, &f.Plans[i])
-			notes, err := c.check(train, f.Seeds)
+			notes, err := c.check(f.Seeds)
 			switch {
 			case err != nil && !f.LeaveOut:
 				return nil, fmt.Errorf("%w: cell %s cannot run: %s (impossible: leave-out in the study's file leaves "+
@@ -110,7 +110,7 @@ func combinations(axes []Axis) [][]Choice {
 
 // cell makes the cell of some choices. What is chosen wins over the job.
 func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
-	c := &Cell{Plan: plan.Name, plan: &plan.Plan}
+	c := &Cell{Plan: plan.Name, plan: &plan.Plan, kind: &f.Kind}
 	job := slices.Clone(f.Job)
 	var names []string
 	for _, choice := range chosen {
@@ -120,25 +120,32 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 			job = put(job, s, func(a, b Setting) bool { return a.Key == b.Key })
 		}
 	}
-	c.Name = folderName(strings.Join(append(names, plan.Name), "_"))
+	if f.Kind.Name != OfLosses { // whose trials have failures of their own
+		names = append(names, plan.Name)
+	}
+	c.Name = cmp.Or(folderName(strings.Join(names, "_")), "all")
 	workload := settings.DefaultWorkload
 	for _, s := range job {
 		if s.Key == "workload" {
 			workload = s.Values[0]
 			continue
 		}
+		to := &c.args
+		if slices.Contains(f.Kind.Own, s.Key) {
+			to = &c.own
+		}
 		for _, v := range s.Values {
-			c.args = append(c.args, "--"+s.Key+"="+v)
+			*to = append(*to, "--"+s.Key+"="+v)
 		}
 	}
 	c.args = append([]string{workload}, c.args...)
 	return c
 }
 
-// check asks whether the cell can run with each of the seeds. Train is asked once: it reads the data, and seeds
+// check asks whether the cell can run with each of the seeds. The kind is asked once: it reads the data, and seeds
 // differ in nothing but what machines do.
-func (c *Cell) check(train Train, seeds []uint64) (notes []string, err error) {
-	s, err := train(c.args)
+func (c *Cell) check(seeds []uint64) (notes []string, err error) {
+	s, err := c.kind.Check(c.line(c.args, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +174,26 @@ func (c *Cell) faults(seed uint64) (failures.Faults, error) {
 	return c.plan.Of(job)
 }
 
-// Args are those of perdure train for the run of a seed, without its folder.
+// line are flags of the kind's command, with a folder for the run if there is one.
+func (c *Cell) line(train []string, folder string) []string {
+	var to []string
+	if folder != "" {
+		to = []string{"--out", folder}
+	}
+	if c.kind.Own == nil {
+		return slices.Concat(train, to)
+	}
+	return slices.Concat(c.own, to, []string{"--"}, train)
+}
+
+// Args are those of the kind's command for the run of a seed, without its folder.
 func (c *Cell) Args(seed uint64) ([]string, error) {
+	args, err := c.trainArgs(seed)
+	return c.line(args, ""), err
+}
+
+// trainArgs are those of perdure train for the run of a seed, without its folder.
+func (c *Cell) trainArgs(seed uint64) ([]string, error) {
 	f, err := c.faults(seed)
 	if err != nil {
 		return nil, err

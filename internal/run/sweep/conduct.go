@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/losses"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study"
@@ -99,7 +101,8 @@ func (s *Study) Conduct(ctx context.Context, how Conducting) (*Results, error) {
 			err = c.doAll(ctx, more)
 		}
 	}
-	return c.results(), err
+	results, err2 := c.results()
+	return results, errors.Join(err, err2)
 }
 
 // Collect returns the results of what is done of a study, of whatever build, and runs nothing: also while the study
@@ -120,7 +123,7 @@ func (s *Study) Collect(folder string) (*Results, error) {
 	if c.count == 0 {
 		return nil, fmt.Errorf("%w: no run of the study is done in %s", perdure.ErrUsage, folder)
 	}
-	return c.results(), nil
+	return c.results()
 }
 
 func (s *Study) conductor(how Conducting) *conductor {
@@ -254,7 +257,11 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 		return "", err
 	}
 	began := time.Now()
-	text, late, err := study.Run(ctx, program.Path, commandLine(r.args), r.folder, c.Timeout)
+	command, err := r.cell.commandLine(r.seed, r.folder)
+	if err != nil {
+		return "", err
+	}
+	text, late, err := study.Run(ctx, program.Path, command, r.folder, c.Timeout)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx) // interrupted: it is begun again
 	}
@@ -265,7 +272,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	switch {
 	case late:
 		d.Why = fmt.Sprintf("it took longer than %v", c.Timeout)
-	case err != nil:
+	case err != nil && !c.found(r.folder):
 		d.Why = cmp.Or(strings.TrimPrefix(lastLine(text), "perdure: "), err.Error())
 	}
 	if err := os.MkdirAll(r.folder, 0o777); err != nil { // of a run that was refused
@@ -284,26 +291,34 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	return c.lineOf(r, &d), nil
 }
 
-// commandLine is that of a run. One that is interrupted is begun again, and needs no last checkpoint.
-func commandLine(args []string) []string {
-	line := append([]string{"train"}, args...)
-	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--grace=") }) {
-		line = append(line, "--grace=0s")
+// found reports whether a run that ended with an error has found all the same what it was to find: in a study of losses
+// trials that were repeated with real servers ended otherwise, which is a result, and its page tells it.
+func (c *conductor) found(folder string) bool {
+	if c.Kind.Name != OfLosses {
+		return false
 	}
-	return append(line, "--quiet")
+	_, err := losses.Read(folder)
+	return err == nil
+}
+
+// commandLine is that of a run. A job that is interrupted is begun again, and needs no last checkpoint.
+func (c *Cell) commandLine(seed uint64, folder string) ([]string, error) {
+	args, err := c.trainArgs(seed)
+	if c.kind.Name == OfTrain {
+		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--grace=") }) {
+			args = append(args, "--grace=0s")
+		}
+		args = append(args, "--quiet")
+	}
+	return slices.Concat(c.kind.Command, c.line(args, folder)), err
 }
 
 // record takes a run over that is done.
 func (c *conductor) record(r *run, d *done) error {
 	t := Trial{Seed: r.seed, Folder: r.folder, Build: d.Build}
 	if d.Why == "" {
-		s, err := rundir.ReadSummary(r.folder)
-		switch {
-		case err != nil:
-			d.Why = "its summary cannot be read: " + err.Error()
-		default:
-			t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
-			c.price(r.folder, t.Figures)
+		if err := c.read(&t); err != nil {
+			d.Why = plain.Text(err)
 		}
 	}
 	c.mu.Lock()
@@ -319,6 +334,22 @@ func (c *conductor) record(r *run, d *done) error {
 	}
 	c.trials[r.cell] = append(c.trials[r.cell], t)
 	c.took[r.cell] = append(c.took[r.cell], d.Seconds)
+	return nil
+}
+
+// read reads what a run has left.
+func (c *conductor) read(t *Trial) error {
+	if c.Kind.Name == OfLosses {
+		t.Figures = map[string]float64{}
+		_, err := losses.Read(t.Folder)
+		return err
+	}
+	s, err := rundir.ReadSummary(t.Folder)
+	if err != nil {
+		return fmt.Errorf("its summary cannot be read: %w", err)
+	}
+	t.Figures, t.Model = figuresOf(&s), s.ModelSHA256
+	c.price(t.Folder, t.Figures)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/failures"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // Setting is a key of a job with its values: several of what may be given again.
@@ -49,8 +50,27 @@ type Stop struct {
 	Seeds  int     // at most
 }
 
+// Kind is what the runs of a study are.
+type Kind struct {
+	Name    string   // kind: in the file; that of OfTrain may be left out
+	Command []string // of this program, to which a run's flags are given
+	Own     []string // flags of the command itself, which go before -- and what is trained; nil: all are of training
+	Keys    []string // that a job may have: the workload, and train's flags
+	Check   Check
+}
+
+// Check makes settings of flags of a kind's command, or says what is wrong with them. It runs nothing.
+type Check func(args []string) (settings.Run, error)
+
+// Names of kinds.
+const (
+	OfTrain  = "train"  // each run is a job
+	OfLosses = "losses" // each run is an undisturbed twin of a job, and the failures of its forks, in memory
+)
+
 // File is a study as it is written down.
 type File struct {
+	Kind           Kind
 	Name, Question string
 	Job            []Setting
 	Vary           []Axis
@@ -67,7 +87,7 @@ type File struct {
 // Words that a file may have at its top, and under quick.
 var (
 	quickKeys = []string{"job", "vary", "failures", "seeds", "until", "timeout"}
-	fileKeys  = append([]string{"name", "question", "impossible", "prices", "page", "quick"}, quickKeys...)
+	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "page", "quick"}, quickKeys...)
 )
 
 // reader reads a file. known are the keys that a job may have.
@@ -77,19 +97,22 @@ type reader struct {
 	quick document.Value
 }
 
-// Read reads a study. known are the keys that its job may have; with quick, what it says under quick counts.
-func Read(path string, known []string, quick bool) (File, error) {
+// Read reads a study of one of some kinds, the first where it names none. With quick, what it says under quick counts.
+func Read(path string, kinds []Kind, quick bool) (File, error) {
 	v, err := document.Read(path)
 	if err != nil {
 		return File{}, err
 	}
-	return parse(v, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), known, quick)
+	return parse(v, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), kinds, quick)
 }
 
-func parse(v document.Value, name string, known []string, quick bool) (File, error) {
-	r := reader{File: File{Name: name, Quick: quick, Seeds: seedsUpTo(3), Timeout: time.Hour}, known: known}
+func parse(v document.Value, name string, kinds []Kind, quick bool) (File, error) {
+	r := reader{File: File{Name: name, Quick: quick, Seeds: seedsUpTo(3), Timeout: time.Hour}}
 	entries, err := v.Map(fileKeys...)
 	if err != nil {
+		return r.File, err
+	}
+	if err := r.takeKind(entries, kinds); err != nil {
 		return r.File, err
 	}
 	hasQuick := false
@@ -121,6 +144,33 @@ func parse(v document.Value, name string, known []string, quick bool) (File, err
 	return r.File, nil
 }
 
+// takeKind takes the kind of a study over, which says how all else is read.
+func (r *reader) takeKind(entries []document.Entry, kinds []Kind) error {
+	r.Kind = kinds[0]
+	for _, e := range entries {
+		if e.Key != "kind" {
+			continue
+		}
+		text, err := e.Value.Text()
+		if err != nil {
+			return err
+		}
+		var names []string
+		at := -1
+		for i, k := range kinds {
+			if names = append(names, k.Name); k.Name == text {
+				at = i
+			}
+		}
+		if at < 0 {
+			return e.Value.Errorf("kind is %s; write %s", text, strings.Join(names, " or "))
+		}
+		r.Kind = kinds[at]
+	}
+	r.known = slices.Concat(r.Kind.Own, r.Kind.Keys)
+	return nil
+}
+
 func (r *reader) takeQuick() error {
 	entries, err := r.quick.Map(quickKeys...)
 	if err != nil {
@@ -138,6 +188,10 @@ func (r *reader) takeQuick() error {
 // take takes a key of the file over, or of what is under quick: there it replaces what it names.
 func (r *reader) take(e document.Entry) (err error) {
 	v := e.Value
+	if r.Kind.Name == OfLosses && (e.Key == "failures" || e.Key == "until" || e.Key == "prices") {
+		return v.Errorf("a study of losses has no %s: its trials draw their failures, and take place in memory; write "+
+			"trials and mean-clocks in job", e.Key)
+	}
 	switch e.Key {
 	case "name":
 		r.Name, err = v.Text()
@@ -210,14 +264,17 @@ func (r *reader) takeVary(v document.Value) error {
 	}
 	for _, e := range entries {
 		axis := Axis{Name: e.Key}
-		items, err := e.Value.List()
+		items, names, err := itemsOf(e.Value)
 		if err != nil {
 			return err
 		}
-		for _, item := range items {
+		for i, item := range items {
 			c, err := r.choice(e, item)
 			if err != nil {
 				return err
+			}
+			if names != nil {
+				c.Label = names[i]
 			}
 			if slices.ContainsFunc(axis.Choices, func(o Choice) bool { return o.Label == c.Label }) {
 				return item.Errorf("%s is in the list of %s twice", c.Label, e.Key)
@@ -230,6 +287,22 @@ func (r *reader) takeVary(v document.Value) error {
 		r.Vary = put(r.Vary, axis, func(a, b Axis) bool { return a.Name == b.Name })
 	}
 	return nil
+}
+
+// itemsOf are the values of what is varied: a list, or a map that has a name for each map of keys that go together.
+func itemsOf(v document.Value) (items []document.Value, names []string, err error) {
+	if !v.IsMap() {
+		items, err = v.List()
+		return items, nil, err
+	}
+	entries, err := v.Map()
+	for _, e := range entries {
+		if _, err := e.Value.Map(); err != nil {
+			return nil, nil, err
+		}
+		items, names = append(items, e.Value), append(names, e.Key)
+	}
+	return items, names, err
 }
 
 // choice reads a value of what is varied: a value of the key, or a map of keys that go together.

@@ -16,7 +16,8 @@ func (s *Study) List(out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s: perdure train %s\n", c.Name, strings.Join(quoted(args), " "))
+		fmt.Fprintf(out, "%s: perdure %s %s\n", c.Name, strings.Join(c.kind.Command, " "),
+			strings.Join(quoted(args), " "))
 	}
 	for _, l := range s.LeftOut {
 		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/money"
 	"github.com/perdure/perdure/internal/run/study"
 )
@@ -21,6 +22,7 @@ const Schema = 1
 // Results are what a study has found so far: study.json.
 type Results struct {
 	Schema   int          `json:"schema"`
+	Kind     string       `json:"kind"`
 	Name     string       `json:"name"`
 	Question string       `json:"question,omitempty"`
 	Quick    bool         `json:"quick"`
@@ -43,7 +45,7 @@ type Machine struct {
 	CPU   string `json:"cpu"`
 }
 
-// CellResult is what a cell's runs gave.
+// CellResult is what a cell's runs gave; of a study of losses, what the trials of all twins did.
 type CellResult struct {
 	Name     string            `json:"name"`
 	Choices  []string          `json:"choices"` // one of each axis
@@ -51,11 +53,14 @@ type CellResult struct {
 	Trials   []Trial           `json:"trials"`
 	Failed   []Failed          `json:"failed"`
 	Figures  map[string]Figure `json:"figures"`
+	Losses   []losses.Cell     `json:"losses,omitempty"`
+
+	pooled *losses.Result // nil: it is none, or there is no twin yet
 }
 
-func (c *conductor) results() *Results {
+func (c *conductor) results() (*Results, error) {
 	r := &Results{
-		Schema: Schema, Name: c.Name, Question: c.Question, Quick: c.Quick,
+		Schema: Schema, Kind: c.Kind.Name, Name: c.Name, Question: c.Question, Quick: c.Quick,
 		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
 		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
 	}
@@ -92,9 +97,33 @@ func (c *conductor) results() *Results {
 				r.Builds = append(r.Builds, t.Build)
 			}
 		}
+		if c.Kind.Name == OfLosses {
+			if err := res.pool(); err != nil {
+				return nil, err
+			}
+		}
 		r.Cells = append(r.Cells, res)
 	}
-	return r
+	return r, nil
+}
+
+// pool puts together what all twins of a cell gave.
+func (r *CellResult) pool() (err error) {
+	var all []*losses.Result
+	for _, t := range r.Trials {
+		of, err := losses.Read(t.Folder)
+		if err != nil {
+			return err
+		}
+		all = append(all, of)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if r.pooled, err = losses.Pool(all); err == nil {
+		r.Losses = r.pooled.Cells
+	}
+	return err
 }
 
 // Write writes study.json and runs.csv into the study's folder.
@@ -186,6 +215,9 @@ func (r *Results) Print(out io.Writer) error {
 	if r.Question != "" {
 		fmt.Fprintln(out, r.Question)
 	}
+	if r.Kind == OfLosses {
+		return r.printLosses(out)
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	heads := slices.Concat(r.Axes, []string{"failures", "trials"})
 	shown := r.shown()
@@ -212,6 +244,26 @@ func (r *Results) Print(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	return r.printRest(out)
+}
+
+// printLosses prints the table of each cell.
+func (r *Results) printLosses(out io.Writer) error {
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		fmt.Fprintf(out, "\n%s: %d twins\n", c.Name, len(c.Trials))
+		if c.pooled == nil {
+			continue
+		}
+		if err := c.pooled.Print(out); err != nil {
+			return err
+		}
+	}
+	return r.printRest(out)
+}
+
+// printRest says what there is not.
+func (r *Results) printRest(out io.Writer) error {
 	for i := range r.Cells {
 		for _, f := range r.Cells[i].Failed {
 			fmt.Fprintf(out, "failed   %s: %s\n", f.Folder, f.Why)

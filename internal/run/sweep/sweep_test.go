@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -40,12 +41,35 @@ func TestMain(m *testing.M) {
 	for _, a := range os.Args {
 		_, _ = fmt.Sscanf(a, "--seed=%g", &seed)
 	}
+	if os.Args[1] == "study" {
+		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(folder) != nil {
+			os.Exit(1)
+		}
+		if strings.Contains(args, "--trials=7") { // what was repeated ended otherwise
+			os.Exit(1)
+		}
+		return
+	}
 	text := fmt.Sprintf(`{"wall_seconds": 2, "clocks": 10, "test_accuracy": %g, "updates_lost": 3, "clocks_redone": 0,
 		"failures": [{"serving_again_after_ms": 1500}, {"detected_after_ms": 1, "at_seconds": 1.5}]}`, seed/10)
 	if os.MkdirAll(folder, 0o777) != nil ||
 		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil {
 		os.Exit(1)
 	}
+}
+
+// twinOf is what a twin gave: two trials under each of two strategies, of which the second costs as many clocks as
+// half of the seed.
+func twinOf(seed uint64) *losses.Result {
+	r := &losses.Result{
+		Schema: losses.Schema, Workload: "mf", Measure: losses.MeasureTrain, Clocks: 20, Strike: losses.StrikeBetween,
+		Twins: []losses.Twin{{Seed: seed, Epsilon: 0.5, Reached: 18}},
+	}
+	for _, clock := range []int{5, 7} {
+		r.Trials = append(r.Trials, losses.Trial{Strategy: "checkpoint:8", Lost: 0.5, Seed: seed, Cost: clock},
+			losses.Trial{Strategy: "scar:8,1,priority", Lost: 0.5, Seed: seed, Cost: int(seed / 2)})
+	}
+	return r
 }
 
 var known = []string{"workload", "workers", "servers", "recovery", "clocks", "until", "sparse"}
@@ -66,13 +90,24 @@ func train(args []string) (s settings.Run, err error) {
 	return s, nil
 }
 
+// kinds are a kind of jobs, and one of losses.
+func kinds(keys []string) []Kind {
+	return []Kind{
+		{Name: OfTrain, Command: []string{"train"}, Keys: keys, Check: train},
+		{
+			Name: OfLosses, Command: []string{"study", "losses"}, Own: []string{"recovery", "trials"}, Keys: keys,
+			Check: func(args []string) (settings.Run, error) { return train(args[slices.Index(args, "--")+1:]) },
+		},
+	}
+}
+
 func read(t *testing.T, text string, quick bool) (File, error) {
 	t.Helper()
 	v, err := document.Parse("a.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parse(v, "a", known, quick)
+	return parse(v, "a", kinds(known), quick)
 }
 
 func checked(t *testing.T, text string, quick bool) *Study {
@@ -81,7 +116,7 @@ func checked(t *testing.T, text string, quick bool) *Study {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := f.Check(train)
+	s, err := f.Check()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +168,68 @@ func TestCells(t *testing.T) {
 	}
 }
 
+const ofLosses = `
+kind: losses
+job: {recovery: [checkpoint:8, "scar:8,1"], workers: 2}
+vary:
+  problem:
+    small: {workload: mf, clocks: 20}
+    large: {workload: lda, clocks: 30, trials: 7, recovery: none}
+seeds: [2, 4]
+`
+
+// TestLosses: of a study of losses each seed is a twin, whose command has its own flags before what is trained; what
+// twins gave is put together, and kept when the study goes on.
+func TestLosses(t *testing.T) {
+	s := checked(t, ofLosses, false)
+	args, err := s.Cells[0].Args(4)
+	text := "--recovery=checkpoint:8 --recovery=scar:8,1 -- mf --workers=2 --clocks=20 --seed=4"
+	if got := strings.Join(args, " "); err != nil || got != text || s.Cells[0].Name != "small" {
+		t.Errorf("%s: %s, %v", s.Cells[0].Name, got, err)
+	}
+	args, _ = s.Cells[1].Args(2)
+	text = "--recovery=none --trials=7 -- lda --workers=2 --clocks=30 --seed=2"
+	if got := strings.Join(args, " "); got != text {
+		t.Errorf("%s", got)
+	}
+	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
+	r, err := s.Conduct(t.Context(), how)
+	if err != nil || r.Missing != 0 || r.Kind != OfLosses || len(r.Cells) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	of := r.Cells[0].Losses
+	// Costs are 5, 7, 5 and 7 under the first strategy, and 1, 1, 2 and 2 under the other.
+	if len(of) != 2 || of[1].Trials != 4 || *of[1].Mean != 1.5 || math.Abs(*of[1].Fewer-0.75) > 1e-9 {
+		t.Errorf("%+v", of)
+	}
+	var screen, out strings.Builder
+	how.Screen = &screen
+	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are done") {
+		t.Errorf("%s, %v", screen.String(), err)
+	}
+	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "\nlarge: 2 twins\nSTRATEGY") {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+	if r.Cells[1].Losses[1].Trials != 4 || len(r.Cells[1].Failed) != 0 {
+		t.Errorf("runs that ended with code 1, and with their results: %+v", r.Cells[1])
+	}
+	broken := checked(t, strings.Replace(ofLosses, "trials: 7", "trials: 0", 1), false)
+	if _, err := broken.Conduct(t.Context(), Conducting{
+		Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard,
+	}); !errors.Is(err, ErrFailed) {
+		t.Errorf("a run without a result: %v", err)
+	}
+	// A twin whose result cannot be read has failed.
+	costs := filepath.Join(how.Folder, "small", "seed-2", "costs.json")
+	if err := os.WriteFile(costs, []byte(`{"schema": 0}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	r, err = s.Conduct(t.Context(), how)
+	if err != nil || len(r.Cells[0].Failed) != 1 || r.Cells[0].Losses[0].Trials != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func isUsage(t *testing.T, of string, err error, want string) {
 	t.Helper()
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
@@ -168,6 +265,13 @@ func TestMistakes(t *testing.T) {
 		"failures: {a: {replay: none.csv}}":           "none.csv cannot be read: no such file",
 		"failures: {a: {replay: file.go}}":            "file.go: line 1: write milliseconds,add|remove,name",
 		"quick: {name: b}":                            `there is no key "name"`,
+		"quick: {kind: losses}":                       `there is no key "kind"`,
+		"kind: loss":                                  "kind is loss; write train or losses",
+		"kind: losses\nfailures: {a: []}":             "a.yaml:2: a study of losses has no failures",
+		"kind: losses\nuntil: {figure: loss}":         "a study of losses has no until",
+		"job: {trials: 3}":                            `there is no key "trials"`,
+		"vary: {problem: {a: 3}}":                     "vary.problem.a is 3; write a map",
+		"vary: {problem: {a: {rank: 3}}}":             `there is no key "rank"`,
 	} {
 		_, err := read(t, text, false)
 		isUsage(t, text, err, want)
@@ -185,7 +289,7 @@ func TestMistakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(text, err)
 		}
-		_, err = f.Check(train)
+		_, err = f.Check()
 		isUsage(t, text, err, want)
 	}
 	s := checked(t, "vary: {recovery: [none, chain:2]}\nimpossible: leave-out", false)
@@ -384,7 +488,7 @@ func TestInit(t *testing.T) {
 	}
 	isUsage(t, "again", Init(path), "is there already")
 	for _, quick := range []bool{false, true} {
-		f, err := Read(path, append(known, "compute-ms", "consistency"), quick)
+		f, err := Read(path, kinds(append(known, "compute-ms", "consistency")), quick)
 		if err != nil || len(f.Plans) != 2 || f.Timeout != 2*time.Minute {
 			t.Errorf("quick %v: %+v, %v", quick, f, err)
 		}

@@ -1,7 +1,7 @@
 // Package twin trains in this process what servers and workers would train under bsp, to the same bits: the same
 // workloads compute, the same tables apply their updates in slot order, and under scar the same ledger chooses what is
-// saved. There are no processes, messages or clocks of the wall, so a training can be copied at any clock, lose shards,
-// and go on, as often as a study of failures asks.
+// saved. Under ssp and asp it trains what they might: see loose.go. There are no processes, messages or clocks of the
+// wall, so a training can be copied at any clock, lose shards, and go on, as often as a study of failures asks.
 //
 // Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
 // clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were
@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
@@ -46,18 +47,33 @@ func NewCrew(s *settings.Run) (Crew, error) {
 	return crew, nil
 }
 
-// Training is a job under bsp, in memory.
+// Memory is for how many clocks a training must go on, once it is copied, until its slots know what they would, had
+// they trained from the beginning.
+func (c Crew) Memory() (most perdure.Clock) {
+	for _, w := range c {
+		if r, does := w.(workload.Remembering); does {
+			most = max(most, r.Memory())
+		}
+	}
+	return most
+}
+
+// Training is a job in memory.
 type Training struct {
 	Job   *perdure.JobSpec
 	Specs []perdure.TableSpec
 	Clock perdure.Clock // whose updates are to come next
+	Stale int           // clocks by which what the slots read is older than they may see under bsp
 
 	crew  Crew
 	parts [][]*table.Part // by shard, by table
 	slots []*updates
 	seq   uint64
 	due   recovery.Rounds
-	saved []*rounds.Shard // by shard; nil: no rows are saved
+	saved []*rounds.Shard   // by shard; nil: no rows are saved
+	past  [][][]*table.Part // of the last Stale clocks, the oldest first
+	read  [][]*table.Part   // what slots read instead of parts while they compute; nil: parts
+	loose *loose            // nil: all slots do a clock together
 }
 
 // Check refuses a run that cannot be trained here, and says why.
@@ -70,9 +86,9 @@ func Check(s *settings.Run) error {
 		}
 	}
 	switch {
-	case job.Consistency.Kind != perdure.BSP:
-		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, where a run is a function of its "+
-			"seed", perdure.ErrUsage, job.Consistency)
+	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
+		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, ssp:S and asp", perdure.ErrUsage,
+			job.Consistency)
 	case job.Init != "":
 		return fmt.Errorf("%w: --init; here a twin begins with the rows that its seed draws", perdure.ErrUsage)
 	case len(s.Scale) > 0:
@@ -93,10 +109,7 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 	}
 	t.parts = make([][]*table.Part, job.Shards)
 	for id := range t.parts {
-		for n, spec := range t.Specs {
-			first, rows := placement.Range(&spec, job.Shards, perdure.ShardID(id))
-			t.parts[id] = append(t.parts[id], table.New(spec, perdure.TableID(n), job.Seed, first, rows))
-		}
+		t.parts[id] = t.Initial(id)
 	}
 	if t.due.Any() {
 		in := store.Folder(disk.NewMemory(), "rows")
@@ -107,6 +120,7 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 			t.saved = append(t.saved, rounds.New(in, t.Job, perdure.ShardID(id), parts))
 		}
 	}
+	t.loose = looseOf(&job)
 	t.slots = make([]*updates, job.Slots)
 	for i := range t.slots {
 		t.slots[i] = newUpdates(t)
@@ -114,10 +128,19 @@ func New(s *settings.Run, crew Crew) (*Training, error) {
 	return t, nil
 }
 
+// Initial are the rows that a shard begins with.
+func (t *Training) Initial(shard int) (parts []*table.Part) {
+	for n, spec := range t.Specs {
+		first, rows := placement.Range(&spec, t.Job.Shards, perdure.ShardID(shard))
+		parts = append(parts, table.New(spec, perdure.TableID(n), t.Job.Seed, first, rows))
+	}
+	return parts
+}
+
 // Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
-// saves none.
+// saves none. What slots know beside their rows is the crew's: see Memory.
 func (t *Training) Copy(crew Crew) (*Training, error) {
-	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq}
+	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, loose: t.loose.copy()}
 	for _, parts := range t.parts {
 		of, err := CopyParts(parts, t.Job.Seed)
 		if err != nil {
@@ -128,6 +151,7 @@ func (t *Training) Copy(crew Crew) (*Training, error) {
 	c.slots = make([]*updates, len(t.slots))
 	for i := range c.slots {
 		c.slots[i] = newUpdates(c)
+		c.slots[i].take(t.slots[i])
 	}
 	return c, nil
 }
@@ -159,6 +183,12 @@ func CopyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) 
 // Compute has every slot compute the present clock, and returns the mean of the training loss over their examples: NaN
 // where there is none. No row changes.
 func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
+	if t.Stale > 0 {
+		if err := t.lookBack(); err != nil {
+			return 0, err
+		}
+		defer func() { t.read = nil }()
+	}
 	sum, samples := 0.0, 0
 	for i, u := range t.slots {
 		u.clear()
@@ -174,26 +204,38 @@ func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
 	return sum / float64(samples), nil // 0/0 is NaN
 }
 
+// lookBack has the slots read rows as they were Stale clocks ago, or at the beginning.
+func (t *Training) lookBack() error {
+	now := make([][]*table.Part, len(t.parts))
+	for id, parts := range t.parts {
+		var err error
+		if now[id], err = CopyParts(parts, t.Job.Seed); err != nil {
+			return err
+		}
+	}
+	if t.past = append(t.past, now); len(t.past) > t.Stale+1 {
+		t.past = t.past[1:]
+	}
+	t.read = t.past[0]
+	return nil
+}
+
 // Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
 func (t *Training) Apply() error {
 	for id, parts := range t.parts {
 		for n, p := range parts {
-			var sum *table.Sum // of all slots' updates; nil: each is applied by itself
-			if p.Spec.Combine != perdure.CombineEach {
-				sum = table.NewSum(p.Spec, p.First, p.Rows)
-			}
-			for _, u := range t.slots {
-				if err := u.tables[n].applyTo(t, id, p, sum, t.share(u, p.Spec.Combine)); err != nil {
-					return err
-				}
-			}
-			if err := t.applySum(id, n, p, sum); err != nil {
+			if err := t.applyTable(id, n, p); err != nil {
 				return err
 			}
 		}
 	}
 	t.Clock++
 	t.seq += uint64(len(t.slots))
+	return t.save()
+}
+
+// save saves rows, if a round is due now that all slots have done a clock.
+func (t *Training) save() error {
 	n := t.due.Done(t.Clock) - t.due.Done(t.Clock-1)
 	if t.saved == nil || n <= 0 {
 		return nil
@@ -201,7 +243,9 @@ func (t *Training) Apply() error {
 	for id, s := range t.saved {
 		applied := make([]perdure.Clock, len(t.slots))
 		for i := range applied {
-			applied[i] = t.Clock
+			if applied[i] = t.Clock; t.loose != nil {
+				applied[i] = t.loose.clocks[i]
+			}
 		}
 		of := &checkpoint.Segment{Generation: 1, Cut: t.Clock, Seed: t.Job.Seed, Seq: t.seq, Applied: applied}
 		if err := s.Save(t.parts[id], n, of); err != nil {
@@ -226,24 +270,41 @@ func (t *Training) share(u *updates, how perdure.Combine) float32 {
 	return 1
 }
 
-// applySum runs a table's rule for what all slots have added to rows of a shard, if they are combined.
-func (t *Training) applySum(shard, n int, p *table.Part, sum *table.Sum) (err error) {
-	if sum == nil {
+// applyTable applies what the slots have computed for a shard's part of a table: each by itself, or combined.
+func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
+	if p.Spec.Combine == perdure.CombineEach {
+		for _, u := range t.slots {
+			if err := u.tables[n].applyTo(t, shard, p, t.Clock); err != nil {
+				return err
+			}
+		}
 		return nil
+	}
+	sum := table.NewSum(p.Spec, p.First, p.Rows)
+	for _, u := range t.slots {
+		share := t.share(u, p.Spec.Combine)
+		add := func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error {
+			sum.Add(first, ids, n, values, share)
+			return nil
+		}
+		if err := u.tables[n].each(t, shard, p, add); err != nil {
+			return err
+		}
 	}
 	sum.Take(func(first perdure.RowID, ids []perdure.RowID, rows int, values []float32) {
 		if err == nil {
-			err = t.applyRows(shard, perdure.TableID(n), p, first, ids, rows, values)
+			err = t.applyRows(shard, perdure.TableID(n), p, first, ids, rows, values, t.Clock)
 		}
 	})
 	return err
 }
 
-// applyRows runs a table's rule for rows of a shard.
+// applyRows runs a table's rule for rows of a shard, at a clock.
 func (t *Training) applyRows(
 	shard int, id perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, n int, values []float32,
+	clock perdure.Clock,
 ) error {
-	if err := p.ApplyRows(first, ids, n, values, t.Clock); err != nil {
+	if err := p.ApplyRows(first, ids, n, values, clock); err != nil {
 		return err
 	}
 	if t.saved != nil {
@@ -251,6 +312,9 @@ func (t *Training) applyRows(
 	}
 	return nil
 }
+
+// Saves reports whether the training saves rows of its own.
+func (t *Training) Saves() bool { return t.saved != nil }
 
 // Lay makes the rows of a shard as they were last saved. The training goes on as it is.
 func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
@@ -277,6 +341,29 @@ func (t *Training) Saved() (bytes int64) {
 		bytes += s.Bytes()
 	}
 	return bytes
+}
+
+// Size is how many bytes a whole checkpoint of the rows takes.
+func (t *Training) Size() (bytes int64, err error) {
+	in := store.Folder(disk.NewMemory(), "rows")
+	if err := in.Prepare(); err != nil {
+		return 0, err
+	}
+	for id, parts := range t.parts {
+		of := &checkpoint.Segment{
+			Job: t.Job.ID, Shard: perdure.ShardID(id), Epoch: 1, Number: 1, Generation: 1, Cut: t.Clock,
+			Seed: t.Job.Seed, Seq: t.seq, Applied: make([]perdure.Clock, len(t.slots)),
+		}
+		for _, p := range parts {
+			of.Tables = append(of.Tables, rounds.RowsOf(p, []table.Run{{First: 0, Rows: p.Stored()}}))
+		}
+		ref, err := checkpoint.WriteSegment(in, of)
+		if err != nil {
+			return 0, err
+		}
+		bytes += ref.Bytes
+	}
+	return bytes, nil
 }
 
 // Evaluate judges the model as it is.

@@ -3,6 +3,8 @@ package twin
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
@@ -37,6 +39,14 @@ func newUpdates(t *Training) *updates {
 	return u
 }
 
+// take takes over what another slot has added, which is not applied yet.
+func (u *updates) take(of *updates) {
+	for n, d := range of.tables {
+		maps.Copy(u.tables[n].place, d.place)
+		u.tables[n].rows, u.tables[n].values = slices.Clone(d.rows), slices.Clone(d.values)
+	}
+}
+
 func (u *updates) clear() {
 	for _, d := range u.tables {
 		clear(d.place)
@@ -60,6 +70,14 @@ func (u *updates) list(first perdure.RowID, n int) []perdure.RowID {
 	return u.ids
 }
 
+// rows are what the slot reads, by shard and table.
+func (u *updates) rows() [][]*table.Part {
+	if u.of.read != nil {
+		return u.of.read
+	}
+	return u.of.parts
+}
+
 // Get implements workload.Tables.
 func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst []float32) error {
 	d, err := u.find(name)
@@ -70,7 +88,7 @@ func (u *updates) Get(ctx context.Context, name string, first perdure.RowID, dst
 		return u.GetRows(ctx, name, u.list(first, len(dst)/d.spec.Dim), dst)
 	}
 	rows, dim := len(dst)/d.spec.Dim, d.spec.Dim
-	for _, parts := range u.of.parts {
+	for _, parts := range u.rows() {
 		p := parts[d.n]
 		from, to := max(first, p.First), min(first+perdure.RowID(rows), p.First+perdure.RowID(p.Rows))
 		if from >= to {
@@ -91,7 +109,7 @@ func (u *updates) GetRows(_ context.Context, name string, rows []perdure.RowID, 
 		return err
 	}
 	for i, row := range rows {
-		p := u.of.parts[placement.ShardOf(&d.spec, u.of.Job.Shards, row)][d.n]
+		p := u.rows()[placement.ShardOf(&d.spec, u.of.Job.Shards, row)][d.n]
 		var ids []perdure.RowID
 		if d.spec.Sparse {
 			ids = rows[i : i+1]
@@ -137,8 +155,18 @@ func (u *updates) IncRows(_ context.Context, name string, rows []perdure.RowID, 
 	return nil
 }
 
-// applyTo changes the rows of a shard's part, or adds its share to a sum of what changes them.
-func (d *deltas) applyTo(t *Training, shard int, p *table.Part, sum *table.Sum, share float32) error {
+// applyTo changes the rows of a shard's part by what was added in a clock.
+func (d *deltas) applyTo(t *Training, shard int, p *table.Part, clock perdure.Clock) error {
+	return d.each(t, shard, p, func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error {
+		return t.applyRows(shard, perdure.TableID(d.n), p, first, ids, n, values, clock)
+	})
+}
+
+// each hands out what was added to rows of a shard's part, by runs of rows, or, in a sparse table, by rows.
+func (d *deltas) each(
+	t *Training, shard int, p *table.Part,
+	do func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error,
+) error {
 	dim := d.spec.Dim
 	for i := 0; i < len(d.rows); {
 		first := d.rows[i]
@@ -157,9 +185,7 @@ func (d *deltas) applyTo(t *Training, shard int, p *table.Part, sum *table.Sum, 
 		if d.spec.Sparse {
 			ids = d.rows[i : i+1]
 		}
-		if values := d.values[i*dim : (i+n)*dim]; sum != nil {
-			sum.Add(first, ids, n, values, share)
-		} else if err := t.applyRows(shard, perdure.TableID(d.n), p, first, ids, n, values); err != nil {
+		if err := do(first, ids, n, d.values[i*dim:(i+n)*dim]); err != nil {
 			return err
 		}
 		i += n
