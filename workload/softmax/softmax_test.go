@@ -314,3 +314,35 @@ func TestFullBatch(t *testing.T) {
 		}
 	}
 }
+
+// TestMean: where slots' gradients are averaged, each is that of its own examples, weight decay included: their mean,
+// weighted by the examples where they have unequal parts, is the gradient of all.
+func TestMean(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	data := randomData(r, 101, 12, 5)
+	w := randomWeights(r, 13*5)
+	for _, o := range []Options{{Batch: 7}, {Batch: 1, Full: true}} {
+		o.Seed, o.Slots, o.L2, o.Mean = 1, 3, 0.3, true
+		whole := o
+		whole.Mean = false
+		averaged, summed := newModel(t, data, o), newModel(t, data, whole)
+		mean, sum, grad, examples := make([]float64, len(w)), make([]float64, len(w)), make([]float32, len(w)), 0
+		for slot := range perdure.Slot(o.Slots) {
+			n := len(averaged.Batch(slot, 4))
+			examples += n
+			averaged.Gradient(w, slot, 4, grad)
+			for i, g := range grad {
+				mean[i] += float64(n) * float64(g)
+			}
+			summed.Gradient(w, slot, 4, grad)
+			for i, g := range grad {
+				sum[i] += float64(g)
+			}
+		}
+		for i := range mean {
+			if math.Abs(mean[i]/float64(examples)-sum[i]) > 1e-5 {
+				t.Fatalf("full %t: the mean gradient %d is %v, want %v", o.Full, i, mean[i]/float64(examples), sum[i])
+			}
+		}
+	}
+}

@@ -23,6 +23,7 @@ type combining struct {
 	any    bool        // some table combines
 	open   bool        // an update of the present clock has been added
 	slots  int         // whose updates are not lost
+	block  wire.Block  // scratch: what is handed out
 	weak   weaken.Combine
 }
 
@@ -123,9 +124,11 @@ func (c *combining) end(whole bool, apply func(*wire.Block)) {
 			continue
 		}
 		t.sum.Take(func(first perdure.RowID, ids []perdure.RowID, count int, values []float32) {
-			apply(&wire.Block{
+			c.block = wire.Block{
 				Rows: wire.Rows{Table: perdure.TableID(id), First: first, Count: count, IDs: ids}, Values: values,
-			})
+			}
+			apply(&c.block)
 		})
 	}
+	c.block = wire.Block{}
 }

@@ -1,0 +1,111 @@
+package replica
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// combines adds a table of 4 rows to a bench, which combines updates, as table 1.
+func (b *bench) combines(how perdure.Combine, rule perdure.Rule) {
+	spec := perdure.TableSpec{
+		Name: "c", Dim: 1, Rows: 4, Rule: rule, Combine: how, Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
+	b.step(wire.Frame{
+		Header:  wire.Header{Kind: wire.KindAddTable, Slot: perdure.NoSlot, Clock: 1},
+		Payload: wire.JSON(spec),
+	})
+}
+
+// both has two slots do a clock, each of which adds to a row of table 1, and ticks it.
+func (b *bench) both(clock perdure.Clock, rows [2]perdure.RowID, by float32) {
+	for slot, row := range rows {
+		b.step(wire.Frame{
+			Header: wire.Header{
+				Kind: wire.KindUpdate, Slot: perdure.Slot(slot), Clock: clock, Incarnation: 1, Parts: 1,
+				Flags: wire.FlagTicked,
+			},
+			Body: wire.AppendBlock(nil, &wire.Block{
+				Rows: wire.Rows{Table: 1, First: row, Count: 1}, Values: []float32{by},
+			}),
+		})
+	}
+	b.settle()
+}
+
+// What updates add up to changes rows for all who want to know: a round of saves has those rows, and no others.
+func TestCombinedIsSaved(t *testing.T) {
+	b := newBench(t, "bsp", "scar:1,1,used", 2)
+	b.combines(perdure.CombineMean, perdure.Rule{Kind: perdure.RuleAdd})
+	b.both(0, [2]perdure.RowID{2, 2}, 4)
+	if len(b.Effects().Saves) != 1 {
+		t.Fatalf("%d rounds", len(b.Effects().Saves))
+	}
+	if got := b.Effects().Saves[0].Rows.Runs; len(got) != 2 || len(got[0]) != 0 ||
+		!slices.Equal(got[1], []table.Run{{First: 2, Rows: 1}}) {
+		t.Errorf("a round has the rows %v", got)
+	}
+}
+
+// adam's t is how often the rule has run for a row: once in a clock, however many slots touch it.
+func TestCombinedAdamCountsRuns(t *testing.T) {
+	for how, want := range map[perdure.Combine][]float32{
+		perdure.CombineEach: {4, 2, 0, 0}, perdure.CombineSum: {3, 2, 0, 0}, perdure.CombineMean: {3, 2, 0, 0},
+	} {
+		b := newBench(t, "bsp", "none", 2)
+		b.combines(how, perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.1}.WithDefaults())
+		b.both(0, [2]perdure.RowID{0, 0}, 1)
+		b.both(1, [2]perdure.RowID{0, 1}, 1)
+		b.both(2, [2]perdure.RowID{1, 0}, 1)
+		if got := b.State.Parts()[1].Image().Planes[3][0]; !slices.Equal(got, want) {
+			t.Errorf("%q: t is %v, want %v", how, got, want)
+		}
+	}
+}
+
+// What cannot be added ends the server.
+func TestCombinedMisfits(t *testing.T) {
+	b := newBench(t, "bsp", "none", 2)
+	b.combines(perdure.CombineSum, perdure.Rule{Kind: perdure.RuleAdd})
+	b.Effects().Clear()
+	b.both(0, [2]perdure.RowID{0, 9}, 1)
+	const want = "fail shard 0 cannot apply the update of slot 1, clock 0: table: row not on this shard: rows 9 to 9 " +
+		"of table c; the shard holds 0 to 3"
+	if got := b.effects(); !strings.HasSuffix(got, want) {
+		t.Errorf("to do: %s\nwant:  %s", got, want)
+	}
+}
+
+// A clock costs no memory of its own once there is room.
+func TestCombinedMemory(t *testing.T) {
+	for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineWeighted} {
+		b := newBench(t, "bsp", "none", 2)
+		b.combines(how, perdure.Rule{Kind: perdure.RuleAdam, Rate: 0.1}.WithDefaults())
+		var entries [2]Entry
+		body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Table: 1, Count: 4}, Values: []float32{1, 2, 3, 4}})
+		body = wire.AppendWeightBlock(body, 1, 3)
+		for slot := range entries {
+			entries[slot].Frame.Header = wire.Header{
+				Kind: wire.KindUpdate, Slot: perdure.Slot(slot), Incarnation: 1, Parts: 1, Flags: wire.FlagTicked,
+			}
+		}
+		clock := func() {
+			for slot := range entries {
+				b.Step(&entries[slot], body)
+				entries[slot].Frame.Clock++
+			}
+			b.Settle()
+			b.Effects().Clear()
+		}
+		for range 10 {
+			clock()
+		}
+		if n := testing.AllocsPerRun(100, clock); n != 0 {
+			t.Errorf("%s: a clock allocates %v times", how, n)
+		}
+	}
+}
