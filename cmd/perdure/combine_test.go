@@ -47,7 +47,7 @@ func TestCombinedThroughKills(t *testing.T) {
 			}
 			s, dir := trained(t, combining(how, kills...)...)
 			sameModel(t, s, want, dir)
-			if len(s.Failures) != 4 {
+			if len(s.Failures) < 4 { // on a busy machine somebody may be taken for dead, too
 				t.Errorf("%d failures", len(s.Failures))
 			}
 		})
