@@ -120,7 +120,8 @@ func setLacks(row []float32) (lacks int, err error) {
 
 // TestStormRows: in the storms of TestStorm, under strategies that lose what was acknowledged,
 // no row has an update twice. What the job says is lost, all rows of the shard lack; what dense
-// ones lack beside that it says is lost in part.
+// ones lack beside that it says is lost in part. Each row is what its shard was restored to last, and every update
+// from its base on.
 func TestStormRows(t *testing.T) {
 	t.Parallel()
 	eachStorm(t, "storm.rows", *stormRows, sumsServers, sumsSlots, sumsClocks,
@@ -141,7 +142,9 @@ func rowsThrough(
 		job.OnOutage = perdure.OnOutage{Continue: true, Clocks: 10}
 		job.OutageRows, job.StaleScale = perdure.RowsApply, perdure.ScaleAverage
 	}
-	j, ended := startPrograms(t, settings.Run{Job: job}, "sets", stormPace(strategy))
+	// all files of rows stay, so that it can be told with what each shard began last
+	j, ended := startPrograms(t, settings.Run{Job: job, Checkpoints: settings.Checkpoints{Keep: 0}}, "sets",
+		stormPace(strategy))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	alive, over := context.WithCancelCause(ctx)
@@ -199,6 +202,18 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 		}
 	}
 	judgeSets(t, &status, &v, least, most)
+	exactSets(t, j, &v, status.UpdatesLost, func(judge func(string, perdure.ShardID, perdure.RowID, []float32)) {
+		for i := range perdure.RowID(clockSets) {
+			id := setIDs(seed)[i]
+			judge(setsDense.Name, placement.ShardOf(&perdure.TableSpec{Rows: clockSets}, len(v.Shards), i), i,
+				rows[i*setDim:][:setDim])
+			judge(setsSparse.Name, placement.ShardOf(&perdure.TableSpec{Sparse: true}, len(v.Shards), id), id,
+				sparseRows[i*setDim:][:setDim])
+		}
+		for i := range perdure.RowID(wholeSets) {
+			judge(setsWhole.Name, home, i, wholeRows[i*setDim:][:setDim])
+		}
+	})
 }
 
 // judgeSets judges what the best and the worst row of each shard lack.

@@ -3,15 +3,22 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 var s3Server = flag.String("s3.server", "", "a program to be the S3 server of TestS3: versitygw; none: no test")
@@ -60,41 +67,120 @@ func after(t testing.TB, d time.Duration, f func()) {
 	f()
 }
 
-// TestS3 has jobs keep their checkpoints on a real S3 server, which is killed and frozen mid-run, and a
-// server of the job with it: they end with the undisturbed model, and what is kept is whole. It is what
+// TestS3 has jobs keep their checkpoints, snapshots and states on a real S3 server, which is killed and frozen mid-run,
+// and a server of the job with it: they end with the undisturbed model, and what is kept is whole. It is what
 // make check-s3 runs.
 func TestS3(t *testing.T) {
 	if *s3Server == "" {
 		t.Skip("without -s3.server there is none")
 	}
-	for _, recovery := range []string{"resend:10", "checkpoint:10", "checkpoint:10,async", "scar:4,1/4"} {
-		t.Run(recovery, func(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "test") // of jobs that this process is the parent of
+	t.Setenv("AWS_SECRET_ACCESS_KEY", storeSecret)
+	for _, c := range []struct {
+		recovery     string
+		away, frozen time.Duration // 15 s of silence are borne
+	}{
+		{"resend:10", 3 * time.Second, 20 * time.Second},
+		{"checkpoint:10", 60 * time.Second, 20 * time.Second},
+		{"checkpoint:10,async", 3 * time.Second, 60 * time.Second},
+		{"scar:4,1/4", 3 * time.Second, 20 * time.Second},
+		{"stateless", 60 * time.Second, 20 * time.Second},
+	} {
+		t.Run(c.recovery, func(t *testing.T) {
 			t.Parallel()
-			s3, dir := startS3(t), newFolder(t)
-			url := "s3://bucket/a?endpoint=http://" + s3.addr
-			args := small("--recovery", recovery, "--store", url, "--out", dir, "--compute-ms", "100", "--fault",
-				"slow*1.01:worker:0@clock:12")
-			p := stores(t, append(args[:1:1], args[2:]...)...)
-			p.Says("fault: slow")
-			s3.kill()
-			wantOut(t, 0, []string{"fault", "kill:server:0@0s", "--run", dir})
-			after(t, 3*time.Second, s3.begin)
-			after(t, time.Second, func() { must(t, s3.cmd.Process.Signal(syscall.SIGSTOP)) })
-			after(t, 20*time.Second, func() { must(t, s3.cmd.Process.Signal(syscall.SIGCONT)) })
-			s := p.succeeds(dir)
-			if recovery != "scar:4,1/4" {
-				sameModel(t, s, one(t), dir)
-			}
-			v := stores(t, "checkpoint", "verify", url)
-			if code, out, errs := v.Wait(); code != 0 {
-				t.Errorf("verify: exit code %d: %s%s", code, out, errs)
-			}
-			to := newFolder(t)
-			s = stores(t, "train", "--quiet", "--resume", dir, "--clocks", "80", "--out", to, "--store",
-				"s3://bucket/b?endpoint=http://"+s3.addr).succeeds(to)
-			if recovery != "scar:4,1/4" {
-				sameModel(t, s, one(t, "--clocks", "80"), to)
-			}
+			s3Outages(t, c.recovery, c.away, c.frozen)
 		})
 	}
+	t.Run("states", func(t *testing.T) {
+		t.Parallel()
+		s3States(t)
+	})
+}
+
+// s3Outages has a job keep what it keeps on a server that is away for a while, and frozen for a while.
+func s3Outages(t *testing.T, recovery string, away, frozen time.Duration) {
+	s3, dir := startS3(t), newFolder(t)
+	url := "s3://bucket/a?endpoint=http://" + s3.addr
+	logged, scar := recovery == "stateless", strings.HasPrefix(recovery, "scar")
+	args := small("--recovery", recovery, "--store", url, "--out", dir, "--compute-ms", "100", "--fault",
+		"slow*1.01:worker:0@clock:30")
+	if logged {
+		args = append(args, "--log", "file:?snapshot-mb=1")
+	}
+	p := stores(t, append(args[:1:1], args[2:]...)...)
+	p.Says("fault: slow")
+	if kept := s3.objects("a", ".snapshot"); logged != (kept > 0) {
+		t.Errorf("%d snapshots are in the store", kept)
+	}
+	s3.kill()
+	wantOut(t, 0, []string{"fault", "kill:server:0@0s", "--run", dir})
+	after(t, away, s3.begin)
+	after(t, time.Second, func() { must(t, s3.cmd.Process.Signal(syscall.SIGSTOP)) })
+	after(t, frozen, func() { must(t, s3.cmd.Process.Signal(syscall.SIGCONT)) })
+	s := p.succeeds(dir)
+	if !scar {
+		sameModel(t, s, one(t), dir)
+	}
+	if v := stores(t, "checkpoint", "verify", url); !logged {
+		if code, out, errs := v.Wait(); code != 0 {
+			t.Errorf("verify: exit code %d: %s%s", code, out, errs)
+		}
+	} else if code, _, _ := v.Wait(); code == 0 { // it has snapshots, and no checkpoints
+		t.Error("a store without checkpoints is whole")
+	}
+	to := newFolder(t)
+	s = stores(t, "train", "--quiet", "--resume", dir, "--clocks", "80", "--out", to, "--store",
+		"s3://bucket/b?endpoint=http://"+s3.addr).succeeds(to)
+	if !scar {
+		sameModel(t, s, one(t, "--clocks", "80"), to)
+	}
+}
+
+// objects counts the objects below a key of the bucket whose names end so.
+func (s *s3Process) objects(below, suffix string) (n int) {
+	s.Helper()
+	files, err := os.ReadDir(filepath.Join(s.dir, "bucket", below))
+	must(s, err)
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), suffix) {
+			n++
+		}
+	}
+	return n
+}
+
+// s3States has states of 3 and of 40 MiB lie on a server that is away for a while, in which a worker and a server of
+// the job die: each comes back exactly as it was, and what nobody needs is deleted.
+func s3States(t *testing.T) {
+	s3 := startS3(t)
+	how, err := perdure.ParseRecovery("resend:5")
+	must(t, err)
+	j, ended := startPrograms(t, settings.Run{
+		Job: perdure.JobSpec{
+			Seed: 1, Slots: stateWorkers, Servers: stateServers, Shards: 4, Clocks: stateClocks, AwaitExport: true,
+			Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: how,
+		},
+		Checkpoints: settings.Checkpoints{Keep: 1, Store: "s3://bucket/s?endpoint=http://" + s3.addr},
+	}, "states", paceEnv+"=50")
+	await(t, func() bool { return j.Clock() >= stateClocks/2 }, func() string { return "the job does not go on" })
+	s3.kill()
+	for _, text := range []string{"kill:worker:0@0s", "kill:server:0@0s"} {
+		f, err := supervisor.ParseFault(text)
+		must(t, err)
+		j.Job().AddFault(f)
+	}
+	after(t, 3*time.Second, s3.begin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case <-j.Complete():
+	case err := <-ended:
+		t.Fatalf("the job has ended: %v", err)
+	case <-ctx.Done():
+		t.Fatal("the job does not end")
+	}
+	fewStates(t, filepath.Join(s3.dir, "bucket", "s"))
+	j.Job().Over()
+	j.Job().End(localrun.ErrOver)
+	<-ended
 }

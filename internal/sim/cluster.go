@@ -26,6 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/server"
@@ -58,6 +59,8 @@ type Options struct {
 
 	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
 	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
+	// Snapshots makes of the store in which they are what servers see; nil: it is that one.
+	Snapshots func(store.Store) store.Store
 
 	Weak weaken.Set // negative controls: mechanisms that are switched off
 }
@@ -252,6 +255,9 @@ func (c *Cluster) serve(ctx context.Context, p *process) error {
 		}
 		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Follow
 		cfg.OpenLog = c.counted(cfg.OpenLog)
+		if c.o.Snapshots != nil {
+			cfg.Snapshots = c.o.Snapshots(cfg.Snapshots)
+		}
 		cfg.Ended = func(seg *checkpoint.Segment) { c.ended(p, seg) }
 	})
 }

@@ -176,7 +176,7 @@ func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.P
 	if err != nil {
 		return err
 	}
-	come := l.h.come() // what is evicted while the file is written need not be in any
+	come := max(l.h.come(), newest.Cut) // what is evicted while the file is written need not be in any
 	for row, id := range e.ids {
 		if placement.ShardOf(&e.Spec, l.h.job.Shards, id) != shard {
 			continue
@@ -204,13 +204,15 @@ func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.P
 func (h *History) come() perdure.Clock {
 	least := h.job.Clocks
 	for p, started := range h.started {
-		most := perdure.Clock(0)
+		n := len(h.terms[p])
+		if n == 0 || h.terms[p][n-1].Until > 0 {
+			continue
+		}
+		most := h.terms[p][n-1].From // before which nobody waits for it
 		for c := range started {
 			most = max(most, c+1)
 		}
-		if n := len(h.terms[p]); n > 0 && h.terms[p][n-1].Until == 0 {
-			least = min(least, most)
-		}
+		least = min(least, most)
 	}
 	return least
 }

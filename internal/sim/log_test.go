@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/sim"
@@ -132,6 +134,34 @@ func TestDamagedSnapshot(t *testing.T) {
 			_, _ = f.Write(b)
 			_ = f.Close()
 		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// lateLists is a store whose lists have nothing before a time.
+type lateLists struct {
+	store.Store
+	until *atomic.Int64
+}
+
+func (l lateLists) List(prefix string) ([]store.Entry, error) {
+	if time.Now().UnixNano() < l.until.Load() {
+		return nil, nil
+	}
+	return l.Store.List(prefix)
+}
+
+// A server that begins while the store lists no snapshot yet, behind which the log was cut, waits for one; and those
+// who have opened the shard meanwhile are answered.
+func TestLateSnapshots(t *testing.T) {
+	var until atomic.Int64
+	err := logged(t, 1<<10, func(o *sim.Options) {
+		o.Snapshots = func(in store.Store) store.Store { return lateLists{in, &until} }
+	}, func(_ context.Context, c *sim.Cluster, _ perdure.JobSpec) {
+		until.Store(time.Now().Add(2500 * time.Millisecond).UnixNano())
+		c.Kill("server:0", time.Millisecond)
 	})
 	if err != nil {
 		t.Error(err)

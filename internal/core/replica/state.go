@@ -17,14 +17,15 @@ import (
 // entries, in their order, and of nothing else. Beside them it knows how far this replica has
 // come with writing cuts, which no other one need know: see cuts.
 type State struct {
-	weak   weaken.Set
-	intake *consistency.Intake // nil: there are no rows yet
-	rows   rows
-	cuts   cuts
-	rounds rounds
-	taken  perdure.Slot // whose update was taken last
-	sums   combining    // of the clock whose updates are being applied
-	tail   bool         // who reads does so at the tail: see perdure.JobSpec.TailReads
+	weak    weaken.Set
+	intake  *consistency.Intake // nil: there are no rows yet
+	rows    rows
+	cuts    cuts
+	rounds  rounds
+	taken   perdure.Slot  // whose update was taken last
+	sums    combining     // of the clock whose updates are being applied
+	tail    bool          // who reads does so at the tail: see perdure.JobSpec.TailReads
+	evicted perdure.Clock // the MinClock at which rows were evicted last
 	// Of the newest snapshots that were taken beside an update log: the states in the store that they
 	// refer to.
 	snapped [][]string
@@ -112,6 +113,9 @@ func (st *State) applyAll(to *Audience) {
 // applyToCut applies what may be applied before the next cut.
 func (st *State) applyToCut(to *Audience) {
 	least := st.intake.MinClock()
+	if least > st.evicted { // it has jumped: no update that comes may tell of it any more
+		st.evict(least, to)
+	}
 	for u := st.intake.Next(); u != nil; u = st.intake.Next() {
 		st.rows.scale(u, least, st.intake)
 		st.sums.begin(u, st.intake)
@@ -237,6 +241,7 @@ const (
 
 // evict drops the rows that were not updated for long, where a table asks for it.
 func (st *State) evict(least perdure.Clock, to *Audience) {
+	st.evicted = least
 	for id, p := range st.rows.parts {
 		if p.Spec.Evict == 0 {
 			continue

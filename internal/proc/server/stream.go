@@ -139,6 +139,11 @@ func (s *Server) reopens(sh *shard) bool {
 	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", newer)
 	sh.retire()
 	delete(s.shards, sh.id)
+	for c := range s.conns { // it is the same life to those who have opened it: they open it again
+		if !c.server {
+			c.end()
+		}
+	}
 	if at, held := s.placeOf(s.view, sh.id); held {
 		s.begins(sh.id, at)
 	}

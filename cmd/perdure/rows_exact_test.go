@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/localrun"
+)
+
+// setLife is what a shard's rows are to be of at the job's end: what it was restored from, and every update from its
+// base on.
+type setLife struct {
+	base   []perdure.Clock // by slot; nil: it has been there from the job's begin
+	parts  []*table.Part   // as they were restored; nil: nothing was saved, and all rows were initial
+	seq    uint64          // updates that the newest file had
+	torn   []float32       // what all of its rows lack beside: half of a two-step clock of which a worker has died
+	judged bool
+}
+
+// lifeOf reads with what a shard of a job that is over began last; nil: its rows have moved since, and nobody tells any
+// more what they began with.
+func lifeOf(t *testing.T, j *localrun.Run, v *perdure.View, shard perdure.ShardID) *setLife {
+	t.Helper()
+	sv := &v.Shards[shard]
+	switch {
+	case sv.Epoch == 1:
+		return &setLife{}
+	case !sv.Lost || sv.Base == nil || len(sv.Saved) == 0 && sv.Epoch > 2:
+		return nil // or it was moved while it was told of the loss, and began with no files
+	case len(sv.Saved) == 0:
+		return &setLife{base: sv.Base}
+	}
+	l, files := &setLife{base: sv.Base}, []checkpoint.FileRef(nil)
+	for _, f := range sv.Saved {
+		files = append(files, checkpoint.FileRef(f))
+	}
+	for i, spec := range v.Tables {
+		first, rows := placement.Range(&spec, len(v.Shards), shard)
+		l.parts = append(l.parts, table.Blank(spec, perdure.TableID(i), j.Settings().Job.Seed, first, rows))
+	}
+	folder := store.Folder(disk.OS(), filepath.ToSlash(filepath.Join(j.Dir().Path(), "checkpoint")))
+	layers, err := checkpoint.RestoreRows(folder, j.Settings().Job.ID, shard, files, l.parts)
+	must(t, err)
+	l.seq = layers.Segments[len(layers.Segments)-1].Seq
+	return l
+}
+
+// restored is a row as it was restored.
+func (l *setLife) restored(name string, id perdure.RowID) ([]float32, error) {
+	row := make([]float32, setDim)
+	for _, p := range l.parts {
+		if p.Spec.Name == name {
+			return row, p.ReadRows(row, id, []perdure.RowID{id}, 1)
+		}
+	}
+	return row, nil
+}
+
+// judge holds a row against what it was restored from and all updates since the base.
+func (l *setLife) judge(name string, id perdure.RowID, row []float32, twoStep bool) error {
+	want, err := l.restored(name, id)
+	if err != nil {
+		return err
+	}
+	for slot := range sumsSlots {
+		from := perdure.Clock(0)
+		if l.base != nil {
+			from = l.base[slot]
+		}
+		for clock := from; clock < sumsClocks; clock++ {
+			want[3*slot]++
+			want[3*slot+1+int(clock/clocksInValue)] += float32(int(1) << (clock % clocksInValue))
+		}
+	}
+	lacks := make([]float32, setDim)
+	for i := range lacks {
+		lacks[i] = want[i] - row[i]
+	}
+	if !l.judged {
+		l.torn, l.judged = lacks, true
+	}
+	if whole := slices.Max(lacks) == 0 && slices.Min(lacks) == 0; !whole && !twoStep || !slices.Equal(lacks, l.torn) {
+		return fmt.Errorf("it is %v, and was restored, and added to since clocks %v, to %v; another row lacks %v", row,
+			l.base, want, l.torn)
+	}
+	return nil
+}
+
+// lost is how many updates all rows of the shard lack.
+func (l *setLife) lost() (n int64) {
+	for _, from := range l.base {
+		n += int64(from)
+	}
+	for slot := range sumsSlots {
+		n += int64(l.torn[3*slot])
+	}
+	return n - int64(l.seq)
+}
+
+// exactSets holds each row of the shards of which it is known with what they began last against that and all updates
+// since; if it is known of all shards, what the job says is lost, too.
+func exactSets(t *testing.T, j *localrun.Run, v *perdure.View, updatesLost int64,
+	each func(judge func(name string, shard perdure.ShardID, id perdure.RowID, row []float32)),
+) {
+	t.Helper()
+	lives, exact := make([]*setLife, len(v.Shards)), 0
+	for shard := range lives {
+		if lives[shard] = lifeOf(t, j, v, perdure.ShardID(shard)); lives[shard] != nil {
+			exact++
+		}
+	}
+	twoStep := j.Settings().Job.TwoStep(v.Tables)
+	each(func(name string, shard perdure.ShardID, id perdure.RowID, row []float32) {
+		if l := lives[shard]; l != nil {
+			if err := l.judge(name, id, row, twoStep); err != nil {
+				t.Errorf("row %d of %s, on shard %d: %v", id, name, shard, err)
+			}
+		}
+	})
+	t.Logf("of %d of %d shards each row is what it was restored to, and every update since", exact, len(v.Shards))
+	if exact < len(v.Shards) || t.Failed() {
+		return
+	}
+	lost := int64(0)
+	for _, l := range lives {
+		if l.judged {
+			lost += l.lost()
+		} else if l.base != nil {
+			return // it has no row of these tables
+		}
+	}
+	if lost != updatesLost {
+		t.Errorf("%d updates are lost by what shards began with last, and the job says %d", lost, updatesLost)
+	}
+}
+
+// TestSetLife: a row that lacks an update of a clock since the base, or has one more, is noticed; half of a two-step
+// clock that all rows lack is not, and is counted.
+func TestSetLife(t *testing.T) {
+	t.Parallel()
+	base := slices.Repeat([]perdure.Clock{5}, sumsSlots)
+	full := func(from perdure.Clock) []float32 {
+		row := make([]float32, setDim)
+		for slot := range sumsSlots {
+			for clock := from; clock < sumsClocks; clock++ {
+				row[3*slot]++
+				row[3*slot+1+int(clock/clocksInValue)] += float32(int(1) << (clock % clocksInValue))
+			}
+		}
+		return row
+	}
+	lacks := full(5)
+	lacks[0], lacks[1] = lacks[0]-1, lacks[1]-1<<7
+	for i, c := range []struct {
+		rows    [][]float32
+		twoStep bool
+		good    bool
+		lost    int64
+	}{
+		{[][]float32{full(5), full(5)}, false, true, 5 * sumsSlots},
+		{[][]float32{full(4)}, false, false, 0},
+		{[][]float32{full(6)}, false, false, 0},
+		{[][]float32{full(5), lacks}, false, false, 0},
+		{[][]float32{full(5), lacks}, true, false, 0},
+		{[][]float32{lacks, lacks}, true, true, 5*sumsSlots + 1},
+	} {
+		l, good := &setLife{base: base}, true
+		for _, row := range c.rows {
+			good = l.judge("sets", 0, row, c.twoStep) == nil && good
+		}
+		if good != c.good || good && l.lost() != c.lost {
+			t.Errorf("case %d: good %t, %d are lost", i, good, l.lost())
+		}
+	}
+}
