@@ -527,7 +527,7 @@ func (f *faults) plan(rng *rand.Rand) {
 		}
 	}
 	for range f.s.fills {
-		d := span(rng, 4*time.Second)
+		d := span(rng, mostFull)
 		later(func() { f.c.Fill(d) })
 	}
 }
@@ -744,13 +744,16 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		if err != nil {
 			return err
 		}
-		lost := facts.ShardLost
+		lost, quiet := facts.ShardLost, time.Second
+		if s.fills > 0 {
+			quiet += mostFull // for so long nobody may have recorded that all was done
+		}
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
-			case c.Quiet() < time.Second && recovery.Of(job.Recovery).Traits().Begins != recovery.Whole:
+			case c.Quiet() < quiet && recovery.Of(job.Recovery).Traits().Begins != recovery.Whole:
 				lost[shard] = -1 // who had it died when nothing was left to do
-			case c.Quiet() < time.Second:
+			case c.Quiet() < quiet:
 				// or a head died that had said so, and who has all does not serve yet: the rows are
 				// nobody's to judge
 				return nil
@@ -796,6 +799,9 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 	}
 	return end, nil
 }
+
+// mostFull is for how long the disk is full at most.
+const mostFull = 4 * time.Second
 
 func total(lost []int64) (sum int64) {
 	for _, n := range lost {
