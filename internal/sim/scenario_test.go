@@ -744,10 +744,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 		if err != nil {
 			return err
 		}
-		lost, quiet := facts.ShardLost, time.Second
-		if s.fills > 0 {
-			quiet += mostFull // for so long nobody may have recorded that all was done
-		}
+		lost, quiet := facts.ShardLost, s.quiet()
 		for shard := range lost {
 			switch {
 			case whole[perdure.ShardID(shard)]:
@@ -802,6 +799,15 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 
 // mostFull is for how long the disk is full at most.
 const mostFull = 4 * time.Second
+
+// quiet is for how long no server must have died, so that all shards are there at the end. While the disk is full
+// nobody can record that all is done.
+func (s *scenario) quiet() time.Duration {
+	if s.fills > 0 {
+		return time.Second + mostFull
+	}
+	return time.Second
+}
 
 func total(lost []int64) (sum int64) {
 	for _, n := range lost {

@@ -75,8 +75,9 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 		at := slices.IndexFunc(streams,
 			func(s updatelog.Stream) bool { return s.Job == r.Job.ID && s.Shard == int(id) })
 		if at < 0 {
-			return nil, fmt.Errorf("stream %s is not in the log at %s: it was removed, as when a run is done, or this "+
-				"is another log", updatelog.StreamName(r.Job.ID, int(id)), r.Log.URL())
+			return nil, fmt.Errorf("stream %s is not in the log at %s: it was removed, as when a run is done, or the "+
+				"run ended before it was made, or this is another log", updatelog.StreamName(r.Job.ID, int(id)),
+				r.Log.URL())
 		}
 		sh := newShard(r, id)
 		if err := sh.read(ctx, r, streams[at]); err != nil {
