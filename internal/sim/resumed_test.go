@@ -85,7 +85,7 @@ func runResumes(t *testing.T, draw drawing) {
 		runs++
 		return s, rng
 	})
-	if *oneSeed == 0 && done*2 < runs {
+	if *oneSeed == 0 && done*3 < runs {
 		t.Errorf("of %d runs only %d went on", runs, done)
 	}
 }
