@@ -175,7 +175,7 @@ func (t *Table) Show(s perdure.ShardID, at, run int, delta []float32) {
 // ShowRows is Show for rows of a sparse table. The deltas of rows[i] are the picked[i]-th of delta.
 func (t *Table) ShowRows(s perdure.ShardID, rows []perdure.RowID, picked []int32, delta []float32) {
 	p, dim := t.parts[s], t.spec.Dim
-	if p.cache.read == nil || t.spec.Rule.KeepsState() {
+	if p.cache.read == nil || !t.spec.Foretold() {
 		return // before any row is looked up
 	}
 	var found [lookups]int
