@@ -118,7 +118,7 @@ func (j JobSpec) Validate() error {
 			"every worker", ErrUsage, j.SuspendMs)
 	}
 	if j.TakeOverMs < 0 || j.TakeOverMs > 0 && j.NoReplace {
-		return fmt.Errorf("%w: servers that others take over from after %d ms; choose 0 or more, and 0 where nobody "+
+		return fmt.Errorf("%w: others take over from a dead server after %d ms; choose 0 or more, and 0 where nobody "+
 			"replaces servers, since others take over at once then", ErrUsage, j.TakeOverMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
