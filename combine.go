@@ -42,6 +42,18 @@ func (c Combine) String() string {
 	return string(c)
 }
 
+// Share is what a slot's update is multiplied with before it is added to the others', where that many slots' updates
+// are not lost, this one weighs own, and all of them all.
+func (c Combine) Share(slots int, own, all float64) float32 {
+	switch c {
+	case CombineMean:
+		return float32(1 / float64(slots))
+	case CombineWeighted:
+		return float32(own / all)
+	}
+	return 1
+}
+
 // MaxWeight is the most that an update may weigh: far beyond use, and so little that all slots' add up.
 const MaxWeight = 1e300
 

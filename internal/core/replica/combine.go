@@ -90,17 +90,6 @@ func (c *combining) weigh(u *consistency.Update) {
 	}
 }
 
-// share returns what the present update's deltas of a table are multiplied with.
-func (t *combined) share(slots int) float32 {
-	switch t.how {
-	case perdure.CombineMean:
-		return float32(1 / float64(slots))
-	case perdure.CombineWeighted:
-		return float32(t.own / t.all)
-	}
-	return 1
-}
-
 // combines reports whether a table does.
 func (c *combining) combines(t perdure.TableID) bool {
 	return int(t) < len(c.tables) && c.tables[t] != nil
@@ -112,7 +101,7 @@ func (c *combining) add(b *wire.Block, p *table.Part) error {
 		return err
 	}
 	t := c.tables[b.Table]
-	t.sum.Add(b.First, b.IDs, b.Count, b.Values, t.share(c.slots))
+	t.sum.Add(b.First, b.IDs, b.Count, b.Values, t.how.Share(c.slots, t.own, t.all))
 	return nil
 }
 

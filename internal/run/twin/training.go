@@ -255,21 +255,6 @@ func (t *Training) save() error {
 	return nil
 }
 
-// share is what a slot's deltas are multiplied with before they are added to the others'.
-func (t *Training) share(u *updates, how perdure.Combine) float32 {
-	switch how {
-	case perdure.CombineMean:
-		return float32(1 / float64(len(t.slots)))
-	case perdure.CombineWeighted:
-		all := 0.0
-		for _, each := range t.slots {
-			all += each.weight
-		}
-		return float32(u.weight / all)
-	}
-	return 1
-}
-
 // applyTable applies what the slots have computed for a shard's part of a table: each by itself, or combined.
 func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 	if p.Spec.Combine == perdure.CombineEach {
@@ -280,9 +265,12 @@ func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
 		}
 		return nil
 	}
-	sum := table.NewSum(p.Spec, p.First, p.Rows)
+	sum, all := table.NewSum(p.Spec, p.First, p.Rows), 0.0
 	for _, u := range t.slots {
-		share := t.share(u, p.Spec.Combine)
+		all += u.weight
+	}
+	for _, u := range t.slots {
+		share := p.Spec.Combine.Share(len(t.slots), u.weight, all)
 		add := func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error {
 			sum.Add(first, ids, n, values, share)
 			return nil
