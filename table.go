@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 )
 
 // MaxDim is the largest number of float32 values in a row: a row must fit in
@@ -65,12 +66,14 @@ type Distance string
 
 // The distances: Euclidean; and for tables of counts, whose rows are distributions, the scaled
 // total variation Σu · ½ Σ|uₖ/Σu − vₖ/Σv|. There a row whose sum is 0 or less is the distribution of
-// nothing: all of it is 0. Under DistanceNone rows that have changed are all alike, and come behind those that
-// tell how far they are: for tables that are kept, but are no part of the model.
+// nothing: all of it is 0. Under DistanceLabels a row lists the labels of as many things, and the distance is that of
+// the labels' counts: as many as must have got another label. Under DistanceNone rows that have changed are all alike,
+// and come behind those that tell how far they are: for tables that are kept, but are no part of the model.
 const (
-	DistanceL2   Distance = "" // the default
-	DistanceTV   Distance = "tv"
-	DistanceNone Distance = "none"
+	DistanceL2     Distance = "" // the default
+	DistanceTV     Distance = "tv"
+	DistanceLabels Distance = "labels"
+	DistanceNone   Distance = "none"
 )
 
 // InitKind names the distribution of a row's initial values.
@@ -113,14 +116,8 @@ func (t TableSpec) Validate(shards int) error {
 		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
 			"refuse them", ErrUsage, t.Name, t.NonFinite)
 	}
-	if t.Distance != DistanceL2 && t.Distance != DistanceTV && t.Distance != DistanceNone {
-		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv or none, or leave it empty for the Euclidean "+
-			"one",
-			ErrUsage, t.Name, t.Distance)
-	}
-	if t.Distance == DistanceTV && t.Rule.Kind != RuleAdd {
-		return fmt.Errorf("%w: table %s: distance tv is of counts, which rule %s does not make; use rule add", ErrUsage,
-			t.Name, t.Rule.Kind)
+	if err := t.validateDistance(); err != nil {
+		return err
 	}
 	if err := t.Rule.Validate(); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
@@ -134,6 +131,23 @@ func (t TableSpec) Validate(shards int) error {
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
 		return fmt.Errorf("%w: table %s: vap bounds what updates do to rows, which only add and sgd without weight "+
 			"decay tell beforehand; choose one of them or another model", ErrUsage, t.Name)
+	}
+	return nil
+}
+
+// validateDistance reports what is wrong with the table's distance.
+func (t TableSpec) validateDistance() error {
+	kinds := []Distance{DistanceL2, DistanceTV, DistanceLabels, DistanceNone}
+	switch {
+	case !slices.Contains(kinds, t.Distance):
+		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv, labels or none, or leave it empty for the "+
+			"Euclidean one", ErrUsage, t.Name, t.Distance)
+	case t.Distance == DistanceTV && t.Rule.Kind != RuleAdd:
+		return fmt.Errorf("%w: table %s: distance tv is of counts, which rule %s does not make; use rule add", ErrUsage,
+			t.Name, t.Rule.Kind)
+	case t.Distance == DistanceLabels && t.Rule.Kind != RuleSet:
+		return fmt.Errorf("%w: table %s: distance labels is of labels, which rule %s does not keep; use rule set",
+			ErrUsage, t.Name, t.Rule.Kind)
 	}
 	return nil
 }

@@ -204,6 +204,9 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"lda.rebuild": {"Add lost counts again.", "Where a server's death has taken counts, workers make them those of " +
 		"the assignments again; under models other than bsp each adds what its own documents had to them. For " +
 		"recovery strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
+	"lda.doc-topics": {"Who keeps documents' topics.", "slot: a worker remembers those that it has drawn. table: " +
+		"they are on servers alone and read in each clock, so that rows that a death takes are lost: for comparison " +
+		"with SCAR's paper."},
 	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
 
 	"softmax.l2": {"Weight of the weights' squares in the loss.", "X/2 times their sum; the bias is left out."},

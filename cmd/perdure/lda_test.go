@@ -78,7 +78,8 @@ func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) 
 			Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: strategy, Clocks: 20, Seed: 1,
 		},
 		Work: settings.WorkAsked{
-			Data: "synthetic:200", Topics: ptr(10), Fraction: ptr(0.34), EvalEvery: "0", ComputeMs: 150,
+			Data: "synthetic:200", Topics: settings.TopicsAsked{Topics: ptr(10), Fraction: ptr(0.34)}, EvalEvery: "0",
+			ComputeMs: 150,
 		},
 	}
 	run, err := asked.New()

@@ -76,7 +76,9 @@ func stormKinds() []stormKind {
 		},
 		{
 			name: "lda", workload: lda.Name,
-			work: settings.WorkAsked{Data: "synthetic:100", Topics: ptr(5), Rebuild: true},
+			work: settings.WorkAsked{
+				Data: "synthetic:100", Topics: settings.TopicsAsked{Topics: ptr(5), Rebuild: true},
+			},
 		},
 		{
 			name: "quadratic", workload: quadratic.Name,
@@ -175,7 +177,7 @@ func (k *stormKind) wantCounts(t *testing.T, sum rundir.Summary, dir string) {
 			return
 		}
 	}
-	countsFitTo(t, dir, k.work.Data, *k.work.Topics)
+	countsFitTo(t, dir, k.work.Data, *k.work.Topics.Topics)
 }
 
 // wantFinite checks that all values of a run's model are numbers, and that it was judged by numbers.

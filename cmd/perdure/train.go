@@ -108,7 +108,7 @@ type workloadFlags struct {
 	CNN     cnnFlags              `cmd:"" name:"cnn" help:"A convolutional network on pictures of 28 x 28."`
 	MF      settings.FactorsAsked `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
 	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression: sparse features, as of clicks."`
-	LDA     ldaFlags              `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
+	LDA     settings.TopicsAsked  `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`
 	Bowl    settings.BowlAsked    `cmd:"" name:"quadratic" help:"A bowl, of which all is known."`
 }
 
@@ -116,15 +116,6 @@ type workloadFlags struct {
 type cnnFlags struct {
 	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
 	Partition string `main:"" group:"cnn" default:"row" placeholder:"row|layer"`
-}
-
-// ldaFlags are of the workload of that name.
-type ldaFlags struct {
-	Topics   *int     `main:"" group:"lda" placeholder:"N"`
-	Alpha    *float64 `main:"" group:"lda" placeholder:"X"`
-	Beta     *float64 `main:"" group:"lda" placeholder:"X"`
-	Fraction *float64 `name:"clock-fraction" main:"" group:"lda" placeholder:"X"`
-	Rebuild  bool     `main:"" group:"lda"`
 }
 
 // againFlags name an earlier run.
@@ -218,10 +209,9 @@ func (t *trainCmd) asked(workload string, given map[string]bool) *settings.Asked
 	a.Init = home(t.Learning.Init)
 	a.Work = settings.WorkAsked{
 		Until: t.Until, Rule: l.Rule, LR: l.LR, Schedule: l.Schedule, StepEvery: l.StepEvery, StepFactor: l.StepFactor,
-		Batch: l.Batch, Sparse: l.Sparse, Combine: l.Combine, Data: home(t.Data), Fraction: o.LDA.Fraction,
-		Factors: o.MF, Bowl: o.Bowl, Convex: o.Softmax,
-		FinalReLU: o.CNN.FinalReLU, Partition: o.CNN.Partition, Topics: o.LDA.Topics, Alpha: o.LDA.Alpha,
-		Beta: o.LDA.Beta, Rebuild: o.LDA.Rebuild, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
+		Batch: l.Batch, Sparse: l.Sparse, Combine: l.Combine, Data: home(t.Data),
+		Factors: o.MF, Topics: o.LDA, Bowl: o.Bowl, Convex: o.Softmax, FinalReLU: o.CNN.FinalReLU,
+		Partition: o.CNN.Partition, EvalEvery: l.EvalEvery, ComputeMs: t.ComputeMs, CacheMB: t.CacheMB,
 		RetainMB: t.RetainMB, Scale: t.Scale,
 	}
 	return a

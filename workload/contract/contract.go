@@ -71,6 +71,9 @@ type TopicModel struct {
 	Beta          float64 // of that of a topic's distribution over words, for each word
 	ClockFraction float64 // of a slot's documents, that a clock goes through
 	Rebuild       bool    // counts of rows that were lost are made right again
+
+	// OnTable says that documents' topics are on servers alone: no process remembers them.
+	OnTable bool `json:",omitzero"`
 }
 
 // Bowl is what a user chooses about a quadratic function.

@@ -210,6 +210,45 @@ func (j *lossy) keeps(t *testing.T, before []float32) {
 	}
 }
 
+// TestOnTable: where nothing is lost, a job whose processes remember nothing has the model of one whose do. What it
+// loses is lost, and its counts are those of what came back.
+func TestOnTable(t *testing.T) {
+	for _, fraction := range []float64{1, 0.25} {
+		table := func(p *contract.Params) {
+			p.Data, p.Lossy, p.Steps, p.Topics.Rebuild, p.Topics.OnTable = "synthetic:60", true, true, true, true
+			p.Topics.ClockFraction = fraction
+		}
+		j, with := &lossy{}, &lossy{}
+		for range 2 {
+			j.slots = append(j.slots, open(t, 2, table))
+			with.slots = append(with.slots, open(t, 2, func(p *contract.Params) {
+				table(p)
+				p.Topics.OnTable = false
+			}))
+		}
+		j.memory, with.memory = newMemory(j.slots[0].Tables()), newMemory(with.slots[0].Tables())
+		for at := range 8 {
+			j.run(t, nil)
+			with.run(t, nil)
+			if at == 5 {
+				j.save()
+			}
+		}
+		if !maps.EqualFunc(j.rows, with.rows, slices.Equal[[]float32]) {
+			t.Fatal("another model, and nothing was lost")
+		}
+		for _, saved := range []bool{true, false} {
+			j.lose(rand.New(rand.NewPCG(1, 1)), saved, WordTopic, Assignments)
+			lost := slices.Clone(j.rows[Assignments])
+			j.run(t, nil)
+			consistent(t, j.slots[0], j.memory)
+			if fraction < 1 {
+				j.keeps(t, lost)
+			}
+		}
+	}
+}
+
 // TestRecountOnlyLosses: where nothing is lost, a job that recounts ends with the model of one that does not; slots
 // without documents in a clock are no exception.
 func TestRecountOnlyLosses(t *testing.T) {

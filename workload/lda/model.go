@@ -17,6 +17,11 @@
 // that lose no update, the counts are those of the assignments at every end of a clock under bsp, and at the end of
 // the job under the others.
 //
+// With OnTable a process remembers nothing and reads the assignments of each clock's documents: then they are on
+// servers alone, as SCAR's paper has them, and a row of them that is lost is lost. A document's counts of topics are
+// those of its assignments: there is no second table of them, which could only contradict these. The distance between
+// two states of a row is the scaled total variation of its counts.
+//
 // Where a strategy loses rows, the counts no longer fit the assignments. What is below 0 then counts as 0 here, in
 // training and in judging. With Rebuild they are made right again: see recount, and rebuild for models other than bsp.
 //

@@ -124,12 +124,19 @@ func (p *program) Constants() map[string]string {
 // Tables implements contract.Workload.
 func (p *program) Tables() []perdure.TableSpec {
 	add := perdure.Rule{Kind: perdure.RuleAdd}
+	counts, topics := perdure.DistanceTV, perdure.DistanceNone // of slots that remember their documents' topics
+	if p.OnTable {
+		topics = perdure.DistanceLabels
+		if p.recounts() { // counts are made anew of the assignments
+			counts = perdure.DistanceNone
+		}
+	}
 	specs := []perdure.TableSpec{
-		{Name: WordTopic, Rows: int64(p.data.Size), Dim: p.Topics, Rule: add, Distance: perdure.DistanceTV},
-		{Name: Totals, Rows: 1, Dim: p.Topics, Rule: add, Whole: true, Distance: perdure.DistanceTV},
+		{Name: WordTopic, Rows: int64(p.data.Size), Dim: p.Topics, Rule: add, Distance: counts},
+		{Name: Totals, Rows: 1, Dim: p.Topics, Rule: add, Whole: true, Distance: counts},
 		{
 			Name: Assignments, Rows: int64(p.rows[len(p.rows)-1]), Dim: rowTokens,
-			Rule: perdure.Rule{Kind: perdure.RuleSet}, Distance: perdure.DistanceNone,
+			Rule: perdure.Rule{Kind: perdure.RuleSet}, Distance: topics,
 		},
 	}
 	if p.params.Sparse {
@@ -140,7 +147,12 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // Memory implements contract.Remembering: within a pass a process draws the topics of all its documents.
-func (p *program) Memory() perdure.Clock { return perdure.Clock(len(p.parts)) }
+func (p *program) Memory() perdure.Clock {
+	if p.OnTable {
+		return 0
+	}
+	return perdure.Clock(len(p.parts))
+}
 
 // Step implements contract.Workload.
 func (p *program) Step(
@@ -149,7 +161,7 @@ func (p *program) Step(
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("lda: %w", err)
 	}
-	if clock != p.next || share != p.share {
+	if clock != p.next || share != p.share || p.OnTable {
 		p.stay++
 	}
 	p.next, p.share = -1, share // until the clock is done

@@ -100,12 +100,23 @@ func (s *scorer) above(r *rows, of []place, keys []uint32) {
 	}
 }
 
+// farOf is the distance that a table has of its own; nil: it has the Euclidean one.
+func farOf(d perdure.Distance) table.Far {
+	switch d {
+	case perdure.DistanceTV:
+		return table.Variation
+	case perdure.DistanceLabels:
+		return table.Relabelled
+	}
+	return nil
+}
+
 // distances gives rows the distance from the value last saved, for each byte that saving
 // them takes.
 func distances(p *table.Part, r *rows, keys []uint32) {
 	width, far := p.Spec.Dim, table.Distances
-	if p.Spec.Distance == perdure.DistanceTV {
-		far = table.Variations
+	if own := farOf(p.Spec.Distance); own != nil {
+		far = own.Keys
 	}
 	for at := 0; at < len(keys); {
 		end, here := r.past.run(at, min(len(keys), at+max(1, batch*64/width)))
@@ -138,7 +149,7 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 	if len(keys) == 0 {
 		return
 	}
-	width, far := p.Spec.Dim, table.Farness{Counts: p.Spec.Distance == perdure.DistanceTV}
+	width, far := p.Spec.Dim, table.Farness{Far: farOf(p.Spec.Distance)}
 	for at := 0; at < p.Rows; {
 		end, here := r.past.run(at, p.Rows)
 		for here && at < end {

@@ -57,7 +57,7 @@ type present struct {
 	values []float32 // of a whole table, row after row
 	dim    int       // values of a row
 	dense  bool
-	counts bool // its distance is that of counts
+	own    func(now, saved []float32) float64 // its distance, if that is not the Euclidean one
 	key    float64
 	forced bool
 }
@@ -73,7 +73,9 @@ func stored(parts []*table.Part) (all []present) {
 			all = append(all, present{
 				rowKey: rowKey{t, idAt(p, at)}, at: at, bytes: int64(rows * p.RowBytes()), dim: p.Spec.Dim,
 				values: slices.Clone(p.Values(at, rows)),
-				dense:  !p.Spec.Sparse, counts: p.Spec.Distance == perdure.DistanceTV,
+				dense:  !p.Spec.Sparse, own: map[perdure.Distance]func(now, saved []float32) float64{
+					perdure.DistanceTV: variation, perdure.DistanceLabels: relabelled,
+				}[p.Spec.Distance],
 			})
 		}
 	}
@@ -262,7 +264,7 @@ func (m *model) far(r *present, saved []float32) float64 {
 	all, wide := 0.0, r.dim*table.Together(r.dim)
 	for from := 0; from < len(saved); from += wide {
 		end := min(from+wide, len(saved))
-		if d := table.Gap(r.values[from:end], saved[from:end]); d <= math.MaxFloat64 && !r.counts {
+		if d := table.Gap(r.values[from:end], saved[from:end]); d <= math.MaxFloat64 && r.own == nil {
 			all += d
 			continue
 		}
@@ -270,17 +272,30 @@ func (m *model) far(r *present, saved []float32) float64 {
 			now, was := r.values[at:at+r.dim], saved[at:at+r.dim]
 			switch {
 			case bytes.Equal(bitsOf(now), bitsOf(was)):
-			case r.counts:
-				all += variation(now, was)
+			case r.own != nil:
+				all += r.own(now, was)
 			default:
 				all += table.Gap(now, was)
 			}
 		}
 	}
-	if r.counts {
+	if r.own != nil {
 		return all
 	}
 	return math.Sqrt(all)
+}
+
+func relabelled(now, saved []float32) float64 {
+	counts := map[float32]int{}
+	for k := range now {
+		counts[now[k]]++
+		counts[saved[k]]--
+	}
+	all := 0
+	for _, n := range counts {
+		all += max(n, -n)
+	}
+	return float64(all) / 2
 }
 
 func variation(now, saved []float32) float64 {

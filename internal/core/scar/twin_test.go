@@ -42,6 +42,7 @@ var (
 			Name: "g", Rows: 9, Dim: 3, Whole: true, Rule: perdure.Rule{Kind: perdure.RuleAdd},
 			Distance: perdure.DistanceTV, Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1},
 		},
+		{Name: "h", Rows: 20, Dim: 4, Rule: perdure.Rule{Kind: perdure.RuleSet}, Distance: perdure.DistanceLabels},
 	}
 )
 

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -30,14 +31,16 @@ func Distances(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	return most
 }
 
-// Variations is Distances with the scaled total variation in place of the Euclidean distance: the
-// sum of row i of a, times ½ Σ|aₖ/Σa − bₖ/Σb|; of a row whose sum is not above 0 each part is 0. It is
-// 0 only where the rows are equal.
-func Variations(keys []uint32, a, b []float32, width, by int) (most uint32) {
+// Far is the distance between what a row is, u, and what it was, v.
+type Far func(u, v []float32) float64
+
+// Keys is Distances with a distance of the table's own in place of the Euclidean one. A key is 0 only where
+// the rows are equal.
+func (far Far) Keys(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	for i := range keys {
 		u, v := a[i*width:(i+1)*width], b[i*width:(i+1)*width]
-		key := min(math.Float32bits(float32(variation(u, v)/float64(by))), Farthest)
-		if key == 0 && !slices.Equal(u, v) {
+		key := min(math.Float32bits(float32(far(u, v)/float64(by))), Farthest)
+		if key == 0 && differ(u, v) {
 			key = 1
 		}
 		keys[i], most = key, max(most, key)
@@ -45,7 +48,9 @@ func Variations(keys []uint32, a, b []float32, width, by int) (most uint32) {
 	return most
 }
 
-func variation(u, v []float32) (sum float64) {
+// Variation is the scaled total variation of counts: the sum of u, times ½ Σ|uₖ/Σu − vₖ/Σv|; of a row whose sum
+// is not above 0 each part is 0.
+func Variation(u, v []float32) (sum float64) {
 	of, before := total(u), total(v)
 	if of == 0 {
 		return 0
@@ -71,14 +76,33 @@ func total(u []float32) (sum float64) {
 	return sum
 }
 
+// Relabelled is the scaled total variation of the counts of labels, where u and v list one label for each of
+// the same things: ½ Σ|n(u,k) − n(v,k)|, with n the number of times that label k is in a row. That is
+// how many things must have got another label, at least.
+func Relabelled(u, v []float32) float64 {
+	now, was := slices.Sorted(slices.Values(u)), slices.Sorted(slices.Values(v))
+	same := 0
+	for i, j := 0, 0; i < len(now) && j < len(was); {
+		switch order := cmp.Compare(now[i], was[j]); {
+		case order == 0:
+			same, i, j = same+1, i+1, j+1
+		case order < 0:
+			i++
+		default:
+			j++
+		}
+	}
+	return float64(len(u) - same)
+}
+
 // Farness is how far many rows are from what they were, all of them together. The zero value is of
 // none, and of Euclidean distances. It has the same bits on every machine, as long as the same rows are
 // added in the same calls, or in such as begin at a multiple of Together; rows that are as they were may be
 // left out.
 type Farness struct {
-	Counts bool // they are rows of counts: what is added up is their scaled total variations
+	Far Far // what is added up; nil: Euclidean distances
 
-	sum   float64 // of Gap, or of variations
+	sum   float64 // of Gap, or of Far
 	moved bool    // a row is not what it was
 }
 
@@ -95,7 +119,7 @@ func Together(width int) int {
 // Add adds rows of width values, a, which were b.
 func (f *Farness) Add(a, b []float32, width int) {
 	var far [batch]float64
-	for wide := width * Together(width); !f.Counts && len(a) >= wide; {
+	for wide := width * Together(width); f.Far == nil && len(a) >= wide; {
 		n := min(len(a)/wide, batch)
 		gaps(far[:n], a, b, wide)
 		for i, d := range far[:n] {
@@ -103,14 +127,14 @@ func (f *Farness) Add(a, b []float32, width int) {
 		}
 		a, b = a[n*wide:], b[n*wide:]
 	}
-	if !f.Counts && len(a) > 0 {
+	if f.Far == nil && len(a) > 0 {
 		f.add(gap(a, b), a, b, width)
 		return
 	}
 	for ; len(a) > 0; a, b = a[width:], b[width:] {
 		u, v := a[:width], b[:width]
-		if f.add(variation(u, v), u, v, width); !f.moved {
-			f.moved = !slices.Equal(u, v)
+		if f.add(f.Far(u, v), u, v, width); !f.moved {
+			f.moved = differ(u, v)
 		}
 	}
 }
@@ -133,7 +157,7 @@ func (f *Farness) add(d float64, a, b []float32, width int) {
 // Key is the key of the distance, divided by a number, as Distances makes one.
 func (f *Farness) Key(by int64) uint32 {
 	d := f.sum
-	if !f.Counts {
+	if f.Far == nil {
 		d = math.Sqrt(d)
 	}
 	key := min(math.Float32bits(float32(d/float64(by))), Farthest)
@@ -142,6 +166,9 @@ func (f *Farness) Key(by int64) uint32 {
 	}
 	return key
 }
+
+// differ says whether a row is not what it was. A row with NaN in it is, if its bits are.
+func differ(u, v []float32) bool { return !slices.Equal(u, v) && !identical(u, v) }
 
 func identical(a, b []float32) bool {
 	for i := range a {

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// TestFarness: many rows together are as far as their vector is, or as their variations come to; of one row
-// that is what Distances and Variations say. What is left out since it is as it was makes no difference, and
+// TestFarness: many rows together are as far as their vector is, or as their own distances come to; of one row
+// that is what Distances and Keys say. What is left out since it is as it was makes no difference, and
 // so does NaN that was there.
 func TestFarness(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, width := range []int{1, 3, 16, 64, 100} {
-		for _, counts := range []bool{false, true} {
+		for name, own := range map[string]Far{"Euclidean": nil, "counts": Variation, "labels": Relabelled} {
 			group := Together(width)
 			rows := 5*group + r.IntN(group)
 			now, was := make([]float32, rows*width), make([]float32, rows*width)
@@ -25,53 +25,76 @@ func TestFarness(t *testing.T) {
 				if row/group%2 == 1 {
 					copy(v, u) // may be left out
 				}
-				if counts {
-					want += variation(u, v)
+				if own != nil {
+					want += own(u, v)
 				} else {
 					want += gapPlain(u, v)
 				}
 			}
 			now[group*width] = float32(math.NaN())
 			was[group*width] = now[group*width]
-			all, changed := Farness{Counts: counts}, Farness{Counts: counts}
+			all, changed := Farness{Far: own}, Farness{Far: own}
 			all.Add(now, was, width)
 			for row := 0; row < rows; row += 2 * group {
 				end := min(row+group, rows) * width
 				changed.Add(now[row*width:end], was[row*width:end], width)
 			}
-			if !counts {
+			if own == nil {
 				want = math.Sqrt(want)
 			}
-			if all != changed || math.Abs(float64(math.Float32frombits(all.Key(7)))-want/7) > 1e-6*want {
-				t.Errorf("rows of %d values, counts %t: %+v, and of those that changed %+v; want %v", width, counts,
-					all, changed, want)
+			same := all.sum == changed.sum && all.moved == changed.moved
+			if !same || math.Abs(float64(math.Float32frombits(all.Key(7)))-want/7) > 1e-6*want {
+				t.Errorf("rows of %d values, %s: %+v, and of those that changed %+v; want %v", width, name, all,
+					changed, want)
 			}
-			one, key, of := Farness{Counts: counts}, make([]uint32, 1), Distances
-			if counts {
-				of = Variations
+			one, key, of := Farness{Far: own}, make([]uint32, 1), Distances
+			if own != nil {
+				of = own.Keys
 			}
 			of(key, now[:width], was[:width], width, 7)
 			if one.Add(now[:width], was[:width], width); one.Key(7) != key[0] {
 				t.Errorf("a row of %d values has key %d, want %d", width, one.Key(7), key[0])
 			}
 			one.Add(now[group*width:][:width], make([]float32, width), width)
-			if one.Key(7) != Farthest {
+			if name != "labels" && one.Key(7) != Farthest {
 				t.Errorf("a row that is NaN now has key %d", one.Key(7))
 			}
 		}
 	}
 }
 
+// TestRelabelled: as many things as must have got another label, whatever their order.
+func TestRelabelled(t *testing.T) {
+	for _, c := range []struct {
+		u, v []float32
+		want float64
+	}{
+		{[]float32{1, 2, 3}, []float32{3, 1, 2}, 0},
+		{[]float32{1, 1, 3}, []float32{3, 1, 3}, 1},
+		{[]float32{0, 0, 0}, []float32{3, 1, 2}, 3},
+		{[]float32{5, 5, 2, 0}, []float32{5, 7, 5, 7}, 2},
+	} {
+		if far := Relabelled(c.u, c.v); far != c.want || Relabelled(c.v, c.u) != c.want {
+			t.Errorf("%v and %v are %v apart, want %v", c.u, c.v, far, c.want)
+		}
+		key := []uint32{7}
+		Far(Relabelled).Keys(key, c.u, c.v, len(c.u), 1)
+		if key[0] == 0 {
+			t.Errorf("%v has the key of %v", c.u, c.v)
+		}
+	}
+	if key := []uint32{7}; Far(Relabelled).Keys(key, []float32{2, 1}, []float32{2, 1}, 2, 1) != 0 || key[0] != 0 {
+		t.Error("a row that is as it was is not")
+	}
+}
+
 // TestFarnessMoved: rows that have changed are never as far as those that have not, however little that is.
 func TestFarnessMoved(t *testing.T) {
-	for _, f := range []Farness{{}, {Counts: true}} {
+	for _, f := range []Farness{{}, {Far: Variation}, {Far: Relabelled}} {
 		if f.Add([]float32{1, 2}, []float32{1, 2}, 1); f.Key(1) != 0 {
 			t.Errorf("%+v has key %d", f, f.Key(1))
 		}
 		f.Add([]float32{2, 4}, []float32{1, 2}, 2) // the same distribution
-		if f.Counts && f.Key(1) != 1 {
-			t.Errorf("%+v has key %d, want 1", f, f.Key(1))
-		}
 		if f.Key(math.MaxInt64) == 0 {
 			t.Errorf("%+v of very many bytes has key 0", f)
 		}

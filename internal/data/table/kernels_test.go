@@ -435,7 +435,7 @@ func TestVariations(t *testing.T) {
 		if c.want < 0 {
 			want = 1
 		}
-		if most := Variations(key, c.now, c.saved, 3, 4); key[0] != want || most != want {
+		if most := Far(Variation).Keys(key, c.now, c.saved, 3, 4); key[0] != want || most != want {
 			t.Errorf("%v, saved as %v: %v, want %v", c.now, c.saved, math.Float32frombits(key[0]), c.want)
 		}
 	}

@@ -193,9 +193,14 @@ func TestForks(t *testing.T) {
 	half, docs, rank := 0.5, "synthetic:100", 2
 	for name, change := range map[string]func(a *settings.Asked){
 		"quadratic": func(*settings.Asked) {},
-		"lda":       func(a *settings.Asked) { a.Workload, a.Work.Fraction, a.Work.Data = "lda", &half, docs },
+		"lda":       func(a *settings.Asked) { a.Workload, a.Work.Topics.Fraction, a.Work.Data = "lda", &half, docs },
 		"lda rebuild": func(a *settings.Asked) {
-			a.Workload, a.Work.Fraction, a.Work.Data, a.Work.Rebuild = "lda", &half, docs, true
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{Fraction: &half, Rebuild: true}
+		},
+		"lda on table": func(a *settings.Asked) {
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{Fraction: &half, Rebuild: true, DocTopics: "table"}
 		},
 		"als": func(a *settings.Asked) {
 			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank

@@ -24,14 +24,10 @@ type WorkAsked struct {
 	Sparse     bool
 	Combine    string
 	Data       string
-	Fraction   *float64 // of lda
 	Factors    FactorsAsked
 	Bowl       BowlAsked
 	Convex     ConvexAsked
-	Topics     *int // of lda, as what follows
-	Alpha      *float64
-	Beta       *float64
-	Rebuild    bool
+	Topics     TopicsAsked
 	FinalReLU  bool   // of cnn
 	Partition  string // of cnn: row or layer
 	EvalEvery  string
@@ -89,7 +85,10 @@ func (a *Asked) askWork(s *Run) error {
 		return err
 	}
 	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
-	p.Topics, p.Bowl = w.topics(info), w.Bowl.bowl(info)
+	p.Bowl = w.Bowl.bowl(info)
+	if p.Topics, err = w.Topics.model(info); err != nil {
+		return err
+	}
 	if p.ByLayer, err = w.byLayer(); err != nil {
 		return err
 	}
@@ -181,23 +180,36 @@ func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	return f
 }
 
-// topics makes the settings of a topic model.
-func (w *WorkAsked) topics(info workload.Info) workload.TopicModel {
+// TopicsAsked is what somebody asks of lda, as flags of perdure train.
+type TopicsAsked struct {
+	Topics    *int     `main:"" group:"lda" placeholder:"N"`
+	Alpha     *float64 `main:"" group:"lda" placeholder:"X"`
+	Beta      *float64 `main:"" group:"lda" placeholder:"X"`
+	Fraction  *float64 `name:"clock-fraction" main:"" group:"lda" placeholder:"X"`
+	Rebuild   bool     `main:"" group:"lda"`
+	DocTopics string   `group:"lda" default:"slot" placeholder:"slot|table"`
+}
+
+// model makes the settings of a topic model.
+func (a *TopicsAsked) model(info workload.Info) (workload.TopicModel, error) {
 	t := info.Topics
-	if w.Topics != nil {
-		t.Topics = *w.Topics
+	if a.Topics != nil {
+		t.Topics = *a.Topics
 	}
-	if w.Alpha != nil {
-		t.Alpha = *w.Alpha
+	if a.Alpha != nil {
+		t.Alpha = *a.Alpha
 	}
-	if w.Beta != nil {
-		t.Beta = *w.Beta
+	if a.Beta != nil {
+		t.Beta = *a.Beta
 	}
-	t.Rebuild = w.Rebuild
-	if w.Fraction != nil {
-		t.ClockFraction = *w.Fraction
+	if a.Fraction != nil {
+		t.ClockFraction = *a.Fraction
 	}
-	return t
+	t.Rebuild, t.OnTable = a.Rebuild, a.DocTopics == "table"
+	if !t.OnTable && a.DocTopics != "" && a.DocTopics != "slot" {
+		return t, fmt.Errorf("%w: --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
+	}
+	return t, nil
 }
 
 // absolute makes a path of data one that every process understands, whatever its folder.

@@ -717,7 +717,7 @@ type Table struct {
 	Sparse        bool                   `protobuf:"varint,7,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	Evict         int64                  `protobuf:"varint,8,opt,name=evict,proto3" json:"evict,omitempty"`                         // sparse: a row not updated for that number of clocks is dropped; 0: never
 	NonFinite     string                 `protobuf:"bytes,9,opt,name=non_finite,json=nonFinite,proto3" json:"non_finite,omitempty"` // updates with NaN or Inf: "" (refused) or allow
-	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2) or tv
+	Distance      string                 `protobuf:"bytes,10,opt,name=distance,proto3" json:"distance,omitempty"`                   // what priority of scar goes by: "" (l2), tv, labels or none
 	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: it is one unit, all on one shard
 	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the shard that it is on
 	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all
