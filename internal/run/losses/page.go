@@ -1,7 +1,10 @@
 package losses
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure/internal/run/draw"
@@ -127,6 +130,42 @@ func (c *Cell) Less() string {
 		return "–"
 	}
 	return fmt.Sprintf("%s [%s]", study.Percent0(*c.Fewer), c.FewerIn.text(", ", study.Percent0))
+}
+
+// Family is what a strategy costs and writes with each of its intervals that was tried, the fewest bytes first. Low and
+// High are the ends of the means' 95% intervals; where these have none, the mean.
+type Family struct {
+	Name                string // the strategy, with C in place of its interval
+	MB, Mean, Low, High []float64
+}
+
+var interval = regexp.MustCompile(`:[0-9]+`)
+
+// Families are the strategies that write something, in their order. What most trials of which are censored is left out.
+func (r *Result) Families(lost float64) (all []*Family) {
+	named := map[string]*Family{}
+	strategies, _ := r.axes()
+	slices.SortStableFunc(strategies, func(a, b string) int { return cmp.Compare(r.Bytes[a], r.Bytes[b]) })
+	for _, s := range strategies {
+		c := r.Cell(s, lost)
+		if r.Bytes[s] == 0 || c.Mean == nil || 2*c.Censored > c.Trials {
+			continue
+		}
+		name := interval.ReplaceAllString(s, ":C")
+		f := named[name]
+		if f == nil {
+			f = &Family{Name: name}
+			named[name], all = f, append(all, f)
+		}
+		low, high := *c.Mean, *c.Mean
+		if c.Within[0] != nil && c.Within[1] != nil {
+			low, high = *c.Within[0], *c.Within[1]
+		}
+		f.MB, f.Mean = append(f.MB, float64(r.Bytes[s])/1e6), append(f.Mean, *c.Mean)
+		f.Low, f.High = append(f.Low, low), append(f.High, high)
+	}
+	slices.SortFunc(all, func(a, b *Family) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Picture draws the costs: a panel for each part of the servers that died, a row for each strategy.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/study"
 )
@@ -19,7 +20,8 @@ func (s *Study) lossFunctions() template.FuncMap {
 		"costs":     func(c *Cell) string { return c.pooled().Table() },
 		"perturbed": func(c *Cell) string { return c.pooled().Perturbed() },
 		"bounded":   func(c *Cell) string { return c.pooled().Bounded() }, "costsDrawn": s.costsDrawn, "forks": s.forks,
-		"saved": saved, "fewer": fewer, "cost": cost, "better": better, "span": span, "claim": claim,
+		"bytesDrawn": s.bytesDrawn,
+		"saved":      saved, "fewer": fewer, "cost": cost, "better": better, "span": span, "claim": claim,
 		"epsilons": epsilons, "bytes": bytes, "judged": judged, "repeated": repeated, "done": done,
 		"list": func(all ...*Cell) []*Cell { return all },
 	}
@@ -44,6 +46,41 @@ func (s *Study) costsDrawn(file string, c *Cell) (string, error) {
 		return "", nil
 	}
 	return s.keep(file, c.pooled().Picture())
+}
+
+// bytesDrawn draws what failures cost against the bytes that were written, of some cells that are done: a curve for
+// each strategy over its intervals.
+func (s *Study) bytesDrawn(file string, lost float64, cells ...*Cell) (string, error) {
+	f := &draw.Figure{
+		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
+		Width: 880, Columns: 3, High: 230,
+	}
+	looks := map[string]draw.Look{}
+	for _, c := range cells {
+		if !done(c) {
+			continue
+		}
+		p := draw.Panel{
+			Title: strings.Trim(s.name(c), "`"), X: draw.Axis{Name: "MB written", FromZero: true},
+			Y: draw.Axis{Name: "clocks", FromZero: true},
+		}
+		for _, of := range c.pooled().Families(lost) {
+			look, seen := looks[of.Name]
+			if !seen {
+				look = draw.LookOf(len(looks))
+				looks[of.Name] = look
+				f.Keys = append(f.Keys, draw.Key{Name: of.Name, Look: look})
+			}
+			p.Items = append(p.Items, &draw.Curve{
+				Look: look, X: of.MB, Mid: of.Mean, Low: of.Low, High: of.High, PointsAtValues: true, Faint: true,
+			})
+		}
+		f.Panels = append(f.Panels, p)
+	}
+	if len(f.Panels) == 0 {
+		return "", nil
+	}
+	return s.keep(file, f)
 }
 
 var tableName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*\.csv$`)

@@ -62,7 +62,9 @@ func TestLossesPage(t *testing.T) {
 {{span $better "scar:8,1" 0.5}}, {{span (cells) "none" 0.5}}.
 {{repeated (list (cell "problem=good"))}}
 {{costsDrawn "good.svg" (cell "problem=good")}} {{forks "good.csv" (cell "problem=good")}}
-{{costsDrawn "late.svg" (cell "problem=late")}}`
+{{costsDrawn "late.svg" (cell "problem=late")}}
+{{bytesDrawn "bytes.svg" 0.5 (cell "problem=good") (cell "problem=late")}}
+{{bytesDrawn "none.svg" 0.5 (cell "problem=late")}}`
 	dir, r := folderOfLosses(t)
 	page, to, err := render(t, dir, r, text)
 	must(t, err)
@@ -77,7 +79,7 @@ func TestLossesPage(t *testing.T) {
 		"| `scar:8,1` | 4.00 | 2.0 [−∞, ∞], 3 of 4 censored |",
 		" `good` 65%, –. 2 trials were repeated with servers that were really killed, amid a clock: 2 ended with the " +
 			"model of the trial to the last bit, 1 of them at the first try. ",
-		"](good.svg)", "[All trials](good.csv).",
+		"](good.svg)", "](bytes.svg)", "[All trials](good.csv).",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
@@ -89,6 +91,13 @@ func TestLossesPage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(to, "late.svg")); err == nil {
 		t.Error("what is not run is drawn")
+	}
+	drawn, err := os.ReadFile(filepath.Join(to, "bytes.svg"))
+	if err != nil || !strings.Contains(string(drawn), ">scar:C,1<") || strings.Contains(string(drawn), ">late<") {
+		t.Errorf("%v, %s", err, drawn)
+	}
+	if _, err := os.Stat(filepath.Join(to, "none.svg")); err == nil {
+		t.Error("nothing is drawn")
 	}
 	for text, want := range map[string]string{
 		`{{forks "A.csv" (cell "problem=good")}}`:                                        "small letters",
