@@ -1,5 +1,5 @@
 # Everything here needs Go and make, nothing else; tools are built from the
-# versions that tools/go.mod pins.
+# versions that tools/go.mod pins. What is in Python needs Python, too.
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,6 +7,9 @@ SHELL       := bash
 GO      ?= go
 TOOLS   := bin/tools
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+
+PYTHON  ?= python3
+VENV    := bin/venv
 
 # Flags that make `go build` and `go test` work alike with and without git.
 export GOFLAGS := -mod=readonly -buildvcs=false
@@ -53,8 +56,21 @@ release: ## build static binaries for each system, with checksums, into bin/rele
 demo: build ## train through failures, on this machine, in under a minute
 	bin/perdure demo
 
+WHEELS := amd64-manylinux_2_17_x86_64 arm64-manylinux_2_17_aarch64
+
+.PHONY: wheels
+wheels: $(VENV)/ready ## build Python packages with the program inside, for Linux on amd64 and arm64, into bin/wheels
+	@rm -rf bin/wheels && mkdir -p bin/wheels
+	@for wheel in $(WHEELS); do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$${wheel%%-*} $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
+			-o bin/wheels/perdure ./cmd/perdure; \
+		PERDURE_PROGRAM="$(CURDIR)/bin/wheels/perdure" PERDURE_PLATFORM=$${wheel#*-} \
+			$(VENV)/bin/python -m build --wheel --no-isolation --outdir bin/wheels python > /dev/null; \
+	done
+	@rm bin/wheels/perdure && ls -sh bin/wheels
+
 .PHONY: check
-check: check-fmt check-vet check-static check-test ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
+check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
 	@echo "skipped: pages in a browser; make check-browser looks at them"
 
 .PHONY: check-fmt
@@ -94,6 +110,19 @@ check-test: $(TOOLS)/gotestsum
 	for tests in "$${plain:+-parallel 3 $$plain}" "$${rest:+-race $$rest}" "$${command:+-race -run $(RACED) $$command}"; do \
 		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -timeout 14m $$tests; \
 	done
+
+# What Python needs is in an environment of its own. Where there is no Python its checks are left out, aloud.
+$(VENV)/ready: python/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	@touch $@
+
+.PHONY: check-python
+check-python: build ## format, types and tests of the Python package, with real processes
+	@command -v $(PYTHON) > /dev/null || { echo "skipped: the Python package; there is no $(PYTHON)"; exit 0; }; \
+	$(MAKE) --no-print-directory $(VENV)/ready; cd python; export PYTHONPATH=src; \
+	for check in 'ruff check --quiet --no-cache .' 'ruff format --quiet --no-cache --check .' 'mypy --no-incremental src' \
+		'pytest --quiet'; do ../$(VENV)/bin/$$check; done
 
 .PHONY: storm
 storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to

@@ -183,6 +183,18 @@ func parseShown(t *testing.T, line, makefile string) error {
 			return fmt.Errorf("the Makefile has no such goal")
 		}
 		return nil
+	case "pip":
+		if !slices.Equal(rest[:1], []string{"install"}) || !strings.Contains(makefile, "bin/wheels") {
+			return fmt.Errorf("it installs no wheel that the Makefile makes")
+		}
+		return nil
+	case "python":
+		if len(rest) < 6 || !slices.Equal(rest[:4], []string{"-m", "perdure", "launch", "--nproc"}) {
+			return fmt.Errorf("it is no perdure launch --nproc N")
+		}
+		n := len(rest) - 1 // the program
+		up := slices.Concat([]string{"up", "--workers"}, rest[4:n], []string{"--exec", rest[n]})
+		return parsePerdure(t, up, false)
 	case "curl":
 		if !regexp.MustCompile(regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Stop)$`).MatchString(line) {
 			return fmt.Errorf("there is no such method")

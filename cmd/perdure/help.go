@@ -81,6 +81,9 @@ var helps = map[string]string{
 	"perdure_stop":    "End a running job in order; its train then exits with code 130, its up with 0.",
 	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
 		"makes it hand over what it holds, and end.",
+	"perdure_agent": "Be the worker of the program that starts this, in a language other than Go. Its package does " +
+		"that; nobody else needs to.",
+	"agent_fd": "The open file that is the socket to the program",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
 		"its clock, and leave.",
 	"perdure_report": "Make a page of runs to read and hand on: what came of them in plain sentences, pictures, " +

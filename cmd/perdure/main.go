@@ -46,8 +46,7 @@ type cli struct {
 	Status     statusCmd      `cmd:"" help:"Say how a running job is doing."`
 	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
-	Server     serverCmd      `cmd:"" help:"@perdure_server"`
-	Worker     workerCmd      `cmd:"" help:"@perdure_worker"`
+	Roles      roleCmds       `embed:""`
 	Scale      scaleCmd       `cmd:"" help:"Let workers join or leave a running job."`
 	Data       dataCmd        `cmd:"" help:"List and fetch data sets."`
 	Workloads  workloadsCmd   `cmd:"" help:"List what can be trained."`

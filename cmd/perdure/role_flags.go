@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -20,6 +21,13 @@ type coordinatorCmd struct {
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
 	return (&role.Coordinator{Folder: c.Folder, Log: roleLog()}).Run(ctx)
+}
+
+// roleCmds are processes of a job that is there.
+type roleCmds struct {
+	Server serverCmd `cmd:"" help:"@perdure_server"`
+	Worker workerCmd `cmd:"" help:"@perdure_worker"`
+	Agent  agentCmd  `cmd:"" help:"@perdure_agent"`
 }
 
 type serverCmd struct {
@@ -47,4 +55,21 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	return (&role.Worker{
 		Job: c.job(), Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: roleLog(),
 	}).Run(ctx)
+}
+
+// agentCmd is the worker of the program that has started it.
+type agentCmd struct {
+	FD int `name:"fd" help:"@agent_fd (default ${default})." default:"3" placeholder:"N"`
+}
+
+func (c *agentCmd) Run(ctx context.Context) error {
+	ctx, parent, err := agent.WithParent(ctx)
+	if err != nil {
+		return err
+	}
+	socket, err := agent.Open(c.FD)
+	if err != nil {
+		return err
+	}
+	return agent.Serve(ctx, socket, agent.Options{Version: version, PID: parent})
 }

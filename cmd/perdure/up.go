@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -24,8 +25,9 @@ import (
 
 type upCmd struct {
 	jobFlags
-	Exec  string     `group:"job" main:"" placeholder:"COMMAND"`
-	Again againFlags `embed:""`
+	Exec       string     `group:"job" main:"" placeholder:"COMMAND"`
+	WithParent bool       `hidden:"" help:"End when the process that has started this ends."`
+	Again      againFlags `embed:""`
 	outputFlags
 }
 
@@ -48,6 +50,12 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
+	if u.WithParent {
+		if ctx, _, err = agent.WithParent(ctx); err != nil {
+			return err
+		}
+		atOnce = ctx
+	}
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Warn: warn,
 	})

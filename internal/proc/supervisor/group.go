@@ -85,6 +85,8 @@ type Group struct {
 	hold     *os.File // write end: closed by the system when this process ends
 	thread   chan func()
 	stop     chan struct{} // closed by Stop
+	noMore   chan struct{} // closed by NoMore
+	last     sync.Once
 	keepers  sync.WaitGroup
 	finish   sync.Once
 
@@ -113,6 +115,7 @@ func NewGroup(opts Options) (*Group, error) {
 		opts:   opts,
 		thread: make(chan func()),
 		stop:   make(chan struct{}),
+		noMore: make(chan struct{}),
 		places: map[place]*keeper{},
 		spent:  map[wire.Role]Usage{},
 	}
@@ -148,7 +151,7 @@ func (g *Group) onThread(f func() error) (err error) {
 // process, or by one that is about to be started again), if the program cannot
 // be started, or after Stop (perdure.ErrStopped).
 func (g *Group) Start(spec Spec) error {
-	k := &keeper{group: g, spec: spec, place: place{spec.Role, spec.Index}}
+	k := &keeper{group: g, spec: spec, place: place{spec.Role, spec.Index}, ended: make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.places[k.place] != nil {
@@ -284,6 +287,28 @@ func (g *Group) Stop(ctx context.Context) error {
 	return err
 }
 
+// NoMore has no place get a process again that waits for one.
+func (g *Group) NoMore() { g.last.Do(func() { close(g.noMore) }) }
+
+// Await waits until all places of a role are without a process for good, or ctx ends.
+func (g *Group) Await(ctx context.Context, role wire.Role) {
+	g.mu.Lock()
+	var all []*keeper
+	for p, k := range g.places {
+		if p.role == role {
+			all = append(all, k)
+		}
+	}
+	g.mu.Unlock()
+	for _, k := range all {
+		select {
+		case <-k.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (g *Group) signalAll(sig os.Signal) { g.signalSome(sig, func(*keeper) bool { return true }) }
 
 func (g *Group) signalSome(sig os.Signal, which func(*keeper) bool) {
@@ -323,6 +348,7 @@ type keeper struct {
 	group *Group
 	spec  Spec
 	place place
+	ended chan struct{} // closed when the place has no process, and will have none
 
 	cmd      *exec.Cmd // nil: no process now; guarded by group.mu
 	born     time.Time // when the present process began; guarded by group.mu
@@ -338,6 +364,7 @@ func (k *keeper) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opt
 // be none.
 func (k *keeper) run() {
 	g := k.group
+	defer close(k.ended)
 	defer func() {
 		g.mu.Lock()
 		delete(g.places, k.place)
@@ -375,6 +402,8 @@ func (k *keeper) pause(again Restart) bool {
 	select {
 	case <-timer.C:
 		return true
+	case <-k.group.noMore:
+		return false
 	case <-k.group.stop:
 		return false
 	}

@@ -417,11 +417,16 @@ func TestDieWithParentRefuses(t *testing.T) {
 	defer file.Close()
 	noPipe, err := syscall.Dup(int(file.Fd()))
 	must(t, err)
-	for _, value := range []string{"x", "", "-1", "1000000", fmt.Sprint(noPipe)} {
+	here := fmt.Sprint(":", os.Getppid())
+	for _, value := range []string{"x", "", "-1", "1000000", fmt.Sprint(noPipe), fmt.Sprint(noPipe) + here, here} {
 		t.Setenv(lifelineEnv, value)
 		if err := DieWithParent(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", value, err)
 		}
+	}
+	t.Setenv(lifelineEnv, fmt.Sprint(noPipe, ":", os.Getpid()))
+	if err := DieWithParent(); err != nil { // of who is a child of another process, which has handed it on
+		t.Error(err)
 	}
 	if err := DieWithParent(); err != nil { // the variable is gone: nobody's child
 		t.Error(err)

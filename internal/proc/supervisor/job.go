@@ -176,6 +176,7 @@ func (j *Job) Over() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
+	j.group.NoMore()
 	j.line.send(wire.Control(wire.KindOrder, wire.Order{Kind: wire.OrderFinish}))
 }
 

@@ -6,12 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 )
 
 const (
-	// lifelineEnv tells a process which of its descriptors is the lifeline: the
-	// read end of a pipe whose write end only the supervisor has.
+	// lifelineEnv tells a process which of its descriptors is the lifeline, the read
+	// end of a pipe whose write end only the supervisor has; and after a colon the
+	// supervisor's process ID. A program that the supervisor starts hands the variable
+	// on to what it starts itself, and not the descriptor.
 	lifelineEnv = "PERDURE_LIFELINE_FD"
 	// firstFile is the descriptor of the first of exec.Cmd's ExtraFiles.
 	firstFile = 3
@@ -32,12 +35,16 @@ func DieWithParent() error {
 	if !ok {
 		return nil
 	}
-	hasParent.Store(true)
 	// Whoever this process starts has another parent.
 	if err := os.Unsetenv(lifelineEnv); err != nil {
 		return fmt.Errorf("supervisor: %w", err)
 	}
-	fd, err := strconv.ParseUint(value, 10, 31)
+	number, parent, _ := strings.Cut(value, ":")
+	if pid, err := strconv.Atoi(parent); err == nil && pid != os.Getppid() {
+		return nil // of a process that this one's parent is a child of
+	}
+	hasParent.Store(true)
+	fd, err := strconv.ParseUint(number, 10, 31)
 	if err != nil {
 		return fmt.Errorf("supervisor: %s=%q is no descriptor", lifelineEnv, value)
 	}

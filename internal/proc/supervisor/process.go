@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +20,8 @@ func (k *keeper) start() (err error) {
 		return errors.New("no command")
 	}
 	cmd := exec.Command(k.spec.Command[0], k.spec.Command[1:]...)
-	cmd.Env = append(slices.Concat(os.Environ(), k.spec.Env), lifelineEnv+"="+strconv.Itoa(firstFile+len(k.spec.Files)))
+	line := fmt.Sprintf("%s=%d:%d", lifelineEnv, firstFile+len(k.spec.Files), os.Getpid())
+	cmd.Env = append(slices.Concat(os.Environ(), k.spec.Env), line)
 	cmd.ExtraFiles = append(slices.Clone(k.spec.Files), k.group.lifeline)
 	cmd.SysProcAttr = processAttributes()
 	if k.spec.LogPath != "" {

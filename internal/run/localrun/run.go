@@ -230,6 +230,9 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			return sum, r.stopped(<-ended)
 		}
 		r.job.Over()
+		if !r.workers {
+			awaitPrograms(atOnce, r.job.Group())
+		}
 		sum = r.Summary(e.model)
 		r.job.End(ErrOver)
 		<-ended

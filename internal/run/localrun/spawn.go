@@ -1,10 +1,12 @@
 package localrun
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -54,6 +56,17 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 		}
 	}
 	return nil
+}
+
+// programGrace is how long programs of the user's may go on when the job is done, to write what they have learned for
+// example, before they are told to end.
+const programGrace = time.Minute
+
+// awaitPrograms waits until programs of the user's have ended.
+func awaitPrograms(ctx context.Context, g *supervisor.Group) {
+	ctx, cancel := context.WithTimeout(ctx, programGrace)
+	defer cancel()
+	g.Await(ctx, wire.RoleWorker)
 }
 
 // ownProgram says what runs in a slot whose worker is a program of the user's. The shell is replaced by

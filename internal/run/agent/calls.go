@@ -1,0 +1,195 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/worker"
+)
+
+// work carries out a call of a program that has joined.
+func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
+	switch r.op {
+	case opTable:
+		return a.table(ctx, c, r.text)
+	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored:
+		t := a.at(r.table)
+		if t == nil {
+			return failed(mistake("there is no table %d", r.table))
+		}
+		return a.rows(ctx, t, r)
+	case opClock:
+		clock, err := c.Clock(ctx)
+		return answer(err, int64(clock))
+	case opNow:
+		return now(c)
+	case opSettle:
+		return answer(c.Settle(ctx))
+	case opAwaitSlots:
+		return answer(c.AwaitSlots(ctx))
+	case opSaveState, opLoadState, opFetch:
+		return a.states(ctx, c, r)
+	case opReport:
+		var of wire.Report
+		if err := json.Unmarshal(r.text, &of); err != nil {
+			return failed(mistake("the report cannot be read: %v", err))
+		}
+		of.Clock = c.Now()
+		c.AddSamples(int(r.args[0]))
+		c.Report(of)
+		return reply{}
+	case opEndJob:
+		return answer(c.EndJob(ctx))
+	case opFinish:
+		return answer(c.Finish(ctx))
+	}
+	return failed(mistake("there is no call %d", r.op))
+}
+
+// now are the clock, the end, the share of the slot and whether it has left.
+func now(c *worker.Client) reply {
+	rank, of := c.Share()
+	return answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
+}
+
+// table creates a table or attaches to it.
+func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply {
+	var spec perdure.TableSpec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return failed(mistake("the table cannot be read: %v", err))
+	}
+	spec.Rule = spec.Rule.WithDefaults()
+	t, err := c.Table(ctx, spec)
+	if err != nil {
+		return failed(err)
+	}
+	r := told(t.Spec())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, known := a.names[spec.Name]
+	if !known {
+		at = len(a.tables)
+		a.names[spec.Name], a.tables = at, append(a.tables, t)
+	}
+	r.args[0] = int64(at)
+	return r
+}
+
+// at is the table of a number; nil: there is none.
+func (a *Agent) at(table uint16) *worker.Table {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if int(table) >= len(a.tables) {
+		return nil
+	}
+	return a.tables[table]
+}
+
+// rows carries out a call about rows: of a run from row args[1] on, or of those that are listed at address args[1].
+// There are args[2] of them, with values at address args[0].
+func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
+	switch r.op {
+	case opFlush:
+		return answer(t.Flush())
+	case opForget:
+		t.Forget()
+		return reply{}
+	case opWeigh:
+		return answer(t.Weigh(math.Float64frombits(uint64(r.args[0]))))
+	case opStored:
+		return a.stored(ctx, t, r)
+	}
+	values, done, err := a.valuesOf(t, r)
+	if err != nil {
+		return failed(err)
+	}
+	defer done()
+	first := perdure.RowID(r.args[1])
+	switch r.op {
+	case opGetRun:
+		return answer(t.GetRun(ctx, first, values))
+	case opIncRun:
+		return answer(t.IncRun(first, values))
+	}
+	list, listed, err := in[perdure.RowID](&a.arena, r.args[1], r.args[2])
+	if err != nil {
+		return failed(err)
+	}
+	defer listed()
+	switch r.op {
+	case opGetRows:
+		return answer(t.GetRows(ctx, list, values))
+	case opIncRows:
+		return answer(t.IncRows(list, values))
+	}
+	return answer(t.Prefetch(list))
+}
+
+// valuesOf are the values that a call is about.
+func (a *Agent) valuesOf(t *worker.Table, r *request) (values []float32, done func(), err error) {
+	dim := int64(t.Spec().Dim)
+	switch {
+	case r.op == opPrefetch:
+		return nil, func() {}, nil
+	case r.args[2] < 0 || r.args[2] > 1<<placeBits/dim:
+		return nil, nil, mistake("%d rows", r.args[2])
+	}
+	return in[float32](&a.arena, r.args[0], r.args[2]*dim)
+}
+
+// stored writes the numbers of the rows that a sparse table stores to an address, as many as there is room for, and
+// says how many there are.
+func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
+	list, err := t.StoredRows(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	room, done, err := in[perdure.RowID](&a.arena, r.args[0], r.args[2])
+	if err != nil {
+		return failed(err)
+	}
+	defer done()
+	copy(room, list)
+	return answer(nil, int64(len(list)))
+}
+
+// states saves what the program must keep, or gives it what it had saved.
+func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply {
+	switch r.op {
+	case opSaveState:
+		b, done, err := a.arena.use(r.args[0], r.args[2], 1)
+		if err != nil {
+			return failed(err)
+		}
+		defer done()
+		return answer(c.SaveState(b))
+	case opLoadState:
+		s, err := c.LoadSaved(ctx)
+		if err != nil {
+			return failed(err)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.state = s.State
+		size := int64(-1) // nothing was saved
+		if s.State != nil {
+			size = int64(len(s.State))
+		}
+		return answer(nil, size, int64(s.Clock), int64(s.Older))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b, done, err := a.arena.use(r.args[0], int64(len(a.state)), 1)
+	if err != nil {
+		return failed(err)
+	}
+	defer done()
+	copy(b, a.state)
+	a.state = nil
+	return reply{}
+}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a socket of packets that this process has inherited. A goroutine that receives sits in the system call, and
+// is woken by the kernel: by way of the runtime's poller a call would take half as long again.
+type Socket struct {
+	fd int
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// Open takes over a file that is such a socket.
+func Open(fd int) (*Socket, error) {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return nil, mistake("file %d is no socket: %v", fd, err)
+	}
+	of, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || of != unix.AF_UNIX || kind != unix.SOCK_SEQPACKET {
+		return nil, mistake("file %d is no Unix socket of packets", fd)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(fd)
+	return &Socket{fd: fd}, nil
+}
+
+// receive waits for a packet, and the files that come with it. An empty one is the socket's end.
+func (s *Socket) receive(into []byte) (text []byte, files []int, err error) {
+	control := make([]byte, unix.CmsgSpace(4))
+	for {
+		n, nc, _, _, err := unix.Recvmsg(s.fd, into, control, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.ECONNRESET) {
+			return nil, nil, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return into[:n], filesIn(control[:nc]), nil
+	}
+}
+
+// send sends a packet.
+func (s *Socket) send(b []byte) error {
+	for {
+		err := unix.Sendto(s.fd, b, unix.MSG_NOSIGNAL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// HangUp has receive return.
+func (s *Socket) HangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
+	}
+}
+
+// Close closes the file.
+func (s *Socket) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		_ = unix.Close(s.fd)
+	}
+}
+
+// filesIn are the files that have come with a packet.
+func filesIn(control []byte) (files []int) {
+	if len(control) == 0 {
+		return nil
+	}
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			files = append(files, fds...)
+		}
+	}
+	return files
+}
+
+func closeAll(files []int) {
+	for _, fd := range files {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,56 @@
+"""Perdure: training that survives the death of any of its processes.
+
+>>> import perdure
+>>> job = perdure.start(servers=2)
+>>> table = job.table("w", rows=1000, dim=16, rule=perdure.Adam(1e-3))
+"""
+
+from .errors import (
+    AgentDied,
+    BoundBroken,
+    Done,
+    Fenced,
+    Forked,
+    Lost,
+    NonFinite,
+    PerdureError,
+    Refused,
+    RolledBack,
+    Stopped,
+    Unkept,
+    UsageError,
+)
+from .job import Job, Saved, Share, Table, join, start
+from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAdagrad, Rule, Set
+
+__all__ = [
+    "FTRL",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Add",
+    "AgentDied",
+    "BoundBroken",
+    "Done",
+    "Fenced",
+    "Forked",
+    "Job",
+    "Lost",
+    "Momentum",
+    "Nesterov",
+    "NonFinite",
+    "PerdureError",
+    "Refused",
+    "RolledBack",
+    "RowwiseAdagrad",
+    "Rule",
+    "Saved",
+    "Set",
+    "Share",
+    "Stopped",
+    "Table",
+    "Unkept",
+    "UsageError",
+    "join",
+    "start",
+]

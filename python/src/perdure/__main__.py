@@ -1,0 +1,76 @@
+"""The command ``perdure``: the program that is in this package, and ``perdure launch`` for programs in Python."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shlex
+import sys
+
+from . import _agent
+from .errors import UsageError
+
+LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
+
+Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Whatever dies is started again.
+Each process has RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, as torchrun has them; RANK is its slot.
+
+  perdure launch --nproc 4 --servers 2 --recovery resend:auto train.py --epochs 3
+"""
+
+#: What the command of a slot begins with, behind ``python -m perdure``.
+_AS_SLOT = "--as-slot-of"
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        match sys.argv[1:]:
+            case ["launch", *rest]:
+                launch(rest)
+            case [flag, processes, program, *rest] if flag == _AS_SLOT:
+                as_slot(processes, program, rest)
+            case rest:
+                os.execv(_agent.binary(), ["perdure", *rest])
+    except UsageError as error:
+        print(f"perdure: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def launch(args: list[str]) -> None:
+    """Become ``perdure up``, which starts the program."""
+    if not args or args[0] in ("-h", "--help"):
+        print(LAUNCH, end="")
+        return
+    processes, flags = "1", []
+    while args and args[0].startswith("-"):
+        flag, has, value = args.pop(0).partition("=")
+        if flag == "--":
+            break
+        if not has and args and not args[0].startswith("-") and not args[0].endswith(".py"):
+            value, has = args.pop(0), "="
+        if flag == "--nproc":
+            processes = value
+        else:
+            flags.append(flag + has + value)
+    if not args:
+        raise UsageError("launch: there is no program; name a file, behind the flags")
+    if not processes.isdecimal() or int(processes) < 1:
+        raise UsageError(f"launch: --nproc {processes}; say how many processes there are to be, 1 or more")
+    if not os.path.isfile(args[0]):
+        raise UsageError(f"launch: there is no file {args[0]}")
+    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, *args])
+    os.execv(_agent.binary(), ["perdure", "up", "--workers", processes, *flags, "--exec", command])
+
+
+def as_slot(processes: str, program: str, args: list[str]) -> None:
+    """Run a program in this process, which ``perdure up`` has started for a slot."""
+    rank = os.environ.get("PERDURE_SLOT", "0")
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes)
+    sys.argv = [program, *args]
+    sys.path[0] = os.path.dirname(os.path.abspath(program))
+    runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

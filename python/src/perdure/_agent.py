@@ -1,0 +1,231 @@
+"""The agent: a process that is this program's worker. What is said to it is in docs/formats/agent.md."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
+
+PROTOCOL = 1
+
+(
+    HELLO,
+    CHANNEL,
+    CANCEL,
+    MAP,
+    UNMAP,
+    TABLE,
+    GET_RUN,
+    GET_ROWS,
+    INC_RUN,
+    INC_ROWS,
+    PREFETCH,
+    FLUSH,
+    FORGET,
+    WEIGH,
+    STORED,
+    CLOCK,
+    NOW,
+    SETTLE,
+    AWAIT_SLOTS,
+    SAVE_STATE,
+    LOAD_STATE,
+    FETCH,
+    REPORT,
+    END_JOB,
+    FINISH,
+    GOODBYE,
+) = range(1, 27)
+
+_HEAD = struct.Struct("<HHIqqqq")
+_MOST = 64 << 10  # bytes of a packet
+
+
+class Reply(NamedTuple):
+    """What a call gives: four numbers, and text."""
+
+    a: int
+    b: int
+    c: int
+    d: int
+    text: bytes
+
+
+def binary() -> str:
+    """The perdure program: that of the environment's PERDURE_BINARY, of this package, or in PATH."""
+    named = os.environ.get("PERDURE_BINARY")
+    if named:
+        return named
+    inside = Path(__file__).parent / "bin" / "perdure"
+    if inside.exists():
+        return str(inside)
+    found = shutil.which("perdure")
+    if found is None:
+        raise UsageError(
+            "this package has no perdure program for this platform: put one into PATH, or its path into PERDURE_BINARY"
+        )
+    return found
+
+
+class _Channel:
+    """A socket to the agent, for one thread."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        self.buffer = bytearray(_MOST)
+        self.poll = select.poll()
+        self.poll.register(end, select.POLLIN)
+
+
+class Agent:
+    """A running agent. Calls may come from several threads; each has a channel of its own."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fd = there.fileno()
+        with there:
+            # In a session of its own, so that Ctrl-C in a terminal is this program's alone.
+            self.process = subprocess.Popen(
+                [binary(), "agent", "--fd", str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        self._pid = os.getpid()
+        self._ids = itertools.count(1)
+        self._local = threading.local()
+        self._first = _Channel(here)
+        self._local.channel = self._first
+        self._said_goodbye = False
+        self._opening = threading.Lock()
+        self._opener = self._first  # by which threads ask for channels: no thread waits for another's call
+        self._opener = self._open()
+
+    def call(
+        self,
+        op: int,
+        table: int = 0,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        text: bytes = b"",
+        files: list[int] | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Make a call, and wait for its reply. When it raises, nothing more is done for it: no memory is written.
+
+        timeout: seconds, after which TimeoutError is raised; None: it waits.
+        """
+        if os.getpid() != self._pid:
+            raise Forked("this process was forked after its parent had joined the job; join in the process that trains")
+        if self._said_goodbye:
+            raise UsageError("this job is closed")
+        channel: _Channel | None = getattr(self._local, "channel", None)
+        if channel is None:
+            channel = self._local.channel = self._open()
+        return self._on(channel, op, table, (a, b, c, d), text, files, timeout)
+
+    def _open(self) -> _Channel:
+        """One more channel."""
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there, self._opening:
+            self._on(self._opener, CHANNEL, 0, (0, 0, 0, 0), b"", [there.fileno()], None)
+        return _Channel(here)
+
+    def _on(
+        self,
+        channel: _Channel,
+        op: int,
+        table: int,
+        args: tuple[int, int, int, int],
+        text: bytes,
+        files: list[int] | None,
+        timeout: float | None,
+    ) -> Reply:
+        number = next(self._ids) & 0xFFFFFFFF
+        packet = _HEAD.pack(op, table, number, *args) + text
+        if len(packet) > _MOST:
+            raise UsageError(f"{len(packet)} bytes of names and settings; {_MOST} at most")
+        late = False
+        try:
+            if files:
+                socket.send_fds(channel.socket, [packet], files)
+            else:
+                channel.socket.send(packet)
+            if timeout is not None and not channel.poll.poll(max(0.0, timeout) * 1000):
+                late = True
+                self._cancel(channel, number)
+            code, reply = self._receive(channel, number)
+        except ConnectionError as error:
+            raise self._dead() from error
+        except KeyboardInterrupt:
+            self._give_up(channel, number)
+            raise
+        if code == 0:
+            return reply
+        kind = BY_CODE.get(code, PerdureError)
+        if late and kind is _Cancelled:
+            raise TimeoutError(f"no answer within {timeout} s: see `perdure status` for who is awaited")
+        raise kind(reply.text.decode(errors="replace").removeprefix("perdure: "))
+
+    def _receive(self, channel: _Channel, number: int) -> tuple[int, Reply]:
+        """The reply to a call. Those to earlier ones are of calls that were interrupted."""
+        while True:
+            n = channel.socket.recv_into(channel.buffer)
+            if n < _HEAD.size:
+                raise self._dead()
+            code, _, of, a, b, c, d = _HEAD.unpack_from(channel.buffer)
+            if of == number:
+                return code, Reply(a, b, c, d, bytes(channel.buffer[_HEAD.size : n]))
+
+    def _cancel(self, channel: _Channel, number: int) -> bool:
+        """Have the call end that was made on a channel. False: there is none, after all."""
+        for _ in range(1000):
+            if channel.poll.poll(1):
+                return True  # it has ended by itself
+            if channel is not self._opener:
+                with self._opening:
+                    if self._on(self._opener, CANCEL, 0, (number, 0, 0, 0), b"", None, None).a:
+                        return True  # else it has not begun
+        return False
+
+    def _give_up(self, channel: _Channel, number: int) -> None:
+        """See to it that nothing more is done for a call, whatever interrupts that: the agent may be writing into this
+        program's memory.
+        """
+        done = False
+        while not done:
+            with contextlib.suppress(KeyboardInterrupt):
+                if self._cancel(channel, number):
+                    self._receive(channel, number)
+                done = True
+
+    def _dead(self) -> PerdureError:
+        try:
+            code: int | None = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = None
+        how = "" if code is None else f" with code {code}"
+        return AgentDied(f"the agent has ended{how}; this program must end, too")
+
+    def close(self, finished: bool) -> None:
+        """Say goodbye, and wait for the agent's end. Unless the work is finished the slot is free for another."""
+        if self._said_goodbye or os.getpid() != self._pid:
+            return
+        with contextlib.suppress(PerdureError):  # it is dead
+            self.call(GOODBYE, a=int(finished))
+        self._said_goodbye = True
+        self._first.socket.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,503 @@
+"""A program's membership in a job, and the job's tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _agent
+from ._agent import Agent
+from ._shared import Region, Regions
+from .errors import PerdureError, RolledBack, UsageError
+from .rules import Rule
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+
+class Share(NamedTuple):
+    """Which slot this is of those that take part in a clock: what its data are."""
+
+    rank: int
+    of: int
+
+
+class Saved(NamedTuple):
+    """What a slot's program had saved."""
+
+    state: bytes | None  # None: nothing
+    clock: int  # that it was saved in; -1: nothing was
+    older: int  # clocks by which it is older than the last one that was acknowledged; 0: it is that
+
+
+class Table:
+    """A table of the job: rows of ``dim`` values of float32 each, several of them one after the other.
+
+    A program reads its own writes: what it Inc'd shows in what it Gets.
+    """
+
+    def __init__(self, job: Job, number: int, spec: dict[str, Any]) -> None:
+        self._job = job
+        self._number = number
+        self.name: str = spec["name"]
+        self.dim: int = spec["dim"]
+        self.rows: int = spec.get("rows", 0)  #: of a dense table; 0: it is sparse
+        self.spec = spec  #: as the job has it
+
+    def get(self, rows: ArrayLike, out: Floats | None = None, timeout: float | None = None) -> Floats:
+        """Read rows: an array of shape (len(rows), dim), as new as the table's consistency model asks for.
+
+        rows: their numbers, in any order. out: where they go; in shared memory (``Job.empty``) nothing is copied.
+        timeout: seconds, after which TimeoutError is raised and ``out`` is written no more; None: it waits.
+        """
+        ids = self._ids(rows)
+        return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
+
+    def get_run(self, first: int, count: int, out: Floats | None = None, timeout: float | None = None) -> Floats:
+        """Read ``count`` consecutive rows of a dense table, from ``first`` on."""
+        return self._read(_agent.GET_RUN, first, count, out, timeout)
+
+    def inc(self, rows: ArrayLike, delta: ArrayLike) -> None:
+        """Add to what this slot does to rows in the present clock: an array of shape (len(rows), dim).
+
+        A row that is named twice gets both. What it does to a row the table's rule says. It is sent with ``clock``.
+        """
+        ids = self._ids(rows)
+        self._write(_agent.INC_ROWS, ids, len(ids), delta)
+
+    def inc_run(self, first: int, delta: ArrayLike) -> None:
+        """``inc`` of consecutive rows of a dense table, from ``first`` on: an array of shape (count, dim)."""
+        values = self._values(delta)
+        self._write(_agent.INC_RUN, first, values.size // self.dim, values)
+
+    def prefetch(self, rows: ArrayLike) -> None:
+        """Ask for rows that will be read in this clock. It does not wait."""
+        ids = self._ids(rows)
+        with self._job._lent(ids) as at:
+            self._call(_agent.PREFETCH, 0, at, len(ids))
+
+    def flush(self) -> None:
+        """Send what was Inc'd so far, while the program goes on computing. Nothing is applied before ``clock``."""
+        self._call(_agent.FLUSH)
+
+    def forget(self) -> None:
+        """Read what comes next from the servers, and not from the cache."""
+        self._call(_agent.FORGET)
+
+    def weigh(self, weight: float) -> None:
+        """Say how much this clock's update counts, for a table whose ``combine`` is weighted: tokens, for example."""
+        self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
+
+    def stored_rows(self) -> Rows:
+        """The numbers of all rows that a sparse table stores, rising: for a job that has ended its clocks."""
+        room = np.empty(0, np.int64)
+        while True:
+            with self._job._lent(room) as at:
+                count = self._call(_agent.STORED, at, 0, len(room)).a
+                if count <= len(room):
+                    return self._job._view(at, np.int64, count).copy()
+            room = np.empty(count + count // 8, np.int64)
+
+    def _call(self, op: int, a: int = 0, b: int = 0, c: int = 0, timeout: float | None = None) -> _agent.Reply:
+        return self._job._agent.call(op, self._number, a, b, c, timeout=timeout)
+
+    def _ids(self, rows: ArrayLike) -> Rows:
+        ids = np.asarray(rows)
+        if ids.size == 0:
+            return np.empty(0, np.int64)
+        if ids.dtype == np.uint64:  # rows of sparse tables are any 64 bits
+            ids = ids.view(np.int64)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise UsageError(f"table {self.name}: rows are a list of whole numbers, and not {ids.dtype} of {ids.shape}")
+        return np.ascontiguousarray(ids, dtype=np.int64)
+
+    def _values(self, delta: ArrayLike) -> Floats:
+        values = np.asarray(delta)
+        if values.dtype != np.float32:
+            if values.dtype.kind not in "fiu":
+                raise UsageError(f"table {self.name}: values are float32, and not {values.dtype}")
+            values = values.astype(np.float32)
+        if values.ndim == 0 or (values.shape[-1] != self.dim and (values.ndim > 1 or values.size % self.dim)):
+            raise UsageError(f"table {self.name}: an array of shape {values.shape}; its rows have {self.dim} values")
+        return np.ascontiguousarray(values)
+
+    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Floats:
+        if out is None:
+            out = np.empty((count, self.dim), np.float32)
+        if out.dtype != np.float32 or out.size != count * self.dim or not out.flags.writeable:
+            raise UsageError(
+                f"table {self.name}: out is {out.dtype} of {out.shape}, for {count} rows of {self.dim} float32"
+            )
+        job = self._job
+        with job._lent(out, load=False) as to, job._lent(which) as at:
+            self._call(op, to, at, count, timeout)
+            if job._regions.address_of(out) < 0:
+                out[...] = job._view(to, np.float32, out.size).reshape(out.shape)
+        return out
+
+    def _write(self, op: int, which: Rows | int, count: int, delta: ArrayLike) -> None:
+        values = self._values(delta)
+        if values.size != count * self.dim:
+            raise UsageError(
+                f"table {self.name}: an array of shape {values.shape} for {count} rows of {self.dim} values"
+            )
+        with self._job._lent(values) as of, self._job._lent(which) as at:
+            self._call(op, of, at, count)
+
+
+class _Lent:
+    """An array, where the agent finds it: where it lies, or a copy."""
+
+    def __init__(self, job: Job, array: NDArray[Any] | int, load: bool) -> None:
+        self._job = job
+        self._borrowed: Region | None = None
+        if isinstance(array, int):  # the number of a row
+            self._address = array
+            return
+        self._address = job._regions.address_of(array)
+        if self._address >= 0 or array.nbytes == 0:
+            self._address = max(self._address, 0)
+            return
+        self._borrowed = job._borrow(array.nbytes)
+        self._address = self._borrowed.address
+        if load:
+            self._borrowed.bytes[: array.nbytes].view(array.dtype)[...] = array.reshape(-1)
+
+    def __enter__(self) -> int:
+        return self._address
+
+    def __exit__(self, *_: object) -> None:
+        if self._borrowed is not None:
+            self._job._spare.append(self._borrowed)
+
+
+class Job:
+    """This process's membership in a job, in a slot: made by ``perdure.start`` and ``perdure.join``.
+
+    As a context it finishes the job's work at its end; of an exception it leaves the slot to another process.
+    """
+
+    def __init__(self, hello: dict[str, Any], owner: _Owner | None = None) -> None:
+        self._agent = Agent()
+        self._owner = owner
+        self._regions = Regions()
+        self._spare: list[Region] = []
+        self._mapping = threading.Lock()
+        self._finished = False
+        try:
+            said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
+        except BaseException:
+            self._agent.close(finished=False)
+            raise
+        self.slot: int = said["slot"]
+        self.spec: dict[str, Any] = said["job"]  #: as run.json has it
+
+    def table(
+        self,
+        name: str,
+        rows: int | None = None,
+        *,
+        dim: int,
+        rule: Rule,
+        init: str = "zeros",
+        scale: float = 0.0,
+        combine: str = "each",
+        **settings: Any,
+    ) -> Table:
+        """Create a table, or attach to the equal one of that name. All slots ask for it before their first clock.
+
+        rows: of a dense table; None: it is sparse, and has a row for every 64-bit number.
+        rule: what an update does to a row.
+        init: what rows hold at first: ``zeros``, ``uniform`` in [-scale, scale), or ``normal`` with that deviation.
+        combine: ``each``, or under bsp ``sum``, ``mean`` or ``weighted``: one run of the rule for all slots' updates.
+        settings: fields of TableSpec as run.json has them: evict, non_finite, whole, distance.
+        """
+        spec: dict[str, Any] = {"name": name, "dim": dim, "rule": rule.spec(), **settings}
+        if rows is None:
+            spec["sparse"] = True
+        else:
+            spec["rows"] = rows
+        if init != "zeros":
+            spec["init"] = {"kind": init, "scale": scale}
+        if combine != "each":
+            spec["combine"] = combine
+        reply = self._agent.call(_agent.TABLE, text=json.dumps(spec).encode())
+        return Table(self, reply.a, json.loads(reply.text))
+
+    def clock(self) -> int:
+        """End the iteration: what was Inc'd becomes this slot's update. Returns the clock to work on now: one more, an
+        earlier one if the job was rolled back, or the same one if the slot's work ends here.
+        """
+        return self._agent.call(_agent.CLOCK).a
+
+    @property
+    def now(self) -> int:
+        """The clock to work on."""
+        return self._agent.call(_agent.NOW).a
+
+    @property
+    def end(self) -> int:
+        """The clock at which the slot's work ends; 0: it is not known yet."""
+        return self._agent.call(_agent.NOW).b
+
+    @property
+    def share(self) -> Share:
+        """Of the slots that take part in the present clock, which one this is."""
+        both = self._agent.call(_agent.NOW).c
+        return Share(both >> 32, both & 0xFFFFFFFF)
+
+    def run(self, step: Callable[[int], None]) -> None:
+        """Call ``step`` for each clock of the slot, again with an earlier one after a roll-back, and finish."""
+        clock = self.now
+        while True:
+            try:
+                if clock >= self.end > 0:
+                    break
+                step(clock)
+            except RolledBack:
+                pass
+            clock = self.clock()
+        self.finish()
+
+    def finish(self) -> None:
+        """End the slot's work, and wait until the whole job is done. Clocks that are left are not worked on: the job is
+        asked to end as soon as every slot can.
+        """
+        asked = False
+        while True:
+            try:
+                now = self._agent.call(_agent.NOW)
+                if now.b and now.a >= now.b:
+                    self._agent.call(_agent.FINISH)
+                    self._finished = True
+                    return
+                if not asked:
+                    self._agent.call(_agent.END_JOB)
+                    asked = True
+            except RolledBack:
+                asked = False
+            self.clock()
+
+    def settle(self) -> None:
+        """Wait until all updates of the clocks that this slot has ended are applied."""
+        self._agent.call(_agent.SETTLE)
+
+    def await_slots(self) -> None:
+        """Wait until a process speaks for every slot, so that all begin together."""
+        self._agent.call(_agent.AWAIT_SLOTS)
+
+    def save_state(self, state: bytes) -> None:
+        """Give what the program must keep, such as a position in the data. It goes with the slot's next update, and the
+        slot's next process gets it from ``load_state``. Up to 1 GiB.
+        """
+        with self._lent(np.frombuffer(state, np.uint8)) as at:
+            self._agent.call(_agent.SAVE_STATE, a=at, c=len(state))
+
+    def load_state(self) -> bytes | None:
+        """What the slot's program had saved before the present clock; None: nothing."""
+        return self.load_saved().state
+
+    def load_saved(self) -> Saved:
+        """``load_state``, and of which clock it is."""
+        size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
+        if size < 0:
+            return Saved(None, clock, older)
+        room = self._borrow(max(size, 1))
+        try:
+            self._agent.call(_agent.FETCH, a=room.address)
+            return Saved(room.bytes[:size].tobytes(), clock, older)
+        finally:
+            self._spare.append(room)
+
+    def report(self, *, samples: int = 0, **measures: float) -> None:
+        """Say what was measured, for ``perdure status``, series.csv and reports. It does not wait.
+
+        samples: how many were worked through. measures: train_loss, test_loss, test_accuracy, train_rmse, test_rmse.
+        """
+        unknown = measures.keys() - {"train_loss", "test_loss", "test_accuracy", "train_rmse", "test_rmse"}
+        if unknown:
+            raise UsageError(f"nobody knows what {', '.join(sorted(unknown))} is; say train_loss, for example")
+        finite = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
+        self._agent.call(_agent.REPORT, a=samples, text=json.dumps(finite).encode())
+
+    def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
+        """An array in memory that the agent shares: what is read into it, or Inc'd from it, is copied once less."""
+        of = np.dtype(dtype)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = math.prod(sizes)
+        region = self._map(max(1, count * of.itemsize))
+        return region.bytes[: count * of.itemsize].view(of).reshape(sizes)
+
+    def close(self) -> None:
+        """Leave the job. Unless ``finish`` has returned the slot is free for another process."""
+        self._agent.close(self._finished)
+        if self._owner is not None:
+            self._owner.close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if kind is None and not self._finished:
+                self.finish()
+        finally:
+            self.close()
+
+    def _lent(self, array: NDArray[Any] | int, load: bool = True) -> _Lent:
+        return _Lent(self, array, load)
+
+    def _borrow(self, size: int) -> Region:
+        """Shared memory for a copy, of a size at least; who has done with it appends it to ``_spare``."""
+        with self._mapping:
+            fits = [r for r in self._spare if r.size >= size]
+            if fits:
+                least = min(fits, key=lambda r: r.size)
+                self._spare.remove(least)
+                return least
+        return self._map(1 << max(12, (size - 1).bit_length()))
+
+    def _map(self, size: int) -> Region:
+        region = Region(size)
+        try:
+            region.address = self._agent.call(_agent.MAP, a=size, files=[region.fd]).a
+        finally:
+            region.close_file()
+        with self._mapping:
+            self._regions.add(region)
+        return region
+
+    def _view(self, address: int, dtype: type[np.generic], count: int) -> NDArray[Any]:
+        return self._regions.at(address)[: count * np.dtype(dtype).itemsize].view(dtype)
+
+
+class _Owner:
+    """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
+
+    def __init__(self, args: list[str]) -> None:
+        self.process = subprocess.Popen(
+            [_agent.binary(), "up", "--with-parent", *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        self.coordinator = self.secret_file = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.rstrip())
+            where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(\S+)", line)
+            if where:
+                self.coordinator, self.secret_file = where.groups()
+                break
+        else:
+            self.process.wait()
+            raise UsageError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing")
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.rstrip())
+
+    def close(self) -> None:
+        """Wait until the job's files are written; where its work is not done, stop it."""
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()
+            self.process.wait()
+        if self.process.returncode not in (0, None) and self.said:
+            raise PerdureError(self.said[-1].removeprefix("perdure: "))
+
+
+def join(
+    coordinator: str = "",
+    secret_file: str = "",
+    *,
+    slot: int | None = None,
+    observer: bool = False,
+    grow: bool = False,
+    saves_at_cuts: bool = False,
+    cache_mb: int = 0,
+    window_mb: int = 0,
+    retain_mb: int = 0,
+    patience: float | None = None,
+    lost_after: float | None = None,
+) -> Job:
+    """Join a job as one of its workers. Without an address the environment says where it is, as ``perdure launch`` and
+    ``perdure up --exec`` have it.
+
+    slot: the slot to take; None: the environment's, or any that is free. observer: only read.
+    grow: where no slot is free the job is to have one more. saves_at_cuts: see Config.SavesAtCuts in Go.
+    cache_mb, window_mb, retain_mb: bounds of cached rows and of updates that are kept; 0: the usual ones.
+    patience, lost_after: seconds to look for a coordinator, and after which a job that is not heard is lost.
+    """
+    return Job(
+        {
+            "protocol": _agent.PROTOCOL,
+            "coordinator": coordinator,
+            "secret_file": secret_file,
+            "slot": slot,
+            "observer": observer,
+            "grow": grow,
+            "saves_at_cuts": saves_at_cuts,
+            "cache_mb": cache_mb,
+            "window_mb": window_mb,
+            "retain_mb": retain_mb,
+            "patience": patience,
+            "lost_after": lost_after,
+        }
+    )
+
+
+def start(
+    *,
+    servers: int = 2,
+    recovery: str = "resend:auto",
+    consistency: str = "bsp",
+    clocks: int = 1_000_000_000,
+    out: str | os.PathLike[str] | None = None,
+    args: Sequence[str] = (),
+) -> Job:
+    """Start a job on this machine, with this program as its only worker, and join it. It ends with the program.
+
+    Under ``perdure launch`` and ``perdure up --exec`` it joins the job that is there, and the settings are that job's.
+    out: the run's folder; None: a temporary one. args: more flags of ``perdure up``.
+    """
+    if os.environ.get("PERDURE_COORDINATOR"):
+        return join()
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
+    owner = _Owner(
+        [
+            *("--workers", "1", "--servers", str(servers), "--recovery", recovery, "--consistency", consistency),
+            *("--clocks", str(clocks), "--out", str(folder), *args),
+        ]
+    )
+    hello = {
+        "protocol": _agent.PROTOCOL,
+        "coordinator": owner.coordinator,
+        "secret_file": owner.secret_file,
+        "slot": 0,
+    }
+    try:
+        return Job(hello, owner)
+    except BaseException:
+        owner.process.terminate()
+        owner.process.wait()
+        raise

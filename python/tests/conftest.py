@@ -1,0 +1,61 @@
+"""Real jobs on this machine, by the perdure program that PERDURE_BINARY names, or that was built last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.job import _Owner
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--shards", "2")  # for tables of a few rows
+os.environ.setdefault("PERDURE_BINARY", str(ROOT / "bin" / "perdure"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[perdure.Job]:
+    """A job of one worker, this process."""
+    with perdure.start(servers=2, clocks=1000, out=tmp_path / "run", args=SMALL) as of:
+        yield of
+
+
+class Cluster:
+    """A job whose workers are the test's business."""
+
+    def __init__(self, folder: Path, *args: str) -> None:
+        self.owner = _Owner(["--out", str(folder / "run"), *SMALL, *args])
+        self.folder = folder
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "PERDURE_COORDINATOR": self.owner.coordinator,
+            "PERDURE_SECRET_FILE": self.owner.secret_file,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+
+    def join(self, slot: int) -> perdure.Job:
+        return perdure.join(self.owner.coordinator, self.owner.secret_file, slot=slot)
+
+    def program(self, text: str) -> subprocess.Popen[str]:
+        """Start a program in slot 0; what it prints can be read."""
+        environment = self.environment | {"PERDURE_SLOT": "0"}
+        return subprocess.Popen([sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE, text=True)
+
+    def end(self) -> None:
+        self.owner.process.terminate()
+        self.owner.process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A job of two workers, which nobody has joined."""
+    of = Cluster(tmp_path, "--workers", "2", "--servers", "1", "--clocks", "50")
+    yield of
+    of.end()

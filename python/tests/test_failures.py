@@ -1,0 +1,176 @@
+"""Programs, agents and servers that die, and calls that are given up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SMALL, Cluster
+
+import perdure
+
+
+def test_timeout(cluster: Cluster) -> None:
+    first, second = cluster.join(0), cluster.join(1)
+    tables = [job.table("w", rows=4, dim=2, rule=perdure.Add()) for job in (first, second)]
+    tables[0].inc_run(0, np.ones((4, 2)))
+    first.clock()
+    out = first.empty((4, 2))
+    out[...] = 7
+    with pytest.raises(TimeoutError):
+        tables[0].get_run(0, 4, out=out, timeout=0.05)  # the other worker has not done its clock
+    second.clock()
+    assert (out == 7).all()  # nothing is written into it any more
+    assert (tables[0].get_run(0, 4, timeout=10) == 1).all()
+    for job in (first, second):
+        job.close()
+
+
+def test_interrupt(cluster: Cluster) -> None:
+    first, second = cluster.join(0), cluster.join(1)
+    table = first.table("w", rows=4, dim=2, rule=perdure.Add())
+    first.clock()
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    handler = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            table.get([1])
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert first.now == 1
+    for job in (first, second):
+        job.close()
+
+
+def test_agent_dies(tmp_path: Path) -> None:
+    job = perdure.start(out=tmp_path / "run", clocks=9, args=SMALL)
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    job._agent.process.send_signal(signal.SIGKILL)
+    with pytest.raises(perdure.AgentDied, match="code -9"):
+        while True:
+            table.get([1])
+    with pytest.raises(perdure.AgentDied):
+        job.clock()
+    assert job._owner is not None
+    job._owner.process.terminate()
+    job._owner.process.wait()
+
+
+def test_forked(job: perdure.Job) -> None:
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            table.get([1])
+        except perdure.Forked:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    table.get([1])
+
+
+#: A program that works for some clocks, keeps where it was, and waits to be killed.
+PROGRAM = """
+import os, sys, perdure
+job = perdure.join()
+table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+print(job.now, job.load_state(), flush=True)
+for clock in range(job.now, job.now + 3):
+    table.inc_run(0, [[1, 1]] * 4)
+    job.save_state(b"after %d" % clock)
+    job.clock()
+if os.fork() > 0:  # else it is a loader of data, which has a copy of the agent's socket
+    print("ready", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_program_dies(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "9")
+    try:
+        for now, state in ((0, "None"), (3, "b'after 2'"), (6, "b'after 5'")):
+            program = cluster.program(PROGRAM)
+            assert program.stdout is not None
+            assert program.stdout.readline().split(None, 1) == [str(now), state + "\n"]
+            assert program.stdout.readline() == "ready\n"
+            program.kill()
+            program.wait()
+        job = cluster.join(0)
+        assert job.now == 9
+        assert (job.table("w", rows=4, dim=2, rule=perdure.Add()).get([0]) == 9).all()
+        job.finish()
+        job.close()
+        assert cluster.owner.process.wait() == 0
+    finally:
+        cluster.end()
+
+
+def test_job_ends_with_its_program(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import os, perdure\njob = perdure.start(out={str(tmp_path / 'run')!r})\n"
+            "print(job._owner.process.pid, job._agent.process.pid, flush=True)\nos.read(0, 1)",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert program.stdout is not None
+    pids = [int(word) for word in program.stdout.readline().split()]
+    files = [os.pidfd_open(pid) for pid in pids]
+    program.kill()
+    program.wait()
+    for file in files:
+        assert select.select([file], [], [], 20)[0], "a process lives on"
+        os.close(file)
+
+
+#: Linear regression; its data follow from the slot's share of each clock.
+TRAIN = """
+import numpy as np, perdure
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=4, rule=perdure.Adam(0.05), combine="mean")
+    truth = np.arange(32, dtype=np.float32).reshape(8, 4) / 16
+    out = job.empty((8, 4))
+
+    def step(clock):
+        rng = np.random.default_rng([clock, job.slot])
+        x = rng.standard_normal((16, 8), dtype=np.float32)
+        w = table.get_run(0, 8, out=out)
+        table.inc_run(0, x.T @ (x @ w - x @ truth) / 16)
+
+    job.run(step)
+"""
+
+
+@pytest.mark.parametrize("recovery", ["resend:20", "chain:2"])
+def test_same_model_through_kills(tmp_path: Path, recovery: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    kills = ("worker:0@clock:30", "server:0@clock:60", "worker:1@clock:90", "coordinator@clock:120")
+    command = f"{os.environ['PERDURE_BINARY']} up --workers 2 --servers 2 --clocks 200 --recovery {recovery}".split()
+    command += [*SMALL, "--exec", f"{sys.executable} {script}"]
+    models = []
+    for run, faults in (("calm", []), ("storm", [f"--fault=kill:{kill}" for kill in kills])):
+        done = subprocess.run(
+            [*command, "--out", str(tmp_path / run), *faults],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        models.append(hashlib.sha256((tmp_path / run / "model.safetensors").read_bytes()).hexdigest())
+    events = (tmp_path / "storm" / "events.jsonl").read_text()
+    assert events.count('"fault"') >= len(kills)
+    assert models[0] == models[1]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SMALL
+
+import perdure
+
+
+def test_rows_of_dense_tables(job: perdure.Job) -> None:
+    table = job.table("w", rows=100, dim=3, rule=perdure.SGD(0.5))
+    assert (table.name, table.rows, table.dim) == ("w", 100, 3)
+    table.inc([7, 2, 7], np.arange(9).reshape(3, 3))
+    table.inc_run(10, np.ones(6, np.float32))
+    assert job.clock() == 1
+    assert table.get([2, 7]).tolist() == [[-1.5, -2.0, -2.5], [-3.0, -4.0, -5.0]]
+    assert table.get_run(9, 4).tolist() == [[0] * 3, [-0.5] * 3, [-0.5] * 3, [0] * 3]
+    assert table.get([]).shape == (0, 3)
+
+
+def test_shared_memory(job: perdure.Job) -> None:
+    table = job.table("w", rows=1000, dim=8, rule=perdure.Add())
+    delta, out = job.empty((1000, 8)), job.empty((1000, 8))
+    delta[...] = np.arange(8000).reshape(1000, 8)
+    table.inc_run(0, delta)
+    job.clock()
+    assert table.get_run(0, 1000, out=out) is out
+    assert (out == delta).all()
+    part = out[100:200]  # also of a part
+    part[...] = -1
+    table.get_run(500, 100, out=part)
+    assert (out[100:200] == delta[500:600]).all()
+    assert (out[200:] == delta[200:]).all()
+    across = np.zeros((8, 1000), np.float32).T  # and of what does not lie in one piece
+    table.get_run(0, 1000, out=across)
+    assert (across == delta).all()
+    table.inc_run(0, across[::-1])
+    job.clock()
+    assert (table.get_run(0, 1000) == delta + delta[::-1]).all()
+
+
+def test_rows_of_sparse_tables(job: perdure.Job) -> None:
+    table = job.table("s", dim=2, rule=perdure.Adagrad(0.1), init="uniform", scale=0.5)
+    ids = np.array([2**63 + 5, 3, 2**64 - 1], np.uint64)
+    before = table.get(ids)
+    assert (abs(before) <= 0.5).all()
+    assert before.any()
+    table.prefetch(ids)
+    table.inc(ids, np.ones((3, 2)))
+    table.flush()
+    job.clock()
+    job.settle()
+    table.forget()
+    assert np.allclose(table.get(ids), before - 0.1)
+    assert sorted(table.stored_rows().view(np.uint64).tolist()) == sorted(ids.tolist())
+
+
+def test_combine(job: perdure.Job) -> None:
+    table = job.table("c", rows=2, dim=1, rule=perdure.Nesterov(0.7, 0.9), combine="weighted")
+    table.inc([1], [[1.0]])
+    table.weigh(3.0)
+    job.clock()
+    assert table.get([0, 1]).reshape(-1).tolist() == pytest.approx([0, -0.7 * 1.9])
+
+
+def test_state(job: perdure.Job) -> None:
+    assert job.load_state() is None
+    for state in (b"position 7", b"", bytes(range(256)) * 10_000):
+        job.save_state(state)
+        job.clock()
+        assert job.load_state() == state
+    assert job.load_saved().clock == 2
+
+
+def test_run_and_finish(tmp_path: Path) -> None:
+    clocks = []
+    with perdure.start(clocks=5, out=tmp_path / "run", args=SMALL) as job:
+        assert (job.slot, job.now, job.end, job.share) == (0, 0, 5, (0, 1))
+        table = job.table("w", rows=4, dim=1, rule=perdure.Add())
+
+        def step(clock: int) -> None:
+            clocks.append(clock)
+            table.inc([0], [[1]])
+            job.report(train_loss=1 / (clock + 1), samples=3)
+
+        job.run(step)
+    assert clocks == list(range(5))
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_early_end(tmp_path: Path) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        table = job.table("w", rows=4, dim=1, rule=perdure.Add())
+        for _ in range(3):
+            table.inc([0], [[1]])
+            job.clock()
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_threads(job: perdure.Job) -> None:
+    table = job.table("w", rows=64, dim=4, rule=perdure.Add())
+    wrong: list[object] = []
+
+    def work(row: int) -> None:
+        try:
+            for _ in range(20):
+                table.inc([row], np.full((1, 4), row))
+                if not np.isfinite(table.get([row])).all():
+                    wrong.append(row)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    job.clock()
+    assert not wrong
+    assert table.get_run(0, 16)[:, 0].tolist() == [20 * row for row in range(16)]
+
+
+def test_mistakes(job: perdure.Job) -> None:
+    table = job.table("w", rows=8, dim=4, rule=perdure.Adam(1e-3))
+    for what, call in {
+        "rows 0 to 7": lambda: table.get([8]),
+        "list of whole numbers": lambda: table.get([0.5]),
+        "its rows have 4 values": lambda: table.inc([1], np.zeros((1, 3))),
+        "for 2 rows of 4 values": lambda: table.inc([1, 2], np.zeros((1, 4))),
+        "values are float32": lambda: table.inc([1], np.zeros((1, 4), complex)),
+        "2 rows of 4 float32": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
+        "out is float64": lambda: table.get([1], out=np.zeros((1, 4))),
+        "nobody knows what loss": lambda: job.report(loss=1.0),
+        "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
+        "not a finite number > 0": lambda: job.table("v", rows=9, dim=4, rule=perdure.Adam(-1)),
+        "weighted": lambda: table.weigh(1.0),
+    }.items():
+        with pytest.raises(perdure.UsageError, match=what) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+        assert "perdure:" not in str(raised.value)
+    with pytest.raises(perdure.NonFinite, match="row 3 of table w is NaN"):
+        table.inc([2, 3], [[0, 0, 0, 0], [0, float("nan"), 0, 0]])
+    job.clock()
+    assert not table.get_run(0, 8).any()
+    with pytest.raises(perdure.UsageError, match="servers"):
+        perdure.start(servers=0)
+
+
+def test_closed(tmp_path: Path) -> None:
+    job = perdure.start(clocks=3, out=tmp_path / "run")
+    job.finish()
+    job.close()
+    job.close()
+    with pytest.raises(perdure.UsageError, match="closed"):
+        job.clock()
