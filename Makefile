@@ -71,7 +71,7 @@ wheels: $(VENV)/ready ## build Python packages with the program inside, for Linu
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser; make check-browser looks at them"
+	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch)"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -122,7 +122,17 @@ check-python: build ## format, types and tests of the Python package, with real 
 	@command -v $(PYTHON) > /dev/null || { echo "skipped: the Python package; there is no $(PYTHON)"; exit 0; }; \
 	$(MAKE) --no-print-directory $(VENV)/ready; cd python; export PYTHONPATH=src; \
 	for check in 'ruff check --quiet --no-cache .' 'ruff format --quiet --no-cache --check .' 'mypy --no-incremental src' \
-		'pytest --quiet'; do ../$(VENV)/bin/$$check; done
+		'pytest --quiet --ignore tests/torch'; do ../$(VENV)/bin/$$check; done
+
+TORCH := bin/venv-torch
+$(TORCH)/ready: python/requirements.txt python/requirements-torch.txt
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install --quiet --disable-pip-version-check -r python/requirements.txt -r python/requirements-torch.txt
+	@touch $@
+
+.PHONY: check-torch
+check-torch: build $(TORCH)/ready ## what the Python package does for PyTorch, with real processes that are killed; it installs PyTorch, of several GB
+	cd python && PYTHONPATH=src ../$(TORCH)/bin/pytest tests/torch
 
 .PHONY: storm
 storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to

@@ -23,6 +23,16 @@ from .errors import (
 from .job import Job, Saved, Share, Table, join, start
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAdagrad, Rule, Set
 
+
+def __getattr__(name: str) -> object:
+    """DataParallel and DiLoCo, which need PyTorch."""
+    if name in ("DataParallel", "DiLoCo"):
+        from . import torch
+
+        return getattr(torch, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "FTRL",
     "SGD",

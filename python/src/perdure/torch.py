@@ -1,0 +1,352 @@
+"""PyTorch on Perdure: data parallelism, and DiLoCo, whose processes and servers may all be killed.
+
+Weights lie in a table for each group of parameters, in rows of 1,024 values, each parameter from a new row on. A table
+holds what training has added to the weights that it began with, which are rows of another table: slot 0 writes them in
+clock 0. Buffers, such as the running means of BatchNorm, are slot 0's.
+
+With each of its updates a slot saves what it needs to go on: the states of what ``state`` lists, and of random numbers.
+A process that takes the slot over finds its weights, and that, as they were when the last update that counts was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from . import _state
+from .errors import NonFinite, UsageError
+from .job import Floats, Job, Table
+from .rules import SGD, Adagrad, Adam, Momentum, Nesterov, Rule, Set
+
+_DIM = 1024  # values of a row
+
+
+class Stateful(Protocol):
+    """What can be kept: a StatefulDataLoader, a sampler, a scheduler, an optimizer."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it needs to go on."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any:
+        """Go on from that."""
+
+
+class _Rows:
+    """Tensors in rows: of one table each, or of several tables that lie alike."""
+
+    def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self.names = [name for name, _ in tensors]
+        self.tensors = [tensor for _, tensor in tensors]
+        self.starts = np.cumsum([0] + [-(-t.numel() // _DIM) for t in self.tensors]).tolist()
+        self.rows = max(self.starts[-1], job.spec["shards"])  # a table has no fewer rows than there are shards
+
+    def views(self, values: Floats) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each tensor, and its place in values of shape (rows, 1024)."""
+        flat = torch.from_numpy(values.reshape(-1))
+        for tensor, start in zip(self.tensors, self.starts, strict=False):
+            yield tensor, flat[start * _DIM : start * _DIM + tensor.numel()].view(tensor.shape)
+
+    def put(self, values: Floats) -> None:
+        """Write the tensors into values."""
+        for tensor, place in self.views(values):
+            place.copy_(tensor.detach())
+
+    def take(self, values: Floats) -> None:
+        """Write values into the tensors."""
+        with torch.no_grad():
+            for tensor, place in self.views(values):
+                tensor.copy_(place)
+
+    def name_of(self, values: Floats) -> str:
+        """The first tensor whose place has NaN or Inf in it."""
+        for name, (_, place) in zip(self.names, self.views(values), strict=False):
+            if not torch.isfinite(place).all():
+                return name
+        return "?"
+
+
+class _Group:
+    """A group of parameters, with one rule."""
+
+    def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str) -> None:
+        self.rows = rows
+        self.decay = rule.decay
+        if rule.decay:  # of the weights, and not of what was added to them: see DataParallel.step
+            rule = type(rule)(**{k: v for k, v in vars(rule).items() if k != "decay"})
+        self.begun = job.table(f"{name}.begin", rows.rows, dim=_DIM, rule=Set())
+        self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine)
+        shape = (rows.rows, _DIM)
+        self.first, self.added, self.delta = job.empty(shape), job.empty(shape), job.empty(shape)
+        self.weights: Floats = np.zeros(shape, np.float32)
+        for values in (self.first, self.delta):
+            values[...] = 0
+
+    def read(self) -> None:
+        """Bring the parameters to what they are at the present clock."""
+        self.table.get_run(0, self.rows.rows, out=self.added)
+        np.add(self.first, self.added, out=self.weights)
+        self.rows.take(self.weights)
+
+
+class _Model:
+    """What both ways to train have in common."""
+
+    def __init__(
+        self,
+        job: Job,
+        model: nn.Module,
+        groups: Sequence[tuple[Sequence[tuple[str, nn.Parameter]], Rule]],
+        combine: str,
+        state: Iterable[Stateful],
+    ) -> None:
+        self.job, self.model = job, model
+        self._state = list(state)
+        for of in self._state:
+            if getattr(of, "generator", of) is None:
+                # A loader that begins again, amid its data, would take a number from those of the program.
+                of.generator = torch.Generator()  # type: ignore[attr-defined]
+        self._groups = [
+            _Group(job, f"weights.{i}", _Rows(job, of), rule, combine) for i, (of, rule) in enumerate(groups)
+        ]
+        buffers = [(n, b) for n, b in model.named_buffers() if b.dtype.is_floating_point or b.dtype == torch.int64]
+        self._buffers = _Rows(job, buffers) if buffers else None
+        if self._buffers is not None:
+            self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
+            self._buffer_values = job.empty((self._buffers.rows, _DIM))
+            self._buffer_values[...] = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Write the first weights, or read those that are there, and go on where the slot was."""
+        if self.job.now == 0:
+            if self.job.share.rank == 0:
+                for g in self._groups:
+                    g.rows.put(g.first)
+                    g.begun.inc_run(0, g.first)
+                self._send_buffers()
+            self._weigh(1.0)
+            self.job.clock()
+        for g in self._groups:
+            g.begun.get_run(0, g.rows.rows, out=g.first)
+        self._load()
+
+    def _load(self) -> None:
+        """Take over weights and state of the present clock."""
+        self._read()
+        saved = self.job.load_state()
+        if saved is not None:
+            kept = _state.decode(saved)
+            for of, state in zip(self._state, kept["state"], strict=True):
+                of.load_state_dict(state)
+            _set_random(kept["random"])
+
+    def _read(self) -> None:
+        for g in self._groups:
+            g.read()
+        if self._buffers is not None:
+            self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
+            self._buffers.take(self._buffer_values)
+
+    def _send_buffers(self) -> None:
+        if self._buffers is not None and self.job.share.rank == 0:
+            self._buffers.put(self._buffer_values)
+            self._buffer_table.inc_run(0, self._buffer_values)
+
+    def _weigh(self, weight: float | None) -> None:
+        for g in self._groups:
+            if g.table.spec.get("combine") == "weighted":
+                g.table.weigh(1.0 if weight is None else weight)
+
+    def _exchange(self, weight: float | None) -> None:
+        """End the clock with what is in the deltas, and read what has come of it."""
+        for g in self._groups:
+            try:
+                g.table.inc_run(0, g.delta)
+            except NonFinite as error:
+                raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent") from error
+        self._send_buffers()
+        self._weigh(weight)
+        kept = {"state": [of.state_dict() for of in self._state], "random": _random()}
+        self.job.save_state(_state.encode(kept))
+        self.job.clock()
+        self._read()
+
+    def finish(self) -> None:
+        """End the work of this process's slot, and wait until all have."""
+        self.job.finish()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is None:
+            self.finish()
+
+
+class DataParallel(_Model):
+    """Train as DistributedDataParallel does on the same batches: gradients are averaged over the slots, and the rule
+    runs once on the servers. Call ``step`` in place of the optimizer's, behind ``backward``.
+
+    job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
+    state: what else is to go on in a process that takes the slot over: the loader of data, a scheduler.
+
+    Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        model: nn.Module,
+        rule: Rule | Optimizer,
+        *,
+        state: Iterable[Stateful] = (),
+        weighted: bool = False,
+    ) -> None:
+        combine = "weighted" if weighted else "mean"
+        super().__init__(job, model, _groups_of(model, rule), combine, state)
+
+    def step(self, weight: float | None = None) -> int:
+        """Average the gradients, have the rule run, and take the new weights. Returns the clock.
+
+        weight: of a model that was made with ``weighted``: how much this slot's gradient counts, in samples perhaps.
+        """
+        for g in self._groups:
+            g.delta[...] = 0
+            with torch.no_grad():
+                for parameter, place in g.rows.views(g.delta):
+                    if parameter.grad is not None:
+                        place.copy_(parameter.grad)
+            if g.decay:  # all slots have the same weights, so that the mean has their decay once
+                g.delta += np.float32(g.decay) * g.weights
+        self._exchange(weight)
+        return self.job.now
+
+    def zero_grad(self) -> None:
+        """Forget the gradients, as an optimizer's zero_grad."""
+        self.model.zero_grad(set_to_none=True)
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """For programs that were written for DistributedDataParallel: gradients add up until ``step`` in any case."""
+        return contextlib.nullcontext()
+
+
+class DiLoCo(_Model):
+    """Train each slot by itself for ``sync_every`` steps of an inner optimizer, then average what all have come to:
+    the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The optimizer's step does the rest.
+
+    job: the job, under bsp. inner: the optimizer of this process, of all parameters. outer: the outer rule.
+    weights: how much this slot's part counts, asked for at each outer step, in tokens for example; None: all alike.
+    state: as in DataParallel. The inner optimizer's state is kept, too.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        model: nn.Module,
+        inner: Optimizer,
+        *,
+        sync_every: int = 100,
+        outer: Rule | None = None,
+        weights: Callable[[], float] | None = None,
+        state: Iterable[Stateful] = (),
+    ) -> None:
+        if sync_every < 1:
+            raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
+        self.sync_every, self._weights, self._steps = sync_every, weights, 0
+        rule = outer if outer is not None else Nesterov(0.7, 0.9)
+        of = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        combine = "mean" if weights is None else "weighted"
+        super().__init__(job, model, [(of, rule)], combine, [*state, inner])
+        self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
+
+    def _stepped(self) -> None:
+        self._steps += 1
+        if self._steps == self.sync_every:
+            self.sync()
+
+    def sync(self) -> int:
+        """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
+        self._steps = 0
+        (g,) = self._groups
+        g.rows.put(g.delta)
+        np.subtract(g.weights, g.delta, out=g.delta)
+        self._exchange(None if self._weights is None else self._weights())
+        return self.job.now
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._hook.remove()
+        super().__exit__(kind, error, None)
+
+
+def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tuple[str, nn.Parameter]], Rule]]:
+    """Groups of parameters with the rule of each."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    if isinstance(rule, Rule):
+        return [(named, rule)]
+    names = {p: n for n, p in named}
+    groups = []
+    for group in rule.param_groups:
+        unknown = [p for p in group["params"] if p not in names]
+        if unknown:
+            raise UsageError("the optimizer has parameters that the model does not train")
+        groups.append(([(names.pop(p), p) for p in group["params"]], rule_of(rule, group)))
+    if names:
+        raise UsageError(f"the optimizer lacks {', '.join(sorted(names.values()))}")
+    return groups
+
+
+def rule_of(optimizer: Optimizer, group: dict[str, Any]) -> Rule:
+    """The update rule that does what an optimizer of torch.optim does with a group of its parameters.
+
+    It raises UsageError, which names the setting, where there is none.
+    """
+    kind, rate, decay = type(optimizer), float(group["lr"]), group.get("weight_decay", 0.0)
+    refused = [name for name in ("amsgrad", "maximize", "lr_decay", "dampening") if group.get(name)]
+    if kind is torch.optim.AdamW and decay:
+        refused.append("weight_decay of AdamW (decoupled; Adam has the other one)")
+    if kind is torch.optim.Adagrad and group.get("initial_accumulator_value"):
+        refused.append("initial_accumulator_value")
+    if refused:
+        raise UsageError(
+            f"{kind.__name__}: servers have no {', '.join(refused)}; leave it out, or take another optimizer"
+        )
+    if kind is torch.optim.SGD:
+        momentum = group["momentum"]
+        if not momentum:
+            return SGD(rate, decay=decay)
+        return (Nesterov if group["nesterov"] else Momentum)(rate, momentum, decay=decay)
+    if kind in (torch.optim.Adam, torch.optim.AdamW):
+        first, second = group["betas"]
+        return Adam(rate, float(first), float(second), group["eps"], decay=decay)
+    if kind is torch.optim.Adagrad:
+        return Adagrad(rate, group["eps"], decay=decay)
+    raise UsageError(f"{kind.__name__}: servers do not know it; take SGD, Adam or Adagrad, or a rule of perdure")
+
+
+def _random() -> dict[str, Any]:
+    """The states of random numbers."""
+    bits, keys, at, has, cached = np.random.get_state(legacy=True)
+    kept: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": [str(bits), keys, at, has, cached],
+    }
+    if torch.cuda.is_available():
+        kept["cuda"] = torch.cuda.get_rng_state_all()
+    return kept
+
+
+def _set_random(kept: dict[str, Any]) -> None:
+    torch.set_rng_state(kept["torch"])
+    random.setstate(kept["python"])
+    np.random.set_state(tuple(kept["numpy"]))
+    if "cuda" in kept and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(kept["cuda"])

@@ -1,0 +1,207 @@
+"""What needs PyTorch; `make check-torch` installs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import SMALL
+
+import perdure
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchdata")
+
+#: A model with all that is kept: buffers, random numbers, a position in the data. Its arguments are the way to train,
+#: where the hash of the model goes, and how many of its steps it makes.
+TRAIN = """
+import hashlib, os, sys
+import torch
+from torch import nn
+from torchdata.stateful_dataloader import StatefulDataLoader
+torch.set_num_threads(1)
+how, out, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+g = torch.Generator().manual_seed(7)
+x = torch.randn(4096, 12, generator=g)
+y = (x @ torch.randn(12, 3, generator=g)).argmax(1)
+ids = torch.arange(4096)
+torch.manual_seed(5 + rank)
+model = nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 3))
+loader = StatefulDataLoader(list(zip(ids[rank::world].tolist(), x[rank::world], y[rank::world])), batch_size=16)
+
+
+def batches():
+    while True:
+        yield from loader
+
+
+def loss_of(batch):
+    return nn.functional.cross_entropy(model(batch[1]), batch[2])
+"""
+
+PERDURE = (
+    TRAIN
+    + """
+import perdure
+job = perdure.start()
+counts = job.table("counts", 4096, dim=1, rule=perdure.Add())
+if how == "parallel":
+    adam = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-3)
+    with perdure.DataParallel(job, model, adam, state=[loader]) as p:
+        for batch in batches():
+            if job.now > steps:
+                break
+            loss_of(batch).backward()
+            counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
+            p.step()
+            p.zero_grad()
+        total = counts.get_run(0, 4096)
+else:
+    inner = torch.optim.AdamW(model.parameters(), 1e-2)
+    with perdure.DiLoCo(job, model, inner, sync_every=5, weights=lambda: 80.0, state=[loader]) as d:
+        for batch in batches():
+            if job.now > steps:
+                break
+            inner.zero_grad()
+            loss_of(batch).backward()
+            counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
+            inner.step()
+        total = counts.get_run(0, 4096)
+h = hashlib.sha256()
+for name, v in model.state_dict().items():
+    h.update(v.numpy().tobytes())
+seen = 16 * steps * world * (5 if how == "diloco" else 1)
+assert total.sum() == seen and total.max() - total.min() <= 1, (total.sum(), seen, total.min(), total.max())
+with open(f"{out}.{rank}", "w") as f:
+    f.write(h.hexdigest())
+"""
+)
+
+
+def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> list[str]:
+    """Train with two processes; returns the hash of each one's model."""
+    program, out = folder / "train.py", folder / name
+    program.write_text(PERDURE)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--servers", "2", "--clocks", "1000"]
+    done = subprocess.run(
+        [*command, *SMALL, "-q", "--out", f"{out}.run", *flags, str(program), how, str(out), str(steps)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + (folder / f"{name}.run" / "logs" / "worker-0.log").read_text()
+    return [(folder / f"{name}.{rank}").read_text() for rank in range(2)]
+
+
+@pytest.mark.parametrize("how", ["parallel", "diloco"])
+def test_same_model_through_kills(tmp_path: Path, how: str) -> None:
+    calm = launch(tmp_path, "calm", how)
+    kills = ("worker:0@clock:9", "server:0@clock:20", "worker:1@clock:30", "coordinator@clock:40", "worker:0@clock:50")
+    storm = launch(tmp_path, "storm", how, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in kills))
+    assert calm == storm
+    if how == "diloco":  # buffers and dropout are each process's own until the outer step
+        assert (tmp_path / "storm.run" / "events.jsonl").read_text().count('"fault"') >= len(kills)
+
+
+#: The same batches and the same optimizer, by PyTorch itself, and here: the parameters, at the end.
+COMPARE = """
+import os, sys
+import numpy as np, torch
+from torch import nn
+torch.set_num_threads(1)
+how, out, name = sys.argv[1:]
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(12, 700), nn.Tanh(), nn.Linear(700, 3))
+make = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1),
+    "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, 1e-3, betas=(0.8, 0.99), weight_decay=0.01),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.01),
+}[name]
+g = torch.Generator().manual_seed(rank)
+def loss_of(m):
+    x = torch.randn(8, 12, generator=g)
+    return nn.functional.cross_entropy(m(x), (x[:, :3]).argmax(1))
+if how == "ddp":
+    torch.distributed.init_process_group("gloo")
+    m = nn.parallel.DistributedDataParallel(model)
+    optimizer = make(m.parameters())
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss_of(m).backward()
+        optimizer.step()
+else:
+    import perdure
+    with perdure.start() as job:
+        p = perdure.DataParallel(job, model, make(model.parameters()))
+        for _ in range(30):
+            p.zero_grad()
+            loss_of(model).backward()
+            p.step()
+if rank == 0:
+    np.save(out, torch.cat([v.detach().reshape(-1) for v in model.parameters()]).numpy())
+"""
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adam", "adagrad"])
+def test_as_distributed_data_parallel(tmp_path: Path, name: str) -> None:
+    program = tmp_path / "compare.py"
+    program.write_text(COMPARE)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    theirs, ours = tmp_path / "theirs.npy", tmp_path / "ours.npy"
+    rendezvous = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    here = ["-m", "perdure", "launch", "--nproc", "2", "-q", *SMALL, "--out", str(tmp_path / "run")]
+    for command, how, out in ((rendezvous, "ddp", theirs), (here, "perdure", ours)):
+        subprocess.run([sys.executable, *command, str(program), how, str(out), name], env=environment, check=True)
+    a, b = np.load(theirs), np.load(ours)
+    assert a.shape == b.shape
+    assert np.abs(a - b).max() < 2e-5 * max(1.0, float(np.abs(a).max()))
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    from torch import nn
+
+    model = nn.Linear(3, 2)
+    parameters = list(model.parameters())
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        for optimizer, said in (
+            (torch.optim.AdamW(parameters, 1e-3), "weight_decay of AdamW"),
+            (torch.optim.Adam(parameters, 1e-3, amsgrad=True), "amsgrad"),
+            (torch.optim.SGD(parameters, 0.1, momentum=0.9, dampening=0.5), "dampening"),
+            (torch.optim.RMSprop(parameters, 0.1), "RMSprop"),
+            (torch.optim.SGD(parameters[:1], 0.1), "lacks bias"),
+            (torch.optim.SGD([*parameters, *nn.Linear(1, 1).parameters()], 0.1), "does not train"),
+        ):
+            with pytest.raises(perdure.UsageError, match=said):
+                perdure.DataParallel(job, model, optimizer)
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        model(torch.full((1, 3), float("nan"))).sum().backward()
+        with pytest.raises(perdure.NonFinite, match="weight has NaN or Inf"):
+            p.step()
+        p.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        p.step()
+
+        class Odd:
+            def state_dict(self) -> dict[str, object]:
+                return {"a": [1, {"b": object()}]}
+
+            def load_state_dict(self, _: object) -> None:
+                pass
+
+        p._state.append(Odd())
+        with pytest.raises(
+            perdure.UsageError, match=r"state\['state'\]\[0\]\['a'\]\[1\]\['b'\] is a object, which needs pickle"
+        ):
+            p.step()
+        with pytest.raises(perdure.UsageError, match="sync_every is 0"):
+            perdure.DiLoCo(job, model, torch.optim.SGD(parameters, 0.1), sync_every=0)
