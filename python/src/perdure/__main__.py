@@ -59,6 +59,8 @@ def launch(args: list[str]) -> None:
         raise UsageError(f"launch: --nproc {processes}; say how many processes there are to be, 1 or more")
     if not os.path.isfile(args[0]):
         raise UsageError(f"launch: there is no file {args[0]}")
+    if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
+        flags.append("--clocks=1000000000")  # programs end when they have done
     command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, *args])
     os.execv(_agent.binary(), ["perdure", "up", "--workers", processes, *flags, "--exec", command])
 

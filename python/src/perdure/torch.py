@@ -261,6 +261,7 @@ class DiLoCo(_Model):
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
+        self.synced = False  #: whether the outer step followed the inner optimizer's last one
         rule = outer if outer is not None else Nesterov(0.7, 0.9)
         of = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         combine = "mean" if weights is None else "weighted"
@@ -269,7 +270,8 @@ class DiLoCo(_Model):
 
     def _stepped(self) -> None:
         self._steps += 1
-        if self._steps == self.sync_every:
+        self.synced = self._steps == self.sync_every
+        if self.synced:
             self.sync()
 
     def sync(self) -> int:
