@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
@@ -61,6 +61,15 @@ class Reply(NamedTuple):
     text: bytes
 
 
+def begin(args: list[str], **how: Any) -> subprocess.Popen[str]:
+    """Start the perdure program, in a session of its own, so that Ctrl-C in a terminal is this program's alone."""
+    program = binary()
+    try:
+        return subprocess.Popen([program, *args], stdin=subprocess.DEVNULL, start_new_session=True, text=True, **how)
+    except OSError as error:
+        raise UsageError(f"{program} cannot be started: {error.strerror}") from None
+
+
 def binary() -> str:
     """The perdure program: that of the environment's PERDURE_BINARY, of this package, or in PATH."""
     named = os.environ.get("PERDURE_BINARY")
@@ -94,10 +103,7 @@ class Agent:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fd = there.fileno()
         with there:
-            # In a session of its own, so that Ctrl-C in a terminal is this program's alone.
-            self.process = subprocess.Popen(
-                [binary(), "agent", "--fd", str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            self.process = begin(["agent", "--fd", str(fd)], pass_fds=[fd])
         self._pid = os.getpid()
         self._ids = itertools.count(1)
         self._local = threading.local()

@@ -388,14 +388,7 @@ class _Owner:
     """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
 
     def __init__(self, args: list[str]) -> None:
-        self.process = subprocess.Popen(
-            [_agent.binary(), "up", "--with-parent", *args],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said: list[str] = []
         self.coordinator = self.secret_file = ""
         assert self.process.stdout is not None
