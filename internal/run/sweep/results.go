@@ -157,15 +157,20 @@ func (r *Results) WriteRuns(folder string) error {
 			if t.Model != nil {
 				model = *t.Model
 			}
-			rows = append(rows, append(row, model, t.Build, t.Folder, ""))
+			rows = append(rows, append(row, model, t.Build, within(t.Folder), ""))
 		}
 		for _, f := range c.Failed {
 			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
 			row = append(row, make([]string, len(Figures))...)
-			rows = append(rows, append(row, "", "", f.Folder, f.Why))
+			rows = append(rows, append(row, "", "", within(f.Folder), f.Why))
 		}
 	}
 	return study.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+}
+
+// within is a run's folder within its study's: where the study lay is nobody's business elsewhere.
+func within(folder string) string {
+	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)))
 }
 
 // column is a figure in the table.
