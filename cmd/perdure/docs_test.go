@@ -41,7 +41,7 @@ func pages(t *testing.T) []string {
 	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
 	for _, pattern := range []string{
 		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/formats/*.md",
-		"../../docs/bench/measured.md", "../../docs/studies/*/*.md",
+		"../../docs/bench/measured.md", "../../docs/bench/beside.md", "../../docs/studies/*/*.md",
 	} {
 		more, err := filepath.Glob(pattern)
 		if err != nil || len(more) == 0 {
