@@ -132,7 +132,7 @@ $(TORCH)/ready: python/requirements.txt python/requirements-torch.txt
 
 .PHONY: check-torch
 check-torch: build $(TORCH)/ready ## what the Python package does for PyTorch, with real processes that are killed; it installs PyTorch, of several GB
-	cd python && PYTHONPATH=src ../$(TORCH)/bin/pytest tests/torch tests/test_examples.py
+	cd python && PYTHONPATH=src ../$(TORCH)/bin/pytest tests/torch tests/test_examples.py tests/test_run.py
 
 .PHONY: storm
 storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to

@@ -29,7 +29,7 @@ class Cluster:
     """A job whose workers are the test's business."""
 
     def __init__(self, folder: Path, *args: str) -> None:
-        self.owner = _Owner(["--out", str(folder / "run"), *SMALL, *args])
+        self.owner = _Owner(folder / "run", [*SMALL, *args])
         self.folder = folder
 
     @property

@@ -58,6 +58,9 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 	return nil
 }
 
+// envRun tells a program of the user's the folder of the run, where it may read it.
+const envRun = "PERDURE_RUN"
+
 // programGrace is how long programs of the user's may go on when the job is done, to write what they have learned for
 // example, before they are told to end.
 const programGrace = time.Minute
@@ -77,7 +80,7 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 		LogPath: r.dir.LogFile(fmt.Sprintf("%s-%d", wire.RoleWorker, slot)),
 		Env: []string{
 			worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
-			worker.EnvSlot + "=" + fmt.Sprint(slot),
+			worker.EnvSlot + "=" + fmt.Sprint(slot), envRun + "=" + r.dir.Path(),
 		},
 	}
 }

@@ -22,6 +22,7 @@ from .errors import (
 )
 from .job import Job, Saved, Share, Table, join, start
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAdagrad, Rule, Set
+from .run import Run
 
 
 def __getattr__(name: str) -> object:
@@ -54,6 +55,7 @@ __all__ = [
     "RolledBack",
     "RowwiseAdagrad",
     "Rule",
+    "Run",
     "Saved",
     "Set",
     "Share",

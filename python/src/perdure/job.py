@@ -23,6 +23,7 @@ from ._agent import Agent
 from ._shared import Region, Regions
 from .errors import PerdureError, RolledBack, UsageError
 from .rules import Rule
+from .run import Run
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -204,6 +205,19 @@ class Job:
             raise
         self.slot: int = said["slot"]
         self.spec: dict[str, Any] = said["job"]  #: as run.json has it
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The run's folder; None: it is on another machine, or nobody has said where it is."""
+        named = self._owner.folder if self._owner is not None else os.environ.get("PERDURE_RUN")
+        return Path(named) if named else None
+
+    def events(self) -> Any:
+        """What has happened to the job, as a DataFrame of pandas: see ``perdure.Run``."""
+        folder = self.run_folder
+        if folder is None:
+            raise UsageError("nobody has said where the run's folder is; perdure.Run(FOLDER).events() reads it")
+        return Run(folder).events()
 
     def table(
         self,
@@ -387,7 +401,9 @@ class Job:
 class _Owner:
     """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
 
-    def __init__(self, args: list[str]) -> None:
+    def __init__(self, folder: Path, args: Sequence[str]) -> None:
+        self.folder = folder
+        args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said: list[str] = []
         self.coordinator = self.secret_file = ""
@@ -476,12 +492,8 @@ def start(
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
-    owner = _Owner(
-        [
-            *("--workers", "1", "--servers", str(servers), "--recovery", recovery, "--consistency", consistency),
-            *("--clocks", str(clocks), "--out", str(folder), *args),
-        ]
-    )
+    flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
+    owner = _Owner(folder, [*(f"--{flag}={value}" for flag, value in flags.items()), *args])
     hello = {
         "protocol": _agent.PROTOCOL,
         "coordinator": owner.coordinator,
