@@ -1,6 +1,10 @@
 package supervisor
 
-import "time"
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+)
 
 const (
 	shortLife  = time.Second // a process that lives for less has ended as soon as it began
@@ -13,7 +17,8 @@ const (
 // begin, so that a fault that nobody mends does not take the machine.
 type backoff struct {
 	pause  time.Duration
-	failed int // one after the other, each of which ended as soon as it had begun its work
+	failed int           // one after the other, each of which ended as soon as it had begun its work
+	clock  perdure.Clock // of the job, when the last of them ended
 }
 
 // An own program that fails is started again: it may have failed with what it ran on. One that
@@ -23,11 +28,13 @@ const (
 	mostFailed = 5
 )
 
-// hopeless takes in the end of a program of the user's, by itself, and says that starting it again is of no use.
-func (b *backoff) hopeless(lived time.Duration) bool {
-	if lived >= earlyLife {
+// hopeless takes in the end of a program of the user's, by itself, and says that starting it again is of no use. The
+// job's clock is that of the slot which is least far: where it has gone on so has the program.
+func (b *backoff) hopeless(lived time.Duration, clock perdure.Clock) bool {
+	if lived >= earlyLife || clock > b.clock {
 		b.failed = 0
 	}
+	b.clock = clock
 	b.failed++
 	return b.failed >= mostFailed
 }

@@ -440,7 +440,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
 	case e.Role == wire.RoleWorker && j.cfg.OwnWorkers && e.PID != 0 && e.Code >= 0:
-		if !planned && j.restarts[p].hopeless(e.Lived) {
+		if !planned && j.restarts[p].hopeless(e.Lived, j.clock.Clock) {
 			why := ""
 			if said := j.reason(target, e); said != "" {
 				why = ": " + said

@@ -1,0 +1,101 @@
+"""Programs, agents, servers and coordinators that die at random; the model is the same. PERDURE_STORMS: how many."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import SMALL
+
+STORMS = int(os.environ.get("PERDURE_STORMS", "1"))
+FIRST = int(os.environ.get("PERDURE_STORM_SEED", "1"))
+
+#: Linear regression; its data follow from the slot and the clock, but for a number that the slot keeps.
+TRAIN = """
+import sys, time
+import numpy as np, perdure
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=4, rule=perdure.Adam(0.05), combine="weighted")
+    truth = np.arange(32, dtype=np.float32).reshape(8, 4) / 16
+    out = job.empty((8, 4))
+
+    def step(clock):
+        time.sleep(0.01)
+        kept = job.load_state()
+        n = int(kept or b"0")
+        assert n == clock * (clock - 1) // 2, (n, clock)  # each clock once
+        rng = np.random.default_rng([clock, job.slot, n])
+        x = rng.standard_normal((16, 8), dtype=np.float32)
+        w = table.get_run(0, 8, out=out)
+        table.inc_run(0, x.T @ (x @ w - x @ truth) / 16)
+        table.weigh(1 + clock % 3)
+        job.save_state(b"%d" % (n + clock))
+
+    job.run(step)
+"""
+
+
+def agents_of(program: Path) -> list[int]:
+    """The agents whose parents run a program."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if words[1:2] == [b"agent"]:
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if str(program).encode() in Path("/proc", parent, "cmdline").read_bytes():
+                    found.append(int(folder.name))
+        except (OSError, IndexError):
+            continue  # it has ended
+    return sorted(found)
+
+
+def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents: random.Random | None) -> str:
+    """Train in two slots; returns the hash of the model."""
+    script = folder / f"{name}.py"
+    script.write_text(TRAIN)
+    command = f"{os.environ['PERDURE_BINARY']} up --workers 2 --servers 2 --clocks 150 --recovery {recovery}".split()
+    process = subprocess.Popen(
+        [*command, *SMALL, "-q", "--exec", f"{sys.executable} {script}", "--out", str(folder / name), *faults],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    over = threading.Event()
+
+    def killer(rng: random.Random) -> None:
+        while not over.wait(rng.uniform(0.2, 1.0)):
+            for agent in rng.sample(agents_of(script), k=1) if agents_of(script) else []:
+                try:
+                    os.kill(agent, 9)
+                except ProcessLookupError:
+                    continue
+
+    thread = threading.Thread(target=killer, args=(kill_agents,)) if kill_agents is not None else None
+    if thread is not None:
+        thread.start()
+    _, said = process.communicate(timeout=120)
+    over.set()
+    if thread is not None:
+        thread.join()
+    assert process.returncode == 0, said
+    return hashlib.sha256((folder / name / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
+def test_storm(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    recovery = rng.choice(["resend:20", "resend:auto", "chain:2", "stateless"])
+    kinds = ["worker:0", "worker:1", "server:0", "server:1", "coordinator"]
+    if recovery == "chain:2":  # a second server may not die before the first is back
+        kinds.remove("server:1")
+    faults = [f"--fault=kill:{rng.choice(kinds)}@clock:{rng.randrange(1, 145)}" for _ in range(6)]
+    calm = train(tmp_path, "calm", recovery, [], None)
+    storm = train(tmp_path, "storm", recovery, faults, rng)
+    assert calm == storm, f"seed {seed}: {recovery} {faults}"
