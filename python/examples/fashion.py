@@ -56,9 +56,9 @@ with perdure.start() as job:
                 p.step()
                 p.zero_grad()
                 job.report(train_loss=loss.item(), samples=a.batch)
-        model.eval()
-        x, y = read("t10k")
-        with torch.no_grad():
-            guess = torch.cat([model(part.to(device)).argmax(1).cpu() for part in x.split(500)])
-        if rank == 0:
-            print(f"test accuracy {(guess == y).float().mean():.4f}", flush=True)
+    model.eval()
+    x, y = read("t10k")
+    with torch.no_grad():
+        guess = torch.cat([model(part.to(device)).argmax(1).cpu() for part in x.split(500)])
+    if rank == 0:
+        print(f"test accuracy {(guess == y).float().mean():.4f}", flush=True)

@@ -62,7 +62,9 @@ with perdure.start() as job:
     bias = job.table("bias", 64, dim=1, rule=rule)
     weights = job.table("weights", dim=1, rule=rule)
     factors = job.table("factors", dim=FACTORS, rule=rule, init="normal", scale=0.05)
-    while (clock := job.now) < a.clocks:  # a clock's batch follows from the clock and the slot: nothing is to be kept
+    while (
+        clock := job.now
+    ) < a.clocks and not job.ended:  # a clock's batch follows from the clock and the slot: nothing is to be kept
         pick = np.random.default_rng([clock, job.slot]).integers(0, cut, a.batch)
         score, unique, where, v, total = forward(x[pick])
         error = (1 / (1 + np.exp(-score)) - y[pick]).astype(np.float32) / a.batch

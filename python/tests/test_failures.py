@@ -49,6 +49,35 @@ def test_interrupt(cluster: Cluster) -> None:
         job.close()
 
 
+class Told(Exception):
+    """What a handler of a signal raises."""
+
+
+def test_handler_raises(cluster: Cluster) -> None:
+    first, second = cluster.join(0), cluster.join(1)
+    table = first.table("w", rows=4, dim=2, rule=perdure.Add())
+    first.clock()
+
+    def tell(*_: object) -> None:
+        raise Told
+
+    handler = signal.signal(signal.SIGALRM, tell)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Told):
+            table.get([1])
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert first.now == 1
+    for job in (first, second):
+        job.close()
+
+
+def test_observer(cluster: Cluster) -> None:
+    with perdure.join(cluster.owner.coordinator, cluster.owner.secret_file, observer=True) as job:
+        assert job.slot < 0
+
+
 def test_agent_dies(tmp_path: Path) -> None:
     job = perdure.start(out=tmp_path / "run", clocks=9, args=SMALL)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())

@@ -100,6 +100,54 @@ def test_early_end(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "summary.json").exists()
 
 
+def test_empty_requests(tmp_path: Path) -> None:
+    with perdure.start(clocks=3, out=tmp_path / "run", args=SMALL) as job:  # nothing is shared yet
+        dense, sparse = job.table("w", rows=4, dim=1, rule=perdure.Add()), job.table("s", dim=1, rule=perdure.Add())
+        assert dense.get([]).shape == (0, 1)
+        assert sparse.stored_rows().size == 0
+        dense.inc([], np.empty((0, 1)))
+        job.save_state(b"")
+        job.clock()
+        assert job.load_state() == b""
+
+
+def test_memory_is_given_back(job: perdure.Job) -> None:
+    kept = [job.empty(1 << 16)[100:] for _ in range(50)]
+    assert len(job._regions._sorted) >= 50
+    kept.clear()
+    table = job.table("w", rows=4, dim=1 << 14, rule=perdure.Add())
+    table.inc_run(0, np.ones((4, 1 << 14)))
+    job.clock()
+    for _ in range(50):  # what lies where they lay is not shared
+        assert (table.get_run(0, 4) == 1).all()
+    job.empty(1000)
+    assert len(job._regions._sorted) < 5
+
+
+def test_unfinished(tmp_path: Path) -> None:
+    """Who leaves with an error gets it, at once; the job is stopped."""
+    with pytest.raises(ZeroDivisionError), perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        job.table("w", rows=4, dim=1, rule=perdure.Add())
+        job.clock()
+        1 // 0  # noqa: B018
+    assert job._owner is not None
+    assert job._owner.process.returncode is not None
+    perdure.start(out=tmp_path / "another").close()
+
+
+def test_end_job(tmp_path: Path) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        table = job.table("w", rows=4, dim=1, rule=perdure.Add())
+
+        def step(clock: int) -> None:
+            table.inc([0], [[1]])
+            if clock == 4:
+                job.end_job()
+
+        job.run(step)
+        assert job.ended
+
+
 def test_threads(job: perdure.Job) -> None:
     table = job.table("w", rows=64, dim=4, rule=perdure.Add())
     wrong: list[object] = []

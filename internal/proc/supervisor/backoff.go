@@ -18,7 +18,7 @@ const (
 type backoff struct {
 	pause  time.Duration
 	failed int           // one after the other, each of which ended as soon as it had begun its work
-	clock  perdure.Clock // of the job, when the last of them ended
+	clock  perdure.Clock // of the job, the furthest when one of them ended
 }
 
 // An own program that fails is started again: it may have failed with what it ran on. One that
@@ -34,7 +34,7 @@ func (b *backoff) hopeless(lived time.Duration, clock perdure.Clock) bool {
 	if lived >= earlyLife || clock > b.clock {
 		b.failed = 0
 	}
-	b.clock = clock
+	b.clock = max(b.clock, clock)
 	b.failed++
 	return b.failed >= mostFailed
 }

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 const (
@@ -40,7 +42,7 @@ func DieWithParent() error {
 		return fmt.Errorf("supervisor: %w", err)
 	}
 	number, parent, _ := strings.Cut(value, ":")
-	if pid, err := strconv.Atoi(parent); err == nil && pid != os.Getppid() {
+	if pid, err := strconv.Atoi(parent); err == nil && pid != os.Getppid() && lives(pid) {
 		return nil // of a process that this one's parent is a child of
 	}
 	hasParent.Store(true)
@@ -66,4 +68,10 @@ func DieWithParent() error {
 		_ = self.Kill()                  // there is nobody left to tell
 	}()
 	return nil
+}
+
+// lives reports whether there is a process of that number.
+func lives(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err == nil && !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }

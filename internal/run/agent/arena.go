@@ -79,6 +79,9 @@ func (a *arena) remove(address int64) error {
 // use returns count values of size bytes at an address, as they lie in memory. Done must be called, unless there is an
 // error.
 func (a *arena) use(address, count, size int64) (values []byte, done func(), err error) {
+	if count == 0 {
+		return nil, func() {}, nil // of what is nowhere, too
+	}
 	a.mu.Lock()
 	r := a.regions[address>>placeBits]
 	if r != nil {

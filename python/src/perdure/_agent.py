@@ -168,11 +168,14 @@ class Agent:
                 channel.socket.send(packet)
             if timeout is not None and not channel.poll.poll(max(0.0, timeout) * 1000):
                 late = True
-                self._cancel(channel, number)
+                if not self._cancel(channel, number):
+                    raise TimeoutError(f"no answer within {timeout} s, and none to the question who works on it")
             code, reply = self._receive(channel, number)
         except ConnectionError as error:
             raise self._dead() from error
-        except KeyboardInterrupt:
+        except (PerdureError, TimeoutError):
+            raise
+        except BaseException:  # Ctrl-C, or what a handler of signals raises
             self._give_up(channel, number)
             raise
         if code == 0:
@@ -207,12 +210,15 @@ class Agent:
         """See to it that nothing more is done for a call, whatever interrupts that: the agent may be writing into this
         program's memory.
         """
-        done = False
-        while not done:
-            with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
                 if self._cancel(channel, number):
                     self._receive(channel, number)
-                done = True
+                return
+            except (ConnectionError, PerdureError):
+                return  # the agent is dead
+            except BaseException:  # once more: it must not be left half way
+                continue
 
     def _dead(self) -> PerdureError:
         try:

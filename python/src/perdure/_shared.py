@@ -6,6 +6,8 @@ import bisect
 import fcntl
 import mmap
 import os
+import threading
+import weakref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +17,23 @@ _SEAL_SHRINK = 2  # F_SEAL_SHRINK: the agent would die of a file that became sho
 
 
 class Region:
-    """A piece of shared memory. ``address`` is where the agent finds it."""
+    """A piece of shared memory: where it lies in this process, and where the agent finds it."""
+
+    def __init__(self, start: int, size: int, address: int) -> None:
+        self.start, self.size, self.address = start, size, address
+        self.dead = False  # nobody has an array of it: what lies there now is something else
+
+
+class Lot:
+    """A region with its memory, which lives as long as anybody has an array of it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.fd = os.memfd_create("perdure", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, size)
         fcntl.fcntl(self.fd, _ADD_SEALS, _SEAL_SHRINK)
-        self.bytes: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.fd, size), dtype=np.uint8)
-        self.start = self.bytes.ctypes.data
+        self.map = mmap.mmap(self.fd, size)
+        self.bytes: NDArray[np.uint8] = np.frombuffer(self.map, dtype=np.uint8)
         self.address = -1
 
     def close_file(self) -> None:
@@ -32,32 +42,39 @@ class Region:
 
 
 class Regions:
-    """All pieces that an agent knows, by where they lie in this process."""
+    """All pieces that an agent knows. Those that nobody has any more are in ``gone``: the agent is to be told."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._regions: list[Region] = []
-        self._by_address: dict[int, Region] = {}
+        self._sorted: list[tuple[int, Region]] = []  # replaced as a whole: who reads it needs no lock
+        self._changing = threading.Lock()
+        self.gone: list[Region] = []
 
-    def add(self, region: Region) -> None:
-        at = bisect.bisect(self._starts, region.start)
-        self._starts.insert(at, region.start)
-        self._regions.insert(at, region)
-        self._by_address[region.address] = region
+    def add(self, lot: Lot) -> None:
+        region = Region(lot.bytes.ctypes.data, lot.size, lot.address)
+        with self._changing:
+            self._sorted = sorted([*self._sorted, (region.start, region)], key=lambda r: r[0])
+        # Views of an array have it for their base. That it is gone is told before its memory is, and at any time.
+        weakref.finalize(lot.bytes, self._lose, region)
 
-    def at(self, address: int) -> NDArray[np.uint8]:
-        """The bytes of a piece of memory, by its address."""
-        return self._by_address[address].bytes
+    def _lose(self, region: Region) -> None:
+        region.dead = True
+        self.gone.append(region)
+
+    def remove(self, region: Region) -> None:
+        with self._changing:
+            self._sorted = [r for r in self._sorted if r[1] is not region]
 
     def address_of(self, array: NDArray[np.generic]) -> int:
         """Where the agent finds an array's values; -1: they are not in shared memory, or not in one piece."""
         if not array.flags.c_contiguous:
             return -1
-        start = array.ctypes.data
-        at = bisect.bisect(self._starts, start) - 1
+        start, known = array.ctypes.data, self._sorted
+        at = bisect.bisect_right(known, start, key=lambda r: r[0]) - 1
+        while at >= 0 and known[at][1].dead:
+            at -= 1
         if at < 0:
             return -1
-        region = self._regions[at]
+        region = known[at][1]  # those that live do not overlap
         if start + array.nbytes > region.start + region.size:
             return -1
         return region.address + start - region.start

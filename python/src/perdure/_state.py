@@ -51,7 +51,7 @@ def _shrink(value: Any, path: str, parts: bytearray) -> Any:
         case np.ndarray() if value.dtype.kind in "biuf":
             array, kind = np.ascontiguousarray(value), "array"
         case _ if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor
-            array, kind = _of_tensor(value, path), "tensor"
+            array, kind = _of_tensor(value)
         case _:
             raise UsageError(
                 f"{path} is a {type(value).__name__}, which needs pickle, and that runs code: keep numbers, texts, "
@@ -60,13 +60,13 @@ def _shrink(value: Any, path: str, parts: bytearray) -> Any:
     return {kind: _put(array.tobytes(), parts), "type": array.dtype.str, "shape": list(value.shape)}
 
 
-def _of_tensor(tensor: Any, path: str) -> np.ndarray[Any, Any]:
+def _of_tensor(tensor: Any) -> tuple[np.ndarray[Any, Any], str]:
     import torch
 
-    tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        raise UsageError(f"{path} is a tensor of bfloat16, which numpy does not know; keep it as float32")
-    return np.ascontiguousarray(tensor.numpy())
+    tensor, kind = tensor.detach().cpu().contiguous(), "tensor"
+    if tensor.dtype == torch.bfloat16:  # which numpy does not know
+        tensor, kind = tensor.view(torch.int16), "bfloat16"
+    return tensor.numpy(), kind
 
 
 def _put(data: bytes, parts: bytearray) -> int:
@@ -86,7 +86,7 @@ def _grow(value: Any, data: memoryview) -> Any:
         return tuple(_grow(v, data) for v in value["tuple"])
     if "bytes" in value:
         return bytes(data[value["bytes"] : value["bytes"] + value["size"]])
-    kind = "array" if "array" in value else "tensor"
+    kind = next(kind for kind in ("array", "tensor", "bfloat16") if kind in value)
     dtype, shape = np.dtype(value["type"]), value["shape"]
     count = int(np.prod(shape, dtype=np.int64))
     array = np.frombuffer(data, dtype, count, value[kind]).reshape(shape).copy()
@@ -94,4 +94,5 @@ def _grow(value: Any, data: memoryview) -> Any:
         return array
     import torch
 
-    return torch.from_numpy(array)
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if kind == "bfloat16" else tensor

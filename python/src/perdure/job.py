@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _agent
 from ._agent import Agent
-from ._shared import Region, Regions
+from ._shared import Lot, Regions
 from .errors import PerdureError, RolledBack, UsageError
 from .rules import Rule
 from .run import Run
@@ -34,6 +34,16 @@ class Share(NamedTuple):
 
     rank: int
     of: int
+
+
+class _Now(NamedTuple):
+    clock: int
+    end: int  # 0: it is not known yet
+    generation: int  # one more for each time that the whole job was rolled back
+
+    @property
+    def ended(self) -> bool:
+        return 0 < self.end <= self.clock
 
 
 class Saved(NamedTuple):
@@ -88,7 +98,7 @@ class Table:
         """Ask for rows that will be read in this clock. It does not wait."""
         ids = self._ids(rows)
         with self._job._lent(ids) as at:
-            self._call(_agent.PREFETCH, 0, at, len(ids))
+            self._call(_agent.PREFETCH, 0, at.address, len(ids))
 
     def flush(self) -> None:
         """Send what was Inc'd so far, while the program goes on computing. Nothing is applied before ``clock``."""
@@ -106,10 +116,10 @@ class Table:
         """The numbers of all rows that a sparse table stores, rising: for a job that has ended its clocks."""
         room = np.empty(0, np.int64)
         while True:
-            with self._job._lent(room) as at:
-                count = self._call(_agent.STORED, at, 0, len(room)).a
+            with self._job._lent(room, load=False) as to:
+                count = self._call(_agent.STORED, to.address, 0, len(room)).a
                 if count <= len(room):
-                    return self._job._view(at, np.int64, count).copy()
+                    return to.copy(room)[:count].copy()
             room = np.empty(count + count // 8, np.int64)
 
     def _call(self, op: int, a: int = 0, b: int = 0, c: int = 0, timeout: float | None = None) -> _agent.Reply:
@@ -144,9 +154,10 @@ class Table:
             )
         job = self._job
         with job._lent(out, load=False) as to, job._lent(which) as at:
-            self._call(op, to, at, count, timeout)
-            if job._regions.address_of(out) < 0:
-                out[...] = job._view(to, np.float32, out.size).reshape(out.shape)
+            self._call(op, to.address, at.address, count, timeout)
+            copy = to.copy(out)
+            if copy.size:
+                out[...] = copy.reshape(out.shape)
         return out
 
     def _write(self, op: int, which: Rows | int, count: int, delta: ArrayLike) -> None:
@@ -156,7 +167,7 @@ class Table:
                 f"table {self.name}: an array of shape {values.shape} for {count} rows of {self.dim} values"
             )
         with self._job._lent(values) as of, self._job._lent(which) as at:
-            self._call(op, of, at, count)
+            self._call(op, of.address, at.address, count)
 
 
 class _Lent:
@@ -164,21 +175,27 @@ class _Lent:
 
     def __init__(self, job: Job, array: NDArray[Any] | int, load: bool) -> None:
         self._job = job
-        self._borrowed: Region | None = None
+        self._borrowed: Lot | None = None
         if isinstance(array, int):  # the number of a row
-            self._address = array
+            self.address = array
             return
-        self._address = job._regions.address_of(array)
-        if self._address >= 0 or array.nbytes == 0:
-            self._address = max(self._address, 0)
+        self.address = job._regions.address_of(array)
+        if self.address >= 0 or array.nbytes == 0:
+            self.address = max(self.address, 0)
             return
         self._borrowed = job._borrow(array.nbytes)
-        self._address = self._borrowed.address
+        self.address = self._borrowed.address
         if load:
-            self._borrowed.bytes[: array.nbytes].view(array.dtype)[...] = array.reshape(-1)
+            self.copy(array)[...] = array.reshape(-1)
 
-    def __enter__(self) -> int:
-        return self._address
+    def copy(self, like: NDArray[Any]) -> NDArray[Any]:
+        """The values of the copy, if there is one; else nothing."""
+        if self._borrowed is None:
+            return np.empty(0, like.dtype)
+        return self._borrowed.bytes[: like.nbytes].view(like.dtype)
+
+    def __enter__(self) -> _Lent:
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._borrowed is not None:
@@ -195,9 +212,10 @@ class Job:
         self._agent = Agent()
         self._owner = owner
         self._regions = Regions()
-        self._spare: list[Region] = []
+        self._spare: list[Lot] = []
         self._mapping = threading.Lock()
         self._finished = False
+        self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
         except BaseException:
@@ -273,37 +291,55 @@ class Job:
         both = self._agent.call(_agent.NOW).c
         return Share(both >> 32, both & 0xFFFFFFFF)
 
-    def run(self, step: Callable[[int], None]) -> None:
-        """Call ``step`` for each clock of the slot, again with an earlier one after a roll-back, and finish."""
-        clock = self.now
-        while True:
-            try:
-                if clock >= self.end > 0:
-                    break
-                step(clock)
-            except RolledBack:
-                pass
-            clock = self.clock()
-        self.finish()
+    @property
+    def ended(self) -> bool:
+        """Whether the slot's work ends at the present clock: then ``clock`` returns the same one for ever."""
+        return self._now().ended
 
-    def finish(self) -> None:
-        """End the slot's work, and wait until the whole job is done. Clocks that are left are not worked on: the job is
-        asked to end as soon as every slot can.
+    def end_job(self) -> None:
+        """Ask that the job end as soon as every slot can: its goal is reached."""
+        self._agent.call(_agent.END_JOB)
+
+    def run(self, step: Callable[[int], None]) -> None:
+        """Call ``step`` for each clock of the slot, again with an earlier one after a roll-back, and finish: it returns
+        when the whole job is done. A step may call ``end_job``.
         """
-        asked = False
         while True:
             try:
-                now = self._agent.call(_agent.NOW)
-                if now.b and now.a >= now.b:
+                now = self._now()
+                if now.ended:
                     self._agent.call(_agent.FINISH)
                     self._finished = True
                     return
-                if not asked:
-                    self._agent.call(_agent.END_JOB)
-                    asked = True
+                step(now.clock)
             except RolledBack:
-                asked = False
+                pass
             self.clock()
+
+    def finish(self) -> None:
+        """End the slot's work, and wait until the whole job is done. Clocks that are left are not worked on: the job is
+        asked to end as soon as every slot can. RolledBack is raised where the job goes back: work is to be done again,
+        by this program when it is started again.
+        """
+        self._to_end(lambda: None)
+        self._agent.call(_agent.FINISH)
+        self._finished = True
+
+    def _to_end(self, between: Callable[[], None]) -> None:
+        """Have the job end, and do the clocks until then without work; between is called before each ends."""
+        begun = now = self._now()
+        if not now.ended:
+            self.end_job()
+        while not now.ended:
+            between()
+            self.clock()
+            now = self._now()
+            if now.generation != begun.generation:
+                raise RolledBack("the job was rolled back while it was to end; start this program again")
+
+    def _now(self) -> _Now:
+        clock, end, _, generation, _ = self._agent.call(_agent.NOW)
+        return _Now(clock, end, generation)
 
     def settle(self) -> None:
         """Wait until all updates of the clocks that this slot has ended are applied."""
@@ -318,7 +354,7 @@ class Job:
         slot's next process gets it from ``load_state``. Up to 1 GiB.
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
-            self._agent.call(_agent.SAVE_STATE, a=at, c=len(state))
+            self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
 
     def load_state(self) -> bytes | None:
         """What the slot's program had saved before the present clock; None: nothing."""
@@ -359,14 +395,14 @@ class Job:
         """Leave the job. Unless ``finish`` has returned the slot is free for another process."""
         self._agent.close(self._finished)
         if self._owner is not None:
-            self._owner.close()
+            self._owner.close(self._finished)
 
     def __enter__(self) -> Job:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if kind is None and not self._finished:
+            if kind is None and not self._finished and not self._observer:
                 self.finish()
         finally:
             self.close()
@@ -374,7 +410,7 @@ class Job:
     def _lent(self, array: NDArray[Any] | int, load: bool = True) -> _Lent:
         return _Lent(self, array, load)
 
-    def _borrow(self, size: int) -> Region:
+    def _borrow(self, size: int) -> Lot:
         """Shared memory for a copy, of a size at least; who has done with it appends it to ``_spare``."""
         with self._mapping:
             fits = [r for r in self._spare if r.size >= size]
@@ -384,18 +420,18 @@ class Job:
                 return least
         return self._map(1 << max(12, (size - 1).bit_length()))
 
-    def _map(self, size: int) -> Region:
-        region = Region(size)
+    def _map(self, size: int) -> Lot:
+        while self._regions.gone:  # what nobody has any more, the agent need not have
+            gone = self._regions.gone.pop()
+            self._regions.remove(gone)
+            self._agent.call(_agent.UNMAP, a=gone.address)
+        region = Lot(size)
         try:
             region.address = self._agent.call(_agent.MAP, a=size, files=[region.fd]).a
         finally:
             region.close_file()
-        with self._mapping:
-            self._regions.add(region)
+        self._regions.add(region)
         return region
-
-    def _view(self, address: int, dtype: type[np.generic], count: int) -> NDArray[Any]:
-        return self._regions.at(address)[: count * np.dtype(dtype).itemsize].view(dtype)
 
 
 class _Owner:
@@ -424,15 +460,17 @@ class _Owner:
         for line in self.process.stdout:
             self.said.append(line.rstrip())
 
-    def close(self) -> None:
+    def close(self, finished: bool) -> None:
         """Wait until the job's files are written; where its work is not done, stop it."""
+        if not finished:
+            self.process.terminate()
         try:
             self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
-            self.process.terminate()
+            self.process.kill()
             self.process.wait()
-        if self.process.returncode not in (0, None) and self.said:
-            raise PerdureError(self.said[-1].removeprefix("perdure: "))
+        if finished and self.process.returncode != 0:
+            raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up has failed")
 
 
 def join(

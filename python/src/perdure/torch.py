@@ -22,11 +22,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import _state
-from .errors import NonFinite, UsageError
+from .errors import Done, NonFinite, RolledBack, UsageError
 from .job import Floats, Job, Table
 from .rules import SGD, Adagrad, Adam, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values of a row
+_NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
 
 
 class Stateful(Protocol):
@@ -73,6 +74,31 @@ class _Rows:
         return "?"
 
 
+class _Bytes:
+    """Tensors of any type in rows: two bytes of theirs are the value of a float32, so that all come back exactly."""
+
+    def __init__(self, job: Job, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = tensors
+        sizes = [(t.numel() * t.element_size() + 1) // 2 for t in tensors]
+        self.starts = np.cumsum([0, *sizes]).tolist()
+        self.rows = max(-(-self.starts[-1] // _DIM), job.spec["shards"])
+
+    def put(self, values: Floats) -> None:
+        """Write the tensors into values."""
+        flat = values.reshape(-1)
+        for tensor, start, end in zip(self.tensors, self.starts, self.starts[1:], strict=False):
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            flat[start:end] = np.frombuffer(data + bytes(len(data) % 2), np.uint16)
+
+    def take(self, values: Floats) -> None:
+        """Write values into the tensors."""
+        flat = values.reshape(-1)
+        for tensor, start, end in zip(self.tensors, self.starts, self.starts[1:], strict=False):
+            data = flat[start:end].astype(np.uint16).view(np.uint8)[: tensor.numel() * tensor.element_size()]
+            with torch.no_grad():
+                tensor.copy_(torch.from_numpy(data.copy()).view(tensor.dtype).reshape(tensor.shape))
+
+
 class _Group:
     """A group of parameters, with one rule."""
 
@@ -86,8 +112,20 @@ class _Group:
         shape = (rows.rows, _DIM)
         self.first, self.added, self.delta = job.empty(shape), job.empty(shape), job.empty(shape)
         self.weights: Floats = np.zeros(shape, np.float32)
+        self.touched = [True] * len(rows.tensors)  # in the present clock: rows of others do not run their rule
         for values in (self.first, self.delta):
             values[...] = 0
+
+    def send(self) -> None:
+        """Inc the rows of the tensors that are touched, neighbours together."""
+        starts, at = self.rows.starts, 0
+        while at < len(self.touched):
+            end = at
+            while end < len(self.touched) and self.touched[end]:
+                end += 1
+            if end > at and starts[end] > starts[at]:
+                self.table.inc_run(starts[at], self.delta[starts[at] : starts[end]])
+            at = end + 1
 
     def read(self) -> None:
         """Bring the parameters to what they are at the present clock."""
@@ -112,21 +150,22 @@ class _Model:
         for of in self._state:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
-                of.generator = torch.Generator()  # type: ignore[attr-defined]
+                of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         self._groups = [
             _Group(job, f"weights.{i}", _Rows(job, of), rule, combine) for i, (of, rule) in enumerate(groups)
         ]
-        buffers = [(n, b) for n, b in model.named_buffers() if b.dtype.is_floating_point or b.dtype == torch.int64]
-        self._buffers = _Rows(job, buffers) if buffers else None
+        buffers = [b for b in model.buffers() if b.numel()]
+        self._buffers = _Bytes(job, buffers) if buffers else None
         if self._buffers is not None:
             self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
             self._buffer_values = job.empty((self._buffers.rows, _DIM))
             self._buffer_values[...] = 0
+        self._half = False  # a step has been interrupted before its clock had ended
         self._begin()
 
     def _begin(self) -> None:
         """Write the first weights, or read those that are there, and go on where the slot was."""
-        if self.job.now == 0:
+        while self.job.now == 0:  # again where the job was rolled back meanwhile
             if self.job.share.rank == 0:
                 for g in self._groups:
                     g.rows.put(g.first)
@@ -166,29 +205,47 @@ class _Model:
                 g.table.weigh(1.0 if weight is None else weight)
 
     def _exchange(self, weight: float | None) -> None:
-        """End the clock with what is in the deltas, and read what has come of it."""
+        """End the clock with what is in the deltas, and read what has come of it.
+
+        It raises Done at the end of the slot's work, and RolledBack where the job has gone back: neither the program
+        nor what ``state`` lists has.
+        """
+        if self._half:
+            raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
         for g in self._groups:
-            try:
-                g.table.inc_run(0, g.delta)
-            except NonFinite as error:
-                raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent") from error
+            if not np.isfinite(g.delta).all():
+                raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent")
+        kept = _state.encode({"state": [of.state_dict() for of in self._state], "random": _random()})
+        before = self.job._now()
+        if before.ended:
+            raise Done("the slot's work has ended: leave the loop")
+        self._half = True
+        for g in self._groups:
+            g.send()
         self._send_buffers()
         self._weigh(weight)
-        kept = {"state": [of.state_dict() for of in self._state], "random": _random()}
-        self.job.save_state(_state.encode(kept))
+        self.job.save_state(kept)
         self.job.clock()
+        self._half = False
+        if self.job._now().generation != before.generation:
+            raise RolledBack("the job was rolled back: let this program end, and start it again")
         self._read()
 
     def finish(self) -> None:
-        """End the work of this process's slot, and wait until all have."""
+        """End the work of this process's slot, and wait until all have. The model is then that which all have."""
+        self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
+        self._read()
         self.job.finish()
 
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool | None:
+        if kind is None or kind is Done:
             self.finish()
+        return kind is Done
 
 
 class DataParallel(_Model):
@@ -196,9 +253,10 @@ class DataParallel(_Model):
     runs once on the servers. Call ``step`` in place of the optimizer's, behind ``backward``.
 
     job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
-    state: what else is to go on in a process that takes the slot over: the loader of data, a scheduler.
+    state: what else is to go on in a process that takes the slot over: the loader of data, for example.
 
     Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
+    Where the slot's work ends it raises Done, with which the ``with`` block ends in order.
     """
 
     def __init__(
@@ -211,21 +269,32 @@ class DataParallel(_Model):
         weighted: bool = False,
     ) -> None:
         combine = "weighted" if weighted else "mean"
-        super().__init__(job, model, _groups_of(model, rule), combine, state)
+        groups = _groups_of(model, rule)
+        self._rules = [rule for _, rule in groups]
+        self._optimizer = rule if isinstance(rule, Optimizer) else None
+        super().__init__(job, model, groups, combine, state)
 
     def step(self, weight: float | None = None) -> int:
         """Average the gradients, have the rule run, and take the new weights. Returns the clock.
 
         weight: of a model that was made with ``weighted``: how much this slot's gradient counts, in samples perhaps.
         """
+        if self._optimizer is not None:
+            now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
+            if now != self._rules:
+                raise UsageError(
+                    "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
+                    'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
+                )
         for g in self._groups:
             g.delta[...] = 0
             with torch.no_grad():
-                for parameter, place in g.rows.views(g.delta):
+                for i, (parameter, place) in enumerate(g.rows.views(g.delta)):
+                    g.touched[i] = parameter.grad is not None
                     if parameter.grad is not None:
                         place.copy_(parameter.grad)
             if g.decay:  # all slots have the same weights, so that the mean has their decay once
-                g.delta += np.float32(g.decay) * g.weights
+                g.delta += np.float32(g.decay) * g.weights  # what is not touched is not sent
         self._exchange(weight)
         return self.job.now
 
@@ -244,6 +313,7 @@ class DiLoCo(_Model):
 
     job: the job, under bsp. inner: the optimizer of this process, of all parameters. outer: the outer rule.
     weights: how much this slot's part counts, asked for at each outer step, in tokens for example; None: all alike.
+    schedulers: of the inner optimizer; they are stepped behind each of its steps, before what they are is saved.
     state: as in DataParallel. The inner optimizer's state is kept, too.
     """
 
@@ -256,8 +326,10 @@ class DiLoCo(_Model):
         sync_every: int = 100,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
+        schedulers: Iterable[Any] = (),
         state: Iterable[Stateful] = (),
     ) -> None:
+        self._schedulers = list(schedulers)
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
@@ -265,11 +337,13 @@ class DiLoCo(_Model):
         rule = outer if outer is not None else Nesterov(0.7, 0.9)
         of = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         combine = "mean" if weights is None else "weighted"
-        super().__init__(job, model, [(of, rule)], combine, [*state, inner])
+        super().__init__(job, model, [(of, rule)], combine, [*state, inner, *self._schedulers])
         self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
 
     def _stepped(self) -> None:
         self._steps += 1
+        for scheduler in self._schedulers:
+            scheduler.step()
         self.synced = self._steps == self.sync_every
         if self.synced:
             self.sync()
@@ -283,9 +357,17 @@ class DiLoCo(_Model):
         self._exchange(None if self._weights is None else self._weights())
         return self.job.now
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def finish(self) -> None:
+        """As in DataParallel; steps behind the last outer one count, too."""
+        if self._steps and not self.job.ended:
+            self.sync()
+        super().finish()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         self._hook.remove()
-        super().__exit__(kind, error, None)
+        return super().__exit__(kind, error, trace)
 
 
 def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tuple[str, nn.Parameter]], Rule]]:

@@ -100,14 +100,50 @@ def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> l
     return [(folder / f"{name}.{rank}").read_text() for rank in range(2)]
 
 
-@pytest.mark.parametrize("how", ["parallel", "diloco"])
-def test_same_model_through_kills(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "recovery"), [("parallel", "resend:20"), ("diloco", "resend:20"), ("parallel", "checkpoint:10")]
+)
+def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str) -> None:
     calm = launch(tmp_path, "calm", how)
     kills = ("worker:0@clock:9", "server:0@clock:20", "worker:1@clock:30", "coordinator@clock:40", "worker:0@clock:50")
-    storm = launch(tmp_path, "storm", how, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in kills))
+    storm = launch(tmp_path, "storm", how, "--recovery", recovery, *(f"--fault=kill:{kill}" for kill in kills))
     assert calm == storm
     if how == "diloco":  # buffers and dropout are each process's own until the outer step
         assert (tmp_path / "storm.run" / "events.jsonl").read_text().count('"fault"') >= len(kills)
+
+
+def test_buffers(tmp_path: Path) -> None:
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+            self.unused = nn.Parameter(torch.ones(5))
+            self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1), persistent=False)
+            self.register_buffer("count", torch.tensor(2**24 + 1))
+            self.register_buffer("flags", torch.tensor([True, False, True]))
+            self.register_buffer("short", torch.tensor([1.5], dtype=torch.bfloat16))
+            self.register_buffer("none", torch.empty(0))
+
+    model = Model()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        with perdure.DataParallel(
+            job, model, torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 0.1, weight_decay=0.1)
+        ) as p:
+            for _ in range(100):  # the job ends before
+                model.linear(torch.ones(1, 3)).sum().backward()
+                model.count += 1
+                p.step()
+                p.zero_grad()
+        assert job.now == job.end == 9
+    assert (model.unused == 1).all()  # as by an optimizer that found no gradient
+    assert not (model.linear.weight == 0).any()
+    assert int(model.count) == 2**24 + 1 + 8
+    for name in ("mask", "flags", "short"):
+        assert (dict(model.named_buffers())[name] == before[name]).all()
 
 
 #: The same batches and the same optimizer, by PyTorch itself, and here: the parameters, at the end.
@@ -167,6 +203,11 @@ def test_as_distributed_data_parallel(tmp_path: Path, name: str) -> None:
     assert np.abs(a - b).max() < 2e-5 * max(1.0, float(np.abs(a).max()))
 
 
+def optimizer_of(p: perdure.DataParallel) -> torch.optim.Optimizer:
+    assert p._optimizer is not None
+    return p._optimizer
+
+
 def test_mistakes(tmp_path: Path) -> None:
     from torch import nn
 
@@ -183,7 +224,7 @@ def test_mistakes(tmp_path: Path) -> None:
         ):
             with pytest.raises(perdure.UsageError, match=said):
                 perdure.DataParallel(job, model, optimizer)
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.DataParallel(job, model, torch.optim.SGD(parameters, 0.1))
         model(torch.full((1, 3), float("nan"))).sum().backward()
         with pytest.raises(perdure.NonFinite, match="weight has NaN or Inf"):
             p.step()
@@ -198,6 +239,12 @@ def test_mistakes(tmp_path: Path) -> None:
             def load_state_dict(self, _: object) -> None:
                 pass
 
+        for group in optimizer_of(p).param_groups:
+            group["lr"] = 0.01
+        model(torch.ones(1, 3)).sum().backward()
+        with pytest.raises(perdure.UsageError, match="settings have changed"):
+            p.step()
+        optimizer_of(p).param_groups[0]["lr"] = 0.1
         p._state.append(Odd())
         with pytest.raises(
             perdure.UsageError, match=r"state\['state'\]\[0\]\['a'\]\[1\]\['b'\] is a object, which needs pickle"
