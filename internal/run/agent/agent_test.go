@@ -329,7 +329,6 @@ func TestMistakes(t *testing.T) {
 			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},
 			{opGetRows, "2 values of 8 bytes", "", []int64{at, at + 56, 2}},
 			{opSaveState, "-1 values", "", []int64{at, 0, -1}},
-			{opFetch, "no shared memory", "", []int64{99 << placeBits}},
 			{opUnmap, "no shared memory", "", []int64{99 << placeBits}},
 			{opReport, "cannot be read", "[", nil},
 			{opMap, "one file", "", []int64{64}},
