@@ -69,7 +69,7 @@ var layers = map[string]int{
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4, "internal/run/twin": 8,
 	"internal/run/losses": 9, "internal/run/agent": 6,
-	"internal/run/runs":   9, "internal/run/localrun": 9, "internal/run/bench": 10,
+	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
 	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
 	"internal/run/page": 11,
 	"cmd":               12, "examples": 12, "studies": 12,

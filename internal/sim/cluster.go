@@ -89,6 +89,7 @@ type Cluster struct {
 	merged atomic.Int64 // frames of updates of several clocks
 	taken  atomic.Int64 // documents in which nobody waits for a dead server whose next process is to come
 	died   atomic.Int64 // when a server did last, or what one had said came late, in Unix nanoseconds
+	done   atomic.Int64 // when it was recorded that all is done, in Unix nanoseconds; 0: it is not
 
 	mu     sync.Mutex // guards what follows
 	procs  map[string]*process

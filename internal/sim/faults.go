@@ -129,8 +129,15 @@ func (c *Cluster) later(pause time.Duration, f func()) {
 const mostNewcomers = 8
 
 // Quiet returns how long ago a server died last, or was let through again: what it says
-// then, it may have said before it died.
-func (c *Cluster) Quiet() time.Duration { return time.Since(time.Unix(0, c.died.Load())) }
+// then, it may have said before it died. It is 0 where that was when the job was done: nobody takes its place then, and
+// a worker that is frozen may hold the end up for long.
+func (c *Cluster) Quiet() time.Duration {
+	died, done := c.died.Load(), c.done.Load()
+	if done > 0 && died >= done {
+		return 0
+	}
+	return time.Since(time.Unix(0, died))
+}
 
 // Join starts the server of a newcomer.
 func (c *Cluster) Join(host string) {

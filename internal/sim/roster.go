@@ -98,6 +98,9 @@ type term struct {
 
 // onSaved starts the workers of slots that have joined.
 func (c *Cluster) onSaved(facts *membership.Facts) {
+	if facts.View.Done {
+		c.done.CompareAndSwap(0, time.Now().UnixNano())
+	}
 	if c.o.Told != nil {
 		c.mu.Lock()
 		died := maps.Clone(c.dead)
