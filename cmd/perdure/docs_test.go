@@ -189,12 +189,10 @@ func parseShown(t *testing.T, line, makefile string) error {
 		}
 		return nil
 	case "python":
-		if len(rest) < 6 || !slices.Equal(rest[:4], []string{"-m", "perdure", "launch", "--nproc"}) {
-			return fmt.Errorf("it is no perdure launch --nproc N")
+		if len(rest) < 3 || !slices.Equal(rest[:3], []string{"-m", "perdure", "launch"}) {
+			return fmt.Errorf("it is no perdure launch")
 		}
-		n := len(rest) - 1 // the program
-		up := slices.Concat([]string{"up", "--workers"}, rest[4:n], []string{"--exec", rest[n]})
-		return parsePerdure(t, up, false)
+		return parsePerdure(t, rest[2:], false)
 	case "curl":
 		if !regexp.MustCompile(regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Stop)$`).MatchString(line) {
 			return fmt.Errorf("there is no such method")
@@ -230,6 +228,9 @@ func words(line string) (list []string) {
 // parsePerdure parses a command line, and checks what train and up have to say of their
 // flags before they begin.
 func parsePerdure(t *testing.T, args []string, inText bool) error {
+	if len(args) > 0 && args[0] == "launch" {
+		args = asUp(args[1:])
+	}
 	for i, arg := range args[:max(0, len(args)-1)] { // these must be there to be named
 		switch next := args[i+1]; arg {
 		case "--resume", "--run":
@@ -254,6 +255,22 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 		_, err = c.Up.asked(settings.OwnWorkload, given(k)).Job()
 	}
 	return err
+}
+
+// asUp is the command line that perdure launch, of the Python package, comes to.
+func asUp(args []string) []string {
+	up := []string{"up"}
+	for i, arg := range args {
+		switch {
+		case arg == "--nproc":
+			up = append(up, "--workers")
+		case strings.HasSuffix(arg, ".py"):
+			return append(up, "--exec", strings.Join(args[i:], " "))
+		default:
+			up = append(up, arg)
+		}
+	}
+	return up
 }
 
 // checkTrain checks what train says of its flags, but for files that are not there. What is
