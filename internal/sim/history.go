@@ -518,6 +518,8 @@ func (h *History) Over() bool {
 
 // Ended takes over the clock at which the job has ended, before its own end perhaps.
 func (h *History) Ended(at perdure.Clock) {
+	h.mu.Lock() // a fault that comes late may be asking Over
+	defer h.mu.Unlock()
 	h.job.Clocks = at
 	if h.by.twin != nil {
 		h.by.twin = NewTwin(h.job, h.by.twin.spans)
