@@ -33,38 +33,23 @@ def test_timeout(cluster: Cluster) -> None:
         job.close()
 
 
-def test_interrupt(cluster: Cluster) -> None:
-    first, second = cluster.join(0), cluster.join(1)
-    table = first.table("w", rows=4, dim=2, rule=perdure.Add())
-    first.clock()
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    handler = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            table.get([1])
-    finally:
-        signal.signal(signal.SIGALRM, handler)
-    assert first.now == 1
-    for job in (first, second):
-        job.close()
-
-
 class Told(Exception):
     """What a handler of a signal raises."""
 
 
-def test_handler_raises(cluster: Cluster) -> None:
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Told])
+def test_interrupt(cluster: Cluster, raised: type[BaseException]) -> None:
     first, second = cluster.join(0), cluster.join(1)
     table = first.table("w", rows=4, dim=2, rule=perdure.Add())
     first.clock()
 
     def tell(*_: object) -> None:
-        raise Told
+        raise raised
 
     handler = signal.signal(signal.SIGALRM, tell)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        with pytest.raises(Told):
+        with pytest.raises(raised):
             table.get([1])
     finally:
         signal.signal(signal.SIGALRM, handler)

@@ -121,7 +121,6 @@ class Agent:
         a: int = 0,
         b: int = 0,
         c: int = 0,
-        d: int = 0,
         text: bytes = b"",
         files: list[int] | None = None,
         timeout: float | None = None,
@@ -137,7 +136,7 @@ class Agent:
         channel: _Channel | None = getattr(self._local, "channel", None)
         if channel is None:
             channel = self._local.channel = self._open()
-        return self._on(channel, op, table, (a, b, c, d), text, files, timeout)
+        return self._on(channel, op, table, (a, b, c, 0), text, files, timeout)
 
     def _open(self) -> _Channel:
         """One more channel."""

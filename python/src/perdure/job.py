@@ -10,6 +10,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -441,7 +442,7 @@ class _Owner:
         self.folder = folder
         args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.said: list[str] = []
+        self.said: deque[str] = deque(maxlen=100)  # the last lines: a job may talk for days
         self.coordinator = self.secret_file = ""
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -453,7 +454,8 @@ class _Owner:
         else:
             self.process.wait()
             raise UsageError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing")
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._listener = threading.Thread(target=self._drain, daemon=True)
+        self._listener.start()
 
     def _drain(self) -> None:
         assert self.process.stdout is not None
@@ -461,14 +463,15 @@ class _Owner:
             self.said.append(line.rstrip())
 
     def close(self, finished: bool) -> None:
-        """Wait until the job's files are written; where its work is not done, stop it."""
+        """Wait until the job's files are written, however long that takes; where its work is not done, stop it."""
         if not finished:
             self.process.terminate()
         try:
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=None if finished else 60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._listener.join()  # its last line says why it has failed
         if finished and self.process.returncode != 0:
             raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up has failed")
 
@@ -525,7 +528,7 @@ def start(
     """Start a job on this machine, with this program as its only worker, and join it. It ends with the program.
 
     Under ``perdure launch`` and ``perdure up --exec`` it joins the job that is there, and the settings are that job's.
-    out: the run's folder; None: a temporary one. args: more flags of ``perdure up``.
+    out: the run's folder; None: one among temporary files, which stays. args: more flags of ``perdure up``.
     """
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
