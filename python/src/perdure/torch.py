@@ -31,7 +31,7 @@ _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 
 
 
 class Stateful(Protocol):
-    """What can be kept: a StatefulDataLoader, a sampler, a scheduler, an optimizer."""
+    """What can be kept: a StatefulDataLoader, a sampler, an optimizer."""
 
     def state_dict(self) -> dict[str, Any]:
         """What it needs to go on."""
@@ -41,7 +41,7 @@ class Stateful(Protocol):
 
 
 class _Rows:
-    """Tensors in rows: of one table each, or of several tables that lie alike."""
+    """Parameters as rows of float32, for all tables that lie alike: each begins a row."""
 
     def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.names = [name for name, _ in tensors]
@@ -212,7 +212,7 @@ class _Model:
         """
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
-        for g in self._groups:
+        for g in self._groups:  # all of them before the first is sent
             if not np.isfinite(g.delta).all():
                 raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent")
         kept = _state.encode({"state": [of.state_dict() for of in self._state], "random": _random()})
@@ -287,11 +287,12 @@ class DataParallel(_Model):
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
         for g in self._groups:
-            g.delta[...] = 0
             with torch.no_grad():
                 for i, (parameter, place) in enumerate(g.rows.views(g.delta)):
                     g.touched[i] = parameter.grad is not None
-                    if parameter.grad is not None:
+                    if parameter.grad is None:
+                        place.zero_()
+                    else:
                         place.copy_(parameter.grad)
             if g.decay:  # all slots have the same weights, so that the mean has their decay once
                 g.delta += np.float32(g.decay) * g.weights  # what is not touched is not sent
