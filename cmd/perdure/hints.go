@@ -49,6 +49,9 @@ func mistake(app *kong.Application, err error) string {
 
 // hint says, where somebody may have meant something else, what that is.
 func hint(node *kong.Node, text string) string {
+	if m := unexpected.FindStringSubmatch(text); m != nil && m[1] == "launch" {
+		return text + "; it is a command of the Python package: python -m perdure launch"
+	}
 	if m := unexpected.FindStringSubmatch(text); m != nil && node.Name == "train" {
 		if _, err := workload.Find(m[1]); err != nil {
 			return plain.Text(err) + document.Suggest(m[1], childNames(node))
