@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -427,6 +428,12 @@ func TestDieWithParentRefuses(t *testing.T) {
 	t.Setenv(lifelineEnv, fmt.Sprint(noPipe, ":", os.Getpid()))
 	if err := DieWithParent(); err != nil { // of who is a child of another process, which has handed it on
 		t.Error(err)
+	}
+	dead := exec.Command("true")
+	must(t, dead.Run())
+	t.Setenv(lifelineEnv, fmt.Sprint(noPipe, ":", dead.Process.Pid))
+	if err := DieWithParent(); err == nil { // whose supervisor is gone, as this one's may be, looks at its lifeline
+		t.Error("a lifeline of a dead supervisor is left alone")
 	}
 	if err := DieWithParent(); err != nil { // the variable is gone: nobody's child
 		t.Error(err)
