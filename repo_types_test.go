@@ -23,7 +23,7 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.trainCmd":                 29,   // flags
 	"lines cmd/perdure":                           3079, // one more command is some more text
 	"fields internal/run/bench/strategies.Result": 42,   // a line of a table, as JSON
-	"lines internal/sim":                          3134, // a cluster, and who judges it by looking into it
+	"lines internal/sim":                          3138, // a cluster, and who judges it by looking into it
 	"fields internal/run/rundir.Summary":          40,   // a file, as JSON
 }
 

@@ -177,6 +177,9 @@ func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.P
 		return err
 	}
 	come := max(l.h.come(), newest.Cut) // what is evicted while the file is written need not be in any
+	if newest.Generation < v.Generation {
+		come = max(come, l.h.came) // the earlier run wrote it, and nobody had named it before all died
+	}
 	for row, id := range e.ids {
 		if placement.ShardOf(&e.Spec, l.h.job.Shards, id) != shard {
 			continue

@@ -16,7 +16,8 @@ type Next struct {
 
 // earlier is what a History has of the run that its own goes on from.
 type earlier struct {
-	succeeded []bool // by slot: a process of it may have died before all did
+	succeeded []bool        // by slot: a process of it may have died before all did
+	came      perdure.Clock // the most that any shard's MinClock can have been
 	// By shard and slot, where updates are in a log: the clocks that the shard had, and of which generation each is.
 	before [][]map[perdure.Clock]perdure.Generation
 }
