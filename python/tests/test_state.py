@@ -9,7 +9,7 @@ from perdure import _state
 
 def test_both_ways() -> None:
     state = {"a": [1, 2.5, None, True, "x", b"y", (1, (2,))], 3: {"n": np.arange(6.0).reshape(2, 3)}, "e": np.zeros(0)}
-    again = _state.decode(_state.encode(state))
+    again = _state.decode(_state.Encoded(state).bytes())
     assert again["a"] == state["a"]
     assert (again[3]["n"] == state[3]["n"]).all()  # type: ignore[index]
     assert again["e"].shape == (0,)
@@ -23,7 +23,7 @@ def test_mistakes() -> None:
         ([{1, 2}], r"state\[0\] is a set"),
     ):
         with pytest.raises(perdure.UsageError, match=said):
-            _state.encode(state)
-    for data in (b"", b"PERDURE1", b"other state", _state.encode({})[:-1]):
+            _state.Encoded(state)
+    for data in (b"", b"PERDURE1", b"other state", _state.Encoded({}).bytes()[:-1]):
         with pytest.raises(perdure.UsageError, match="of another program"):
             _state.decode(data)

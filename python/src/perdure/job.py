@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _agent
 from ._agent import Agent
 from ._shared import Lot, Regions
+from ._state import Encoded
 from .errors import PerdureError, RolledBack, UsageError
 from .rules import Rule
 from .run import Run
@@ -356,6 +357,15 @@ class Job:
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
+
+    def _save(self, state: Encoded) -> None:
+        """``save_state``, without a copy of the whole between."""
+        room = self._borrow(state.size)
+        try:
+            state.write(room.bytes[: state.size])
+            self._agent.call(_agent.SAVE_STATE, a=room.address, c=state.size)
+        finally:
+            self._spare.append(room)
 
     def load_state(self) -> bytes | None:
         """What the slot's program had saved before the present clock; None: nothing."""

@@ -213,18 +213,19 @@ class _Model:
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
         for g in self._groups:  # all of them before the first is sent
-            if not np.isfinite(g.delta).all():
+            # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
+            if not np.isfinite(g.delta.sum()) and not np.isfinite(g.delta).all():
                 raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent")
-        kept = _state.encode({"state": [of.state_dict() for of in self._state], "random": _random()})
+        kept = _state.Encoded({"state": [of.state_dict() for of in self._state], "random": _random()})
         before = self.job._now()
         if before.ended:
             raise Done("the slot's work has ended: leave the loop")
         self._half = True
+        self.job._save(kept)  # a large one is put into the store while updates are handed over
         for g in self._groups:
             g.send()
         self._send_buffers()
         self._weigh(weight)
-        self.job.save_state(kept)
         self.job.clock()
         self._half = False
         if self.job._now().generation != before.generation:
