@@ -87,8 +87,8 @@ func (p *program) lift(ctx context.Context, t contract.Tables) error {
 
 // below makes 0 of values below 0, and returns what that adds; nil: nothing.
 func below(row []float32) (by []float32) {
-	for i, v := range row {
-		if v < 0 {
+	for i := next(row, 0); i < len(row); i = next(row, i+1) {
+		if v := row[i]; v < 0 {
 			if by == nil {
 				by = make([]float32, len(row))
 			}

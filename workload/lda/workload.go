@@ -1,7 +1,6 @@
 package lda
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -40,10 +39,8 @@ type program struct {
 	*needs                 // of the clock
 	kept   map[int]*needs  // by clock of a pass: those of earlier ones
 	moved  []perdure.RowID // words whose rows have changed
-	room   []int           // by number of a word: topics that it may come to have
 	got    []float32       // rows of these words, as Get gave them; then the deltas
 	total  []float32       // likewise n(k)
-	local  []int32         // numbers of the words of a document
 	was    []int16         // topics of its tokens, before they are drawn
 	own    []float32       // rebuild, recount: tokens that are counted, by place and topic; then what rows lack
 	all    []float32       // recount: the table of assignments, as it was read
@@ -196,12 +193,8 @@ func (p *program) clock(
 	p.docs.list, p.docs.values = p.docs.list[:0], p.docs.values[:0]
 	for _, doc := range docs {
 		words := p.data.Train.Document(int(doc))
-		p.local = slices.Grow(p.local[:0], len(words))[:len(words)]
-		for i, w := range words {
-			p.local[i] = p.place[w]
-		}
 		p.was = append(p.was[:0], p.topics[doc]...)
-		p.s.document(p.local, p.topics[doc], p.stateOf(doc, pass))
+		p.s.document(words, p.topics[doc], p.stateOf(doc, pass))
 		p.docs.note(p.model, doc, p.was, p.topics[doc], p.params.Lossy)
 		tokens += len(words)
 	}
@@ -311,12 +304,28 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	return nil
 }
 
+// next returns where the first value is, from one on, that is not 0; how many there are, if none is. Most counts are 0,
+// so four are looked at together.
+func next(row []float32, at int) int {
+	for ; at+4 <= len(row); at += 4 {
+		if v := row[at : at+4 : at+4]; math.Float32bits(v[0])|math.Float32bits(v[1])|math.Float32bits(v[2])|
+			math.Float32bits(v[3]) != 0 {
+			break
+		}
+	}
+	for at < len(row) && row[at] == 0 {
+		at++
+	}
+	return at
+}
+
 // sumRows counts the tokens of each topic by the words, where the totals may be of another time than the rows are.
 func sumRows(total, rows []float32) {
 	clear(total)
 	for at := 0; at < len(rows); at += len(total) {
-		for k, v := range rows[at : at+len(total)] {
-			total[k] += max(v, 0)
+		row := rows[at : at+len(total)]
+		for k := next(row, 0); k < len(row); k = next(row, k+1) {
+			total[k] += max(row[k], 0)
 		}
 	}
 }
@@ -326,20 +335,12 @@ func (p *program) fill() {
 	for k, v := range p.total {
 		p.s.total[k] = int32(v)
 	}
-	p.room = slices.Grow(p.room[:0], len(p.list))[:len(p.list)]
-	for i := range p.room { // a word has its topics, and those of its tokens
-		topics := 0
-		for _, v := range p.got[i*p.Topics : (i+1)*p.Topics] {
-			if v >= 1 {
-				topics++
-			}
-		}
-		p.room[i] = min(p.Topics, topics+int(p.tokens[i]))
+	p.s.words.reset(p.data.Size)
+	for i, word := range p.list {
+		p.s.words.skip(int(word))
+		p.s.words.append(p.got[i*p.Topics:(i+1)*p.Topics], int(p.tokens[i]))
 	}
-	p.s.words.reset(p.room)
-	for i := range p.room {
-		p.s.fill(int32(i), p.got[i*p.Topics:(i+1)*p.Topics])
-	}
+	p.s.words.skip(p.data.Size)
 }
 
 // needs are the words of some documents.
@@ -384,36 +385,42 @@ func (p *program) getWords(ctx context.Context, t contract.Tables) error {
 	return t.GetRows(ctx, WordTopic, p.list, p.got)
 }
 
-// reset makes room for words' topics, and takes all tokens away.
-func (w *words) reset(room []int) {
-	n := len(room)
-	w.starts, w.used = slices.Grow(w.starts[:0], n+1)[:n+1], slices.Grow(w.used[:0], n)[:n]
-	w.starts[0] = 0
-	for i, n := range room {
-		w.starts[i+1] = w.starts[i] + n
-	}
-	w.cells = slices.Grow(w.cells[:0], w.starts[n])[:w.starts[n]]
-	clear(w.used)
+// reset takes all words away, of which there will be n.
+func (w *words) reset(n int) {
+	w.starts, w.used = append(slices.Grow(w.starts[:0], n+1), 0), slices.Grow(w.used[:0], n)
 	w.changed = slices.Grow(w.changed[:0], n)[:n]
 	clear(w.changed)
 }
 
-// fill gives a word the counts of its row.
-func (w *words) fill(word int32, row []float32) {
-	cells := w.cells[w.starts[word]:w.starts[word]]
-	for k, v := range row {
-		if v >= 1 {
+// skip adds words that are not at hand, up to one.
+func (w *words) skip(to int) {
+	for len(w.used) < to {
+		w.used, w.starts = append(w.used, 0), append(w.starts, w.starts[len(w.used)])
+	}
+}
+
+// append adds a word with its counts, and room for the topics of as many tokens.
+func (w *words) append(row []float32, tokens int) {
+	start := w.starts[len(w.used)]
+	w.cells = slices.Grow(w.cells[:start], len(row))
+	cells := w.cells[start:start]
+	for k := next(row, 0); k < len(row); k = next(row, k+1) {
+		if v := row[k]; v >= 1 {
 			cells = append(cells, cell{int32(k), int32(v)})
 		}
 	}
 	inOrder(cells)
-	w.used[word] = int32(len(cells))
+	end := start + min(len(row), len(cells)+tokens)
+	w.cells, w.used, w.starts = w.cells[:end], append(w.used, int32(len(cells))), append(w.starts, end)
 }
 
 // inOrder sorts a word's topics, those with the most tokens first.
 func inOrder(cells []cell) {
 	slices.SortFunc(cells, func(a, b cell) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.topic, b.topic))
+		if a.count != b.count {
+			return int(b.count) - int(a.count)
+		}
+		return int(a.topic) - int(b.topic)
 	})
 }
 
@@ -447,20 +454,21 @@ func (p *program) changes() (deltas []float32) {
 	}
 	p.moved = p.moved[:0]
 	for i, id := range p.list {
-		if !p.s.changed[i] {
+		if !p.s.changed[id] {
 			continue
 		}
 		was, to := p.got[i*p.Topics:(i+1)*p.Topics], p.got[len(p.moved)*p.Topics:(len(p.moved)+1)*p.Topics]
-		for k, v := range was {
-			to[k] = -max(v, 0)
+		copy(to, was)
+		for k := next(to, 0); k < len(to); k = next(to, k+1) {
+			to[k] = -max(to[k], 0)
 		}
-		for _, c := range p.s.of(int32(i)) {
+		for _, c := range p.s.of(int32(id)) {
 			to[c.topic] += float32(c.count)
 		}
 		p.moved = append(p.moved, id)
 	}
 	for _, m := range missing {
-		row, _ := slices.BinarySearch(p.moved, p.list[m.word])
+		row, _ := slices.BinarySearch(p.moved, perdure.RowID(m.word))
 		p.got[row*p.Topics+int(m.topic)]--
 	}
 	return p.got[:len(p.moved)*p.Topics]
