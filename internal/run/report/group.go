@@ -116,6 +116,7 @@ var called = []setting{
 	{"params.Rule.kind", "rule", "%s"},
 	{"params.Rule.rate", "learning rate", "rate %s"},
 	{"params.Batch", "examples per worker and clock", "batch %s"},
+	{"params.Topics.Rebuild", "counts rebuilt", "rebuild %s"},
 	{"compute_ms", "least computing, ms a clock", "%s ms a clock"},
 	{"faults", "faults planned", "%s"},
 	{planned, "failures", "failures %s"},

@@ -153,6 +153,17 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestNames: what a setting adds to its group's name are words, and no path of run.json.
+func TestNames(t *testing.T) {
+	for path, want := range map[string]string{
+		"job.recovery": "true", "params.Topics.Rebuild": "rebuild true", "params.Batch": "batch true",
+	} {
+		if is := partOf(path, "true", nil); is != want {
+			t.Errorf("%s: %q, want %q", path, is, want)
+		}
+	}
+}
+
 // TestOne: the story of one run.
 func TestOne(t *testing.T) {
 	folder := filepath.Join(house(t), "none0")

@@ -29,6 +29,8 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 		parts = append(parts, fmt.Sprintf("test rmse %.4f", *s.TestRMSE))
 	case s.TestAccuracy != nil:
 		parts = append(parts, fmt.Sprintf("test accuracy %.4f", *s.TestAccuracy))
+	case s.TestLoss != nil: // of topics and of what was seen nothing else is measured
+		parts = append(parts, fmt.Sprintf("test loss %.4f", *s.TestLoss))
 	}
 	if n := len(s.Failures); n > 0 {
 		faults := "1 fault"

@@ -34,6 +34,10 @@ func TestOneLine(t *testing.T) {
 	if got := show(f); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	s = rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestLoss: &accuracy} // as of lda
+	if got := show(); got != "done: 10 clocks in 1.2 s, test loss 0.7500, runs/a\n" {
+		t.Errorf("%q", got)
+	}
 }
 
 // TestDocument: of a run that people do not watch comes one document, and beside it what it
