@@ -40,7 +40,8 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md"}
 	for _, pattern := range []string{
-		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/formats/*.md",
+		"../../docs/*.md", "../../docs/design/*.md", "../../docs/guide/*.md", "../../docs/guide/*/*.md",
+		"../../docs/formats/*.md",
 		"../../docs/bench/measured.md", "../../docs/bench/beside.md", "../../docs/studies/*/*.md",
 	} {
 		more, err := filepath.Glob(pattern)

@@ -218,5 +218,5 @@ mf       a file of ratings, user,item,rating a line, by commas, tabs, :: or ; an
 logreg   a file of examples, label feature:value feature:value … a line, or a folder with
          train.libsvm and test.libsvm, or one of CoverType; or synthetic:N clicks
 lda      a folder of texts, or a file in the LDA-C format; or synthetic:N documents
-All these files may be compressed by gzip.
+All these files but texts may be compressed by gzip.
 `
