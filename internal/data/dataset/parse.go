@@ -144,7 +144,7 @@ func (p *ratingParser) slow(line []byte) error {
 			"all lines or in none", p.line+1, len(fields))
 	}
 	v, err := strconv.ParseFloat(fields[2], 32)
-	if err != nil && p.line == 0 && isHeader(line) {
+	if err != nil && p.line == 0 && isHeader(line) && isHeader([]byte(fields[2])) {
 		return nil
 	}
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {

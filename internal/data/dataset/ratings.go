@@ -81,7 +81,7 @@ func LoadRatings(path string) (*Ratings, error) {
 	case total == 0:
 		return nil, Corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
 	case r.Train.Len() == 0 || r.Test.Len() == 0:
-		return nil, Corrupt(path, "holds %d ratings, too few to hold out every tenth of them", total)
+		return nil, Corrupt(path, "holds too few ratings to hold out every tenth of them: %d", total)
 	}
 	if p.unsorted {
 		r.Train.sortByUser(r.Users)

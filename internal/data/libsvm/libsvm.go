@@ -415,7 +415,7 @@ func (r *reader) finish() (*Set, error) {
 	case len(r.train.labels) == 0:
 		return nil, dataset.Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
 	case len(r.test.labels) == 0:
-		return nil, dataset.Corrupt(s.Name, "holds %d examples, too few to hold out every tenth of them",
+		return nil, dataset.Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
 		return nil, dataset.Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
