@@ -101,6 +101,9 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 
 // Summary is how the run has gone so far; model is nil where it is not known.
 func (r *Run) Summary(model *tally.Model) rundir.Summary {
+	if model != nil {
+		r.tally.Final(model.Eval)
+	}
 	r.point(r.tally.Told().End)
 	return r.tally.Summary(tally.Ending{
 		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(),

@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
 )
 
 var begin = time.Unix(1000, 0)
@@ -185,6 +187,23 @@ func TestTestedOnce(t *testing.T) {
 }
 
 // TestDataIsNamed: a summary says what was trained on, and where that is nothing, that too.
+// TestFinal: the last point of the series says how good the model is that the run has made.
+func TestFinal(t *testing.T) {
+	y := newTally(perdure.JobSpec{})
+	early := 0.5
+	y.Report(wire.Report{TestAccuracy: &early}, 0)
+	y.Point(1, 0, nil, begin)
+	y.Final(workload.Eval{Loss: 0.25, Accuracy: 0.75, RMSE: math.NaN()})
+	p := y.Point(2, time.Second, nil, begin)
+	if p.TestLoss == nil || *p.TestLoss != 0.25 || p.TestAccuracy == nil || *p.TestAccuracy != 0.75 ||
+		p.TestRMSE != nil {
+		t.Errorf("the last point has %v, %v and %v", p.TestLoss, p.TestAccuracy, p.TestRMSE)
+	}
+	if p.Backlog == nil || *p.Backlog {
+		t.Error("the last point does not say that the model has all updates")
+	}
+}
+
 func TestDataIsNamed(t *testing.T) {
 	for _, c := range []struct{ workload, data, want string }{
 		{"softmax", "", "embedded"},
