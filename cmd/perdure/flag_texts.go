@@ -26,7 +26,7 @@ var flagTexts = map[string]flagText{
 	"job.workers": {"Workers, which train.", "Each has a slot, a process and a share of the data. Workers may join " +
 		"and leave later."},
 	"job.servers": {"Servers, which hold the model.", ""},
-	"job.shards":  {"Parts that every table is split into.", "The servers share the parts."},
+	"job.shards":  {"Parts of every table; fewer where data are few.", "The servers share the parts."},
 	"job.clocks":  {"Iterations of every worker.", "Without it cnn has 2000."},
 	"job.seed":    {"Seed of all that is drawn at random.", "A bsp job ends with the same model for the same seed."},
 	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set says so: " +

@@ -69,7 +69,9 @@ func (a *Asked) New() (s Run, err error) {
 		if err := a.askWork(&s); err != nil {
 			return s, err
 		}
-		err = s.Check() // which completes them
+		if err = s.checkFlags(); err == nil {
+			err = s.open(!a.Given["shards"]) // which completes them
+		}
 	}
 	if err != nil {
 		return s, err

@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,30 @@ func TestNew(t *testing.T) {
 	must(t, err)
 	if !s.Job.OwnWorkers || s.CacheMB != 0 || s.RetainMB != 0 || s.Job.Clocks != 9 || !s.Job.Seal.Sealed() {
 		t.Errorf("of programs of the user's own: %+v", s)
+	}
+}
+
+// TestFewShards: where data are few there are fewer shards than usual, and not if somebody has said how many.
+func TestFewShards(t *testing.T) {
+	few := filepath.Join(t.TempDir(), "ratings.csv")
+	var text strings.Builder
+	for user := range 12 {
+		for item := range 9 {
+			fmt.Fprintf(&text, "%d,%d,%d\n", user, item, 1+(user+item)%5)
+		}
+	}
+	must(t, os.WriteFile(few, []byte(text.String()), 0o600))
+	a := asks("mf")
+	a.Work.Data, a.Shape.Shards = few, 16
+	s, err := a.New()
+	must(t, err)
+	if s.Job.Shards != 9 {
+		t.Errorf("12 users and 9 items are in %d shards", s.Job.Shards)
+	}
+	a = asks("mf", "shards")
+	a.Work.Data, a.Shape.Shards = few, 16
+	if _, err := a.New(); err == nil || !strings.Contains(err.Error(), "16 shards for table") {
+		t.Errorf("as many shards as were asked for: %v", err)
 	}
 }
 

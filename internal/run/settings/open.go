@@ -22,7 +22,7 @@ func (s *Run) Check() error {
 	if err := s.checkFlags(); err != nil {
 		return err
 	}
-	return s.open()
+	return s.open(false)
 }
 
 // checkFlags is check without the workload and its data.
@@ -139,15 +139,16 @@ func (s *Run) openOf(path string) (err error) {
 		s.Job.Seal, err = s.Seal(nil, "")
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(false); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
 // open opens the workload, and completes the settings with what it has to say: it refuses
-// what cannot be trained. The seal is of what it then is.
-func (s *Run) open() error {
+// what cannot be trained. The seal is of what it then is. Where data are few, and nobody has said how many shards there
+// are to be, there are fewer than usual.
+func (s *Run) open(fewer bool) error {
 	most := s.Params
 	if _, most.Slots = s.PlannedSlots(); most.Slots > s.Params.Slots { // there must be data for all
 		if _, err := workload.New(s.Job.Workload, most); err != nil {
@@ -163,6 +164,11 @@ func (s *Run) open() error {
 	s.Params.Rule.Rate = s.Trained.Rate // which it may have chosen
 	if err := fitModels(&s.Job, w.Tables()); err != nil {
 		return err
+	}
+	for _, t := range s.tables(w) {
+		if fewer && !t.Sparse && !t.Whole && t.Rows < int64(s.Job.Shards) {
+			s.Job.Shards = max(int(t.Rows), s.Job.Servers)
+		}
 	}
 	for _, t := range s.tables(w) {
 		if err := cmp.Or(t.Validate(s.Job.Shards), s.Job.Recovery.Suits(t)); err != nil {
