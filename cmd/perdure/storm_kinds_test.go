@@ -81,6 +81,12 @@ func stormKinds() []stormKind {
 			},
 		},
 		{
+			name: "lda, topics on servers", workload: lda.Name,
+			work: settings.WorkAsked{
+				Data: "synthetic:100", Topics: settings.TopicsAsked{Topics: ptr(5), Rebuild: true, DocTopics: "table"},
+			},
+		},
+		{
 			name: "quadratic", workload: quadratic.Name,
 			work: settings.WorkAsked{Bowl: settings.BowlAsked{Rows: ptr(60), Condition: ptr(10.0)}},
 		},

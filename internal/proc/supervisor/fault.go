@@ -77,12 +77,16 @@ func (t Target) String() string {
 type When struct {
 	ByClock bool
 	Clock   perdure.Clock // ByClock: when the job's MinClock reaches it
+	After   time.Duration // ByClock: so long after that
 	Since   time.Duration // else: since the first clock began
 }
 
 // String returns the time as it is written in a fault.
 func (w When) String() string {
 	if w.ByClock {
+		if w.After > 0 {
+			return fmt.Sprintf("clock:%d,%s", w.Clock, formatDuration(w.After))
+		}
 		return fmt.Sprintf("clock:%d", w.Clock)
 	}
 	return formatDuration(w.Since)
@@ -228,11 +232,17 @@ func validPart(x float64) bool { return x > 0 && x <= 1 }
 
 func parseWhen(s string) (When, error) {
 	if arg, ok := strings.CutPrefix(s, "clock:"); ok {
-		n, err := strconv.ParseUint(arg, 10, 63)
+		clock, late, isLate := strings.Cut(arg, ",")
+		n, err := strconv.ParseUint(clock, 10, 63)
 		if err != nil {
-			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write for example @clock:100", arg)
+			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write for example @clock:100", clock)
 		}
-		return When{ByClock: true, Clock: perdure.Clock(n)}, nil
+		w := When{ByClock: true, Clock: perdure.Clock(n)}
+		if w.After, err = time.ParseDuration(late); isLate && (err != nil || w.After <= 0) {
+			return When{}, fmt.Errorf("%q is not a time above 0 behind a clock; write for example @clock:100,250ms",
+				late)
+		}
+		return w, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {

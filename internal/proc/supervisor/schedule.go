@@ -11,17 +11,20 @@ import (
 // clock goes back in between. It is pure; not safe for concurrent use.
 type Schedule struct {
 	pending []Fault
+	reached map[When]time.Duration // when a clock was first reached that faults come some time after
 }
 
 // NewSchedule makes a schedule of the faults.
-func NewSchedule(faults []Fault) *Schedule { return &Schedule{pending: slices.Clone(faults)} }
+func NewSchedule(faults []Fault) *Schedule {
+	return &Schedule{pending: slices.Clone(faults), reached: map[When]time.Duration{}}
+}
 
 // Due returns the faults that have come due, in the order in which they were
 // given, and forgets them. since counts from when the first clock began;
 // minClock is the job's MinClock.
 func (s *Schedule) Due(since time.Duration, minClock perdure.Clock) (due []Fault) {
 	s.pending = slices.DeleteFunc(s.pending, func(f Fault) bool {
-		now := f.When.ByClock && f.When.Clock <= minClock || !f.When.ByClock && f.When.Since <= since
+		now := s.is(f.When, since, minClock)
 		if now {
 			due = append(due, f)
 		}
@@ -30,14 +33,15 @@ func (s *Schedule) Due(since time.Duration, minClock perdure.Clock) (due []Fault
 	return due
 }
 
-// Next returns the earliest time of a pending fault that waits for one.
-func (s *Schedule) Next() (since time.Duration, ok bool) {
-	for _, f := range s.pending {
-		if !f.When.ByClock && (!ok || f.When.Since < since) {
-			since, ok = f.When.Since, true
-		}
+func (s *Schedule) is(w When, since time.Duration, minClock perdure.Clock) bool {
+	if !w.ByClock {
+		return w.Since <= since
 	}
-	return since, ok
+	at, reached := s.reached[w]
+	if !reached && w.Clock <= minClock {
+		s.reached[w], at, reached = since, since, true
+	}
+	return reached && at+w.After <= since
 }
 
 // Alarms returns the clocks that pending faults wait for, ascending, each once:

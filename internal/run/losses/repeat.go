@@ -26,7 +26,8 @@ type Repeat struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// Real is how trials are repeated: by perdure train, with servers that are killed while their workers compute.
+// Real is how trials are repeated: by perdure train, with servers that are killed while their workers compute: in the
+// middle of a clock, when all have read, and none has sent what it adds.
 type Real struct {
 	Program string
 	Args    []string // of perdure train, of the twins
@@ -36,8 +37,8 @@ type Real struct {
 
 const (
 	afterwards = 3                // clocks that a repeated trial goes on after its failure
-	computeMs  = 500              // of each clock: saves are recorded, and servers die, within it
-	mostTries  = 5                // a machine that is busy may kill a server before all have read
+	computeMs  = 500              // of each clock, and as much more in each further try
+	mostTries  = 5                // on a machine that is busy some may not have read by then
 	patience   = 10 * time.Minute // of a run
 )
 
@@ -60,7 +61,7 @@ func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writ
 		rep := Repeat{Trial: t}
 		for rep.Tries < mostTries && !rep.Same {
 			rep.Tries++
-			if rep.Same, rep.Why, err = real.run(ctx, &t, want); err != nil {
+			if rep.Same, rep.Why, err = real.run(ctx, &t, rep.Tries*computeMs, want); err != nil {
 				return err
 			}
 		}
@@ -114,16 +115,16 @@ func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
 }
 
 // run does a trial with real processes, and says whether its model is the same, and if not, what became of it.
-func (real *Real) run(ctx context.Context, t *Trial, want string) (same bool, why string, err error) {
+func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
 	folder := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
 	defer os.RemoveAll(folder)
 	args := append([]string{"train"}, real.Args...)
 	args = append(args, fmt.Sprintf("--seed=%d", t.Seed), "--recovery="+t.Strategy,
-		fmt.Sprintf("--clocks=%d", t.last()+afterwards), fmt.Sprintf("--compute-ms=%d", computeMs),
+		fmt.Sprintf("--clocks=%d", t.last()+afterwards), fmt.Sprintf("--compute-ms=%d", ms),
 		"--eval-every=1000000", "--quiet", "--out="+folder)
 	for _, f := range t.Failures {
 		for _, server := range f.Servers {
-			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d", server, f.Clock))
+			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d,%dms", server, f.Clock, ms/2))
 		}
 	}
 	text, late, err := study.Run(ctx, real.Program, args, folder, patience)

@@ -149,13 +149,13 @@ func (s *Run) openOf(path string) (err error) {
 // what cannot be trained. The seal is of what it then is. Where data are few, and nobody has said how many shards there
 // are to be, there are fewer than usual.
 func (s *Run) open(fewer bool) error {
-	most := s.Params
+	most := s.WorkParams()
 	if _, most.Slots = s.PlannedSlots(); most.Slots > s.Params.Slots { // there must be data for all
 		if _, err := workload.New(s.Job.Workload, most); err != nil {
 			return err
 		}
 	}
-	w, err := workload.New(s.Job.Workload, s.Params)
+	w, err := workload.New(s.Job.Workload, s.WorkParams()) // as its processes will
 	if err != nil {
 		return err
 	}
