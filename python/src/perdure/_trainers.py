@@ -1,0 +1,122 @@
+"""What the callbacks for trainers of other libraries have in common: the outer step of DiLoCo, which they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from . import _state
+from .errors import Done, UsageError
+from .job import Job
+from .rules import Rule
+from .torch import DiLoCo, Stateful, _random, _set_random
+
+
+class _Place:
+    """Where the trainer is: what the trainer itself needs to go on, and the random numbers its epoch began with."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Any] = {}  # the epoch's: a sampler may draw the order of the data from them
+        self.trainer: Callable[[], dict[str, Any]] = dict
+        self.loaded: dict[str, Any] | None = None  # the trainer's part of what another process had saved
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"trainer": self.trainer(), "begun": self.begun}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loaded, self.begun = state["trainer"], state["begun"]
+
+
+class Outer:
+    """DiLoCo whose steps a trainer counts. It is told of each: behind the schedulers' step, before an evaluation.
+
+    Random numbers go on from what an outer step has saved, whatever an evaluation behind it has drawn: so who goes on
+    there without the evaluation has the same ones.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        sync_every: int,
+        outer: Rule | None,
+        weights: Callable[[], float] | None,
+        state: Iterable[Stateful],
+    ) -> None:
+        if sync_every < 1:
+            raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
+        self.job, self.sync_every, self.place = job, sync_every, _Place()
+        self.diloco: DiLoCo | None = None
+        self.over = False  # the job's work has ended before the trainer's
+        self._outer, self._weights, self._state = outer, weights, list(state)
+        self._random: dict[str, Any] | None = None  # with which the next step begins
+
+    def saved(self) -> dict[str, Any] | None:
+        """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
+        saved = self.job.load_state()
+        return None if saved is None else _state.decode(saved)["state"][0]["trainer"]
+
+    def begin(
+        self, model: nn.Module, inner: Optimizer, state: Iterable[Stateful], trainer: Callable[[], dict[str, Any]]
+    ) -> None:
+        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on."""
+        if self.diloco is not None:
+            raise UsageError("a callback is for one training; make another one for the next")
+        self.place.trainer = trainer
+        kept = [self.place, *state, *self._state]
+        for of in kept:
+            if type(of).__name__ in ("ReduceLROnPlateau", "GreedyLR"):
+                raise UsageError(
+                    f"{type(of).__name__} goes by evaluations, which are not repeated behind a restart; take a "
+                    "scheduler that goes by steps"
+                )
+        self.diloco = DiLoCo(
+            self.job,
+            model,
+            inner,
+            sync_every=self.sync_every,
+            outer=self._outer,
+            weights=self._weights,
+            state=kept,
+        )
+        self.diloco._hook.remove()  # a trainer steps its schedulers, and counts, behind the optimizer's step
+        self.over = self.job.ended
+        if self.place.loaded is not None:
+            self._random = _random()
+
+    def begin_epoch(self, amid: bool = False) -> None:
+        """Before the loader begins. amid: the epoch had begun in another process, which ended amid it."""
+        if amid:
+            _set_random(self.place.begun)
+            return
+        if self._random is not None:
+            _set_random(self._random)
+        self.place.begun = _random()
+
+    def begin_step(self) -> None:
+        """Before the model is run, behind the reading of a batch."""
+        if self._random is not None:
+            _set_random(self._random)
+            self._random = None
+
+    def stepped(self, before: int, now: int, last: bool) -> None:
+        """Behind the optimizer's step. before, now: how many there were and are, in all. last: no more will be."""
+        assert self.diloco is not None
+        if self.over:
+            return
+        self.diloco._steps += now - before
+        self.diloco.synced = last or now // self.sync_every > before // self.sync_every
+        if self.diloco.synced:
+            try:
+                self.diloco.sync()
+            except Done:
+                self.over = True
+            self._random = _random()
+
+    def finish(self) -> None:
+        """End the slot's work, and take the model that all have."""
+        if self.diloco is not None and not self.job._finished:
+            self.diloco.finish()

@@ -1,0 +1,146 @@
+"""``lightning.Trainer`` on Perdure: DiLoCo, as a callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+try:
+    import lightning.pytorch as pl
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+except ImportError as error:
+    raise ImportError(f"perdure.lightning needs lightning ({error}); install it") from None
+
+from ._trainers import Outer
+from .errors import UsageError
+from .job import Job
+from .rules import Rule
+from .torch import Stateful
+
+
+class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
+    """Have ``lightning.Trainer`` train by DiLoCo, through the death of any process: one of its ``callbacks``.
+
+    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state: as
+    in ``perdure.DiLoCo``. The states of the optimizer, of schedulers, of float16's scaler, of the trainer's loops and
+    other callbacks, and of random numbers are kept in any case, and batches that count do not count again: a loader
+    that has ``state_dict`` goes on where it was, and of another what counts is read and passed over.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        sync_every: int = 100,
+        outer: Rule | None = None,
+        weights: Callable[[], float] | None = None,
+        state: Iterable[Stateful] = (),
+    ) -> None:
+        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state)
+        self._steps = 0  # of the optimizer, that have been seen
+        self._begun = False  # the loader of the next epoch has begun already
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Refuse a trainer that is distributed by itself."""
+        if stage == "fit" and not isinstance(trainer.strategy, SingleDeviceStrategy):
+            raise UsageError(
+                f"{type(trainer.strategy).__name__}: the trainer is distributed by itself; take devices=1, and start "
+                "the program by perdure launch"
+            )
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take over the weights, and what was saved with them."""
+        if trainer.ckpt_path:
+            raise UsageError("ckpt_path: the slot's state says where to go on; leave it out")
+        if len(trainer.optimizers) != 1:
+            raise UsageError(f"the module has {len(trainer.optimizers)} optimizers; DiLoCo is for one")
+        others = [of for of in trainer.callbacks if of is not self]
+        schedulers = [of.scheduler for of in trainer.lr_scheduler_configs]
+        self._outer.begin(
+            pl_module,
+            trainer.optimizers[0],
+            [*schedulers, trainer.precision_plugin],
+            lambda: _place(trainer) | {"callbacks": [of.state_dict() for of in others]},
+        )
+        loaded = self._outer.place.loaded
+        if loaded is not None:
+            trainer.fit_loop.load_state_dict(loaded["loops"])
+            if loaded["epoch_ended"]:
+                trainer.fit_loop.epoch_loop.restarting = False
+            for callback, state in zip(others, loaded["callbacks"], strict=True):
+                callback.load_state_dict(state)
+            self._steps = trainer.global_step
+        amid = loaded is not None and not loaded["epoch_ended"]
+        self._outer.begin_epoch(amid)  # the loader of the first epoch begins before on_train_epoch_start
+        self._begun = not amid
+        trainer.should_stop |= self._outer.over
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Bring the loader to where it was."""
+        loop = trainer.fit_loop
+        fetcher, loaders = loop._data_fetcher, loop._combined_loader.flattened
+        stateful = [of for of in loaders if hasattr(of, "state_dict") and hasattr(of, "load_state_dict")]
+        if len(stateful) not in (0, len(loaders)):
+            raise UsageError("some loaders have state_dict and some do not; take StatefulDataLoader for all or none")
+        loaded = self._outer.place.loaded
+        if loaded is None:
+            return
+        if loaded["epoch_ended"]:
+            for of, state in zip(stateful, loaded["loaders"], strict=True):
+                of.load_state_dict(state)
+                if next(iter(of), None) is not None:  # it was behind the epoch's end, and not before it
+                    of.load_state_dict(state)
+            if stateful:
+                self._outer.begin_epoch()
+                iter(fetcher)
+        elif not stateful:
+            known = loop.epoch_loop.batch_progress.current.ready
+            for _ in range(known):
+                next(fetcher)
+            fetcher.fetched -= known  # the trainer adds them
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Have the loader find the random numbers that an outer step has saved."""
+        if not self._begun:
+            self._outer.begin_epoch()
+        self._begun = False
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, _: int) -> None:
+        """Have the model find the random numbers that the last outer step has saved."""
+        self._outer.begin_step()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, _: int
+    ) -> None:
+        """Make the outer step, if it is time."""
+        before, self._steps = self._steps, trainer.global_step
+        if self._steps > before:
+            ended = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
+            self._outer.stepped(before, self._steps, ended or self._steps == trainer.max_steps)
+            trainer.should_stop |= self._outer.over
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Wait until all have done, and take the model that they have."""
+        self._outer.finish()
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Likewise, where there was nothing to train any more."""
+        self._outer.finish()
+
+
+def _place(trainer: pl.Trainer) -> dict[str, Any]:
+    """Where the trainer's loops are, at the end of a batch; behind the last one of an epoch, that this has ended."""
+    loops = trainer.fit_loop.state_dict()
+    loaders = loops["state_dict"].get("combined_loader", [])
+    if trainer.is_last_batch:
+        loops["state_dict"].pop("combined_loader", None)
+        for progress in loops["epoch_progress"].values():
+            progress["processed"] += 1
+            progress["completed"] += 1
+        batches = loops["epoch_loop.batch_progress"]
+        batches["total"]["completed"] += 1
+        batches["current"] = dict.fromkeys(batches["current"], 0)
+        batches["is_last_batch"] = False
+        loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
+        return {"loops": loops, "loaders": loaders, "epoch_ended": True}
+    return {"loops": loops, "epoch_ended": False}

@@ -1,0 +1,45 @@
+"""What tests of trainers share: programs that are launched, and what has come of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from conftest import SMALL
+
+
+def launch(folder: Path, name: str, program: str, *flags: str) -> list[dict[str, Any]]:
+    """Train with two processes; returns what each has written as JSON into the file that its argument names."""
+    (folder / "train.py").write_text(program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--servers", "2", "--clocks", "1000"]
+    done = subprocess.run(
+        [*command, *SMALL, "-q", "--out", f"{folder / name}.run", *flags, str(folder / "train.py"), str(folder / name)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    logs = (folder / f"{name}.run" / "logs" / f"worker-{rank}.log" for rank in range(2))
+    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in logs if log.exists())
+    return [json.loads((folder / f"{name}.{rank}").read_text()) for rank in range(2)]
+
+
+def kills(folder: Path, name: str) -> int:
+    """How many processes were killed."""
+    return (folder / f"{name}.run" / "events.jsonl").read_text().count('"fault"')
+
+
+class Death(Exception):
+    """A program ends here."""
+
+
+def hash_of(model: Any) -> str:
+    """A hash of a model's weights and buffers."""
+    return hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()

@@ -1,0 +1,261 @@
+"""transformers.Trainer; `make check-torch` installs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL, Cluster
+from launched import Death, hash_of, kills, launch
+
+import perdure
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+import perdure.hf  # noqa: E402
+
+#: A transformer with dropout, accumulated gradients, a rate that falls, and evaluations that draw random numbers. Each
+#: slot has 150 samples, by 5 and 2 at a time: 15 steps are an epoch.
+TRAIN = """
+import hashlib, json, os, sys
+import perdure.hf
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+torch.set_num_threads(1)
+rank = int(os.environ["PERDURE_SLOT"])
+torch.manual_seed(rank)
+g = torch.Generator().manual_seed(7)
+tokens = torch.randint(20, (300, 8), generator=g)
+part = [{"id": i, "input_ids": tokens[i], "labels": tokens[i]} for i in range(rank, 300, 2)]
+model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=16, n_layer=1, n_head=2))
+
+
+class Counting(Trainer):
+    def compute_loss(self, model, inputs, **of):
+        ids = inputs.pop("id")
+        if model.training:
+            counts.inc(ids.numpy(), torch.ones(len(ids), 1).numpy())
+        torch.rand(1)
+        return super().compute_loss(model, inputs, **of)
+
+
+class Total(TrainerCallback):
+    def on_train_end(self, *_, **__):
+        self.of = counts.get_run(0, 300)
+
+
+with perdure.start() as job:
+    counts = job.table("counts", 300, dim=1, rule=perdure.Add())
+    args = TrainingArguments(
+        "out", per_device_train_batch_size=5, gradient_accumulation_steps=2, learning_rate=1e-2, logging_steps=4,
+        remove_unused_columns=False, report_to=[], disable_tqdm=True, eval_strategy="steps", eval_steps=6,
+        seed=3 + rank, use_cpu=True, num_train_epochs=3,
+    )
+    trainer = Counting(model, args, train_dataset=part, eval_dataset=part[:10], callbacks=[total := Total()])
+    perdure.hf.DiLoCoCallback(job, sync_every=5).train(trainer)
+    clock = job.now
+h = hashlib.sha256()
+for name, v in sorted(model.state_dict().items()):
+    h.update(v.numpy().tobytes())
+said = {
+    "model": h.hexdigest(), "step": trainer.state.global_step, "epoch": trainer.state.epoch, "clock": clock,
+    "least": int(total.of.min()), "most": int(total.of.max()), "seen": int(total.of.sum()),
+    "rates": {e["step"]: e["learning_rate"] for e in trainer.state.log_history if "learning_rate" in e},
+    "begun": trainer._initial_global_step,
+}
+with open(f"{sys.argv[1]}.{rank}", "w") as f:
+    json.dump(said, f)
+"""
+
+
+def test_same_model_through_kills(tmp_path: Path) -> None:
+    calm = launch(tmp_path, "calm", TRAIN)
+    storm = ("server:0@clock:2", "worker:0@clock:3", "worker:1@clock:7")
+    torn = launch(tmp_path, "torn", TRAIN, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
+    assert kills(tmp_path, "torn") == len(storm)
+    for of in (*calm, *torn):
+        assert (of["step"], of["epoch"], of["clock"]) == (45, 3, 10)  # the first clock was for the weights
+        assert (of["least"], of["most"], of["seen"]) == (3, 3, 900)
+        for step, rate in of["rates"].items():
+            assert rate == pytest.approx(1e-2 * (1 - (int(step) - 1) / 45)), step
+    assert [of["begun"] for of in calm] == [0, 0]
+    assert torn[0]["begun"] >= 10
+    assert torn[1]["begun"] >= 30
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
+
+
+class Recorder(transformers.TrainerCallback):
+    """What each step was, and the program's death: behind a step, or behind all of them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+        self.steps: dict[int, tuple[float, list[int]]] = {}  # of each the rate, and the samples
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+        self.rate = of["lr_scheduler"].get_last_lr()[0]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+        self.steps[state.global_step] = (self.rate, of["model"].seen)
+        of["model"].seen = []
+        if state.global_step == self.at:
+            raise Death
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.at == 9999:
+            raise Death
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Data without a length."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(data(self.end))
+
+
+def data(count: int) -> list[dict[str, Any]]:
+    """Samples of unequal lengths, whose first value is the sample's number."""
+    g = torch.Generator().manual_seed(7)
+    return [{"x": torch.randn(4, generator=g), "input_ids": [i] * (1 + i % 3)} for i in range(count)]
+
+
+def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"x": torch.stack([s["x"] for s in samples]), "id": torch.tensor([s["input_ids"][0] for s in samples])}
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)
+        )
+        self.seen: list[int] = []
+
+    def forward(self, x: Any, id: Any) -> dict[str, Any]:
+        self.seen += id.tolist() if self.training else []
+        return {"loss": (self.layers(x) ** 2).mean()}
+
+
+def trainer_of(folder: Path, recorder: Any, end: int = 24, stream: bool = False, **settings: Any) -> Any:
+    """A trainer of a program that has just begun."""
+    torch.manual_seed(1)
+    args = transformers.TrainingArguments(
+        str(folder / "out"),
+        **{
+            "per_device_train_batch_size": 4,
+            "learning_rate": 0.1,
+            "remove_unused_columns": False,
+            "report_to": [],
+            "disable_tqdm": True,
+            "save_strategy": "no",
+            "use_cpu": True,
+            **settings,
+        },
+    )
+    dataset = Stream(end) if stream else data(end)
+    return transformers.Trainer(
+        Model(), args, train_dataset=dataset, eval_dataset=data(4), data_collator=collate, callbacks=[recorder]
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "deaths", "steps"),
+    [
+        ({"max_steps": 17}, (4, 6, 12, 16, 9999), 17),
+        ({"num_train_epochs": 2, "gradient_accumulation_steps": 4}, (1, 3), 4),
+        ({"max_steps": 17, "train_sampling_strategy": "group_by_length", "lr_scheduler_type": "cosine"}, (8, 15), 17),
+        ({"max_steps": 11, "stream": True, "end": 100}, (1, 4, 9999), 11),
+    ],
+)
+def test_goes_on(tmp_path: Path, settings: dict[str, Any], deaths: tuple[int, ...], steps: int) -> None:
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = 0
+        for at in (*fates, None):
+            recorder = Recorder(at)
+            trainer = trainer_of(tmp_path, recorder, **settings)
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                perdure.hf.DiLoCoCallback(job, sync_every=2).train(trainer)
+            assert min(recorder.steps, default=steps + 1) == begun + 1, at
+            made |= recorder.steps
+            begun = 0 if at is None else min(steps, (at - 1) // 2 * 2)
+        cluster.end()
+        assert trainer.state.global_step == steps
+        assert sorted(made) == list(range(1, steps + 1))
+        ends.append((made, hash_of(trainer.model)))
+    assert ends[0] == ends[1]
+
+
+def test_job_ends_first(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "3")
+    with cluster.join(0) as job:
+        trainer = trainer_of(tmp_path, Recorder(None), num_train_epochs=5)
+        perdure.hf.DiLoCoCallback(job, sync_every=2).train(trainer)
+    assert trainer.state.global_step == 6  # the steps of two clocks, and those that were too many
+    cluster.end()
+
+
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        callback = perdure.hf.DiLoCoCallback(job)
+        trainer = trainer_of(tmp_path, Recorder(None), max_steps=3)
+        with pytest.raises(perdure.UsageError, match="resume_from_checkpoint: the slot's state says"):
+            callback.train(trainer, resume_from_checkpoint=True)
+        for name, value, said in (
+            ("load_best_model_at_end", True, "load_best_model_at_end: slots would end with different models"),
+            ("ignore_data_skip", True, "batches would count twice"),
+            ("auto_find_batch_size", True, "choose a batch size"),
+            ("_n_gpu", 2, "the trainer has 2 GPUs; give each process one"),
+        ):
+            with monkeypatch.context() as m, pytest.raises(perdure.UsageError, match=said):
+                m.setattr(trainer.args, name, value)
+                callback.train(trainer)
+        with pytest.raises(perdure.UsageError, match=r"call the callback's train\(trainer\)"):
+            trainer_of(tmp_path, callback, max_steps=3).train()
+        with pytest.raises(perdure.UsageError, match="sync_every is 0"):
+            perdure.hf.DiLoCoCallback(job, sync_every=0)
+        plateau = trainer_of(
+            tmp_path, Recorder(None), max_steps=3, lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="epoch"
+        )
+        with pytest.raises(perdure.UsageError, match="ReduceLROnPlateau goes by evaluations"):
+            callback.train(plateau)
+        short = trainer_of(tmp_path, Recorder(None), max_steps=11, stream=True)
+        with pytest.raises(perdure.UsageError, match="the data end at step 6 of 11; data without a length are read"):
+            callback.train(short)
+        job.end_job()
+
+
+DISTRIBUTED = """
+import perdure.hf, torch
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(torch.nn.Linear(1, 1), TrainingArguments("out", use_cpu=True, report_to=[]))
+try:
+    perdure.hf.DiLoCoCallback(None).train(trainer)
+except perdure.UsageError as error:
+    print(f"refused: {error}", flush=True)
+"""
+
+
+def test_distributed_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DISTRIBUTED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.count("refused: the trainer is distributed by itself; start it by perdure launch") == 2, done
+
+
+def test_without_transformers() -> None:
+    program = "import sys; sys.modules['transformers'] = None; import perdure.hf"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: perdure.hf needs transformers and accelerate")

@@ -1,0 +1,308 @@
+"""lightning.Trainer; `make check-torch` installs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL, Cluster
+from launched import Death, hash_of, kills, launch
+
+import perdure
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("lightning")
+import lightning.pytorch as pl  # noqa: E402
+from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
+from lightning.pytorch.plugins import MixedPrecision  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+
+import perdure.lightning  # noqa: E402
+
+#: A network with dropout and batch normalisation, accumulated gradients, a rate that falls, and validation. Each slot
+#: has 150 samples, by 5 and 2 at a time: 15 steps are an epoch.
+TRAIN = """
+import hashlib, json, os, sys
+import lightning as L
+import perdure.lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+torch.set_num_threads(1)
+rank = int(os.environ["RANK"])
+torch.manual_seed(rank)
+x = torch.randn(300, 4, generator=torch.Generator().manual_seed(7))
+part = [(i, x[i]) for i in range(rank, 300, 2)]
+
+
+class Module(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+        self.rates = {}
+
+    def on_train_start(self):
+        self.begun = self.trainer.global_step
+
+    def training_step(self, batch, _):
+        counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
+        self.rates[self.trainer.global_step] = self.optimizers().param_groups[0]["lr"]
+        return (self.layers(batch[1]) ** 2).mean()
+
+    def validation_step(self, batch, _):
+        self.log("loss", (self.layers(batch[1]) ** 2).mean() + torch.rand(()))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), 0.1)
+        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), "interval": "step"}]
+
+
+class Total(L.Callback):
+    def on_train_end(self, *_):
+        self.of = counts.get_run(0, 300)
+
+
+with perdure.start() as job:
+    counts = job.table("counts", 300, dim=1, rule=perdure.Add())
+    model = Module()
+    total = Total()
+    trainer = L.Trainer(
+        accelerator="cpu", devices=1, max_epochs=3, accumulate_grad_batches=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, callbacks=[total, perdure.lightning.DiLoCoCallback(job, sync_every=5)],
+    )
+    trainer.fit(model, DataLoader(part, batch_size=5, shuffle=True), DataLoader(part[:10], batch_size=5))
+    clock = job.now
+h = hashlib.sha256()
+for name, v in sorted(model.state_dict().items()):
+    h.update(v.numpy().tobytes())
+said = {
+    "model": h.hexdigest(), "step": trainer.global_step, "epoch": trainer.current_epoch, "clock": clock,
+    "least": int(total.of.min()), "most": int(total.of.max()), "seen": int(total.of.sum()),
+    "rates": model.rates, "begun": model.begun,
+}
+with open(f"{sys.argv[1]}.{rank}", "w") as f:
+    json.dump(said, f)
+"""
+
+
+def test_same_model_through_kills(tmp_path: Path) -> None:
+    calm = launch(tmp_path, "calm", TRAIN)
+    storm = ("server:0@clock:2", "worker:0@clock:3", "worker:1@clock:7")
+    torn = launch(tmp_path, "torn", TRAIN, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
+    assert kills(tmp_path, "torn") == len(storm)
+    for of in (*calm, *torn):
+        assert (of["step"], of["epoch"], of["clock"]) == (45, 3, 10)  # the first clock was for the weights
+        assert (of["least"], of["most"], of["seen"]) == (3, 3, 900)
+        for step, rate in of["rates"].items():
+            assert rate == pytest.approx(0.1 * 0.9 ** int(step)), step
+    assert [of["begun"] for of in calm] == [0, 0]
+    assert torn[0]["begun"] >= 10
+    assert torn[1]["begun"] >= 30
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
+
+
+class Recorder(pl.Callback):
+    """What each step was, and the program's death: behind a step, or behind all of them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+        self.ids: list[int] = []
+        self.steps: dict[int, tuple[float, list[int]]] = {}  # of each the rate, and the samples
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, _: int) -> None:
+        self.rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.ids += batch[0].tolist()
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, _: int) -> None:
+        if trainer.global_step > max(self.steps, default=0) and not trainer.fit_loop._should_accumulate():
+            self.steps[trainer.global_step], self.ids = (self.rate, self.ids), []
+            if trainer.global_step == self.at:
+                raise Death
+
+    def on_train_end(self, *_: Any) -> None:
+        if self.at == 9999:
+            raise Death
+
+
+class Numbers(Dataset):
+    """Samples, each of which says which one it is."""
+
+    def __init__(self, count: int) -> None:
+        self.x = torch.randn(count, 4, generator=torch.Generator().manual_seed(7))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> tuple[int, Any]:
+        return i, self.x[i]
+
+
+class Stream(IterableDataset):
+    """The same, without a length."""
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        of = Numbers(30)
+        return (of[i] for i in range(30))
+
+
+class Module(pl.LightningModule):
+    def __init__(self, scheduler: str) -> None:
+        super().__init__()
+        self.scheduler = scheduler
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        return (self.layers(batch[1]) ** 2).mean()
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self.log("loss", (self.layers(batch[1]) ** 2).mean() + torch.rand(()))  # which draws from those of training
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), 0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.scheduler}}
+
+
+def trainer_of(folder: Path, callbacks: list[Any], **settings: Any) -> pl.Trainer:
+    return pl.Trainer(
+        default_root_dir=folder,
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=callbacks,
+        **settings,
+    )
+
+
+def loader_of(kind: str) -> Any:
+    """30 samples, by 4 at a time: 8 batches an epoch."""
+    return {
+        "plain": lambda: DataLoader(Numbers(30), batch_size=4, shuffle=True),
+        "stateful": lambda: StatefulDataLoader(Numbers(30), batch_size=4, shuffle=True),
+        "stream": lambda: DataLoader(Stream(), batch_size=4),
+    }[kind]()
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheduler", "settings", "deaths", "steps"),
+    [
+        ("plain", "step", {"max_epochs": 3}, (4, 7, 9, 10, 16, 18, 9999), 24),
+        ("plain", "epoch", {"max_steps": 17}, (3, 10, 9999), 17),
+        ("plain", "step", {"max_epochs": 2, "accumulate_grad_batches": 3}, (1, 4, 5), 6),
+        ("stateful", "epoch", {"max_epochs": 3}, (4, 9, 10, 16, 17, 20, 9999), 24),
+        ("stateful", "step", {"max_steps": 21, "accumulate_grad_batches": 2}, (4, 5, 11, 15), 21),
+        ("stream", "step", {"max_epochs": 2}, (4, 9, 10), 16),
+        ("plain", "step", {"max_epochs": 2, "plugins": "float16"}, (3, 11), 16),
+    ],
+)
+def test_goes_on(
+    tmp_path: Path, kind: str, scheduler: str, settings: dict[str, Any], deaths: tuple[int, ...], steps: int
+) -> None:
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = 0
+        for at in (*fates, None):
+            torch.manual_seed(1)
+            module, recorder = Module(scheduler), Recorder(at)
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                if "plugins" in settings:  # its scale doubles at each step until it is too much, and a step is left out
+                    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=1)
+                    settings["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+                trainer = trainer_of(
+                    tmp_path, [recorder, perdure.lightning.DiLoCoCallback(job, sync_every=2)], **settings
+                )
+                trainer.fit(module, loader_of(kind), DataLoader(Numbers(8), batch_size=4))
+            print(name, at, recorder.steps)
+            assert min(recorder.steps, default=steps + 1) == begun + 1, at
+            made |= recorder.steps
+            begun = 0 if at is None else min(steps, (at - 1) // 2 * 2)
+        cluster.end()
+        assert trainer.global_step == steps
+        assert sorted(made) == list(range(1, steps + 1))
+        ends.append((made, hash_of(module)))
+    assert ends[0] == ends[1]
+
+
+def test_other_callbacks_go_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "1000")
+    for at in (20, None):
+        early = EarlyStopping("loss", patience=3, min_delta=99)  # nothing is better than the first
+        torch.manual_seed(1)
+        with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+            callbacks = [early, Recorder(at), perdure.lightning.DiLoCoCallback(job, sync_every=2)]
+            trainer = trainer_of(tmp_path, callbacks, max_epochs=10)
+            trainer.fit(Module("step"), loader_of("plain"), DataLoader(Numbers(8), batch_size=4))
+    assert trainer.global_step == 4 * 8
+    cluster.end()
+
+
+def test_job_ends_first(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "3")
+    with cluster.join(0) as job:
+        trainer = trainer_of(tmp_path, [perdure.lightning.DiLoCoCallback(job, sync_every=2)], max_epochs=5)
+        trainer.fit(Module("step"), loader_of("plain"))
+    assert trainer.global_step == 6  # the steps of two clocks, and those that were too many
+    cluster.end()
+
+
+class Two(Module):
+    automatic_optimization = False
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.parameters(), 0.1), torch.optim.SGD(self.parameters(), 0.2)]
+
+
+class Plateau(Module):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "loss"}}
+
+
+def test_refused(tmp_path: Path) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+
+        def fit(module: Any, loader: Any = None, **settings: Any) -> None:
+            path = settings.pop("ckpt_path", None)
+            callback = perdure.lightning.DiLoCoCallback(job, sync_every=2)
+            trainer = trainer_of(tmp_path, [callback], max_epochs=1, **settings)
+            trainer.fit(module, loader or loader_of("plain"), ckpt_path=path)
+
+        trainer = trainer_of(tmp_path, [], max_epochs=1)
+        trainer.fit(Module("step"), loader_of("plain"))
+        trainer.save_checkpoint(tmp_path / "some.ckpt")
+        with pytest.raises(perdure.UsageError, match="ckpt_path: the slot's state says where to go on"):
+            fit(Module("step"), ckpt_path=tmp_path / "some.ckpt")
+        before = dict(os.environ)
+        with pytest.raises(perdure.UsageError, match="DDPStrategy: the trainer is distributed by itself"):
+            fit(Module("step"), strategy="ddp")
+        torch.distributed.destroy_process_group()
+        for name in os.environ.keys() - before.keys():  # where its processes would meet
+            del os.environ[name]
+        with pytest.raises(perdure.UsageError, match="the module has 2 optimizers; DiLoCo is for one"):
+            fit(Two("step"))
+        with pytest.raises(perdure.UsageError, match="ReduceLROnPlateau goes by evaluations"):
+            fit(Plateau("step"))
+        with pytest.raises(perdure.UsageError, match="some loaders have state_dict and some do not"):
+            fit(Module("step"), [loader_of("plain"), loader_of("stateful")])
+        job.end_job()
+
+
+def test_without_lightning() -> None:
+    program = "import sys; sys.modules['lightning'] = None; import perdure.lightning"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: perdure.lightning needs lightning")
