@@ -1,0 +1,50 @@
+"""What docs/guide/pytorch.md shows of trainers runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pytorch.md"
+
+#: What the page takes for granted, of the library that it shows.
+GIVEN = {
+    "transformers": """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return {"loss": self.layer(x).square().mean()}
+model, part_of_the_data = Model(), [{"x": torch.randn(4)} for _ in range(32)]
+""",
+    "lightning": """
+import lightning, torch
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+model, part_of_the_data = Model(), torch.randn(32, 4)
+""",
+}
+
+
+@pytest.mark.parametrize("library", GIVEN)
+def test_program(library: str, tmp_path: Path) -> None:
+    pytest.importorskip(library)
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (program,) = [of for of in programs if library in of]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", GIVEN[library] + program], env=environment, cwd=tmp_path, check=True)
