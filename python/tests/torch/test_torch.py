@@ -112,6 +112,18 @@ def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str) -> No
         assert (tmp_path / "storm.run" / "events.jsonl").read_text().count('"fault"') >= len(kills)
 
 
+@pytest.mark.parametrize("how", ["parallel", "diloco"])
+def test_nobody_is_healthy(tmp_path: Path, how: str) -> None:
+    """All learners die at once, and one of them again before it is back. Where who comes back copies a peer's weights,
+    those of a process that has just begun may become everybody's. Here they are the servers'.
+    """
+    calm = launch(tmp_path, "calm", how, steps=20)
+    kills = ("worker:*@clock:9", "worker:1@clock:9,300ms", "worker:0@clock:9,600ms")
+    storm = launch(tmp_path, "storm", how, *(f"--fault=kill:{kill}" for kill in kills), steps=20)
+    assert calm == storm
+    assert (tmp_path / "storm.run" / "events.jsonl").read_text().count('"fault"') >= len(kills)
+
+
 def test_buffers(tmp_path: Path) -> None:
     from torch import nn
 
