@@ -64,6 +64,18 @@ type WorkerCounters struct {
 	ComputeNs   int64 `json:"compute_ns"`
 }
 
+// WorkerLook is how a worker's client is at one moment.
+type WorkerLook struct {
+	Clock    Clock
+	Counters WorkerCounters
+	Kept     int           // updates that it may have to send again
+	Bytes    int64         // of these
+	Resent   int64         // updates that it has sent again
+	Outage   *WorkerOutage // what it goes on without; nil: nothing is out, or it waits
+	Waits    string        // why what it saves, or sends to the update log, waits; "": nothing does
+	Err      error         // why the client has ended; nil: it has not
+}
+
 // Equal reports whether the same was counted.
 func (w *WorkerCounters) Equal(o *WorkerCounters) bool {
 	return maps.Equal(w.ClockDifferential, o.ClockDifferential) && maps.Equal(w.ReadLag, o.ReadLag) &&

@@ -284,7 +284,11 @@ func (c *Client) heartbeat(ctx context.Context) {
 	ask := func() {
 		asked, again = true, asked // one that is on its way may be older than what is asked for
 		if !again {
-			c.done.Go(func() { fresh <- c.says() }) // it comes when the lock can be had
+			c.done.Go(func() { // it comes when the lock can be had
+				l := c.lock()
+				defer c.mu.Unlock()
+				fresh <- said{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
+			})
 		}
 	}
 	for {

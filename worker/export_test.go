@@ -39,7 +39,8 @@ func (c *Client) Held() (counted, kept [3]int64) {
 func (c *Client) Keeps() (n int) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	return l.out.Keeps()
+	n, _ = l.out.Keeps()
+	return n
 }
 
 // Named returns the cut that was named last, 0 if none was.

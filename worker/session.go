@@ -81,21 +81,9 @@ func (s *session) tell(frames ...wire.Frame) error {
 	if s.conn == nil {
 		return transport.ErrClosed
 	}
-	err := tryTell(s.conn, frames...)
+	err := transport.Tell(s.conn, frames...)
 	if errors.Is(err, transport.ErrClosed) {
 		s.conn = nil
-	}
-	return err
-}
-
-// tryTell sends frames on a connection to the coordinator, without waiting. A coordinator that
-// has left as much lying as may be queued is frozen, or is gone without a word: the connection is
-// closed, so that a new one is made, and the error is transport.ErrClosed.
-func tryTell(conn transport.Conn, frames ...wire.Frame) error {
-	err := conn.TrySend(frames...)
-	if errors.Is(err, transport.ErrFull) {
-		go conn.Close()
-		return transport.ErrClosed
 	}
 	return err
 }

@@ -42,14 +42,7 @@ func (w *word) say(now time.Time) {
 	st := w.WorkerStatus
 	st.Resources = machine.InUse()
 	d := w.told.Delta(&st, w.beat.Counts(now, st.Finished))
-	_ = tryTell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
-}
-
-// says returns the status of this moment.
-func (c *Client) says() said {
-	l := c.lock()
-	defer c.mu.Unlock()
-	return said{l.status(), l.session.conn, words.Beats(&l.view, l.job.Servers)}
+	_ = transport.Tell(w.to, wire.Control(wire.KindWorkerStatus, &d)) // a broken link says it itself
 }
 
 func (l *locked) status() words.WorkerStatus {
@@ -85,6 +78,18 @@ func (l *locked) status() words.WorkerStatus {
 		}
 	}
 	return st
+}
+
+// Look returns how this client is at this moment.
+func (c *Client) Look() perdure.WorkerLook {
+	l := c.lock()
+	defer c.mu.Unlock()
+	st := l.status()
+	kept, bytes := l.out.Keeps()
+	return perdure.WorkerLook{
+		Clock: st.Clock, Counters: st.Counters, Kept: kept, Bytes: bytes, Resent: l.out.Counters.Resent,
+		Outage: st.Outage, Waits: st.Log, Err: l.waits.Err,
+	}
 }
 
 // AddSamples counts training samples that the program has worked through.

@@ -200,7 +200,7 @@ func TestHasRoom(t *testing.T) {
 // one update at least.
 func TestFeedKeepsTheWindow(t *testing.T) {
 	for _, c := range []struct{ window, want int64 }{{50, 1}, {199, 1}, {200, 2}, {399, 3}, {400, 4}} {
-		b, s := asked(t, "asp", "checkpoint:9", Limits{Window: c.window})
+		_, s := asked(t, "asp", "checkpoint:9", Limits{Window: c.window})
 		for clock := range perdure.Clock(4) {
 			u := ofClock(clock, Sent)
 			u.parts = []piece{{}}
@@ -209,7 +209,7 @@ func TestFeedKeepsTheWindow(t *testing.T) {
 		frames := s.Feed(wire.Header{}, nil)
 		if int64(len(frames)) != c.want || s.Behind() != (c.want < 4) {
 			t.Errorf("a window of %d: %d updates are fed, want %d (%d are kept)", c.window, len(frames), c.want,
-				b.Keeps())
+				len(s.kept))
 		}
 	}
 }

@@ -1,14 +1,14 @@
 package outbox
 
-// No client calls what stands here. It is how tests see what is kept; since tests of the worker do so
-// too, it cannot be in a test's own file.
+// What stands here is how others see what is kept: who watches a worker, and tests, also of the worker.
 
-// Keeps returns how many updates are kept.
-func (b *Box) Keeps() (n int) {
+// Keeps returns how many updates are kept, for whatever reason, and their bytes.
+func (b *Box) Keeps() (n int, bytes int64) {
+	bytes = b.unacked + b.retained
 	for _, s := range b.shards {
-		n += len(s.kept)
+		n, bytes = n+len(s.kept), bytes+s.shown
 	}
-	return n
+	return n, bytes
 }
 
 // Held returns the bytes that are counted of updates that are not acknowledged, of those that

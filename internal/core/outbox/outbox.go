@@ -78,6 +78,7 @@ type Counters struct {
 	Updates int64 // that were made
 	Pushed  int64 // bytes of frames that were given out to be sent
 	Beyond  int64 // updates that alone exceeded vap's bound
+	Resent  int64 // updates that had left, wholly or in part, and were to be sent again
 }
 
 // saving is what the program wants saved for the slot's next process.

@@ -218,7 +218,10 @@ func (s *Shard) Resend(has perdure.Counts, as wire.Header, frames []wire.Frame) 
 		s.superseded()
 	}
 	for _, u := range s.kept.from(has.Staged) {
-		u.again = u.again || u.sent > 0
+		if u.sent > 0 {
+			u.again = true
+			b.Counters.Resent++
+		}
 		u.sent = 0
 	}
 	if b.limits.Weak.Resending {

@@ -54,6 +54,9 @@ type seat struct {
 	opened perdure.Incarnation // the newest process that opened it to read
 }
 
+// Waiting returns how many reads wait.
+func (q *readers) Waiting() int { return len(q.waiting) }
+
 // Seated reports whether the shard knows the slot of a connection already: one that
 // has just joined the job may be ahead of the log.
 func (q *readers) Seated(c *Reader) bool { return int(c.Slot) < len(q.seats) }

@@ -29,6 +29,8 @@ type State struct {
 	// Of the newest snapshots that were taken beside an update log: the states in the store that they
 	// refer to.
 	snapped [][]string
+
+	Done int64 // updates that were applied here, and did not come with restored or copied rows; to be read only
 }
 
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
@@ -208,6 +210,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 	}
 	if !u.Lost {
 		st.rows.seq += uint64(u.Clocks)
+		st.Done += int64(u.Clocks)
 	} else {
 		st.rows.states[u.Slot] = states.Lose(st.rows.states[u.Slot], u.Last()+1)
 	}

@@ -100,6 +100,8 @@ type Latest struct {
 	Event                   string   // in words
 	// of the job's own log process, as the supervisor sees it; nil: not heard
 	Log *wire.PlaceProgress
+	// Tally is the loop's, who asks may read it there.
+	Tally *Tally
 }
 
 // member is a connection that was admitted, or that waits for its slot.
@@ -155,7 +157,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)), lease: lease, revision: revision,
 		bye:  farewell{met: map[string]struct{}{}},
 		crew: newCrew(), progressed: -1, began: time.Now(),
-		attention: attention{every: cfg.Tick},
+		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
 	c.pruner.prune = c.prune
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
@@ -204,6 +206,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case <-tick.C:
 			now := time.Now()
 			c.tick(now)
+			c.latest.Tally.tick(now, c.core)
 			c.rate(now)
 			c.progress(true)
 			ticked = true
@@ -402,6 +405,7 @@ func (c *Coordinator) prune(m checkpoint.Manifest) {
 
 // tell passes an event on to the log and the supervisor.
 func (c *Coordinator) tell(e membership.Event) {
+	c.latest.Tally.note(e)
 	if e.Kind != "joining" && e.Kind != "joined" { // of single shards: too many to be news
 		c.latest.Event = e.Text
 	}

@@ -235,7 +235,7 @@ func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.He
 }
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
-	c.cfg.Log.Warn("refused a connection", "peer", m.conn.Peer(), "role", m.hello.Role, "reason", r.Reason)
+	c.cfg.Log.Warn("refused a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason", r.Reason)
 	_ = transport.Refuse(m.conn, r) // it is being closed anyway
 }
 
@@ -274,7 +274,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	if !c.crew.remove(m) {
 		return
 	}
-	c.cfg.Log.Info("connection ended", "role", m.hello.Role, "index", m.index, "err", err)
+	c.cfg.Log.Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
 	}

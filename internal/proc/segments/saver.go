@@ -14,6 +14,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -49,6 +50,21 @@ type Settings struct {
 	Turn  chan struct{} // capacity 1, the server's: in it while a shard's rows are read to be written
 	Log   *slog.Logger
 	Tell  func() // the status has changed: the coordinator is to hear of it
+	Count *Counts
+}
+
+// Counts are what was written of all shards of a server since it began.
+type Counts struct{ Saves, Failures, Bytes, Nanoseconds atomic.Int64 }
+
+// Note counts what was written, or could not be.
+func (c *Counts) Note(bytes int64, took time.Duration, err error) {
+	if err != nil {
+		c.Failures.Add(1)
+		return
+	}
+	c.Saves.Add(1)
+	c.Bytes.Add(bytes)
+	c.Nanoseconds.Add(int64(took))
 }
 
 // Saver writes one shard's segments.
@@ -153,6 +169,9 @@ func (s *Saver) Whole(n link.Name, st *replica.State) *checkpoint.Segment {
 // write writes a segment, and notes how long it took.
 func (s *Saver) write(seg *checkpoint.Segment, began time.Time) (checkpoint.SegmentRef, error) {
 	ref, err := checkpoint.WriteSegment(s.Store, seg)
+	if !s.Over() && s.Count != nil {
+		s.Count.Note(ref.Bytes, time.Since(began), err)
+	}
 	if err == nil {
 		s.Lock.Lock()
 		s.took, s.bytes = time.Since(began), ref.Bytes

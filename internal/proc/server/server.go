@@ -56,6 +56,7 @@ type Config struct {
 	OnOrder       func(wire.Order) // faults for this process; may be nil
 	Keys          wire.Keys        // what it shows to others, and who connects to it must show
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
+	Joined        func(Eye, int)   // it has its place, perhaps again: its number; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For tests only: Ended is given each replica that served when the server ended.
@@ -72,13 +73,13 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 
 // Server is one server process.
 type Server struct {
-	cfg      Config
-	addr     string
-	changed  chan struct{}   // capacity 1: a status is worth sending
-	failed   chan error      // capacity 1: the server cannot go on
-	saveTurn chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
-	ctx      context.Context // the server's life
-	wg       sync.WaitGroup  // what Run waits for; only what it waits for starts more
+	cfg     Config
+	addr    string
+	changed chan struct{} // capacity 1: a status is worth sending
+	failed  chan error    // capacity 1: the server cannot go on
+	work    work
+	ctx     context.Context // the server's life
+	wg      sync.WaitGroup  // what Run waits for; only what it waits for starts more
 
 	opening sync.Mutex    // guards updates until it is set
 	updates updatelog.Log // nil unless a shard has a stream
@@ -132,7 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, addr: l.Addr(), index: cfg.Index,
 		changed:  make(chan struct{}, 1),
 		failed:   make(chan error, 1),
-		saveTurn: make(chan struct{}, 1),
+		work:     work{turn: make(chan struct{}, 1)},
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},
@@ -215,7 +216,10 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 	if traits.Logged() {
 		s.wg.Go(func() { _, _ = s.updateLog() }) // a shard will need it soon, and tell why it cannot be had
 	}
-	s.cfg.Log.Info("joined", "job", w.Job.ID, "server", w.Index, "incarnation", w.Incarnation)
+	if s.cfg.Joined != nil {
+		s.cfg.Joined(Eye{s}, w.Index)
+	}
+	s.cfg.Log.Info("joined", "server", w.Index, "incarnation", w.Incarnation)
 	s.notify()
 }
 

@@ -25,6 +25,7 @@ type service struct {
 	log     *slog.Logger
 	began   time.Time
 	out     outflows
+	answers int64 // of reads, so far
 }
 
 // moved tells a reader to open the shard anew.
@@ -124,6 +125,7 @@ func (sv *service) answerLate(a *replica.Answer) {
 // the same, elsewhere, and this answer goes with theirs.
 func (sv *service) answer(rd *replica.Read, ack, others bool) {
 	c := connOf(rd.Reader)
+	sv.answers++
 	f := sv.link.Name().Frame(wire.KindRows)
 	f.Request, f.Clock = rd.Request, sv.rep.State.MinClock()
 	if rd.Scan {

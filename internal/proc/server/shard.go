@@ -68,8 +68,8 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	}
 	sh.slots.grow(s.job.Slots)
 	sh.saver = segments.New(s.ctx, segments.Settings{
-		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.saveTurn,
-		Log: s.cfg.Log, Tell: s.notify,
+		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.work.turn,
+		Log: s.cfg.Log, Tell: s.notify, Count: &s.work.saves,
 	})
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
@@ -84,7 +84,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 
 func (sh *shard) retired() bool { return sh.gone.Load() }
 
-// retire ends this life of the shard. Those who read ask its successor.
+// retire ends this life of the shard. Those who read ask its successor. It needs Server.mu.
 func (sh *shard) retire() {
 	sh.gone.Store(true)
 	sh.saver.Retire()
@@ -96,6 +96,7 @@ func (sh *shard) retire() {
 	sh.incoming = nil
 	sh.rep.Audience.Retire()
 	sh.carryOut()
+	sh.s.work.past.add(doneBy(sh.rep, &sh.service))
 }
 
 // fill hands the restored content over.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"time"
 
 	"github.com/perdure/perdure/internal/proc/segments"
 	"github.com/perdure/perdure/internal/proc/stream"
@@ -25,7 +26,11 @@ func (sh *shard) saveSnapshot() {
 	n := sh.link.Name()
 	about.Generation, about.Epoch = n.Generation, n.Epoch
 	sh.s.wg.Go(func() {
+		began := time.Now()
 		rest, err := st.Write(about, snap)
+		if !st.Ended() && !errors.Is(err, stream.ErrRetired) {
+			sh.s.work.saves.Note(about.Rows, time.Since(began), err)
+		}
 		if err == nil {
 			sh.mu.Lock()
 			news := sh.saver.Works()

@@ -10,13 +10,16 @@ func (in *incoming) fill() (err error) {
 	in.nothing() // it may be
 	in.from = 0
 	in.to, err = in.sock.Read(in.room())
+	traffic.in.Add(int64(in.to))
 	return err
 }
 
 // readInto reads what there is into dst, at least one byte: it waits for that.
 func (in *incoming) readInto(dst []byte) (int, error) {
 	in.nothing() // it may be
-	return in.sock.Read(dst)
+	n, err := in.sock.Read(dst)
+	traffic.in.Add(int64(n))
+	return n, err
 }
 
 // fillNow and takeNow are of systems whose sockets can be read without waiting.

@@ -64,6 +64,7 @@ func (in *incoming) readSome(fd uintptr, dst []byte) (n int, ok bool) {
 		case n == 0:
 			in.err = io.EOF
 		}
+		traffic.in.Add(int64(max(n, 0)))
 		return max(n, 0), true
 	}
 }

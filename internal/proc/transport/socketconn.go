@@ -154,6 +154,7 @@ func (c *socketConn) write() {
 // passOn says that n bytes are written. It reports whether there is more to write;
 // otherwise the turn is over.
 func (c *socketConn) passOn(n int) (more bool) {
+	traffic.out.Add(int64(n))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gate.leave(n)

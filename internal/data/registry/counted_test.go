@@ -1,0 +1,62 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/registry"
+)
+
+// slow is a registry that takes a second for a save, and fails if it is told to.
+type slow struct {
+	registry.Registry
+	fails error
+}
+
+func (s *slow) Acquire(context.Context, registry.Holder) (registry.Lease, error) { return slowLease{s}, nil }
+
+type slowLease struct{ *slow }
+
+func (l slowLease) Save(context.Context, []byte, uint64) (uint64, error) {
+	<-time.After(time.Second)
+	return 1, l.fails
+}
+
+func (slowLease) Done() <-chan struct{} { return nil }
+func (slowLease) Release() error        { return nil }
+
+// TestCounted: saves are counted, and whoever looks sees for how long one has been tried.
+func TestCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		c := registry.Count(s)
+		l, err := c.Acquire(t.Context(), registry.Self())
+		if err != nil {
+			t.Fatal(err)
+		}
+		save := func(fails error) {
+			s.fails = fails
+			if _, err := l.Save(t.Context(), nil, 0); !errors.Is(err, fails) {
+				t.Errorf("a save that is to give %v gives %v", fails, err)
+			}
+		}
+		want := func(w registry.Counts) {
+			t.Helper()
+			if got := c.Counts(); got != w {
+				t.Errorf("%+v; want %+v", got, w)
+			}
+		}
+		save(nil)
+		want(registry.Counts{Saves: 1, Took: time.Second})
+		save(errors.New("no room"))
+		save(errors.New("no room"))
+		want(registry.Counts{Saves: 1, Failures: 2, Took: time.Second, Waits: 2 * time.Second, Failing: "no room"})
+		save(nil)
+		want(registry.Counts{Saves: 2, Failures: 2, Took: 2 * time.Second})
+		save(registry.ErrLost) // it is not tried again
+		want(registry.Counts{Saves: 2, Failures: 3, Took: 2 * time.Second, Failing: registry.ErrLost.Error()})
+	})
+}
