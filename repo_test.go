@@ -58,14 +58,14 @@ var layers = map[string]int{
 	"internal/proc/stream": 4, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2, "internal/proc/hearing": 2, "internal/proc/worktime": 2,
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,
-	"internal/proc/supervisor": 4,
+	"internal/proc/supervisor": 4, "internal/proc/eyes": 2,
 
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
 	"internal/run/failures": 5, "internal/run/money": 5,
 	"internal/run/plain": 5, "internal/run/modelfile": 5,
 	"internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6,
-	"internal/run/training": 7, "internal/run/predict": 7,
+	"internal/run/metrics": 7, "internal/run/training": 7, "internal/run/predict": 7,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4, "internal/run/twin": 8,
 	"internal/run/losses": 9, "internal/run/agent": 6,

@@ -233,5 +233,9 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"run.from": {"Run that run.json again.", "With its settings; --fault, --delay, --bandwidth, --listen, --grace, " +
 		"--store, --exec and --out may differ."},
 	"run.quiet": {"Print one line, the result.", ""},
-	"run.json":  {"Print the result as JSON, and nothing else.", "The document is that of summary.json."},
+	"run.metrics": {"Show Prometheus how each process does.", "The coordinator at HOST:PORT, servers and then " +
+		"workers at the ports after it; with port 0, as in 127.0.0.1:0, each at a free one. metrics.json in the " +
+		"run's folder says where. Without a host it is this machine alone (default nowhere)."},
+	"run.log-format": {"How logs are written: text or json.", "A line for each, with job, role and id."},
+	"run.json":       {"Print the result as JSON, and nothing else.", "The document is that of summary.json."},
 }

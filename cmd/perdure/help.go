@@ -83,7 +83,10 @@ var helps = map[string]string{
 		"makes it hand over what it holds, and end.",
 	"perdure_agent": "Be the worker of the program that starts this, in a language other than Go. Its package does " +
 		"that; nobody else needs to.",
-	"agent_fd": "The open file that is the socket to the program",
+	"metrics": "Show at this address how the process does: /metrics for Prometheus, /healthz, /readyz. Without a " +
+		"host it is this machine alone (default nowhere).",
+	"log_format": "How the log is written, a line for each: text, or json",
+	"agent_fd":   "The open file that is the socket to the program",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
 		"its clock, and leave.",
 	"perdure_report": "Make a page of runs to read and hand on: what came of them in plain sentences, pictures, " +

@@ -93,7 +93,7 @@ func run(args []string) int {
 		return finish(ctx, err)
 	}
 	k, err := parser.Parse(args)
-	if err != nil && stdout.lost() != nil { // of the help, which it would have printed
+	if err != nil && stdout.Lost() != nil { // of the help, which it would have printed
 		return finish(ctx, nil)
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func finish(ctx context.Context, err error) int {
 	if err != nil {
 		code = complain(ctx, err)
 	}
-	if lost := stdout.lost(); lost != nil && !supervisor.HasParent() {
+	if lost := stdout.Lost(); lost != nil && !supervisor.HasParent() {
 		code = cmp.Or(code, complain(ctx, lost))
 	}
 	return code

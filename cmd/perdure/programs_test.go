@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -69,7 +70,7 @@ func work(ctx context.Context, p program) error {
 	c, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
 		Slot: perdure.Slot(slot), Process: reach.ProcessName(), PID: os.Getpid(),
-		Log: roleLog(), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
+		Log: eyes.NewLog(stdout.File, eyes.Text), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})
 	if err != nil {

@@ -5,22 +5,36 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/agent"
+	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
-// roleLog is where a process of a job says what it does: its standard output, which its
-// parent keeps in a file.
-func roleLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(stdout.file, &slog.HandlerOptions{Level: slog.LevelInfo}))
+// logFlags say how a process of a job writes what it does.
+type logFlags struct {
+	LogFormat eyes.Format `help:"@log_format (default ${default})." default:"text" enum:"text,json" placeholder:"HOW"`
+}
+
+// log is where a process says what it does: its standard output, which its parent keeps in a file.
+func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFormat) }
+
+// roleFlags are how a process of a job lets itself be watched.
+type roleFlags struct {
+	logFlags
+	Metrics string `help:"@metrics" placeholder:"HOST:PORT"`
+}
+
+func (f *roleFlags) watched() role.Watched {
+	return role.Watched{Metrics: f.Metrics, Insist: supervisor.HasParent(), Version: version}
 }
 
 type coordinatorCmd struct {
 	Folder string `name:"run" required:"" help:"The run's folder." type:"path"`
+	roleFlags
 }
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
-	return (&role.Coordinator{Folder: c.Folder, Log: roleLog()}).Run(ctx)
+	return (&role.Coordinator{Folder: c.Folder, Log: c.log(), Watch: c.watched()}).Run(ctx)
 }
 
 // roleCmds are processes of a job that is there.
@@ -35,13 +49,15 @@ type serverCmd struct {
 	Index  int    `hidden:"" help:"The server's number." default:"-1"`
 	Listen string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Zone   string `help:"@server_zone" placeholder:"NAME"`
+	roleFlags
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
-	s := &role.Server{Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: roleLog()}
-	return s.Run(ctx, atOnce)
+	return (&role.Server{
+		Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: c.log(), Watch: c.watched(),
+	}).Run(ctx, atOnce)
 }
 
 type workerCmd struct {
@@ -49,27 +65,23 @@ type workerCmd struct {
 	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
 	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
 	OutageMB  int           `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
+	roleFlags
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
 	return (&role.Worker{
-		Job: c.job(), Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: roleLog(),
+		Job: c.job(), Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: c.log(),
+		Watch: c.watched(),
 	}).Run(ctx)
 }
 
 // agentCmd is the worker of the program that has started it.
 type agentCmd struct {
-	FD int `name:"fd" help:"@agent_fd (default ${default})." default:"3" placeholder:"N"`
+	FD      int    `name:"fd" help:"@agent_fd (default ${default})." default:"3" placeholder:"N"`
+	Metrics string `help:"@metrics" env:"PERDURE_METRICS" placeholder:"HOST:PORT"`
 }
 
 func (c *agentCmd) Run(ctx context.Context) error {
-	ctx, parent, err := agent.WithParent(ctx)
-	if err != nil {
-		return err
-	}
-	socket, err := agent.Open(c.FD)
-	if err != nil {
-		return err
-	}
-	return agent.Serve(ctx, socket, agent.Options{Version: version, PID: parent})
+	watch := role.Watched{Metrics: c.Metrics, Insist: true, Version: version}
+	return (&role.Agent{FD: c.FD, Watch: watch}).Run(ctx)
 }

@@ -26,12 +26,13 @@ type logServeCmd struct {
 	Sync   string `help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
 	MB     int    `name:"mb" help:"@serve_mb" placeholder:"N"`
 
+	logFlags
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
 	return (&role.Log{
-		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: roleLog(),
+		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: c.log(),
 	}).Run(ctx)
 }
 

@@ -33,8 +33,8 @@ func hangLoop() error {
 	if err = errors.Join(err, piped); err != nil {
 		return err
 	}
-	log := stdout.file
-	stdout.file = w
+	log := stdout.File
+	stdout.File = w
 	go func() {
 		defer r.Close() // never: and so the pipe has a reader
 		for lines := bufio.NewScanner(r); lines.Scan(); {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -45,9 +46,21 @@ type jobFlags struct {
 	Kept keptFlags `embed:""`
 	Log  string    `group:"recovery" placeholder:"URL"`
 
-	Outages   outageFlags `embed:""`
-	Delay     string      `group:"faults" placeholder:"TIME[±TIME]"`
-	Bandwidth string      `group:"faults" placeholder:"BYTES"`
+	Outages outageFlags `embed:""`
+	Far     farFlags    `embed:""`
+	Watch   watchFlags  `embed:""`
+}
+
+// farFlags are about how far the processes are from each other.
+type farFlags struct {
+	Delay     string `group:"faults" placeholder:"TIME[±TIME]"`
+	Bandwidth string `group:"faults" placeholder:"BYTES"`
+}
+
+// watchFlags are about how the processes let themselves be watched.
+type watchFlags struct {
+	Metrics   string      `group:"run" placeholder:"HOST:PORT"`
+	LogFormat eyes.Format `group:"run" default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
 // keptFlags are about what is kept for a death, and where.
@@ -139,7 +152,7 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
 	}
-	_, err = runJob(ctx, s, t.Out, t.view())
+	_, err = runJob(ctx, s, t.Out, t.view(), localrun.Watched(t.Watch))
 	return err
 }
 
@@ -169,11 +182,13 @@ func (f *outputFlags) view() screen.View {
 
 // runJob runs a training job to its end and returns its summary. The first signal to end ends
 // it in order, with a last checkpoint; the second at once.
-func runJob(ctx context.Context, s settings.Run, out string, view screen.View) (sum rundir.Summary, err error) {
+func runJob(
+	ctx context.Context, s settings.Run, out string, view screen.View, w localrun.Watched,
+) (sum rundir.Summary, err error) {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: out, Workers: true, View: view, Warn: warn,
+		Settings: s, Folder: out, Workers: true, View: view, Watched: w, Warn: warn,
 	})
 	if err != nil {
 		return sum, err
@@ -185,8 +200,8 @@ func runJob(ctx context.Context, s settings.Run, out string, view screen.View) (
 // warn tells people something that they must know.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// shown are flags about what a command prints, and the one that stands for others.
-var shown = []string{"quiet", "json", "file"}
+// shown are flags about what people see of a run, and the one that stands for others.
+var shown = []string{"quiet", "json", "metrics", "log-format", "file"}
 
 // given returns the names of the flags on the command line that ask something of a run.
 func given(k *kong.Context) map[string]bool {
@@ -229,7 +244,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 		MTBF: f.Kept.MTBF, NoReplace: f.Kept.NoReplace, TakeOver: f.Kept.TakeOver,
 		Zones: f.Kept.Zones, Zone: f.Kept.Zone, Faults: f.Fault,
 		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
-		Distance: settings.Distance{Delay: f.Delay, Bandwidth: f.Bandwidth}, Suspend: o.Suspend,
+		Distance: settings.Distance(f.Far), Suspend: o.Suspend,
 		Log: f.Log, Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
 	}
 }

@@ -51,8 +51,9 @@ type Options struct {
 	Exec     string // a command line of the shell, that runs others' program in each slot; "": others start it
 	// View shows the run; nil: nobody looks. From Start on it is the run's, which closes it: Start
 	// itself where it fails, else Close.
-	View screen.View
-	Warn func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
+	View    screen.View
+	Watched Watched
+	Warn    func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
 }
 
 // Run is one run of a job on this machine, as its parent sees it.
@@ -64,6 +65,8 @@ type Run struct {
 	job     *supervisor.Job
 	addr    string // the coordinator's
 	web     string // the control API's
+	watched Watched
+	targets *targets // nil: nobody can watch the processes
 	view    screen.View
 	secrets *secrets.Set
 	held    []io.Closer // addresses that outlive the processes that listen there
@@ -84,7 +87,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if o.Workers {
 		o.Settings.Job.FixedEnd = o.Settings.Until.Metric == ""
 	}
-	r := &Run{s: o.Settings, workers: o.Workers, view: o.View, complete: make(chan struct{})}
+	r := &Run{
+		s: o.Settings, workers: o.Workers, view: o.View, watched: o.Watched, complete: make(chan struct{}),
+	}
 	if r.view == nil {
 		r.view = screen.Silent{}
 	}
@@ -92,6 +97,11 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		o.Warn(left)
 	}
 	frames, web, err := r.listen(o.Warn)
+	if err == nil {
+		if r.targets, err = newTargets(&o.Watched, &r.s, o.Warn); r.targets != nil {
+			r.held = append(r.held, r.targets)
+		}
+	}
 	if err == nil {
 		err = r.prepare(ctx, o.Folder)
 	}
@@ -122,6 +132,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	r.view.Begin(&r.s, r.dir.Path())
+	r.targets.show(nil, r.tell)
 	return r, nil
 }
 
@@ -169,6 +180,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err := r.dir.WriteRun(r.s); err != nil {
 		return err
 	}
+	r.targets.in(folder)
 	r.tally = tally.New(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
 		return fmt.Errorf("run folder: %w", err)

@@ -23,7 +23,7 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 	}
 	if r.s.HasOwnLog() {
 		spec := supervisor.Spec{
-			Role: supervisor.RoleLog, Command: logCommand(&r.s, exe, out),
+			Role: supervisor.RoleLog, Command: append(logCommand(&r.s, exe, out), r.watched.flags()...),
 			LogPath: r.dir.LogFile(string(supervisor.RoleLog)),
 			Files:   r.secrets.Inherits(wire.RoleWorker), Grace: logGrace,
 		}
@@ -61,6 +61,9 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 // envRun tells a program of the user's the folder of the run, where it may read it.
 const envRun = "PERDURE_RUN"
 
+// EnvMetrics tells a program of the user's, or the agent that works for it, where to show how it does.
+const EnvMetrics = "PERDURE_METRICS"
+
 // programGrace is how long programs of the user's may go on when the job is done, to write what they have learned for
 // example, before they are told to end.
 const programGrace = time.Minute
@@ -75,13 +78,16 @@ func awaitPrograms(ctx context.Context, g *supervisor.Group) {
 // ownProgram says what runs in a slot whose worker is a program of the user's. The shell is replaced by
 // it, so that a signal reaches the program itself.
 func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
+	env := []string{
+		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
+		worker.EnvSlot + "=" + fmt.Sprint(slot), envRun + "=" + r.dir.Path(),
+	}
+	if at := r.targets.at(wire.RoleWorker, slot); at != "" {
+		env = append(env, EnvMetrics+"="+at)
+	}
 	return supervisor.Spec{
-		Role: wire.RoleWorker, Index: slot, Command: []string{"/bin/sh", "-c", "exec " + command},
+		Role: wire.RoleWorker, Index: slot, Command: []string{"/bin/sh", "-c", "exec " + command}, Env: env,
 		LogPath: r.dir.LogFile(fmt.Sprintf("%s-%d", wire.RoleWorker, slot)),
-		Env: []string{
-			worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
-			worker.EnvSlot + "=" + fmt.Sprint(slot), envRun + "=" + r.dir.Path(),
-		},
 	}
 }
 
@@ -90,6 +96,10 @@ func (r *Run) spec(exe, out string, role wire.Role, index int, files []*os.File,
 	name := string(role)
 	if role != wire.RoleCoordinator {
 		name = fmt.Sprintf("%s-%d", role, index)
+	}
+	args = append(args, r.watched.flags()...)
+	if at := r.targets.at(role, index); at != "" {
+		args = append(args, "--metrics", at)
 	}
 	return supervisor.Spec{
 		Role: role, Index: index, Command: append([]string{exe, string(role), "--run", out}, args...),

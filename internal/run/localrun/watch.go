@@ -43,6 +43,7 @@ func (r *Run) onProgress(p wire.Progress) {
 		r.point(r.Clock())
 	}
 	r.view.Progress(r.shown())
+	r.targets.show(p.Places, r.tell)
 	if p.Complete {
 		r.once.Do(func() { close(r.complete) })
 	}

@@ -16,8 +16,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -35,10 +37,12 @@ const (
 type Coordinator struct {
 	Folder string // the run's
 	Log    *slog.Logger
+	Watch  Watched
 }
 
 // Run coordinates until the job or ctx ends.
 func (c *Coordinator) Run(ctx context.Context) error {
+	eyes.Name(c.Log, "", string(wire.RoleCoordinator), 0)
 	web, err := net.FileListener(os.NewFile(controlFD, "control"))
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
@@ -64,10 +68,16 @@ var errNoParent = errors.New("a run's coordinator is started, and started again,
 
 // coordinate is the coordinator itself, which may wait for its disk.
 func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Keys) error {
+	eye, err := c.Watch.open(ctx, c.Log)
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
 	s, err := settings.Read(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err
 	}
+	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	faults, err := s.Network(wire.RoleCoordinator, 0)
 	if err != nil {
 		return err
@@ -76,10 +86,11 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoParent, err)
 	}
-	reg, err := registry.OpenFile(disk.OS(), filepath.Join(c.Folder, "registry", "facts"))
+	facts, err := registry.OpenFile(disk.OS(), filepath.Join(c.Folder, "registry", "facts"))
 	if err != nil {
 		return err
 	}
+	reg := registry.Count(facts)
 	defer reg.Close()
 	begin, err := s.Begin()
 	if err != nil {
@@ -106,6 +117,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 		co: co, run: c.Folder, log: s.HasOwnLog(), addr: l.Addr(),
 		began: time.Now(),
 	}))
+	eye.Show(metrics.Coordinator(ctx, co, reg, c.Watch.who(s.Job.ID, wire.RoleCoordinator, 0)))
 	return quiet(co.Run(ctx))
 }
 

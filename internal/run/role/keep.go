@@ -10,7 +10,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -32,6 +34,7 @@ func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MostLogMB {
 		return fmt.Errorf("%w: --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
+	eyes.Name(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.Garbage(1)
 	var keys wire.Keys
 	if c.Inherits {

@@ -11,8 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -23,6 +25,7 @@ type Server struct {
 	Index  int    // below 0: one that the job chooses
 	Listen string // where workers reach it
 	Zone   string // "": not known
+	Watch  Watched
 	Log    *slog.Logger
 }
 
@@ -34,10 +37,17 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
 		}
 	}
+	eyes.Name(c.Log, "", string(wire.RoleServer), c.Index)
+	eye, err := c.Watch.open(atOnce, c.Log)
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
 	s, err := c.Job.Find(ctx, wire.RoleServer)
 	if err != nil {
 		return err
 	}
+	eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), c.Index)
 	var in, snapshots store.Store
 	strategy := recovery.Of(s.Job.Recovery).Traits()
 	switch {
@@ -68,6 +78,10 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Log: c.Log,
 		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
+		Joined: func(sv server.Eye, index int) {
+			eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
+			eye.Show(metrics.Server(sv, c.Watch.who(s.Job.ID, wire.RoleServer, index)))
+		},
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
 	}))
 }

@@ -14,8 +14,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/training"
@@ -38,6 +40,7 @@ type Worker struct {
 	OutageMB  int           // most updates that it queues for shards that are out; 0: as the job says
 	Out       io.Writer     // what people are told
 	Log       *slog.Logger
+	Watch     Watched
 }
 
 // Run trains until the job ends. When ctx ends it finishes its clock, if it can, and leaves.
@@ -45,6 +48,12 @@ func (c *Worker) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
 		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
+	eyes.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
+	eye, err := c.Watch.open(ctx, c.Log)
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
 	s, err := c.Job.Find(ctx, wire.RoleWorker)
 	if err != nil {
 		return c.unlessDone(err)
@@ -52,6 +61,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err := c.check(&s); err != nil {
 		return err
 	}
+	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
 	machine.Garbage(s.Job.Slots)
 	machine.Cores(s.Job.Slots)
 	w, err := workload.New(s.Job.Workload, s.WorkParams())
@@ -68,6 +78,8 @@ func (c *Worker) Run(ctx context.Context) error {
 		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
+	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
+	eye.Show(metrics.Worker(client, c.Watch.who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
 	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
 		return err
 	}

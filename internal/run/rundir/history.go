@@ -129,6 +129,7 @@ func (s *Series) Numbers(column string) (values []float64) {
 var Entries = []string{
 	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
 	"secret.servers", ModelFile, "log", "snapshots",
+	TargetsFile,
 }
 
 // ModelFile is the exported model of a run.

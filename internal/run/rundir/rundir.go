@@ -8,6 +8,7 @@
 //	summary.json   how it ended; written once, as a whole
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
+//	metrics.json   where its processes can be watched; replaced as a whole
 //	lock           locked by the run's parent while the run goes on
 //
 // Whole files are replaced atomically. Lines and rows are appended by one write
@@ -40,6 +41,7 @@ const (
 	summaryFile   = "summary.json"
 	logsDir       = "logs"
 	checkpointDir = "checkpoint"
+	TargetsFile   = "metrics.json" // where the processes can be watched
 )
 
 // Dir is an open run's folder.

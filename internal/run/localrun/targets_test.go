@@ -1,0 +1,116 @@
+package localrun
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+func runOf(servers, workers int) *settings.Run {
+	return &settings.Run{Job: perdure.JobSpec{ID: "j1", Servers: servers, Slots: workers}}
+}
+
+// listed are the addresses and the places that a run's folder has, without the job, which all have.
+func listed(t *testing.T, folder string) (addrs, places []string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(folder, rundir.TargetsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []target
+	if err := json.Unmarshal(b, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if len(a.Targets) != 1 || len(a.Labels) != 3 || a.Labels["job"] != "j1" {
+			t.Errorf("a target %+v", a)
+		}
+		addrs, places = append(addrs, a.Targets...), append(places, a.Labels["role"]+":"+a.Labels["id"])
+	}
+	return addrs, places
+}
+
+// TestTargets: an address is that of a place, for good; the file follows who comes and leaves, and is empty in the end.
+func TestTargets(t *testing.T) {
+	folder := t.TempDir()
+	r, err := newTargets(&Watched{Metrics: ":0"}, runOf(1, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.in(folder)
+	tell := func(text string) { t.Error(text) }
+	first := r.at(wire.RoleCoordinator, 0)
+	r.at(wire.RoleServer, 0)
+	r.at(wire.RoleWorker, 0)
+	r.show(nil, tell)
+	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:0"}) ||
+		addrs[0] != first || first != r.at(wire.RoleCoordinator, 0) || !strings.HasPrefix(first, "127.0.0.1:") {
+		t.Errorf("it begins with %v at %v", places, addrs)
+	}
+	r.at(wire.RoleWorker, 7) // which joins, and was not thought of
+	left := []wire.PlaceProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
+	r.show(left, tell)
+	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
+		t.Errorf("then there are %v at %v", places, addrs)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, places := listed(t, folder); len(places) > 0 {
+		t.Errorf("in the end there are %v", places)
+	}
+	var none *targets
+	none.show(left, tell)
+	if none.at(wire.RoleServer, 0) != "" || none.Close() != nil {
+		t.Error("a run that nobody is to watch has targets")
+	}
+}
+
+// TestFixedPorts: each place has a port that one can know, and one that is in use is refused in one line.
+func TestFixedPorts(t *testing.T) {
+	r := &targets{host: "127.0.0.1", port: 9464, servers: 2}
+	for want, p := range map[int]seat{
+		9464: {wire.RoleCoordinator, 0}, 9465: {wire.RoleServer, 0}, 9466: {wire.RoleServer, 1},
+		9467: {wire.RoleWorker, 0},
+	} {
+		if got := r.fixed(p); got != "127.0.0.1:"+strconv.Itoa(want) {
+			t.Errorf("%v is at %s; want port %d", p, got, want)
+		}
+	}
+	if got := r.fixed(seat{wire.RoleWorker, 60_000}); got != "" {
+		t.Errorf("a worker is at %s", got)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	want := "cannot listen on " + l.Addr().String() + " for the metrics of coordinator: address already in use; " +
+		"choose another --metrics"
+	if _, err := newTargets(&Watched{Metrics: l.Addr().String()}, runOf(1, 1), nil); err == nil || err.Error() != want {
+		t.Errorf("a port in use: %v", err)
+	}
+	for _, wrong := range []string{"9464", "127.0.0.1:65534", "127.0.0.1:-1", "127.0.0.1:http"} {
+		if _, err := newTargets(&Watched{Metrics: wrong}, runOf(1, 1), nil); !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("--metrics %s: %v", wrong, err)
+		}
+	}
+	warned := ""
+	r, err = newTargets(&Watched{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
+	if err != nil || !strings.Contains(warned, "others can reach") {
+		t.Errorf("where others can reach it: %q, %v", warned, err)
+	} else if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,73 @@
+// Package metrics is what the processes of a job show of themselves: the list of all metrics, and, for each
+// role, who is asked and what of the answer becomes which metric. Package eyes serves them.
+//
+// A name that is here is a promise to boards and alerts that people have made.
+package metrics
+
+import (
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Bound is how long whoever does the work of a process may take to answer, before the process counts as stuck.
+const Bound = 2 * time.Second
+
+// Of every process.
+var (
+	info = eyes.NewMetric(eyes.Gauge, "perdure_process_info",
+		"1; who the process is, and which version of Perdure.", "perdure_job", "perdure_role", "perdure_id",
+		"version", "go")
+	received = eyes.NewMetric(eyes.Counter, "perdure_network_received_bytes_total",
+		"Bytes that came from other processes of the job.")
+	sent = eyes.NewMetric(eyes.Counter, "perdure_network_sent_bytes_total",
+		"Bytes that went to other processes of the job.")
+)
+
+// All are all metrics of Perdure, by role; "" is every role.
+func All() map[string][]*eyes.Metric {
+	return map[string][]*eyes.Metric{
+		"":            {info, eyes.Healthy, eyes.Ready, eyes.Answer, received, sent},
+		"coordinator": ofCoordinator,
+		"server":      ofServer,
+		"worker":      ofWorker,
+	}
+}
+
+// Who is a process.
+type Who struct {
+	Job, Role, Version string
+	ID                 int // -1: not known
+}
+
+// common are samples that nobody need be asked for.
+func common(w *Who) []eyes.Sample {
+	in, out := transport.Traffic()
+	id := ""
+	if w.ID >= 0 {
+		id = strconv.Itoa(w.ID)
+	}
+	return []eyes.Sample{
+		info.Is(1, w.Job, w.Role, id, w.Version, runtime.Version()), received.Is(float64(in)), sent.Is(float64(out)),
+	}
+}
+
+// known makes a list of metrics as they are made.
+func known(list *[]*eyes.Metric) func(kind eyes.Kind, name, help string, labels ...string) *eyes.Metric {
+	return func(kind eyes.Kind, name, help string, labels ...string) *eyes.Metric {
+		m := eyes.NewMetric(kind, name, help, labels...)
+		*list = append(*list, m)
+		return m
+	}
+}
+
+// is is 1 or 0.
+func is(so bool) float64 {
+	if so {
+		return 1
+	}
+	return 0
+}

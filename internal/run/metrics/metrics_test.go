@@ -1,0 +1,288 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/worker"
+)
+
+// sick is a registry that takes nothing while it is told to.
+type sick struct {
+	registry.Registry
+	fails chan bool // of one element
+}
+
+type sickLease struct {
+	registry.Lease
+	of *sick
+}
+
+var errSick = errors.New("no room")
+
+func (s *sick) Acquire(ctx context.Context, h registry.Holder) (registry.Lease, error) {
+	l, err := s.Registry.Acquire(ctx, h)
+	return sickLease{l, s}, err
+}
+
+func (l sickLease) Save(ctx context.Context, doc []byte, previous uint64) (uint64, error) {
+	fails := <-l.of.fails
+	l.of.fails <- fails
+	if fails {
+		return 0, errSick
+	}
+	return l.Lease.Save(ctx, doc, previous)
+}
+
+func (s *sick) set(fails bool) {
+	<-s.fails
+	s.fails <- fails
+}
+
+// job is one of a worker and a server in memory, with what looks at each process.
+type job struct {
+	coordinator, server, worker *eyes.Probe
+
+	sick *sick
+	lead *coordinator.Coordinator
+	w    *worker.Client
+	t    *worker.Table
+}
+
+func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
+	t.Helper()
+	j := &job{sick: &sick{fails: make(chan bool, 1)}}
+	j.sick.fails <- false
+	var counted *registry.Counted
+	_, err := h.Lead(rig.Job("bsp", "checkpoint:2", 1, 1, 4), func(c *coordinator.Config) {
+		j.sick.Registry = c.Registry
+		counted = registry.Count(j.sick)
+		c.Registry = counted
+	})
+	must(t, err)
+	j.lead = h.Leader()
+	who := metrics.Who{Job: "job-1", Version: "v", ID: -1}
+	j.coordinator = metrics.Coordinator(ctx, j.lead, counted, who)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) { c.Joined = func(e server.Eye, _ int) { joined <- e } })
+	j.w, err = h.Life("worker:0").Dial(ctx, 0)
+	must(t, err)
+	j.server, j.worker = metrics.Server(<-joined, who), metrics.Worker(j.w, who)
+	j.t, err = j.w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
+	must(t, err)
+	return j
+}
+
+// clock does one.
+func (j *job) clock(t *testing.T, ctx context.Context) {
+	t.Helper()
+	must(t, j.t.GetRun(ctx, 0, make([]float32, 16)))
+	must(t, j.t.IncRun(0, make([]float32, 16)))
+	_, err := j.w.Clock(ctx)
+	must(t, err)
+}
+
+func (j *job) end(t *testing.T) {
+	t.Helper()
+	must(t, j.w.Close())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gatherer(p *eyes.Probe) prometheus.Gatherer {
+	return eyes.Gatherer(func() *eyes.Probe { return p })
+}
+
+// ended lets processes end as the test does.
+var ended = rig.Options{Ended: func(*rig.Process, error) {}}
+
+// TestExported: each role shows the metrics that All says, but for those that depend on the job, and no other; and
+// Prometheus' own linter has nothing to say.
+func TestExported(t *testing.T) {
+	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		j := begin(t, ctx, h)
+		defer j.end(t)
+		for range 5 {
+			j.clock(t, ctx)
+		}
+		depends := []string{"perdure_server_log_unread_records"} // a job without a log has none
+		probes := map[string]*eyes.Probe{"coordinator": j.coordinator, "server": j.server, "worker": j.worker}
+		for role, p := range probes {
+			g := gatherer(p)
+			problems, err := testutil.GatherAndLint(g)
+			if err != nil || len(problems) > 0 {
+				t.Errorf("%s: %v, %v", role, problems, err)
+			}
+			families, err := g.Gather()
+			must(t, err)
+			var got, want []string
+			for _, f := range families {
+				if name := f.GetName(); strings.HasPrefix(name, "perdure_") {
+					got = append(got, name)
+				}
+			}
+			for _, m := range slices.Concat(metrics.All()[""], metrics.All()[role]) {
+				if !slices.Contains(depends, m.Name) {
+					want = append(want, m.Name)
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s shows\n%s\nwant\n%s", role, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+	})
+}
+
+// TestStuckLoop: a coordinator whose loop stands still is not healthy, until it goes on.
+func TestStuckLoop(t *testing.T) {
+	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		j := begin(t, ctx, h)
+		defer j.end(t)
+		if seen := j.coordinator.Ask(ctx); seen.Err != nil || seen.Does != "it leads job job-1, at clock 0" {
+			t.Fatalf("%+v", seen)
+		}
+		at, goOn := make(chan struct{}), make(chan struct{})
+		h.Go(func() {
+			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-goOn }) // it waits for no end
+		})
+		<-at
+		if seen := j.coordinator.Ask(ctx); seen.Err == nil || seen.Took != metrics.Bound {
+			t.Errorf("%+v", seen)
+		}
+		close(goOn)
+		if seen := j.coordinator.Ask(ctx); seen.Err != nil {
+			t.Error(seen.Err)
+		}
+	})
+}
+
+// TestSickRegistry: a coordinator that cannot save its facts is healthy and not ready, and shows why.
+func TestSickRegistry(t *testing.T) {
+	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		j := begin(t, ctx, h)
+		defer j.end(t)
+		j.sick.set(true)
+		table := make(chan error, 1)
+		h.Go(func() { // it changes the view
+			spec := perdure.TableSpec{Name: "u", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
+			_, err := j.w.Table(ctx, spec)
+			table <- err
+		})
+		seen := j.coordinator.Ask(ctx)
+		for seen.Waits == "" && seen.Err == nil { // it may not have heard of the table yet
+			<-time.After(time.Millisecond)
+			seen = j.coordinator.Ask(ctx)
+		}
+		if !strings.HasSuffix(seen.Waits, "no room") {
+			t.Errorf("%+v", seen)
+		}
+		n, err := testutil.GatherAndCount(gatherer(j.coordinator), "perdure_coordinator_registry_failures_total",
+			"perdure_coordinator_min_clock")
+		if err != nil || n != 1 {
+			t.Errorf("%d of two metrics, of which one needs the loop: %v", n, err)
+		}
+		j.sick.set(false)
+		must(t, <-table)
+		if seen := j.coordinator.Ask(ctx); seen.Waits != "" || seen.NotReady != "" || seen.Err != nil {
+			t.Errorf("%+v", seen)
+		}
+	})
+}
+
+// TestEndedWorker: a client that has ended is not ready.
+func TestEndedWorker(t *testing.T) {
+	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
+		j := begin(t, ctx, h)
+		if seen := j.worker.Ask(ctx); seen.NotReady != "" || seen.Does != "it is worker:0, at clock 0" {
+			t.Errorf("%+v", seen)
+		}
+		j.end(t)
+		if seen := j.worker.Ask(ctx); !strings.HasPrefix(seen.NotReady, "it has ended") {
+			t.Errorf("%+v", seen)
+		}
+	})
+}
+
+// all are the names of all series that are shown.
+func all() map[string]*eyes.Metric {
+	names := map[string]*eyes.Metric{}
+	for _, list := range metrics.All() {
+		for _, m := range list {
+			names[m.Name] = m
+			if m.Kind == eyes.Summary {
+				names[m.Name+"_sum"], names[m.Name+"_count"] = m, m
+			}
+		}
+	}
+	return names
+}
+
+// TestNamed: what the board and the alerts name is there.
+func TestNamed(t *testing.T) {
+	names := all()
+	name := regexp.MustCompile(`\bperdure_[a-z_]+\b`)
+	for _, file := range []string{"board.json", "alerts.yml"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", file))
+		must(t, err)
+		found := name.FindAllString(string(text), -1)
+		if len(found) < 5 {
+			t.Errorf("%s names %v", file, found)
+		}
+		for _, n := range found {
+			if names[n] == nil {
+				t.Errorf("%s names %s, which nobody shows", file, n)
+			}
+		}
+	}
+}
+
+// TestPage: the page for users has a table of all metrics.
+func TestPage(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "watch.md"))
+	must(t, err)
+	page := string(b)
+	for _, role := range slices.Sorted(maps.Keys(metrics.All())) {
+		for _, m := range metrics.All()[role] {
+			labels := ""
+			if len(m.Labels) > 0 {
+				labels = "{" + strings.Join(m.Labels, ",") + "}"
+			}
+			row := fmt.Sprintf("| `%s%s` | %s | %s |\n", m.Name, labels, m.Kind, m.Help)
+			if !strings.Contains(page, row) {
+				t.Errorf("the page lacks, of %q\n%s", role, row)
+			}
+		}
+	}
+	names := all()
+	for _, n := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)").FindAllStringSubmatch(page, -1) {
+		if names[n[1]] == nil {
+			t.Errorf("the page has %s, which nobody shows", n[1])
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package role
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/agent"
+	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/worker"
+)
+
+// Agent is the process of a worker whose program is not written in Go, and has started it.
+type Agent struct {
+	FD    int // the open file that is the socket to the program
+	Watch Watched
+}
+
+// Run works for the program until it says goodbye, or is dead.
+func (c *Agent) Run(ctx context.Context) error {
+	ctx, parent, err := agent.WithParent(ctx)
+	if err != nil {
+		return err
+	}
+	socket, err := agent.Open(c.FD)
+	if err != nil {
+		return err
+	}
+	eye, err := c.Watch.open(ctx, slog.New(slog.DiscardHandler)) // what is printed here is the program's
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
+	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
+		client, err := worker.Dial(ctx, cfg)
+		if err == nil {
+			eye.Show(metrics.Worker(client, c.Watch.who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
+		}
+		return client, err
+	}
+	return agent.Serve(ctx, socket, agent.Options{Version: c.Watch.Version, PID: parent, Dial: dial})
+}
