@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -259,6 +260,20 @@ func TestNamed(t *testing.T) {
 				t.Errorf("%s names %s, which nobody shows", file, n)
 			}
 		}
+	}
+}
+
+// TestDiscovery: the files that Prometheus is to read have names that it takes, and those that runs write.
+func TestDiscovery(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", "prometheus.yml"))
+	must(t, err)
+	files := regexp.MustCompile(`- files: \[([^,\]]*)\]`).FindAllStringSubmatch(string(text), -1)
+	if len(files) != 1 {
+		t.Fatalf("it reads %v", files)
+	}
+	valid := regexp.MustCompile(`^[^*]*(\*[^/]*)?\.(json|yml|yaml)$`) // as Prometheus has it
+	if file := files[0][1]; !valid.MatchString(file) || filepath.Base(file) != rundir.TargetsFile {
+		t.Errorf("it reads %s", file)
 	}
 }
 
