@@ -50,6 +50,9 @@ func Worker(client *worker.Client, who Who) *eyes.Probe {
 	return eyes.NewProbe(Bound, func() (l eyes.Look) {
 		at := client.Look()
 		l.Does = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
+		if client.Slot() < 0 {
+			l.Does = "it observes its job"
+		}
 		if at.Err != nil {
 			l.NotReady = "it has ended: " + plain.Text(at.Err)
 		}
