@@ -16,7 +16,9 @@ type slow struct {
 	fails error
 }
 
-func (s *slow) Acquire(context.Context, registry.Holder) (registry.Lease, error) { return slowLease{s}, nil }
+func (s *slow) Acquire(context.Context, registry.Holder) (registry.Lease, error) {
+	return slowLease{s}, nil
+}
 
 type slowLease struct{ *slow }
 
