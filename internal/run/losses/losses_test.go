@@ -190,17 +190,22 @@ func TestCopies(t *testing.T) {
 // A fork comes to what a training comes to that goes on from the beginning, and loses the same: also where slots know
 // what they have drawn, as those of lda do.
 func TestForks(t *testing.T) {
-	half, docs, rank := 0.5, "synthetic:100", 2
+	half, docs, rank, topics := 0.5, "synthetic:100", 2, 10
 	for name, change := range map[string]func(a *settings.Asked){
 		"quadratic": func(*settings.Asked) {},
-		"lda":       func(a *settings.Asked) { a.Workload, a.Work.Topics.Fraction, a.Work.Data = "lda", &half, docs },
+		"lda": func(a *settings.Asked) {
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half}
+		},
 		"lda rebuild": func(a *settings.Asked) {
 			a.Workload, a.Work.Data = "lda", docs
-			a.Work.Topics = settings.TopicsAsked{Fraction: &half, Rebuild: true}
+			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half, Rebuild: true}
 		},
 		"lda on table": func(a *settings.Asked) {
 			a.Workload, a.Work.Data = "lda", docs
-			a.Work.Topics = settings.TopicsAsked{Fraction: &half, Rebuild: true, DocTopics: "table"}
+			a.Work.Topics = settings.TopicsAsked{
+				Topics: &topics, Fraction: &half, Rebuild: true, DocTopics: "table",
+			}
 		},
 		"als": func(a *settings.Asked) {
 			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank
