@@ -13,8 +13,7 @@ var (
 
 	held = inServer(eyes.Gauge, "perdure_server_shards",
 		"Replicas of shards that the server holds, by their part in the chain: head, middle, tail, joining. "+
-			"One that is "+
-			"alone is the head.", "part")
+			"One that is alone is the head.", "part")
 	unready = inServer(eyes.Gauge, "perdure_server_shards_unready",
 		"Of these, replicas that do not serve yet: their rows are being restored, or read from the log.")
 	serverClock = inServer(eyes.Gauge, "perdure_server_min_clock",

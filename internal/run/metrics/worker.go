@@ -15,9 +15,8 @@ var (
 	clock = inWorker(eyes.Gauge, "perdure_worker_clock", "Clock that the worker works on.")
 	spent = inWorker(eyes.Counter, "perdure_worker_time_seconds_total",
 		"Where the time went since the first read, by cause: staleness (a read, or under vap a push, waited "+
-			"for other "+
-			"workers), communication (all else in calls that waited or ended a clock), compute (the program's "+
-			"own).", "cause")
+			"for other workers), communication (all else in calls that waited or ended a clock), compute (the "+
+			"program's own).", "cause")
 	outageTime = inWorker(eyes.Counter, "perdure_worker_outage_wait_seconds_total",
 		"Seconds in calls that waited while a shard was out, where the worker goes on without it.")
 	outClocks = inWorker(eyes.Counter, "perdure_worker_outage_clocks_total",
