@@ -150,7 +150,7 @@ continue does not go with bsp, nor with recovery none and checkpoint:C.`},
 KIND:TARGET@WHEN[+FOR]; may be given again (default none).
   KIND    kill, term, freeze, cut, slow*X, jitter*X
   TARGET  server:I, worker:I (* for all), coordinator, log, shards:PART
-  WHEN    clock:N, or a time since the start
+  WHEN    clock:N, clock:N,TIME (so long after it), or a time since the start
   FOR     how long it lasts
 For example 'kill:server:0@clock:100+2s'.`},
 	"faults.delay": {"Send every message so much later.", "Of every message between the job's processes, drawn " +

@@ -24,7 +24,7 @@ func NewSchedule(faults []Fault) *Schedule {
 // minClock is the job's MinClock.
 func (s *Schedule) Due(since time.Duration, minClock perdure.Clock) (due []Fault) {
 	s.pending = slices.DeleteFunc(s.pending, func(f Fault) bool {
-		now := s.is(f.When, since, minClock)
+		now := s.isDue(f.When, since, minClock)
 		if now {
 			due = append(due, f)
 		}
@@ -33,7 +33,7 @@ func (s *Schedule) Due(since time.Duration, minClock perdure.Clock) (due []Fault
 	return due
 }
 
-func (s *Schedule) is(w When, since time.Duration, minClock perdure.Clock) bool {
+func (s *Schedule) isDue(w When, since time.Duration, minClock perdure.Clock) bool {
 	if !w.ByClock {
 		return w.Since <= since
 	}
