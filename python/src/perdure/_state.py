@@ -36,12 +36,6 @@ class Encoded:
             to[at : at + part.size] = part
             at += part.size
 
-    def bytes(self) -> bytes:
-        """All of it."""
-        to = np.empty(self.size, np.uint8)
-        self.write(to)
-        return to.tobytes()
-
     def _put(self, data: NDArray[np.uint8]) -> int:
         at = self._end
         self._parts.append(data)
