@@ -169,8 +169,8 @@ func (s *sampler) count(k, by int32) {
 	}
 }
 
-// document draws a topic for each token of a document: of each, its word's number among those at hand, and its topic,
-// which is replaced; -1: it has none yet. The random numbers are those that follow a state.
+// document draws a topic for each token of a document: of each, its word, and its topic, which is replaced; -1: it has
+// none yet. The random numbers are those that follow a state.
 func (s *sampler) document(tokens []int32, topics []int16, state uint64) {
 	s.enter(topics)
 	known := 0
