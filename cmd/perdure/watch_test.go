@@ -245,13 +245,31 @@ func TestWatchedCounts(t *testing.T) {
 	}
 }
 
+// freeAndTaken is a free address, and a listener at the port after it. Both are below the ports that systems hand
+// out by themselves, so other tests do not take the free one meanwhile.
+func freeAndTaken(t *testing.T) (string, net.Listener) {
+	t.Helper()
+	for port := 20000; port < 30000; port += 2 {
+		free := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		first, err := net.Listen("tcp", free)
+		if err != nil {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1)))
+		must(t, first.Close())
+		if err == nil {
+			return free, l
+		}
+	}
+	t.Fatal("no two free ports between 20000 and 30000")
+	return "", nil
+}
+
 // TestWatchRefused: what cannot be is one line, before anything is started.
 func TestWatchRefused(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	before, l := freeAndTaken(t)
 	defer l.Close()
-	before := net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port-1))
 	dir := newFolder(t)
 	wantRefused(t, exitError, `^perdure: cannot listen on \S+ for the metrics of server:0: address already in use;`,
 		small("--metrics", before, "--out", dir)...)
