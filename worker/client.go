@@ -35,6 +35,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/hearing"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/proc/waits"
@@ -93,6 +94,10 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Coordinator == "" {
 		return nil, fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
 	}
+	ring, err := cfg.openKeys()
+	if err != nil {
+		return nil, err
+	}
 	session, err := newSession(&cfg)
 	if err != nil {
 		return nil, err
@@ -104,7 +109,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c.run, c.cancel = run, cancel
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
-		Network: cfg.Network, Addr: cfg.Coordinator,
+		Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
 		Hello: c.hello, Up: c.up, Frame: c.frame,
 		Down: func(conn transport.Conn, err error) {
 			l := c.lock()
@@ -121,6 +126,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c.done.Go(func() { c.fail(link.Run(run)) })
 	c.done.Go(func() { c.heartbeat(run) })
+	if ring != nil {
+		c.done.Go(func() { ring.Watch(run, func(err error) { cfg.Log.Warn("keys were changed", "err", err) }) })
+	}
 	if cfg.LostAfter > 0 {
 		c.done.Go(func() { c.listen(run) })
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -32,8 +34,11 @@ type Config struct {
 	// program has it already.
 	SecretFile string
 	Secret     perdure.Secret
-	PID        int          // of the process, as people see it; 0: this one's
-	Log        *slog.Logger // nil: nothing is logged
+	// Keys is the folder of a worker's keys, of a job that has keys: perdure keys new makes it. It has the secret, too.
+	// The files are read again when they change. It is for the default Network; another one has its own.
+	Keys string
+	PID  int          // of the process, as people see it; 0: this one's
+	Log  *slog.Logger // nil: nothing is logged
 
 	// Bounds, in bytes. Clock waits while more is kept than the first three allow: of updates
 	// that were not acknowledged; of those that are kept until they are in a checkpoint, where
@@ -91,6 +96,26 @@ func (cfg *Config) limits() outbox.Limits {
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
 		Weak: cfg.weak,
 	}
+}
+
+// openKeys makes a network of the keys of a job that has some; nil: it has none.
+func (cfg *Config) openKeys() (*keys.Ring, error) {
+	if cfg.Keys == "" {
+		return nil, nil
+	}
+	if cfg.Network != nil {
+		return nil, fmt.Errorf("%w: worker: Keys are for the default network; leave out Keys or Network",
+			perdure.ErrUsage)
+	}
+	ring, err := keys.Open(keys.Folder(cfg.Keys, keys.Worker))
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	cfg.Network = transport.TCP{Keys: ring}
+	if cfg.SecretFile == "" && cfg.Secret == "" {
+		cfg.SecretFile = ring.SecretFile()
+	}
+	return ring, nil
 }
 
 // complete puts in the defaults.

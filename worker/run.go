@@ -15,13 +15,15 @@ import (
 const (
 	EnvCoordinator = "PERDURE_COORDINATOR" // the coordinator's HOST:PORT
 	EnvSecretFile  = "PERDURE_SECRET_FILE" // the file with the run's secret
+	EnvKeys        = "PERDURE_KEYS"        // the folder of the program's keys, where the job has keys
 	EnvSlot        = "PERDURE_SLOT"        // the slot to take; not set: any that is free
 )
 
-// FromEnv completes a Config with what the environment says of the job. Coordinator, SecretFile and Slot
+// FromEnv completes a Config with what the environment says of the job. Coordinator, SecretFile, Keys and Slot
 // are replaced; an error says what is missing or wrong.
 func (cfg Config) FromEnv() (Config, error) {
 	cfg.Coordinator, cfg.SecretFile, cfg.Slot = os.Getenv(EnvCoordinator), os.Getenv(EnvSecretFile), perdure.NoSlot
+	cfg.Keys = os.Getenv(EnvKeys)
 	if cfg.Coordinator == "" {
 		return cfg, fmt.Errorf("%w: %s is not set: start this program by perdure up --exec, or set what perdure up "+
 			"prints", perdure.ErrUsage, EnvCoordinator)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -156,7 +157,7 @@ func (p *peer) forgetBatch() {
 // connect begins to connect to a server.
 func (c *Client) connect(p *peer) {
 	link := transport.Link{
-		Network: c.cfg.Network, Addr: p.addr, Hello: c.hello,
+		Network: c.cfg.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
 		Place: func(f *wire.Frame, n int) []byte { // where an answer is to be received: see reads.Reader.Land
 			if f.Kind != wire.KindRows {
 				return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -30,7 +31,7 @@ func newSession(cfg *Config) (s session, err error) {
 			perdure.ErrUsage, cfg.Slot)
 	}
 	if s.secret = cfg.Secret; cfg.SecretFile != "" {
-		if s.secret, err = transport.ReadSecret(cfg.SecretFile); err != nil {
+		if s.secret, err = keys.ReadSecret(cfg.SecretFile); err != nil {
 			return s, fmt.Errorf("worker: %w", err)
 		}
 	}

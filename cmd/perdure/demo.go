@@ -43,7 +43,7 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 				Workers: 4, Servers: 3, Shards: 12, Consistency: "bsp", Recovery: "resend:20", Clocks: 300,
 				Seed: d.Seed,
 			},
-			Work: settings.WorkAsked{EvalEvery: "50"}, Faults: faults, Listen: localrun.AnyPort,
+			Work: settings.WorkAsked{EvalEvery: "50"}, Faults: faults, Reach: settings.Reach{Listen: localrun.AnyPort},
 		}
 		s, err := a.New()
 		if err != nil {

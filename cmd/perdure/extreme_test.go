@@ -11,7 +11,7 @@ import (
 
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // TestExtremeCalls: whatever numbers the callers of the control API send, each call is
@@ -21,9 +21,9 @@ func TestExtremeCalls(t *testing.T) {
 	const seed = 20
 	dir := newFolder(t)
 	p, coordinator := up(t, dir, "--workers", "1", "--servers", "2", "--shards", "4", "--clocks", "2")
-	secret, err := transport.ReadSecret(secretOf(dir))
+	secret, err := keys.ReadSecret(secretOf(dir))
 	must(t, err)
-	api := control.NewClient(controlOf(t, dir), secret)
+	api := control.NewClient(controlOf(t, dir), secret, nil)
 
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }

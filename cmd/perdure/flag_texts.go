@@ -39,6 +39,11 @@ var flagTexts = map[string]flagText{
 	"job.listen": {"Where workers reach this machine.", "The coordinator's address, whose host the servers use " +
 		"too; " +
 		"port 0 picks a free one."},
+	"job.keys": {"Keys, so that all connections are private.", "DIR is what perdure keys new has made, with a folder " +
+		"for each role: connections are encrypted, and each side shows a certificate. A job that others can reach " +
+		"needs it (default none)."},
+	"job.insecure": {"Let others reach it without keys.", "Nothing is encrypted then, and whoever can listen has the " +
+		"run's secret, too: for networks where you trust everybody."},
 	"job.exec": {"Start your program in each slot.", "COMMAND is a command line of the shell. It has " +
 		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is started again when it dies. What it " +
 		"prints is in logs/ (default: you start it)."},

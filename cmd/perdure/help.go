@@ -122,6 +122,21 @@ var helps = map[string]string{
 		"the run's folder has in its file control, does too.",
 	"join_run":         "The run's folder, or a copy of its run.json in one (default where the job says that it is).",
 	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
+	"keys": "The folder of keys that this process shows, of a job whose connections are private: its role's, as " +
+		"perdure keys new makes it, or the folder with all (default none).",
+	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach.",
+	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +
+		"of a role may do what that role does.",
+	"keys_issue": "Make keys for one more machine or person, so that these alone can be revoked.",
+	"keys_renew": "Make new keys for those who have some, or for those who are named. A running job goes on with " +
+		"them once their files are there.",
+	"keys_revoke":       "See to it that nobody takes a certificate any more.",
+	"keys_dir":          "The folder that perdure keys new has made.",
+	"keys_days":         "How long they are good, in days",
+	"keys_job":          "Whose keys they are: a name that stands in all certificates",
+	"keys_role":         "What the keys are for: coordinator, server, worker, operator or viewer.",
+	"keys_names":        "Folders within it, such as server or worker-alice (default all).",
+	"keys_revoke_names": "Folders within it, such as worker-alice, or serial numbers.",
 	"secret": "The file with the run's secret (default the file secret in the run's folder; a " +
 		"server needs that folder's secret.servers beside it).",
 	"server_listen": "Where to listen for workers: an address at which they reach this machine; port 0 picks a " +

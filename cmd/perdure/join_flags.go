@@ -15,5 +15,5 @@ type joinFlags struct {
 
 // job is where the flags say that the job is.
 func (f *joinFlags) job() reach.Job {
-	return reach.Job{Join: f.Join, SecretFile: f.SecretFile, Run: f.Run, Coordinator: f.Coordinator}
+	return reach.Job{Join: f.Join, SecretFile: f.SecretFile, KeysDir: f.Keys, Run: f.Run, Coordinator: f.Coordinator}
 }

@@ -73,7 +73,7 @@ func topicsKilled(t *testing.T, strategy string) (s rundir.Summary, dir string) 
 		}
 	}
 	asked := settings.Asked{
-		Workload: lda.Name, Listen: localrun.AnyPort,
+		Workload: lda.Name, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: strategy, Clocks: 20, Seed: 1,
 		},

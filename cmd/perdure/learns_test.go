@@ -87,7 +87,7 @@ func learnsSettings(t *testing.T, pictures, model string, strategy perdure.Recov
 	// disturbs it.
 	batch, rate := 128, 0.3
 	asked := settings.Asked{
-		Workload: settings.DefaultWorkload, Listen: localrun.AnyPort,
+		Workload: settings.DefaultWorkload, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: model, Recovery: strategy.String(),
 			Clocks: learnsClocks, Seed: 7,

@@ -47,6 +47,7 @@ type cli struct {
 	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
 	Roles      roleCmds       `embed:""`
+	Keys       keysCmds       `cmd:"" help:"@perdure_keys"`
 	Scale      scaleCmd       `cmd:"" help:"Let workers join or leave a running job."`
 	Data       dataCmd        `cmd:"" help:"List and fetch data sets."`
 	Workloads  workloadsCmd   `cmd:"" help:"List what can be trained."`

@@ -120,7 +120,7 @@ func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j 
 	faults, err := s.ParseFaults()
 	must(t, err)
 	must(t, recovery.Check(&s.Job))
-	s.Job.ID, s.Job.Workload, s.Listen = settings.NewJobID(), settings.OwnWorkload, localrun.AnyPort
+	s.Job.ID, s.Job.Workload, s.Reach.Listen = settings.NewJobID(), settings.OwnWorkload, localrun.AnyPort
 	s.Params = workload.Params{Seed: s.Job.Seed, Slots: s.Job.Slots}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := newFolder(t)

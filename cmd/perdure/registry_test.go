@@ -63,7 +63,7 @@ func coordinate(t testing.TB, dir string) lone {
 // serves waits until the coordinator answers.
 func (c lone) serves(t testing.TB) {
 	t.Helper()
-	s, err := control.NewClient(c.control, c.secret).Status(t.Context())
+	s, err := control.NewClient(c.control, c.secret, nil).Status(t.Context())
 	if err != nil || s.Processes[0].PID != c.Process.Pid {
 		t.Fatalf("it does not serve: %v, %s", err, c.stderr)
 	}
@@ -78,7 +78,7 @@ func TestManyCoordinators(t *testing.T) {
 		all[i] = coordinate(t, dir)
 	}
 	serving := slices.DeleteFunc(slices.Clone(all), func(c lone) bool {
-		_, err := control.NewClient(c.control, c.secret).Status(t.Context())
+		_, err := control.NewClient(c.control, c.secret, nil).Status(t.Context())
 		return err != nil
 	})
 	if len(serving) != 1 {

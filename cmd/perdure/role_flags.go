@@ -30,11 +30,12 @@ func (f *roleFlags) watched() role.Watched {
 
 type coordinatorCmd struct {
 	Folder string `name:"run" required:"" help:"The run's folder." type:"path"`
+	Keys   string `help:"@keys" placeholder:"DIR" type:"path"`
 	roleFlags
 }
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
-	return (&role.Coordinator{Folder: c.Folder, Log: c.log(), Watch: c.watched()}).Run(ctx)
+	return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
 }
 
 // roleCmds are processes of a job that is there.
@@ -55,8 +56,10 @@ type serverCmd struct {
 func (c *serverCmd) Run(ctx context.Context) error {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
+	job := c.job()
+	job.Log = c.log()
 	return (&role.Server{
-		Job: c.job(), Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: c.log(), Watch: c.watched(),
+		Job: job, Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: c.log(), Watch: c.watched(),
 	}).Run(ctx, atOnce)
 }
 
@@ -69,8 +72,10 @@ type workerCmd struct {
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
+	job := c.job()
+	job.Log = c.log()
 	return (&role.Worker{
-		Job: c.job(), Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: c.log(),
+		Job: job, Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: c.log(),
 		Watch: c.watched(),
 	}).Run(ctx)
 }

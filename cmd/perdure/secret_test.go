@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
@@ -19,7 +20,7 @@ func secretsOf(t *testing.T, dir string) (all []string) {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		must(t, err)
-		secret, err := transport.ReadSecret(path)
+		secret, err := keys.ReadSecret(path)
 		must(t, err)
 		if info.Mode() != 0o600 || len(secret) != 64 {
 			t.Errorf("%s: mode %v, %d digits", path, info.Mode(), len(secret))
@@ -60,7 +61,7 @@ func TestSecretIsKept(t *testing.T) {
 		}
 	}
 	address, other := controlOf(t, dir), filepath.Join(t.TempDir(), "other")
-	must(t, os.WriteFile(other, []byte(transport.NewSecret().Reveal()+"\n"), 0o600))
+	must(t, os.WriteFile(other, []byte(keys.NewSecret().Reveal()+"\n"), 0o600))
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{

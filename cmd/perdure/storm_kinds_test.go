@@ -111,7 +111,7 @@ func stormKindOf(seed uint64, strategy perdure.Recovery) *stormKind {
 func (k *stormKind) settings(t *testing.T, strategy perdure.Recovery, paced bool) settings.Run {
 	t.Helper()
 	a := settings.Asked{
-		Workload: k.workload, Listen: localrun.AnyPort,
+		Workload: k.workload, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Shape: settings.Shape{
 			Workers: stormWorkers, Servers: stormServers, Shards: 6, Consistency: "bsp", Recovery: strategy.String(),
 			Clocks: int64(k.clocks), Seed: 7,

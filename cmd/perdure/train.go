@@ -38,8 +38,9 @@ type jobFlags struct {
 	Store string   `group:"recovery" main:"" placeholder:"URL"`
 	Out   string   `group:"run" main:"" placeholder:"DIR" type:"path"`
 
-	Shards int    `group:"job" default:"16" placeholder:"N"`
-	Listen string `group:"job" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Shards int `group:"job" default:"16" placeholder:"N"`
+
+	Reach reachFlags `embed:""`
 
 	StaleScale string `group:"consistency" placeholder:"HOW"`
 
@@ -49,6 +50,17 @@ type jobFlags struct {
 	Outages outageFlags `embed:""`
 	Far     farFlags    `embed:""`
 	Watch   watchFlags  `embed:""`
+}
+
+// reachFlags are about who can reach the job.
+type reachFlags struct {
+	Listen   string `group:"job" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Keys     string `group:"job" env:"PERDURE_KEYS" placeholder:"DIR" type:"path"`
+	Insecure bool   `group:"job"`
+}
+
+func (f *reachFlags) asked() settings.Reach {
+	return settings.Reach{Listen: f.Listen, Keys: absolute(f.Keys), Insecure: f.Insecure}
 }
 
 // farFlags are about how far the processes are from each other.
@@ -245,7 +257,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 		Zones: f.Kept.Zones, Zone: f.Kept.Zone, Faults: f.Fault,
 		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
 		Distance: settings.Distance(f.Far), Suspend: o.Suspend,
-		Log: f.Log, Listen: f.Listen, Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
+		Log: f.Log, Reach: f.Reach.asked(), Grace: f.Kept.Grace, Keep: f.Kept.Keep, Store: f.Store, Given: given,
 	}
 }
 
@@ -269,6 +281,17 @@ func settingsOf(a *settings.Asked, of *againFlags) (s settings.Run, err error) {
 		return s, err
 	}
 	return a.Fork(f.Run, k)
+}
+
+// absolute is a path that other processes understand, which may begin in another folder.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if at, err := filepath.Abs(path); err == nil {
+		return at
+	}
+	return path
 }
 
 // home puts the user's folder in place of ~, where the shell has not.

@@ -89,7 +89,7 @@ type target struct {
 
 // client finds the job's control API; of a run it then knows the folder.
 func (t *target) client() (c *control.Client, err error) {
-	c, t.Run, err = reach.Control(t.Address, t.Run, t.SecretFile)
+	c, t.Run, err = reach.Control(t.Address, t.Run, t.SecretFile, t.Keys)
 	return c, err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // Client is a job's control API as seen from another process. It is a Backend.
@@ -21,14 +22,19 @@ type Client struct {
 }
 
 // NewClient returns a client of the coordinator at addr: "host:port", or a URL
-// that begins with http:// or https://. It shows the run's secret. It connects when it is first used; each
-// call ends with its context at the latest.
-func NewClient(addr string, secret perdure.Secret) *Client {
-	url := addr
+// that begins with http:// or https://. It shows the run's secret, and of a job with keys the certificate of its ring,
+// nil: it has none. It connects when it is first used; each call ends with its context at the latest.
+func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
+	url, caller := addr, http.DefaultClient
 	if !strings.Contains(addr, "://") {
 		url = "http://" + addr
 	}
-	return &Client{addr, controlv1.NewControlClient(http.DefaultClient, url,
+	if ring != nil {
+		url = "https://" + strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")
+		caller = &http.Client{Transport: &http.Transport{TLSClientConfig: ring.Client(keys.Coordinator),
+			ForceAttemptHTTP2: true}}
+	}
+	return &Client{addr, controlv1.NewControlClient(caller, url,
 		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
 }
 

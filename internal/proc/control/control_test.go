@@ -98,7 +98,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	next := 0
 	fill(t, reflect.ValueOf(&job.status).Elem(), &next)
 	fill(t, reflect.ValueOf(&job.view).Elem(), &next)
-	c := NewClient(serve(t, &job), "")
+	c := NewClient(serve(t, &job), "", nil)
 	status, err := c.Status(t.Context())
 	if err != nil || !reflect.DeepEqual(status, job.status) {
 		t.Errorf("status: got %+v, %v\nwant %+v", status, err, job.status)
@@ -143,7 +143,7 @@ func TestTableAsJSON(t *testing.T) {
 }
 
 func TestNothingArrivesAsNothing(t *testing.T) {
-	c := NewClient(serve(t, &fakeJob{}), "")
+	c := NewClient(serve(t, &fakeJob{}), "", nil)
 	status, err := c.Status(t.Context())
 	if err != nil || !reflect.DeepEqual(status, Status{}) {
 		t.Errorf("status: got %+v, %v; want the zero Status, loss and accuracy nil", status, err)
@@ -157,7 +157,7 @@ func TestNothingArrivesAsNothing(t *testing.T) {
 func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 	var job fakeJob
 	// An address without a scheme is how the command line writes it.
-	c := NewClient(strings.TrimPrefix(serve(t, &job), "http://"), "")
+	c := NewClient(strings.TrimPrefix(serve(t, &job), "http://"), "", nil)
 	accepted, err := c.Fault(t.Context(), "kill:server:0@clock:20")
 	if err != nil || accepted != "accepted kill:server:0@clock:20" {
 		t.Errorf("Fault: got %q, %v", accepted, err)
@@ -177,7 +177,7 @@ func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 
 func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
 	var job fakeJob
-	c := NewClient(serve(t, &job), "")
+	c := NewClient(serve(t, &job), "", nil)
 	calls := map[string]func() error{
 		"Status": func() error { _, err := c.Status(t.Context()); return err },
 		"View":   func() error { _, err := c.View(t.Context()); return err },
@@ -218,7 +218,7 @@ func TestNoCoordinatorThere(t *testing.T) {
 		"nobody":         gone.URL,
 		"not an address": "::",
 	} {
-		_, err := NewClient(addr, "").Status(t.Context())
+		_, err := NewClient(addr, "", nil).Status(t.Context())
 		if !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v; want one line that is ErrUnreachable", name, err)
 		}
@@ -228,7 +228,7 @@ func TestNoCoordinatorThere(t *testing.T) {
 func TestCallEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := NewClient(serve(t, &fakeJob{}), "").Stop(ctx); !errors.Is(err, context.Canceled) {
+	if err := NewClient(serve(t, &fakeJob{}), "", nil).Stop(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
@@ -238,7 +238,7 @@ func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
 		Name:        "w",
 		Consistency: perdure.Consistency{Kind: "newer"},
 	}}}}
-	_, err := NewClient(serve(t, &job), "").View(t.Context())
+	_, err := NewClient(serve(t, &job), "", nil).View(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `table w`) {
 		t.Errorf("got %v, want an error that names the table", err)
 	}
@@ -324,7 +324,7 @@ func ExampleClient() {
 	s := httptest.NewServer(NewHandler(&fakeJob{status: Status{State: StateTraining, Clock: 12}}))
 	defer s.Close()
 
-	job := NewClient(s.URL, "")
+	job := NewClient(s.URL, "", nil)
 	status, err := job.Status(context.Background())
 	if err != nil {
 		fmt.Println(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -47,6 +48,9 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.kind }
 
+// spokePlain is what is left of the answer of a server that speaks TLS alone to a call that does not.
+const spokePlain = "400 Bad Request"
+
 // fromConnect turns what a call to addr returned back into the backend's error.
 // What did not come from a Backend means that no coordinator answers at addr.
 func fromConnect(ctx context.Context, addr string, err error) error {
@@ -59,6 +63,9 @@ func fromConnect(ctx context.Context, addr string, err error) error {
 	var c *connect.Error
 	if !errors.As(err, &c) {
 		return fmt.Errorf("control: %s: %w", addr, err)
+	}
+	if strings.Contains(c.Message(), spokePlain) {
+		return fmt.Errorf("%w: the job at %s has keys; name them with --keys", perdure.ErrUsage, addr)
 	}
 	if !connect.IsWireError(err) {
 		return fmt.Errorf("%w at %s: %s", ErrUnreachable, addr, c.Message())

@@ -3,9 +3,13 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +17,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // AlivePath is where whoever looks after the coordinator asks whether it is alive. It needs
@@ -30,20 +36,31 @@ const (
 	maxConnections = 64
 )
 
+// Gate says who may call a control API.
+type Gate struct {
+	Secret perdure.Secret
+	Addr   string                      // where it listens
+	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
+	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
+}
+
 // Guard lets only those through who show the secret, in the header Authorization: Bearer,
 // and who name this machine, or the address at which it listens, as the Host: a page of
-// another origin, in a browser of this machine, does neither. To AlivePath it answers as
-// soon as alive returns, whose context ends with the call.
-func Guard(h http.Handler, secret perdure.Secret, addr string, alive func(context.Context) error) http.Handler {
+// another origin, in a browser of this machine, does neither. Where callers show certificates, what each may do
+// follows from its role instead. To AlivePath it answers as
+// soon as Alive returns, whose context ends with the call.
+func (g *Gate) Guard(h http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == AlivePath {
-			if alive(r.Context()) != nil {
+			if g.Alive(r.Context()) != nil {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			return
 		}
-		if err := admits(r, secret, addr); err != nil {
+		who, err := g.admits(r)
+		g.note(r, who, err)
+		if err != nil { // before anything of the request is read
 			if !refuse.IsSupported(r) {
 				http.Error(w, err.Error(), http.StatusForbidden)
 				return
@@ -55,15 +72,39 @@ func Guard(h http.Handler, secret perdure.Secret, addr string, alive func(contex
 	})
 }
 
-func admits(r *http.Request, secret perdure.Secret, addr string) error {
-	if !here(r.Host, addr) {
-		return errors.New("the control API is called by the address of its machine, not by another name")
+// note writes down who asks for a change, and whether that one may.
+func (g *Gate) note(r *http.Request, who string, refused error) {
+	if g.Log == nil || slices.Contains(looks, r.URL.Path) {
+		return
 	}
+	call := path.Base(r.URL.Path)
+	if refused != nil {
+		g.Log.Warn("refused a call of the control API", "call", call, "who", who, "from", r.RemoteAddr, "err", refused)
+		return
+	}
+	g.Log.Info("a call of the control API", "call", call, "who", who, "from", r.RemoteAddr)
+}
+
+// admits reports who calls, as people read it, and why that one may not.
+func (g *Gate) admits(r *http.Request) (who string, err error) {
 	for _, origin := range r.Header.Values("Origin") {
 		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
-			return errors.New("the control API answers no pages of other origins")
+			return "a page", errors.New("the control API answers no pages of other origins")
 		}
 	}
+	if r.TLS != nil {
+		return may(r)
+	}
+	if !here(r.Host, g.Addr) {
+		return "somebody", errors.New("the control API is called by the address of its machine, not by another name")
+	}
+	if err := showsSecret(r, g.Secret); err != nil {
+		return "somebody", err
+	}
+	return "a holder of the run's secret", nil
+}
+
+func showsSecret(r *http.Request, secret perdure.Secret) error {
 	shown, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
 	case secret == "", is && secret.Admits(perdure.Secret(shown)):
@@ -74,6 +115,26 @@ func admits(r *http.Request, secret perdure.Secret, addr string) error {
 	}
 	return errors.New("the secret is not this run's: that is in the file secret in its folder, which " +
 		"PERDURE_SECRET_FILE names")
+}
+
+// looks are the calls that change nothing.
+var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
+
+// may reports whose certificate a caller shows, and whether it lets it do what it asks for.
+func may(r *http.Request) (who string, err error) {
+	if len(r.TLS.PeerCertificates) == 0 {
+		return "somebody", errors.New("the control API of a job with keys asks for a certificate: perdure keys new " +
+			"makes those of an " +
+			"operator and of a viewer")
+	}
+	is, err := keys.Of(r.TLS.PeerCertificates[0])
+	if err != nil {
+		return "somebody", err
+	}
+	if is.Role == keys.Operator || slices.Contains(looks, r.URL.Path) {
+		return is.String(), nil
+	}
+	return is.String(), fmt.Errorf("%s may look at the job, and change nothing: that is for an operator", is)
 }
 
 // here reports whether a Host is this machine, or the address that is listened at.

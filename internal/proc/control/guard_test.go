@@ -22,7 +22,7 @@ func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (a
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(Guard(NewHandler(job), "open sesame", l.Addr().String(), alive))
+	s := NewServer((&Gate{Secret: "open sesame", Addr: l.Addr().String(), Alive: alive}).Guard(NewHandler(job)))
 	go func() { _ = s.Serve(l) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()
@@ -89,11 +89,11 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewClient(addr, "open sesame").Status(t.Context()); err != nil {
+	if _, err := NewClient(addr, "open sesame", nil).Status(t.Context()); err != nil {
 		t.Errorf("a client with the secret: %v", err)
 	}
 	for _, secret := range []perdure.Secret{"", "guess"} {
-		_, err := NewClient(addr, secret).Status(t.Context())
+		_, err := NewClient(addr, secret, nil).Status(t.Context())
 		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret is") {
 			t.Errorf("a client without the secret: %v", err)
 		}
@@ -152,7 +152,7 @@ func TestSlowCallers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := NewClient(addr, "open sesame").Status(ctx); err != nil {
+	if _, err := NewClient(addr, "open sesame", nil).Status(ctx); err != nil {
 		t.Errorf("a call beside all of them: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/copies"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -63,7 +64,7 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: semaphore.NewWeighted(copies.Room)}
 	s.peers[addr] = p
 	way := transport.Link{
-		Network: s.cfg.Network, Addr: addr, Hello: s.hello,
+		Network: s.cfg.Network, Addr: addr, Wants: keys.Server, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
 			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.cfg.Log})
 			for _, sh := range s.held() {

@@ -33,6 +33,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/frames"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -160,7 +161,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.wg.Go(func() { s.drain(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
-			Network: cfg.Network, Addr: cfg.Coordinator,
+			Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
 			Hello: s.hello, Up: s.up, Frame: s.frame, Down: s.down,
 		}
 		cancel(link.Run(ctx))

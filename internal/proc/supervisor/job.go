@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -33,6 +34,7 @@ type JobConfig struct {
 	// Control is where the coordinator's process answers at control.AlivePath, though its
 	// disk may not; "": nobody looks whether it is silent.
 	Control   string
+	Ring      *keys.Ring // of a job with keys: what its processes are called with; else nil
 	Faults    []Fault
 	Seed      uint64 // of what faults draw
 	NoReplace bool   // servers that end are not started again
@@ -120,7 +122,7 @@ func (j *Job) Group() *Group { return j.group }
 func (j *Job) Run() error {
 	name := "supervisor-" + rand.Text() // of one job, the coordinator lets one in
 	link := transport.Link{
-		Network: j.cfg.Network, Addr: j.cfg.Coordinator,
+		Network: j.cfg.Network, Addr: j.cfg.Coordinator, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
 			return wire.Hello{Role: wire.RoleSupervisor, Process: name, Secret: j.cfg.Secret}
 		},

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // A watched process is called once in a round, and killed after this number of rounds without
@@ -85,8 +87,7 @@ const (
 func (j *Job) call(w watched) string {
 	ctx, cancel := context.WithTimeout(j.ctx, j.callRound)
 	defer cancel()
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "tcp", w.addr)
+	c, err := w.dial(ctx, j.cfg.Ring)
 	if err == nil {
 		defer c.Close()
 		defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
@@ -102,6 +103,14 @@ func (j *Job) call(w watched) string {
 		return placeSilent
 	}
 	return placeWaiting
+}
+
+// dial connects to a process that is watched. A coordinator with keys is called with them.
+func (w *watched) dial(ctx context.Context, ring *keys.Ring) (net.Conn, error) {
+	if ring == nil || w.role != wire.RoleCoordinator {
+		return new(net.Dialer).DialContext(ctx, "tcp", w.addr)
+	}
+	return (&tls.Dialer{Config: ring.Client(keys.Coordinator)}).DialContext(ctx, "tcp", w.addr)
 }
 
 // silence counts the rounds in which a process was silent, one after the other.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // sockets are what the benchmarks run over.
@@ -17,6 +19,20 @@ var sockets = []struct {
 	name string
 	tcp  TCP
 }{{"tcp", TCP{Socket: SocketTCP}}, {"unix", TCP{Socket: SocketUnix}}}
+
+// measured are the sockets, and TLS over one of them: name, what is called from, and what is called.
+type measured struct {
+	name      string
+	near, far TCP
+}
+
+func measuredSockets(b *testing.B) (all []measured) {
+	for _, s := range sockets {
+		all = append(all, measured{s.name, s.tcp, s.tcp})
+	}
+	dir := jobKeys(b, "job")
+	return append(all, measured{"tls", as(b, dir, keys.Worker), as(b, dir, keys.Server)})
+}
 
 // echo sends back what it receives until the connection ends.
 func echo(c Conn) {
@@ -28,15 +44,15 @@ func echo(c Conn) {
 // BenchmarkRoundTrip sends 4 KiB and as many back. x-raw is how many times as
 // long that takes as without frames, on a socket of the same kind, in turns.
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, s := range sockets {
+	for _, s := range measuredSockets(b) {
 		for _, faulty := range []bool{false, true} {
-			var network Network = s.tcp
+			var from, to Network = s.near, s.far
 			name := s.name
 			if faulty {
-				network, name = Faulty(network), name+"/through the fault layer"
+				from, to, name = Faulty(from), Faulty(to), name+"/through the fault layer"
 			}
 			b.Run(name, func(b *testing.B) {
-				near, far := socketPair(b, network)
+				near, far := socketPair(b, from, to)
 				go echo(far)
 				batch := []wire.Frame{numbered(1, make([]byte, 4096))}
 				var f wire.Frame
@@ -45,7 +61,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 						b.Fatal("broken")
 					}
 				}
-				rawNear, rawFar := rawConns(b, s.name)
+				rawNear, rawFar := rawConns(b, s)
 				go func() {
 					_, _ = io.CopyBuffer(struct{ io.Writer }{rawFar}, struct{ io.Reader }{rawFar}, make([]byte, 4096))
 				}()
@@ -71,7 +87,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 // the throughput without frames, on a socket of the same kind, in turns.
 func BenchmarkOneWay(b *testing.B) {
 	const kib, mib = 1 << 10, 1 << 20
-	for _, s := range sockets {
+	for _, s := range measuredSockets(b) {
 		for _, size := range []struct{ bytes, frame int }{
 			{64 * kib, 64 * kib},
 			{mib, 256 * kib},
@@ -85,13 +101,13 @@ func BenchmarkOneWay(b *testing.B) {
 			{40 * mib, mib},
 		} {
 			b.Run(fmt.Sprintf("%s/%dKiB/as %dKiB", s.name, size.bytes/kib, size.frame/kib), func(b *testing.B) {
-				oneWay(b, s.tcp, s.name, size.bytes, size.frame)
+				oneWay(b, s, size.bytes, size.frame)
 			})
 		}
 	}
 }
 
-func oneWay(b *testing.B, tcp TCP, name string, bytes, frame int) {
+func oneWay(b *testing.B, s measured, bytes, frame int) {
 	// What is sent lies somewhere else each time, as a model does.
 	const array = 40 << 20
 	src, dst := make([]byte, array), make([]byte, array)
@@ -106,7 +122,7 @@ func oneWay(b *testing.B, tcp TCP, name string, bytes, frame int) {
 		return at
 	}
 
-	near, far := socketPair(b, tcp)
+	near, far := socketPair(b, s.near, s.far)
 	go func() {
 		place := func(f *wire.Frame, n int) []byte { return dst[f.Request:][:n] }
 		var f wire.Frame
@@ -136,7 +152,7 @@ func oneWay(b *testing.B, tcp TCP, name string, bytes, frame int) {
 		}
 	}
 
-	rawNear, rawFar := rawConns(b, name)
+	rawNear, rawFar := rawConns(b, s)
 	go func() {
 		for start := 0; ; start = (start + bytes) % (array - bytes + 1) {
 			if _, err := io.ReadFull(rawFar, dst[start:][:bytes]); err != nil {
@@ -186,20 +202,23 @@ func compare(b *testing.B, count int, frames, raw func(), report func(frames, ra
 }
 
 // socketPair is connect without the conformance suite's bound.
-func socketPair(tb testing.TB, network Network) (near, far Conn) {
+func socketPair(tb testing.TB, from, to Network) (near, far Conn) {
 	tb.Helper()
-	l, err := network.Listen("127.0.0.1:0")
+	l, err := to.Listen("127.0.0.1:0")
 	must(tb, err)
 	defer l.Close()
-	return dialPair(tb, network, l)
+	return dialPair(tb, from, l)
 }
 
-// rawConns returns a bare socket pair of a kind.
-func rawConns(tb testing.TB, kind string) (near, far net.Conn) {
+// rawConns returns a bare socket pair of a kind; of TLS with the same certificates and settings.
+func rawConns(tb testing.TB, s measured) (near, far net.Conn) {
 	tb.Helper()
-	addr := "127.0.0.1:0"
-	if kind == "unix" {
+	addr, kind := "127.0.0.1:0", s.name
+	switch kind {
+	case "unix":
 		addr = fmt.Sprintf("%s/%d", tb.TempDir(), os.Getpid())
+	case "tls":
+		kind = "tcp"
 	}
 	l, err := net.Listen(kind, addr)
 	must(tb, err)
@@ -208,6 +227,9 @@ func rawConns(tb testing.TB, kind string) (near, far net.Conn) {
 	must(tb, err)
 	far, err = l.Accept()
 	must(tb, err)
+	if s.near.Keys != nil {
+		near, far = tls.Client(near, s.near.Keys.Client(keys.Server)), tls.Server(far, s.far.Keys.Server())
+	}
 	tb.Cleanup(func() { near.Close(); far.Close() })
 	return near, far
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +35,13 @@ type subject struct {
 	make func() (near, far Network, addr, nobody string)
 }
 
-func subjects() []subject {
+func subjects(t *testing.T) []subject {
+	dir := jobKeys(t, "job")
+	private := func() (Network, Network, string, string) {
+		near, far := as(t, dir, keys.Worker), as(t, dir, keys.Server)
+		near.MaxQueued, far.MaxQueued = maxQueued, maxQueued
+		return near, far, "127.0.0.1:0", "127.0.0.1:1"
+	}
 	over := func(kind Socket) func() (Network, Network, string, string) {
 		t := TCP{MaxQueued: maxQueued, Socket: kind}
 		return func() (Network, Network, string, string) { return t, t, "127.0.0.1:0", "127.0.0.1:1" }
@@ -62,6 +69,7 @@ func subjects() []subject {
 	}
 	all := []subject{
 		{"TCP", false, tcp},
+		{"TLS", false, private},
 		{"memory", true, memory},
 		{"faulty TCP", false, faulty(tcp, calm)},
 		{"faulty memory", true, faulty(memory, calm)},
@@ -104,7 +112,7 @@ func TestConformance(t *testing.T) {
 		{"release of what is never sent", testReleaseUnsent},
 		{"bodies that are lent", testLent},
 	}
-	for _, s := range subjects() {
+	for _, s := range subjects(t) {
 		for _, c := range cases {
 			t.Run(s.name+"/"+c.name, func(t *testing.T) {
 				if s.bubble {

@@ -39,7 +39,8 @@ type incoming struct {
 	buffer *[readBuffer]byte     // nil: nothing is buffered
 	from   int                   // buffer[from:to] is buffered
 	to     int
-	large  bool // a large payload is expected
+	large  bool      // a large payload is expected
+	over   io.Reader // TLS, which reads from another incoming; nil: what comes is read as it is
 
 	header [wire.HeaderBytes]byte
 }
@@ -62,6 +63,9 @@ func (in *incoming) room() []byte {
 
 // read reads what there is, at least one byte.
 func (in *incoming) read(dst []byte) (int, error) {
+	if in.over != nil {
+		return in.over.Read(dst)
+	}
 	if in.buffered() == 0 {
 		if len(dst) >= largePayload || in.large && len(dst) >= firstBytes {
 			return in.readInto(dst)
@@ -137,8 +141,12 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 	if c.recvErr != nil {
 		return c.recvErr
 	}
-	if err := c.receive(f, place); err != nil {
-		c.recvErr = c.breakWith(err)
+	err := c.settled()
+	if err == nil {
+		err = c.receive(f, place)
+	}
+	if err != nil {
+		c.recvErr = c.breakWith(c.explained(err))
 		c.in.from = c.in.to
 		c.in.drained()
 		return c.recvErr

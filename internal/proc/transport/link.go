@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // Link keeps a connection to one peer: it dials, says Hello, hands every frame
@@ -16,6 +18,8 @@ import (
 type Link struct {
 	Network Network
 	Addr    string
+	// Wants is whom the peer's certificate must be of, where connections are private.
+	Wants   keys.Role
 	Hello   func() wire.Hello                  // what to say on each connection
 	Up      func(c Conn, welcome *wire.Frame)  // the peer has answered with Welcome
 	Frame   func(c Conn, f *wire.Frame) error  // a frame came; an error ends the connection
@@ -88,6 +92,9 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	defer c.Close()
+	if err := isOf(c, l.Wants); err != nil {
+		return false, err
+	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 
 	var f wire.Frame
@@ -109,7 +116,16 @@ func (l *Link) once(ctx context.Context) (up bool, err error) {
 	return true, err
 }
 
-// Call connects to a peer once, says hello, and returns the connection when the peer
+// isOf refuses a peer whose certificate is not of the role that is called.
+func isOf(c Conn, wants keys.Role) error {
+	if who := c.Who(); who.Role != "" && who.Role != wants {
+		return fmt.Errorf("%w: %s has the certificate of a %s, and a %s was called", perdure.ErrRefused, c.Peer(),
+			who.Role, wants)
+	}
+	return nil
+}
+
+// Call connects to a server once, says hello, and returns the connection when the server
 // has answered with Welcome.
 func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
@@ -119,7 +135,10 @@ func Call(ctx context.Context, network Network, addr string, hello wire.Hello) (
 		return nil, err
 	}
 	var f wire.Frame
-	if err := handshake(c, hello, &f, nil); err != nil {
+	if err = isOf(c, keys.Server); err == nil {
+		err = handshake(c, hello, &f, nil)
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -188,7 +207,7 @@ func refusal(f *wire.Frame) error {
 // Greet waits for the Hello of a connection that was accepted, for at most the
 // given time: a peer that says nothing is not kept. One that does not show the run's
 // secret is told so and turned away, before anything else of its Hello is looked at.
-func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, err error) {
+func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello, err error) {
 	var f wire.Frame
 	short := func(_ *wire.Frame, n int) []byte {
 		if n > wire.MaxHello {
@@ -205,7 +224,9 @@ func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, er
 	if err := wire.ParseControl(&f, &hello); err != nil {
 		return hello, err
 	}
-	err = keys.Check(&hello)
+	if err = mayBe(c.Who(), hello.Role); err == nil {
+		err = secrets.Check(&hello)
+	}
 	if err == nil {
 		err = hello.Validate()
 	}
@@ -213,6 +234,21 @@ func Greet(c Conn, patience time.Duration, keys wire.Keys) (hello wire.Hello, er
 		_ = Refuse(c, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
 	}
 	return hello, err
+}
+
+// allowed is whom the holder of a certificate may say to be.
+var allowed = map[keys.Role][]wire.Role{
+	keys.Server:   {wire.RoleServer},
+	keys.Worker:   {wire.RoleWorker, wire.RoleObserver},
+	keys.Operator: {wire.RoleSupervisor, wire.RoleObserver},
+}
+
+// mayBe turns away who says to be what the certificate does not allow.
+func mayBe(who keys.Identity, role wire.Role) error {
+	if who.Role == "" || slices.Contains(allowed[who.Role], role) {
+		return nil
+	}
+	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Known())
 }
 
 // tooLong is never read or written, so that it takes no memory.

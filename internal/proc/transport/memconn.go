@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // instants is how many pipes can each have nanoseconds of their own to deliver in.
@@ -200,6 +201,9 @@ func (c *memConn) OnWait(f func()) { c.waits = f }
 
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
+
+// Who implements Conn.
+func (c *memConn) Who() keys.Identity { return keys.Identity{} }
 
 // Close implements Conn. What was sent before still arrives.
 func (c *memConn) Close() error {

@@ -22,6 +22,7 @@ const (
 
 // outgoing is what is being written on a socketConn.
 type outgoing struct {
+	inline int          // the largest piece that is copied behind its header
 	frames []wire.Frame // left to the writer, in order
 	next   int          // frames[:next] are written and released
 	begun  int          // how many frames are lined up
@@ -31,6 +32,8 @@ type outgoing struct {
 	pieces [][]byte    // what is lined up
 	vector net.Buffers // of pieces, what is not written yet
 	iovecs []iovec     // for writev
+	plain  net.Buffers // of pieces, what is not sealed yet, on a private connection
+	sealed [1][]byte   // vector there
 	sent   int         // bytes of vector that are written
 	err    error       // why writev stopped, if not because it would have had to wait
 }
@@ -43,7 +46,7 @@ func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 	for n < len(frames) && n < chunkFrames && bytes < chunkBytes {
 		f := &frames[n]
 		bytes += wire.HeaderBytes + f.PayloadBytes()
-		size += wire.HeaderBytes + inlined(f.Payload) + inlined(f.Body)
+		size += wire.HeaderBytes + o.inlined(f.Payload) + o.inlined(f.Body)
 		n++
 	}
 	if cap(o.slab) < size { // now, so that it does not move below
@@ -56,7 +59,7 @@ func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 		wire.PutHeader(slab[end:], f)
 		end += wire.HeaderBytes
 		for _, piece := range [2][]byte{f.Payload, f.Body} {
-			if len(piece) <= inlineBytes {
+			if len(piece) <= o.inline {
 				end += copy(slab[end:], piece)
 				continue
 			}
@@ -74,8 +77,8 @@ func (o *outgoing) lineUp(frames []wire.Frame) (n int) {
 	return n
 }
 
-func inlined(piece []byte) int {
-	if len(piece) <= inlineBytes {
+func (o *outgoing) inlined(piece []byte) int {
+	if len(piece) <= o.inline {
 		return len(piece)
 	}
 	return 0
@@ -101,9 +104,11 @@ func (o *outgoing) keep(frames []wire.Frame) {
 			continue
 		}
 		f.Lent = false
-		for j, piece := range o.vector { // it ends where the body does, if it is one of it
-			if n, m := len(piece), len(f.Body); n <= m && &piece[n-1] == &f.Body[m-1] {
-				o.vector[j] = f.Release.(wire.Keeper).Keep(piece)
+		for _, pieces := range [2][][]byte{o.vector, o.plain} {
+			for j, piece := range pieces { // it ends where the body does, if it is one of it
+				if n, m := len(piece), len(f.Body); n <= m && &piece[n-1] == &f.Body[m-1] {
+					pieces[j] = f.Release.(wire.Keeper).Keep(piece)
+				}
 			}
 		}
 	}
@@ -112,7 +117,7 @@ func (o *outgoing) keep(frames []wire.Frame) {
 // finish ends a chunk that is written, and returns its bytes.
 func (o *outgoing) finish() (bytes int) {
 	clear(o.pieces) // lets the payloads go
-	o.vector, o.begun = nil, 0
+	o.vector, o.plain, o.sealed[0], o.begun = nil, nil, nil, 0
 	return o.bytes
 }
 

@@ -53,6 +53,8 @@ type socketConn struct {
 
 	in      incoming // the receiver's
 	recvErr error    // the receiver's: broken stays broken
+
+	private *private // nil: what is sent can be read on its way
 }
 
 // conn starts a connection on an established socket.
@@ -65,6 +67,7 @@ func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 	if c.stall <= 0 {
 		c.stall = defaultStallTimeout
 	}
+	c.out.inline = inlineBytes
 	c.gate.init(&c.mu, t.MaxQueued)
 	c.free.L = &c.mu
 	c.writer = c.write
@@ -114,8 +117,8 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 func (c *socketConn) sendNow(frames []wire.Frame) {
 	done := 0
 	for len(frames) > 0 && done < directBytes {
-		k := c.out.lineUp(frames)
-		if !c.tryWrite() {
+		k := c.lineUp(frames)
+		if !c.writeNow() {
 			c.out.keep(frames[:k])
 			break
 		}
@@ -141,9 +144,9 @@ func (c *socketConn) tryWrite() bool {
 func (c *socketConn) write() {
 	for more := true; more; {
 		if c.out.begun == 0 {
-			c.out.lineUp(c.out.left())
+			c.lineUp(c.out.left())
 		}
-		if err := c.writeVector(); err != nil {
+		if err := c.writeAll(); err != nil {
 			c.stopWriting(err)
 			return
 		}
@@ -195,6 +198,9 @@ func (c *socketConn) Close() error {
 		c.gate.fail(ErrClosed)
 		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // fails when the write will
 	}
+	if c.private != nil {
+		c.private.end(ErrClosed)
+	}
 	for c.busy {
 		c.free.Wait()
 	}
@@ -203,6 +209,9 @@ func (c *socketConn) Close() error {
 }
 
 func (c *socketConn) closeSocket() error {
+	if c.private != nil {
+		c.private.release()
+	}
 	if err := c.sock.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return broken(c.peer, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 const (
@@ -46,6 +48,9 @@ type TCP struct {
 	StallTimeout time.Duration
 	// Socket says which kind of socket to use.
 	Socket Socket
+	// Keys, unless nil, make each connection private: both sides show certificates, and all that is sent is sealed
+	// (TLS 1.3). All connections are TCP's then.
+	Keys *keys.Ring
 }
 
 // Socket says which kind of socket connects two processes.
@@ -60,7 +65,7 @@ const (
 
 // Dial implements Network.
 func (t TCP) Dial(ctx context.Context, addr string) (Conn, error) {
-	if t.Socket != SocketTCP {
+	if t.Socket != SocketTCP && t.Keys == nil {
 		c, err := t.dialLocal(ctx, addr)
 		if err == nil {
 			return c, nil
@@ -73,7 +78,17 @@ func (t TCP) Dial(ctx context.Context, addr string) (Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	return t.overTCP(nc)
+	c, err := t.overTCP(nc, false)
+	if err != nil {
+		return nil, err
+	}
+	if t.Keys == nil {
+		return c, nil
+	}
+	if err := c.shakeHands(ctx); err != nil {
+		return nil, errors.Join(broken(addr, c.explained(err)), c.Close())
+	}
+	return c, nil
 }
 
 // dialLocal connects to a listener of this machine and this user.
@@ -109,7 +124,7 @@ func (t TCP) Listen(addr string) (Listener, error) {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
 	inner := []net.Listener{nl}
-	if t.Socket != SocketTCP {
+	if t.Socket != SocketTCP && t.Keys == nil {
 		local, err := listenLocal(nl.Addr().(*net.TCPAddr).AddrPort())
 		if err == nil {
 			inner = append(inner, local)
@@ -190,7 +205,18 @@ func (l *socketListener) Accept() (Conn, error) {
 			}
 			sock, local := a.nc.(*net.UnixConn)
 			if !local {
-				return l.tcp.overTCP(a.nc)
+				c, err := l.tcp.overTCP(a.nc, true)
+				if err != nil {
+					return nil, err
+				}
+				if c.private != nil { // by itself, so that nobody waits for a slow caller
+					go func() {
+						ctx, cancel := context.WithTimeout(context.Background(), mostHandshake)
+						defer cancel()
+						_ = c.shakeHands(ctx) // who uses the connection hears of it
+					}()
+				}
+				return c, nil
 			}
 			if pid, ok := samePeer(sock); ok {
 				return l.tcp.overUnix(sock, fmt.Sprintf("process %d", pid))
@@ -218,8 +244,8 @@ func (l *socketListener) Close() (err error) {
 	return nil
 }
 
-// overTCP starts a connection on an established TCP socket.
-func (t TCP) overTCP(nc net.Conn) (Conn, error) {
+// overTCP starts a connection on an established TCP socket; called: by another.
+func (t TCP) overTCP(nc net.Conn, called bool) (*socketConn, error) {
 	sock, ok := nc.(*net.TCPConn)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("transport: %T is not a TCP connection", nc), nc.Close())
@@ -229,6 +255,9 @@ func (t TCP) overTCP(nc net.Conn) (Conn, error) {
 	c, startErr := t.conn(sock, sock.RemoteAddr().String())
 	if startErr != nil {
 		return nil, startErr
+	}
+	if t.Keys != nil {
+		c.keep(t.Keys, called)
 	}
 	if err != nil {
 		c.breakWith(err)

@@ -11,6 +11,7 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // Network is a way to reach other processes. Safe for concurrent use.
@@ -75,6 +76,9 @@ type Conn interface {
 	Close() error
 	// Peer describes the other end, for logs.
 	Peer() string
+	// Who is who the peer's certificate says that it is; nobody (the zero value) where connections are not private, or
+	// before something was received.
+	Who() keys.Identity
 }
 
 // ErrFull is returned by TrySend when too much is queued already.

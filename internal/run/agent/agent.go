@@ -187,6 +187,7 @@ type greeting struct {
 	Protocol    int      `json:"protocol"`
 	Coordinator string   `json:"coordinator"` // "": as the environment says
 	SecretFile  string   `json:"secret_file"`
+	Keys        string   `json:"keys"` // the folder of its keys; "": the job has none
 	Slot        *int32   `json:"slot"` // null: any that is free
 	Grow        bool     `json:"grow"`
 	Observer    bool     `json:"observer"`
@@ -233,7 +234,7 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 
 func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 	cfg = worker.Config{
-		Coordinator: g.Coordinator, SecretFile: g.SecretFile, Slot: perdure.NoSlot, Grow: g.Grow,
+		Coordinator: g.Coordinator, SecretFile: g.SecretFile, Keys: g.Keys, Slot: perdure.NoSlot, Grow: g.Grow,
 		SavesAtCuts: g.SavesAtCuts, Observer: g.Observer, PID: a.PID,
 		WindowBytes: g.WindowMB << 20, RetainBytes: g.RetainMB << 20, CacheBytes: g.CacheMB << 20,
 	}

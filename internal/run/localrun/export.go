@@ -37,7 +37,7 @@ type made struct {
 // export reads the whole model as of the job's end from the servers, judges it on the test set where
 // it is a workload's, and writes it. Without tables, or of too large ones, there is none: nil.
 func (r *Run) export(ctx context.Context) (*tally.Model, error) {
-	network, err := r.s.Network(wire.RoleObserver, 0)
+	network, err := r.s.Network(wire.RoleObserver, 0, r.ring)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,8 @@ func small(t *testing.T, recovery string) settings.Run {
 	job, err := shape.Job(softmax.Name)
 	must(t, err)
 	s := settings.Run{
-		Job: job, Listen: AnyPort, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+		Job: job, Reach: settings.Reach{Listen: AnyPort}, CacheMB: settings.DefaultCacheMB,
+		RetainMB:    settings.DefaultRetainMB,
 		Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: 8,
@@ -175,8 +176,8 @@ func TestStartRefuses(t *testing.T) {
 		"is not empty":         {Settings: small(t, "none"), Folder: full},
 		"has no name":          {Settings: small(t, "none")},
 		"there is no server:9": {Settings: faulty, Folder: filepath.Join(t.TempDir(), "run")}, // once there is a folder
-		"write HOST:PORT":      {Settings: settings.Run{Listen: "here"}, Folder: "x"},
-		"name the one address": {Settings: settings.Run{Listen: ":0"}, Folder: "x"},
+		"write HOST:PORT":      {Settings: settings.Run{Reach: settings.Reach{Listen: "here"}}, Folder: "x"},
+		"name the one address": {Settings: settings.Run{Reach: settings.Reach{Listen: ":0"}}, Folder: "x"},
 	} {
 		v := &record{}
 		o.View, o.Workers = v, true
@@ -185,7 +186,7 @@ func TestStartRefuses(t *testing.T) {
 		}
 	}
 	warned := ""
-	r := Run{s: settings.Run{Listen: "127.0.0.1:0"}}
+	r := Run{s: settings.Run{Reach: settings.Reach{Listen: "127.0.0.1:0"}}}
 	for range 2 {
 		frames, web, err := r.listen(func(line string) { warned += line })
 		must(t, errors.Join(err, frames.file.Close(), web.file.Close()))
@@ -201,7 +202,7 @@ func TestStartLetsGo(t *testing.T) {
 	s := small(t, "none")
 	free, err := listen(AnyPort)
 	must(t, err)
-	s.Listen = free.addr
+	s.Reach.Listen = free.addr
 	must(t, free.file.Close())
 	folder := t.TempDir() // it is there already
 	must(t, os.WriteFile(filepath.Join(folder, "mine"), nil, 0o600))

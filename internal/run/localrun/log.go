@@ -73,7 +73,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 		s.Job.Log = s.Log.NATS
 		return io.NopCloser(nil), tryLog(ctx, s)
 	}
-	host, _, err := net.SplitHostPort(cmp.Or(s.Listen, AnyPort))
+	host, _, err := net.SplitHostPort(cmp.Or(s.Reach.Listen, AnyPort))
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // TestLogPort: the port of a job's own log, which its process is still to take, is nobody
 // else's until it is let go.
 func TestLogPort(t *testing.T) {
-	s := settings.Run{Listen: AnyPort, Log: &settings.Log{Sync: updatelog.SyncInterval}}
+	s := settings.Run{Reach: settings.Reach{Listen: AnyPort}, Log: &settings.Log{Sync: updatelog.SyncInterval}}
 	dir := t.TempDir()
 	hold, err := placeLog(t.Context(), &s, dir, "token")
 	must(t, err)

@@ -30,7 +30,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/secrets"
@@ -69,6 +71,7 @@ type Run struct {
 	targets *targets // nil: nobody can watch the processes
 	view    screen.View
 	secrets *secrets.Set
+	ring    *keys.Ring  // an operator's; nil: the job has no keys
 	held    []io.Closer // addresses that outlive the processes that listen there
 	tally   *tally.Tally
 
@@ -97,6 +100,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		o.Warn(left)
 	}
 	frames, web, err := r.listen(o.Warn)
+	if err == nil {
+		r.ring, err = openKeys(ctx, r.s.Reach.Keys)
+	}
 	if err == nil {
 		if r.targets, err = newTargets(&o.Watched, &r.s, o.Warn); r.targets != nil {
 			r.held = append(r.held, r.targets)
@@ -138,19 +144,38 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 
 // listen opens the coordinator's sockets.
 func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
-	if frames, err = listen(r.s.Listen); err != nil {
+	if frames, err = listen(r.s.Reach.Listen); err != nil {
 		return frames, web, err
 	}
 	r.held = append(r.held, frames.file)
-	if warn != nil && !loopback(frames.addr) {
-		warn(fmt.Sprintf("others can reach %s: they are asked for the run's secret, but nothing is encrypted; use a "+
-			"network that you trust", frames.addr))
+	switch {
+	case loopback(frames.addr) || r.s.Reach.Keys != "":
+	case !r.s.Reach.Insecure:
+		return frames, web, fmt.Errorf("%w: others can reach %s, and nothing is encrypted: make keys with perdure "+
+			"keys new DIR and write --keys DIR, or --insecure if you trust everybody on that network",
+			perdure.ErrUsage, frames.addr)
+	case warn != nil:
+		warn(fmt.Sprintf("INSECURE: others can reach %s: they are asked for the run's secret, but nothing is "+
+			"encrypted, and whoever can listen there has the secret, too", frames.addr))
 	}
 	if web, err = listen(AnyPort); err == nil {
 		r.held = append(r.held, web.file)
 	}
 	r.addr, r.web = frames.addr, web.addr
 	return frames, web, err
+}
+
+// openKeys opens what this process shows to others, and checks that its processes have theirs.
+func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	for _, role := range []wire.Role{wire.RoleCoordinator, wire.RoleServer, wire.RoleWorker} {
+		if _, err := reach.OpenRing(dir, role); err != nil {
+			return nil, err
+		}
+	}
+	return reach.Ring(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
 }
 
 // prepare makes the run's folder, with all that the processes find there.
@@ -161,7 +186,14 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if r.dir, err = rundir.Create(folder); err != nil {
 		return err
 	}
-	if r.secrets, err = secrets.Draw(folder); err != nil {
+	known := secrets.Drawn()
+	if r.ring != nil {
+		if known, err = secrets.Read(filepath.Join(keys.Folder(r.s.Reach.Keys, keys.Server), secrets.File), "",
+			wire.RoleServer); err != nil {
+			return err
+		}
+	}
+	if r.secrets, err = secrets.Put(folder, known); err != nil {
 		return err
 	}
 	r.held = append(r.held, r.secrets)
@@ -195,12 +227,12 @@ func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Sp
 	if err != nil {
 		return err
 	}
-	network, err := r.s.Network(wire.RoleSupervisor, 0)
+	network, err := r.s.Network(wire.RoleSupervisor, 0, r.ring)
 	if err != nil {
 		return err
 	}
 	r.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
-		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: r.web, Faults: faults,
+		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: r.web, Ring: r.ring, Faults: faults,
 		Seed: r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
 		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
@@ -297,7 +329,7 @@ func (r *Run) Secrets() *secrets.Set { return r.secrets }
 func (r *Run) Coordinator() string { return r.addr }
 
 // Control calls the run's control API.
-func (r *Run) Control() *control.Client { return control.NewClient(r.web, r.secrets.Job) }
+func (r *Run) Control() *control.Client { return control.NewClient(r.web, r.secrets.Job, r.ring) }
 
 // Clock is the job's clock, as was told last.
 func (r *Run) Clock() perdure.Clock { return r.tally.Told().Clock }

@@ -82,6 +82,9 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
 		worker.EnvSlot + "=" + fmt.Sprint(slot), envRun + "=" + r.dir.Path(),
 	}
+	if r.s.Reach.Keys != "" {
+		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)
+	}
 	if at := r.targets.at(wire.RoleWorker, slot); at != "" {
 		env = append(env, EnvMetrics+"="+at)
 	}
@@ -98,6 +101,9 @@ func (r *Run) spec(exe, out string, role wire.Role, index int, files []*os.File,
 		name = fmt.Sprintf("%s-%d", role, index)
 	}
 	args = append(args, r.watched.flags()...)
+	if r.s.Reach.Keys != "" {
+		args = append(args, "--keys", r.s.Reach.Keys)
+	}
 	if at := r.targets.at(role, index); at != "" {
 		args = append(args, "--metrics", at)
 	}

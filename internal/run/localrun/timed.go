@@ -145,7 +145,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	network, err := o.r.s.Network(wire.RoleObserver, 0)
+	network, err := o.r.s.Network(wire.RoleObserver, 0, o.r.ring)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 
 // ended refuses to take the log from a run whose coordinator answers.
 func (c *remover) ended(ctx context.Context) error {
-	client, _, err := reach.Control("", c.Dir, "")
+	client, _, err := reach.Control("", c.Dir, "", "")
 	if err != nil || c.force {
 		return nil // it never began, or that does not matter
 	}

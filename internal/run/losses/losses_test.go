@@ -33,7 +33,7 @@ func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settin
 			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
 			Bowl: settings.BowlAsked{Rows: &rows},
 		},
-		Grace: "0s", Keep: 1, Listen: "127.0.0.1:0", Given: map[string]bool{},
+		Grace: "0s", Keep: 1, Reach: settings.Reach{Listen: "127.0.0.1:0"}, Given: map[string]bool{},
 	}
 	change(&a)
 	s, err := a.New()

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // mostAddress bounds what is read of a file that has an address, in bytes.
@@ -20,10 +21,18 @@ const mostAddress = 1 << 12
 
 // Control returns a client of a running job's control API: at an address, or of the run in a
 // folder, which is the newest in runs/ where none is named. found is the folder.
-func Control(address, run, secretFile string) (c *control.Client, found string, err error) {
+func Control(address, run, secretFile, keysDir string) (c *control.Client, found string, err error) {
 	if address != "" {
-		k, err := secrets.Read(secretFile, run, wire.RoleWorker)
-		return control.NewClient(address, k.Job), run, err
+		ring, err := CallerRing(keysDir)
+		if err != nil {
+			return nil, run, err
+		}
+		file := secretOf(secretFile, ring)
+		if ring != nil && file == "" && run == "" { // what the certificate says counts
+			return control.NewClient(address, "", ring), run, nil
+		}
+		k, err := secrets.Read(file, run, wire.RoleWorker)
+		return control.NewClient(address, k.Job, ring), run, err
 	}
 	if run == "" {
 		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
@@ -38,8 +47,27 @@ func Control(address, run, secretFile string) (c *control.Client, found string, 
 	if err != nil {
 		return nil, run, fmt.Errorf("%s is no run's folder: %w", run, err)
 	}
+	if keysDir == "" {
+		keysDir = keysOf(run)
+	}
+	ring, err := CallerRing(keysDir)
+	if err != nil {
+		return nil, run, err
+	}
 	k, err := secrets.ReadOf(secretFile, run)
-	return control.NewClient(strings.TrimSpace(string(b)), k.Job), run, err
+	return control.NewClient(strings.TrimSpace(string(b)), k.Job, ring), run, err
+}
+
+// keysOf is where the run in a folder has said that its keys are; "": it has none, or they are not here.
+func keysOf(run string) string {
+	s, err := settings.Read(filepath.Join(run, "run.json"))
+	if err != nil || s.Reach.Keys == "" {
+		return ""
+	}
+	if _, err := os.Stat(s.Reach.Keys); err != nil {
+		return ""
+	}
+	return s.Reach.Keys
 }
 
 func modified(path string) time.Time {

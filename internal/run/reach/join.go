@@ -3,12 +3,14 @@ package reach
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/secrets"
@@ -19,11 +21,14 @@ import (
 // person says Join, and the rest where the job's own word is not enough. find completes it.
 type Job struct {
 	Join        string // an address of a running job
-	SecretFile  string // "": that of the folder
+	SecretFile  string // "": that of the folder of keys, or of the run
+	KeysDir     string // of the process's keys, or of all roles'; "": the job has none
 	Run         string // the run's folder, or a copy; "": where the job says that it is
 	Coordinator string
 
-	Keys wire.Keys // that find has found
+	Keys wire.Keys  // that find has found
+	Ring *keys.Ring // likewise; nil: the job has no keys
+	Log  *slog.Logger
 }
 
 // FirstFD is the first descriptor that a process inherits from its parent: of all roles but the
@@ -40,7 +45,10 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 	case f.Join != "" && f.Coordinator != "":
 		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
 	case f.Join != "":
-		if f.Keys, err = secrets.Read(f.SecretFile, f.Run, role); err != nil {
+		if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {
+			return s, err
+		}
+		if f.Keys, err = secrets.Read(secretOf(f.SecretFile, f.Ring), f.Run, role); err != nil {
 			return s, err
 		}
 		return f.ask(ctx)
@@ -49,6 +57,9 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 			perdure.ErrUsage)
 	}
 	if f.Keys, err = secrets.Inherited(role, FirstFD); err != nil {
+		return s, err
+	}
+	if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {
 		return s, err
 	}
 	return f.runSettings()
@@ -64,10 +75,11 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	defer cancel()
 	folder := ""
 	f.Coordinator = f.Join
-	if status, err := control.NewClient(f.Join, f.Keys.Job).Status(ctx); err == nil && status.Coordinator != "" {
+	if status, err := control.NewClient(f.Join, f.Keys.Job, f.Ring).Status(ctx); err == nil &&
+		status.Coordinator != "" {
 		f.Coordinator, folder = status.Coordinator, status.RunDir
 	}
-	welcome, err := visit(ctx, f.Coordinator, f.Keys.Job)
+	welcome, err := f.visit(ctx)
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join,
 			plain.Cause(err))
@@ -92,15 +104,15 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 }
 
 // visit asks a coordinator which job it has.
-func visit(ctx context.Context, addr string, secret perdure.Secret) (w wire.Welcome, err error) {
+func (f *Job) visit(ctx context.Context) (w wire.Welcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	link := transport.Link{
-		Network: transport.TCP{}, Addr: addr,
+		Network: transport.TCP{Keys: f.Ring}, Addr: f.Coordinator, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
 			return wire.Hello{
 				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(),
-				Secret: secret,
+				Secret: f.Keys.Job,
 			}
 		},
 		Up: func(_ transport.Conn, f *wire.Frame) {

@@ -26,7 +26,7 @@ func TestProcessOf(t *testing.T) {
 	if got := reach.ProcessOf(s, supervisor.Target{Role: wire.RoleWorker}); !reflect.DeepEqual(got, control.Process{}) {
 		t.Errorf("nobody is %+v", got)
 	}
-	if _, _, err := reach.Look(t.Context(), control.NewClient("127.0.0.1:1", "")); err == nil {
+	if _, _, err := reach.Look(t.Context(), control.NewClient("127.0.0.1:1", "", nil)); err == nil {
 		t.Error("nobody answers, and says how he is")
 	}
 }

@@ -41,7 +41,7 @@ func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) 
 // whoever calls it shows that run's secret.
 func TestControl(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, _, err := reach.Control("", "", ""); !errors.Is(err, perdure.ErrUsage) ||
+	if _, _, err := reach.Control("", "", "", ""); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "there is no run in runs/") {
 		t.Errorf("where no run is: %v", err)
 	}
@@ -65,7 +65,7 @@ func TestControl(t *testing.T) {
 		"a folder, not the file": {"", "runs/older", "runs/newer/secret", "runs/older", older},
 		"an address and a file":  {addr, "", "runs/older/secret", "", older},
 	} {
-		client, found, err := reach.Control(c.addr, c.run, c.file)
+		client, found, err := reach.Control(c.addr, c.run, c.file, "")
 		must(t, err)
 		if found != c.found {
 			t.Errorf("%s: found in %q, want %q", name, found, c.found)
@@ -74,10 +74,10 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s: another secret was shown; %v", name, err)
 		}
 	}
-	if _, _, err := reach.Control(addr, "", ""); !errors.Is(err, perdure.ErrUsage) {
+	if _, _, err := reach.Control(addr, "", "", ""); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("an address without a secret: %v", err)
 	}
-	if _, _, err := reach.Control("", t.TempDir(), ""); err == nil ||
+	if _, _, err := reach.Control("", t.TempDir(), "", ""); err == nil ||
 		!strings.Contains(err.Error(), "is no run's folder") {
 		t.Errorf("a folder of no run: %v", err)
 	}

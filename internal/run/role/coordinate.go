@@ -2,6 +2,7 @@ package role
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,9 +18,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -36,6 +39,7 @@ const (
 // secrets.
 type Coordinator struct {
 	Folder string // the run's
+	Keys   string // the folder of its keys; "": it has none
 	Log    *slog.Logger
 	Watch  Watched
 }
@@ -47,19 +51,27 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
 	}
-	keys, err := secrets.Inherited(wire.RoleCoordinator, secretsFD)
+	known, err := secrets.Inherited(wire.RoleCoordinator, secretsFD)
+	if err != nil {
+		return errors.Join(err, web.Close())
+	}
+	ring, err := reach.Ring(ctx, c.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return errors.Join(err, web.Close())
 	}
 	api := &lateAPI{there: make(chan struct{})}
-	srv := control.NewServer(control.Guard(api, keys.Job, web.Addr().String(), api.alive))
+	gate := control.Gate{Secret: known.Job, Addr: web.Addr().String(), Alive: api.alive, Log: c.Log}
+	srv := control.NewServer(gate.Guard(api))
+	if ring != nil {
+		web = tls.NewListener(web, ring.Web())
+	}
 	go func() { _ = srv.Serve(web) }() // ends with the process
 	defer func() {                     // the caller that asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway
 	}()
-	return c.coordinate(ctx, api, keys)
+	return c.coordinate(ctx, api, known, ring)
 }
 
 // errNoParent is what a coordinator says that somebody has started by hand.
@@ -67,7 +79,7 @@ var errNoParent = errors.New("a run's coordinator is started, and started again,
 	"which listen for it")
 
 // coordinate is the coordinator itself, which may wait for its disk.
-func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Keys) error {
+func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, known wire.Keys, ring *keys.Ring) error {
 	eye, err := c.Watch.open(ctx, c.Log)
 	if err != nil {
 		return err
@@ -78,11 +90,11 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 		return err
 	}
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
-	faults, err := s.Network(wire.RoleCoordinator, 0)
+	faults, err := s.Network(wire.RoleCoordinator, 0, ring)
 	if err != nil {
 		return err
 	}
-	l, err := transport.TCP{}.ListenFile(os.NewFile(framesFD, "coordinator"))
+	l, err := transport.TCP{Keys: ring}.ListenFile(os.NewFile(framesFD, "coordinator"))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoParent, err)
 	}
@@ -107,7 +119,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, keys wire.Ke
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(l), Registry: reg, Begin: &begin, Store: in, StoreAt: at,
 		Keep: s.Checkpoints.Keep,
-		Log:  c.Log, Keys: keys, TableBytes: machine.Memory(),
+		Log:  c.Log, Keys: known, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {

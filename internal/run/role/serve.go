@@ -70,7 +70,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	if strategy.Logged() {
 		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}
-	faults, err := s.Network(wire.RoleServer, c.Index)
+	faults, err := s.Network(wire.RoleServer, c.Index, c.Job.Ring)
 	if err != nil {
 		return err
 	}

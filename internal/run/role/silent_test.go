@@ -19,7 +19,7 @@ func TestCoordinatorAwaitsDisk(t *testing.T) {
 	api := &lateAPI{there: make(chan struct{})} // and its disk never answers
 	srv := httptest.NewUnstartedServer(nil)
 	addr := srv.Listener.Addr().String()
-	srv.Config.Handler = control.Guard(api, secret, addr, api.alive)
+	srv.Config.Handler = (&control.Gate{Secret: secret, Addr: addr, Alive: api.alive}).Guard(api)
 	srv.Start()
 	defer srv.Close()
 	r, err := http.Get(srv.URL + control.AlivePath)
@@ -29,7 +29,7 @@ func TestCoordinatorAwaitsDisk(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if s, err := control.NewClient(addr, secret).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if s, err := control.NewClient(addr, secret, nil).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without its disk it says of the job: %+v, %v", s, err)
 	}
 }

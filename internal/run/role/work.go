@@ -68,7 +68,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	faults, err := s.Network(wire.RoleWorker, c.Slot)
+	faults, err := s.Network(wire.RoleWorker, c.Slot, c.Job.Ring)
 	if err != nil {
 		return err
 	}

@@ -17,15 +17,15 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // The files with a run's secrets, within its folder. A process that joins a run from
 // elsewhere has copies of them, the one beside the other.
 const (
-	File       = "secret"
-	ServersExt = ".servers" // of the servers' file, after the name of the other
+	File       = keys.SecretFile
+	ServersExt = keys.ServersExt // of the servers' file, after the name of the other
 )
 
 // Set are what the processes of a run show each other, and the open files in which
@@ -36,15 +36,21 @@ type Set struct {
 	Files []*os.File // Keys.Job's, Keys.Servers's
 }
 
+// Drawn are new secrets.
+func Drawn() wire.Keys { return wire.Keys{Job: keys.NewSecret(), Servers: keys.NewSecret()} }
+
 // Draw draws the secrets of a run, and writes them into its folder.
-func Draw(run string) (s *Set, err error) {
+func Draw(run string) (*Set, error) { return Put(run, Drawn()) }
+
+// Put writes secrets into a run's folder.
+func Put(run string, k wire.Keys) (s *Set, err error) {
 	path, err := filepath.Abs(filepath.Join(run, File))
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
-	s = &Set{Keys: wire.Keys{Job: transport.NewSecret(), Servers: transport.NewSecret()}, Path: path}
+	s = &Set{Keys: k, Path: path}
 	for name, secret := range map[string]perdure.Secret{path: s.Job, path + ServersExt: s.Servers} {
-		if err := writeSecret(name, secret); err != nil {
+		if err := keys.WriteSecret(name, secret); err != nil {
 			return nil, fmt.Errorf("run folder: %w", plain.Cause(err))
 		}
 	}
@@ -56,15 +62,6 @@ func Draw(run string) (s *Set, err error) {
 		s.Files = append(s.Files, f)
 	}
 	return s, nil
-}
-
-func writeSecret(name string, secret perdure.Secret) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(secret.Reveal() + "\n")
-	return errors.Join(err, f.Close())
 }
 
 // Inherits returns the files that a process of a role inherits: workers know nothing of the
@@ -96,7 +93,7 @@ func Inherited(role wire.Role, first uintptr) (k wire.Keys, err error) {
 		if f == nil {
 			return k, errNoSecret
 		}
-		*secret, err = transport.InheritedSecret(f)
+		*secret, err = keys.InheritedSecret(f)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return k, fmt.Errorf("%w: %w", errNoSecret, err)
 		}
@@ -120,8 +117,8 @@ func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
 		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with "+
 			"--secret-file or PERDURE_SECRET_FILE", perdure.ErrUsage)
 	}
-	if k.Job, err = transport.ReadSecret(path); err == nil && role == wire.RoleServer {
-		if k.Servers, err = transport.ReadSecret(path + ServersExt); err != nil {
+	if k.Job, err = keys.ReadSecret(path); err == nil && role == wire.RoleServer {
+		if k.Servers, err = keys.ReadSecret(path + ServersExt); err != nil {
 			err = fmt.Errorf("%w; a server needs the file secret%s of the run's folder there, too", err, ServersExt)
 		}
 	}

@@ -24,14 +24,14 @@ type Asked struct {
 	Zone      []string // of some of them, "I=NAME"
 	Faults    []string
 	Distance
-	Log    string // as ParseLog reads it; "": the usual
-	Work   WorkAsked
-	Listen string
-	Grace  string
-	Keep   int             // checkpoints
-	Store  string          // where they are
-	Init   string          // the model that it begins with; "": none
-	Given  map[string]bool // the flags that he wrote: one that is given and empty is a mistake
+	Log   string // as ParseLog reads it; "": the usual
+	Work  WorkAsked
+	Reach Reach
+	Grace string
+	Keep  int             // checkpoints
+	Store string          // where they are
+	Init  string          // the model that it begins with; "": none
+	Given map[string]bool // the flags that he wrote: one that is given and empty is a mistake
 }
 
 // OutageAsked is what somebody asks of a job while nobody answers for some of its shards.
@@ -83,7 +83,7 @@ func (a *Asked) own() bool { return a.Workload == OwnWorkload }
 
 // sign completes settings with what each run is told anew.
 func (a *Asked) sign(s *Run) (err error) {
-	s.Version, s.Listen = a.Version, a.Listen
+	s.Version, s.Reach = a.Version, a.Reach
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
 	s.Checkpoints.Grace, err = parseGrace(a.Grace)
 	return err

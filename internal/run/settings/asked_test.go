@@ -16,7 +16,7 @@ import (
 // asks is what the least says that there is to say of a run of a workload.
 func asks(name string, given ...string) *Asked {
 	a := &Asked{
-		Version: "v", Workload: name, Listen: "here", Grace: "3s", Given: map[string]bool{},
+		Version: "v", Workload: name, Reach: Reach{Listen: "here"}, Grace: "3s", Given: map[string]bool{},
 		Shape: Shape{Workers: 2, Servers: 2, Shards: 4, Consistency: "asp", Recovery: "resend:20", Seed: 7},
 		Work:  WorkAsked{Data: "synthetic:0.001"},
 	}
@@ -34,7 +34,7 @@ func asks(name string, given ...string) *Asked {
 func TestNew(t *testing.T) {
 	s, err := asks(DefaultWorkload).New()
 	must(t, err)
-	if s.Version != "v" || s.Listen != "here" || s.Checkpoints.Grace != 3*time.Second || s.Job.OwnWorkers ||
+	if s.Version != "v" || s.Reach.Listen != "here" || s.Checkpoints.Grace != 3*time.Second || s.Job.OwnWorkers ||
 		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB || !s.Job.Seal.Sealed() ||
 		s.Params.Rule.Kind != perdure.RuleSGD || s.Params.Rule.Schedule != perdure.ScheduleConst ||
 		s.Params.Batch == 0 || s.Job.SuspendMs != suspendUsually.Milliseconds() || s.Log != nil {

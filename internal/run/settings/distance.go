@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -94,14 +95,14 @@ func (s *Run) SeedOf(role wire.Role, index int) uint64 {
 	return h.Sum64()
 }
 
-// Network is the network of one of the job's processes.
-func (s *Run) Network(role wire.Role, index int) (*transport.FaultLayer, error) {
+// Network is the network of one of the job's processes; of a job with keys that process has a ring, else nil.
+func (s *Run) Network(role wire.Role, index int, ring *keys.Ring) (*transport.FaultLayer, error) {
 	m, err := s.Link()
 	if err != nil {
 		return nil, err
 	}
 	m.Seed = s.SeedOf(role, index)
-	l := transport.Faulty(transport.TCP{})
+	l := transport.Faulty(transport.TCP{Keys: ring})
 	l.SetLink(m)
 	return l, nil
 }

@@ -49,7 +49,7 @@ type Run struct {
 
 	Trained workload.Description `json:"-"` // once the workload was opened
 
-	Listen      string      `json:"-"` // the coordinator's address, of this machine only
+	Reach       Reach       `json:"reach,omitzero"`
 	Checkpoints Checkpoints `json:"checkpoints"`
 
 	// Where the run goes on from: the checkpoint that was copied into its folder.
@@ -59,6 +59,13 @@ type Run struct {
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
 	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
 	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
+}
+
+// Reach is who can reach a run, and what for.
+type Reach struct {
+	Listen   string `json:"-"`              // the coordinator's address, of this machine only
+	Insecure bool   `json:"-"`              // others may, though nothing is encrypted
+	Keys     string `json:"keys,omitempty"` // the folder of the job's keys, of this machine; "": it has none
 }
 
 // Checkpoints is what a run does with its checkpoints.

@@ -93,7 +93,7 @@ func TestParseBandwidth(t *testing.T) {
 
 // A run.json whose distance is not one is refused.
 func TestDistanceOfSettings(t *testing.T) {
-	_, err := (&Run{Distance: Distance{Delay: "soon"}}).Network(wire.RoleServer, 0)
+	_, err := (&Run{Distance: Distance{Delay: "soon"}}).Network(wire.RoleServer, 0, nil)
 	if err == nil {
 		t.Error("a delay of soon was accepted")
 	}

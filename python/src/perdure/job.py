@@ -499,6 +499,7 @@ def join(
     retain_mb: int = 0,
     patience: float | None = None,
     lost_after: float | None = None,
+    keys: str = "",
 ) -> Job:
     """Join a job as one of its workers. Without an address the environment says where it is, as ``perdure launch`` and
     ``perdure up --exec`` have it.
@@ -507,12 +508,14 @@ def join(
     grow: where no slot is free the job is to have one more. saves_at_cuts: see Config.SavesAtCuts in Go.
     cache_mb, window_mb, retain_mb: bounds of cached rows and of updates that are kept; 0: the usual ones.
     patience, lost_after: seconds to look for a coordinator, and after which a job that is not heard is lost.
+    keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too.
     """
     return Job(
         {
             "protocol": _agent.PROTOCOL,
             "coordinator": coordinator,
             "secret_file": secret_file,
+            "keys": keys,
             "slot": slot,
             "observer": observer,
             "grow": grow,

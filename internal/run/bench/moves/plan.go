@@ -258,7 +258,7 @@ func StartJob(
 		return nil, err
 	}
 	s := settings.Run{
-		Version: version, Job: job, Listen: localrun.AnyPort,
+		Version: version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.Silent{}})

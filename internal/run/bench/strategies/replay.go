@@ -82,7 +82,7 @@ func (b *Options) replaySettings() (s settings.Run, err error) {
 	}
 	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().Bytes>>20))
 	s = settings.Run{
-		Version: b.Version, Job: job, Listen: localrun.AnyPort,
+		Version: b.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
 	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)

@@ -308,7 +308,7 @@ func (r *run) settings(recovery perdure.Recovery) (settings.Run, error) {
 		return settings.Run{}, err
 	}
 	s := settings.Run{
-		Version: r.Version, Job: job, Listen: localrun.AnyPort, CacheMB: settings.DefaultCacheMB,
+		Version: r.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort}, CacheMB: settings.DefaultCacheMB,
 		RetainMB: settings.DefaultRetainMB, Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: shortBatch,

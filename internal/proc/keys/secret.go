@@ -1,14 +1,22 @@
-package transport
+package keys
 
 import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/perdure/perdure"
+)
+
+// The files with the secrets of a run or of a folder of keys: that which all show each other, and, after the same name,
+// that which servers show each other.
+const (
+	SecretFile = "secret"
+	ServersExt = ".servers"
 )
 
 // secretBytes is how many random bytes a secret is made of; its file has twice as many
@@ -61,4 +69,14 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 	}
 	return "", fmt.Errorf("%w: %s has no run's secret, which is a line of %d hexadecimal digits; name the file "+
 		"secret in the run's folder, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
+}
+
+// WriteSecret makes a file with a secret, that its owner alone can read.
+func WriteSecret(name string, secret perdure.Secret) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(secret.Reveal() + "\n")
+	return errors.Join(err, f.Close())
 }

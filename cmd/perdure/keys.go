@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+type keysCmds struct {
+	New    keysNewCmd    `cmd:"" help:"@keys_new"`
+	Ls     keysLsCmd     `cmd:"" help:"List who has keys, and until when they are good."`
+	Issue  keysIssueCmd  `cmd:"" help:"@keys_issue"`
+	Renew  keysRenewCmd  `cmd:"" help:"@keys_renew"`
+	Revoke keysRevokeCmd `cmd:"" help:"@keys_revoke"`
+}
+
+// keysFolder is a folder of keys, and whose they are.
+type keysFolder struct {
+	Dir string `arg:"" help:"@keys_dir" type:"path"`
+}
+
+func (f *keysFolder) open() (*authority.Authority, error) { return authority.Open(f.Dir, time.Now) }
+
+// goodFor is how long keys are good.
+type goodFor struct {
+	Days int `help:"@keys_days (default ${default})." default:"365" placeholder:"N"`
+}
+
+func (g *goodFor) time() time.Duration { return time.Duration(g.Days) * 24 * time.Hour }
+
+type keysNewCmd struct {
+	Dir string `arg:"" help:"A new folder." type:"path"`
+	Job string `help:"@keys_job (default ${default})." default:"perdure" placeholder:"NAME"`
+	goodFor
+}
+
+func (c *keysNewCmd) Run() error {
+	list, err := authority.New(c.Dir, c.Job, c.time(), time.Now)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "The folders of %s are for one role each; copy each to where that role runs, and ca to "+
+		"nowhere.\n",
+		c.Dir)
+	return listHolders(list, false)
+}
+
+type keysLsCmd struct {
+	keysFolder
+	JSON bool `name:"json" help:"Print JSON, for programs."`
+}
+
+func (c *keysLsCmd) Run() error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	list, err := a.List()
+	if err != nil {
+		return err
+	}
+	return listHolders(list, c.JSON)
+}
+
+type keysIssueCmd struct {
+	keysFolder
+	Role string `arg:"" help:"@keys_role"`
+	Name string `arg:"" help:"The name of the machine or person."`
+	goodFor
+}
+
+func (c *keysIssueCmd) Run() error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	h, err := a.Issue(keys.Role(c.Role), c.Name, c.time())
+	if err != nil {
+		return err
+	}
+	return listHolders([]authority.Holder{h}, false)
+}
+
+type keysRenewCmd struct {
+	keysFolder
+	Names []string `arg:"" optional:"" name:"name" help:"@keys_names"`
+	goodFor
+}
+
+func (c *keysRenewCmd) Run() error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	list, err := a.Renew(c.Names, c.time())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "Copy these folders to where they are used: who uses them reads them again. What was there "+
+		"before "+
+		"stays good until it runs out, unless it is revoked.")
+	return listHolders(list, false)
+}
+
+type keysRevokeCmd struct {
+	keysFolder
+	Names []string `arg:"" name:"name" help:"@keys_revoke_names"`
+}
+
+func (c *keysRevokeCmd) Run() error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	file, err := a.Revoke(c.Names)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "Copy %s into the folders of keys on all machines, coordinators and servers first: within a "+
+		"second "+
+		"of that they end what is connected, and let nobody in.\n", file)
+	return nil
+}
+
+// listHolders prints who has keys.
+func listHolders(list []authority.Holder, asJSON bool) error {
+	type row struct {
+		Folder  string    `json:"folder"`
+		Role    keys.Role `json:"role"`
+		Name    string    `json:"name"`
+		Job     string    `json:"job"`
+		Serial  string    `json:"serial"`
+		Until   time.Time `json:"until"`
+		Revoked bool      `json:"revoked"`
+	}
+	rows := make([]row, len(list))
+	for i, h := range list {
+		rows[i] = row{h.Folder, h.Role, h.Name, h.Domain, keys.Serial(h.Serial), h.Until.UTC(), h.Revoked}
+	}
+	if asJSON {
+		return plain.JSON(stdout, rows)
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "folder\trole\tname\tgood until\tserial number\t")
+	for _, r := range rows {
+		note := ""
+		switch {
+		case r.Revoked:
+			note = "revoked"
+		case time.Now().After(r.Until):
+			note = "has run out"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Folder, r.Role, r.Name, r.Until.Format(time.DateOnly), r.Serial,
+			note)
+	}
+	return w.Flush()
+}

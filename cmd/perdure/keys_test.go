@@ -1,0 +1,170 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+)
+
+// newKeys makes the keys of a job, by the command.
+func newKeys(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "keys")
+	wantOut(t, 0, []string{"keys", "new", dir, "--job", "mine"}, filepath.Join(dir, "operator"), "coordinator",
+		"good until")
+	return dir
+}
+
+// TestKeys: a job with keys ends with the same model through deaths of all kinds, and nothing that it has written has a
+// secret or a key.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	ring, dir := newKeys(t), newFolder(t)
+	job := start(t, small("--keys", ring, "--recovery", "chain:2", "--fault", "kill:server:1@clock:15", "--fault",
+		"kill:worker:0@clock:25", "--fault", "kill:coordinator@clock:35", "--out", dir)...)
+	s := job.succeeds(dir)
+	sameModel(t, s, one(t), dir)
+	checkRaces(t, dir)
+	var secret []string
+	must(t, filepath.WalkDir(ring, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.HasPrefix(d.Name(), keys.SecretFile) {
+			secret = append(secret, strings.TrimSpace(string(text)))
+		}
+		if _, key, is := strings.Cut(string(text), "-----BEGIN PRIVATE KEY-----\n"); is {
+			secret = append(secret, strings.SplitN(key, "\n", 2)[0])
+		}
+		return err
+	}))
+	if len(secret) < 10 {
+		t.Fatalf("%d secrets and keys in %s", len(secret), ring)
+	}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(d.Name(), keys.SecretFile) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, s := range secret {
+			if strings.Contains(string(text), s) {
+				t.Errorf("%s has a secret or a key", path)
+			}
+		}
+		return err
+	}))
+}
+
+// TestKeysSay: what each role's keys let people and processes do to a running job, and what who has none, or others'.
+func TestKeysSay(t *testing.T) {
+	t.Parallel()
+	ring, others, dir := newKeys(t), newKeys(t), newFolder(t)
+	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h", "--keys", ring)...)
+	at := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
+	api := " --address " + controlOf(t, dir)
+	as := func(role string) string { return " --keys " + filepath.Join(ring, role) }
+	file := " --secret-file " + secretOf(dir)
+	for args, want := range map[string]string{
+		"status" + api + as("viewer"):      "",
+		"status" + api + as("operator"):    "",
+		"status" + api + " --keys " + ring: "",
+		"status" + api + as("worker"):      "",
+		"stop" + api + as("viewer"): "viewer/viewer may look at the job, and " +
+			"change nothing",
+		"stop" + api + as("worker"): "worker/worker may look at the job, and " +
+			"change nothing",
+		"scale 9" + api + as("server"): "server/server may look at the job, and " +
+			"change nothing",
+		"fault kill:server:0@0s" + api + as("viewer"):                 "may look at the job, and change nothing",
+		"status" + api + file:                                         "name them with --keys",
+		"status" + api + file + " --keys " + others:                   "another job's keys",
+		"worker --join " + at + file + " --run " + dir:                "no job answers",
+		"worker --join " + at + " --keys " + others + " --run " + dir: "another job's keys",
+		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* are those of " +
+			"server/server, and a worker needs its own",
+		"server --join " + at + as("worker") + " --run " + dir:             "and a server needs its own",
+		"worker --join " + at + " --keys " + t.TempDir() + " --run " + dir: "no such file",
+	} {
+		p := start(t, strings.Fields(args)...)
+		code, out, errs := p.Wait()
+		switch {
+		case want == "" && code != 0:
+			t.Errorf("%s: %d: %s%s", args, code, out, errs)
+		case want != "":
+			p.refused(max(code, 1), want)
+		}
+	}
+	wantOut(t, 0, []string{"fault", "slow*1.5:worker:0@0s+1s", "--run", dir})
+	if log := fileOf(t, dir, "logs", "coordinator.log"); !strings.Contains(log, "who=operator/operator") ||
+		!strings.Contains(log, "refused a call of the control API") || !strings.Contains(log, "who=viewer/viewer") {
+		t.Errorf("the coordinator's log does not say who has asked for what:\n%s", log)
+	}
+	knock(t, at, controlOf(t, dir))
+	// A worker of its own name takes a slot that nobody works in. Its keys are revoked while it works: it goes, and
+	// another goes on, whose keys are new.
+	awaitEvent(t, dir, "worker:1 is dead", 1)
+	wantOut(t, 0, []string{"keys", "issue", ring, "worker", "alice"}, "worker-alice")
+	alice := start(t, "worker", "--join", at, "--keys", filepath.Join(ring, "worker-alice"), "--run", dir)
+	awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, alice.Process.Pid))
+	wantOut(t, 0, []string{"keys", "renew", ring, "worker", "server"}, "good until")
+	wantOut(t, 0, []string{"keys", "revoke", ring, "worker-alice"}, "revoked.pem")
+	wantOut(t, 0, []string{"keys", "ls", ring}, "revoked")
+	if code, _, errs := alice.Wait(); code == 0 || !strings.Contains(errs, "does not take our certificate") {
+		t.Errorf("a worker whose keys are revoked ends with %d: %s", code, errs)
+	}
+	awaitEvent(t, dir, "worker:1 is dead", 2)
+	next := start(t, "worker", "--join", at, "--keys", ring, "--run", dir)
+	clock := awaitStatus(t, dir, fmt.Sprintf(`training, clock (\d+) (?s:.*)worker:1 +pid %d .* live +clock [1-9]`,
+		next.Process.Pid))[1]
+	await(t, func() bool { return awaitStatus(t, dir, `training, clock (\d+) `)[1] != clock },
+		func() string { return "the job stands still" })
+	job.Stop()
+	checkRaces(t, dir)
+}
+
+// knock is what somebody does to a job's addresses who has no keys: many connections that say nothing, nonsense, half
+// of a greeting, or all of one. None is told anything of the job.
+func knock(t *testing.T, addrs ...string) {
+	t.Helper()
+	const each = 100
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range each * len(addrs) {
+		addr := addrs[i%len(addrs)]
+		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		if i%8 < 2 { // says nothing
+			continue
+		}
+		all.Go(func() {
+			switch i % 8 {
+			case 2, 3:
+				_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) // it may have closed
+			case 4, 5:
+				_, _ = c.Write([]byte{22, 3, 1, 1, 0, 1})
+			default:
+				s := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+				_, _ = s.Write([]byte("GET /perdure.control.v1.Control/Status HTTP/1.1\r\nHost: x\r\nConnection: " +
+					"close\r\n\r\n"))
+				c = s
+			}
+			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			said, _ := io.ReadAll(io.LimitReader(c, 1<<16)) // until it is closed
+			if text := string(said); strings.Contains(text, "softmax") || strings.Contains(text, "server:") {
+				t.Errorf("%s tells somebody without keys %q", addr, text)
+			}
+		})
+	}
+}

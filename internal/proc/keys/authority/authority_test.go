@@ -1,0 +1,147 @@
+package authority_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNew: each role has what it needs, and nothing that another has.
+func TestNew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	list, err := authority.New(dir, "job", time.Hour, time.Now)
+	must(t, err)
+	if len(list) != len(keys.Roles) {
+		t.Fatalf("%d have keys, of %d roles", len(list), len(keys.Roles))
+	}
+	servers := map[keys.Role]bool{keys.Server: true, keys.Coordinator: true}
+	for _, h := range list {
+		r, err := keys.Open(h.Folder)
+		must(t, err)
+		if r.Identity() != h.Identity || h.Domain != "job" {
+			t.Errorf("%s has the keys of %s", h, r.Identity())
+		}
+		_, job := os.Stat(filepath.Join(h.Folder, keys.SecretFile))
+		_, more := os.Stat(filepath.Join(h.Folder, keys.SecretFile+keys.ServersExt))
+		if (job == nil) == (h.Role == keys.Viewer) || (more == nil) != servers[h.Role] {
+			t.Errorf("%s: the run's secret: %v, the servers': %v", h, job, more)
+		}
+	}
+	// Nobody else of this machine can read a key or a secret.
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		public := d.Name() == keys.CAFile || d.Name() == keys.RevokedFile
+		if err == nil && !public && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %04o", path, info.Mode().Perm())
+		}
+		if strings.HasPrefix(d.Name(), ".") {
+			t.Errorf("%s is left", path)
+		}
+		return err
+	}))
+}
+
+// TestHolders: more get keys, all get new ones, and some lose them.
+func TestHolders(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	_, err := authority.New(dir, "job", time.Hour, time.Now)
+	must(t, err)
+	a, err := authority.Open(dir, time.Now)
+	must(t, err)
+	alice, err := a.Issue(keys.Worker, "alice", time.Hour)
+	must(t, err)
+	renewed, err := a.Renew(nil, 2*time.Hour)
+	must(t, err)
+	if len(renewed) != len(keys.Roles)+1 {
+		t.Errorf("%d have new keys", len(renewed))
+	}
+	_, err = a.Revoke([]string{"worker-alice", keys.Serial(alice.Serial)})
+	must(t, err)
+	_, err = a.Revoke([]string{"viewer"})
+	must(t, err)
+	list, err := a.List()
+	must(t, err)
+	revoked := ""
+	for _, h := range list {
+		if h.Serial.Cmp(alice.Serial) == 0 {
+			t.Error("the list has keys that were renewed")
+		}
+		if h.Revoked {
+			revoked += h.String() + " "
+		}
+	}
+	if revoked != "viewer/viewer worker/alice " {
+		t.Errorf("revoked are %s", revoked)
+	}
+}
+
+// TestRefused: what cannot be is one line, and changes nothing.
+func TestRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	_, err := authority.New(dir, "job", time.Hour, time.Now)
+	must(t, err)
+	a, err := authority.Open(dir, time.Now)
+	must(t, err)
+	torn := filepath.Join(t.TempDir(), "torn")
+	_, err = authority.New(torn, "job", time.Hour, time.Now)
+	must(t, err)
+	key, err := os.ReadFile(filepath.Join(dir, "ca", "key.pem"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(torn, "ca", "key.pem"), key, 0o600))
+	for name, c := range map[string]struct {
+		do   func() error
+		want string
+	}{
+		"a folder that is there": {func() error {
+			_, err := authority.New(dir, "job", time.Hour,
+				time.Now)
+			return err
+		}, "is not empty"},
+		"a name of a job": {func() error {
+			_, err := authority.New(filepath.Join(t.TempDir(), "x"), "My Job", time.Hour, time.Now)
+			return err
+		}, `a job "My Job"`},
+		"no folder of keys": {func() error { _, err := authority.Open(t.TempDir(), time.Now); return err },
+			"perdure keys new"},
+		"another's key": {func() error { _, err := authority.Open(torn, time.Now); return err },
+			"is not the key of"},
+		"a role": {func() error { _, err := a.Issue("king", "alice", time.Hour); return err },
+			`a role "king"; there are coordinator`},
+		"a name": {func() error { _, err := a.Issue(keys.Worker, "../x", time.Hour); return err },
+			`a name "../x"`},
+		"no time": {func() error { _, err := a.Issue(keys.Worker, "bob", 0); return err }, "good for 0s"},
+		"nobody": {func() error { _, err := a.Revoke([]string{"worker-nobody"}); return err },
+			"there are no keys worker-nobody"},
+		"nobody to renew": {func() error { _, err := a.Renew([]string{"worker-nobody"}, time.Hour); return err },
+			"there are no keys"},
+	} {
+		err := c.do()
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", name, err, c.want)
+		}
+	}
+	list, err := a.List()
+	must(t, err)
+	if len(list) != len(keys.Roles) {
+		t.Errorf("%d have keys", len(list))
+	}
+}

@@ -1,0 +1,321 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+)
+
+// jobKeys makes the keys of a job.
+func jobKeys(t testing.TB, job string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), job)
+	if _, err := authority.New(dir, job, time.Hour, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// as is the network of a process of a role; dir "": without keys.
+func as(t testing.TB, dir string, role keys.Role) TCP {
+	t.Helper()
+	if dir == "" {
+		return TCP{Socket: SocketTCP}
+	}
+	ring, err := keys.Open(keys.Folder(dir, role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return TCP{Keys: ring}
+}
+
+// recorder passes on what comes to it, and keeps it.
+func recorder(t *testing.T, to string) (addr string, kept func() []byte) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var mu sync.Mutex
+	var all []byte
+	go func() {
+		near, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		far, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer far.Close()
+		go func() { _, _ = io.Copy(near, far) }()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := near.Read(b)
+			mu.Lock()
+			all = append(all, b[:n]...)
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+			if _, err := far.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	return l.Addr().String(), func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Clone(all)
+	}
+}
+
+// TestPrivate: what is sent cannot be read on its way, where there are keys; without them it can.
+func TestPrivate(t *testing.T) {
+	for _, dir := range []string{jobKeys(t, "job"), ""} {
+		l, err := as(t, dir, keys.Server).Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, kept := recorder(t, l.Addr())
+		got := make(chan wire.Frame, 1)
+		go func() {
+			far, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer far.Close()
+			var f wire.Frame
+			if err := far.Recv(&f); err != nil {
+				t.Error(err)
+			}
+			if who := far.Who(); (who.Role == keys.Worker) != (dir != "") {
+				t.Errorf("who has called is %v", who)
+			}
+			got <- f
+		}()
+		near, err := as(t, dir, keys.Worker).Dial(t.Context(), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := bytes.Repeat([]byte("weights of a model; "), 20_000) // of more than one record, and more than a chunk
+		if err := near.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}, Payload: secret}); err != nil {
+			t.Fatal(err)
+		}
+		if f := <-got; !bytes.Equal(f.Payload, secret) {
+			t.Error("something else has come")
+		}
+		if readable := bytes.Contains(kept(), []byte("weights")); readable == (dir != "") {
+			t.Errorf("with keys: %v, and it can be read on its way: %v", dir != "", readable)
+		}
+		if who := near.Who(); (who.Role == keys.Server) != (dir != "") {
+			t.Errorf("who was called is %v", who)
+		}
+		near.Close()
+		l.Close()
+	}
+}
+
+// greet has a process of one role say hello to one of another, as a third, and returns what each says.
+func greet(t *testing.T, near, far TCP, wants keys.Role, role wire.Role) (said, heard error) {
+	t.Helper()
+	l, err := far.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer c.Close()
+		_, err = Greet(c, 10*time.Second, wire.Keys{})
+		if err == nil {
+			err = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{}))
+			_ = c.Recv(new(wire.Frame)) // until it goes
+		}
+		done <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	link := Link{
+		Network: near, Addr: l.Addr(), Wants: wants,
+		Hello:   func() wire.Hello { return wire.Hello{Role: role, Process: "p", Index: -1} },
+		Up:      func(Conn, *wire.Frame) { cancel() },
+		Frame:   func(Conn, *wire.Frame) error { return nil },
+		Down:    func(Conn, error) {},
+		Patient: func(int, error) bool { return false },
+	}
+	if said = link.Run(ctx); errors.Is(said, context.Canceled) {
+		said = nil
+	}
+	return said, <-done
+}
+
+// TestMayBe is the table of certificates, and of what their holders may say to be.
+func TestMayBe(t *testing.T) {
+	dir := jobKeys(t, "job")
+	far := as(t, dir, keys.Coordinator)
+	may := map[keys.Role]string{
+		keys.Coordinator: "", keys.Server: "server", keys.Worker: "worker observer",
+		keys.Operator: "supervisor observer", keys.Viewer: "",
+	}
+	for _, has := range keys.Roles {
+		near := as(t, dir, has)
+		for _, says := range []wire.Role{
+			wire.RoleCoordinator, wire.RoleServer, wire.RoleWorker, wire.RoleObserver, wire.RoleSupervisor,
+		} {
+			want := slices.Contains(strings.Fields(may[has]), string(says))
+			said, heard := greet(t, near, far, keys.Coordinator, says)
+			if (said == nil) != want || (heard == nil) != want {
+				t.Errorf("with the certificate of a %s somebody says to be a %s: %v, %v; want it to be let in: %v",
+					has, says, said,
+					heard, want)
+			}
+			if !want && (!errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(),
+				"does not let its holder be")) {
+				t.Errorf("a %s that says to be a %s hears %v", has, says, said)
+			}
+		}
+	}
+}
+
+// TestStrangers: who does not belong to the job is told so, in one line, and is not called again and again.
+func TestStrangers(t *testing.T) {
+	dir, other := jobKeys(t, "job"), jobKeys(t, "other")
+	for name, c := range map[string]struct {
+		near, far TCP
+		wants     keys.Role
+		want      string
+		again     bool // it may be otherwise later
+	}{
+		"another job's worker": {as(t, other, keys.Worker), as(t, dir, keys.Server), keys.Server,
+			"another job's keys", false},
+		"no keys": {as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "", true},
+		"a job without keys": {as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
+			"has its job keys, too?", true},
+		"a server in a coordinator's place": {
+			as(t, dir, keys.Worker), as(t, dir, keys.Server), keys.Coordinator, "has the certificate of a server",
+			false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said, heard := greet(t, c.near, c.far, c.wants, wire.RoleWorker)
+			if said == nil || heard == nil || !strings.Contains(said.Error(), c.want) ||
+				strings.Contains(said.Error(), "\n") {
+				t.Errorf("it hears %v, want one line with %q; who is called says %v", said, c.want, heard)
+			}
+			if errors.Is(said, perdure.ErrRefused) == c.again {
+				t.Errorf("%v is for good: %v", said, !c.again)
+			}
+		})
+	}
+}
+
+// TestRevoked: a connection ends when its peer's certificate is revoked, and there is no other.
+func TestRevoked(t *testing.T) {
+	dir := jobKeys(t, "job")
+	near, far := as(t, dir, keys.Worker), as(t, dir, keys.Server)
+	l, err := far.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			came <- err
+			return
+		}
+		defer c.Close()
+		var f wire.Frame
+		came <- c.Recv(&f)
+		ended <- c.Recv(&f)
+	}()
+	c, err := near.Dial(t.Context(), l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-came; err != nil {
+		t.Fatal(err)
+	}
+	a, err := authority.Open(dir, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Revoke([]string{"worker"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := far.Keys.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "is revoked") {
+		t.Errorf("the connection has ended with %v", err)
+	}
+	if err := c.Recv(new(wire.Frame)); err == nil {
+		t.Error("the worker's side goes on")
+	}
+	said, heard := greet(t, near, far, keys.Server, wire.RoleWorker)
+	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "does not take our certificate") {
+		t.Errorf("the worker hears %v", said)
+	}
+	if heard == nil || !strings.Contains(heard.Error(), "is revoked") {
+		t.Errorf("the server says %v", heard)
+	}
+}
+
+// TestSlowHandshake: who connects, and says nothing or half of it, is not kept.
+func TestSlowHandshake(t *testing.T) {
+	far := as(t, jobKeys(t, "job"), keys.Server)
+	l, err := far.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, says := range [][]byte{nil, {22, 3, 1, 0, 200, 1}} { // half a greeting of TLS
+		nc, err := net.Dial("tcp", l.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if _, err := nc.Write(says); err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindTick}}) }() // waits for the handshake
+		if _, err := Greet(c, 50*time.Millisecond, wire.Keys{}); err == nil {
+			t.Error("it is greeted")
+		}
+		<-sent
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
