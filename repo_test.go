@@ -54,7 +54,7 @@ var layers = map[string]int{
 	"internal/data/snapshot": 3, "internal/data/store": 2,
 
 	// Shells, which own time, sockets, goroutines and disks.
-	"internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
+	"internal/proc/address": 1, "internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
 	"internal/proc/stream": 4, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2, "internal/proc/hearing": 2, "internal/proc/worktime": 2,
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,
@@ -71,8 +71,8 @@ var layers = map[string]int{
 	"internal/run/losses": 9, "internal/run/agent": 6,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
 	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
-	"internal/run/page": 11,
-	"cmd":               12, "examples": 12, "studies": 12,
+	"internal/run/page": 11, "internal/run/service": 10, "internal/run/host": 10,
+	"cmd": 12, "examples": 12, "studies": 12,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
 	"internal/rig": 6, "internal/sim": 13,

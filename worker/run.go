@@ -13,7 +13,7 @@ import (
 // Variables of the environment that say where a program's job is. perdure up prints the first two, and
 // sets all for programs that it starts itself.
 const (
-	EnvCoordinator = "PERDURE_COORDINATOR" // the coordinator's HOST:PORT
+	EnvCoordinator = "PERDURE_COORDINATOR" // the coordinator's HOST:PORT, or several with commas between them
 	EnvSecretFile  = "PERDURE_SECRET_FILE" // the file with the run's secret
 	EnvKeys        = "PERDURE_KEYS"        // the folder of the program's keys, where the job has keys
 	EnvSlot        = "PERDURE_SLOT"        // the slot to take; not set: any that is free

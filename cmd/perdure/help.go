@@ -81,6 +81,30 @@ var helps = map[string]string{
 	"perdure_stop":    "End a running job in order; its train then exits with code 130, its up with 0.",
 	"perdure_server": "Add a server to a running job, in a place that is empty; it waits for one. SIGTERM " +
 		"makes it hand over what it holds, and end.",
+	"perdure_coordinator": "Be the coordinator of a job of many hosts. Its first start makes the job, in --dir; " +
+		"each later one goes on with it. A signal ends the coordinator and not the job; perdure stop ends that.",
+	"coordinator_job": "The job's file, as of train -f. With workload: own its workers are programs of your own, and " +
+		"its keys are the flags of up.",
+	"coordinator_dir": "The job's folder, of this job alone: what it is, its secrets, its registry, its " +
+		"checkpoints.",
+	"coordinator_listen": "Where servers, workers and hosts reach it (default 127.0.0.1:7000).",
+	"coordinator_advertise": "The address that others are told, where it is another one than --listen says: a name, " +
+		"or that in front of a NAT. Without a port it has the port of --listen.",
+	"coordinator_control": "Where perdure status and perdure stop reach it (default a free port of this machine, " +
+		"which --dir's file control has).",
+	"perdure_host": "Keep servers and workers of this machine alive, in a job of many hosts. SIGTERM has workers " +
+		"leave at a clock, and then servers hand over what they hold; a second one ends all at once.",
+	"host_join":    "Where the job's coordinators listen, with commas between them; they are tried in turn.",
+	"host_servers": "How many servers",
+	"host_workers": "How many workers",
+	"host_dir": "The host's own folder, with the logs of its processes; also with the secret, unless --secret-file " +
+		"names it",
+	"host_listen": "Where servers are reached; each has the port after that of the one before, or, without a port, a " +
+		"free one (default the address of this machine that leads to the coordinator).",
+	"host_advertise": "What others are told of servers, where it is another address than --listen says.",
+	"host_command": "What a worker runs: a program of your own, behind --, with its arguments (default perdure " +
+		"worker, for jobs of perdure train).",
+	"server_advertise": "The address that others are told, where it is another one than --listen says.",
 	"perdure_agent": "Be the worker of the program that starts this, in a language other than Go. Its package does " +
 		"that; nobody else needs to.",
 	"metrics": "Show at this address how the process does: /metrics for Prometheus, /healthz, /readyz. Without a " +
@@ -119,11 +143,12 @@ var helps = map[string]string{
 	"scale_at": "The clock from which this is so; nothing changes if a worker has begun it (default the next " +
 		"that none has begun).",
 	"join_join": "Join the running job at this address, which perdure status shows; the control API's, which " +
-		"the run's folder has in its file control, does too.",
+		"the run's folder has in its file control, does too. Several, of coordinators, have commas between them.",
 	"join_run":         "The run's folder, or a copy of its run.json in one (default where the job says that it is).",
 	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
 	"keys": "The folder of keys that this process shows, of a job whose connections are private: its role's, as " +
 		"perdure keys new makes it, or the folder with all (default none).",
+	"insecure":     "Let others reach it without keys: nothing is encrypted then.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach.",
 	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +
 		"of a role may do what that role does.",

@@ -65,16 +65,18 @@ func TestJoinMistakes(t *testing.T) {
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)`)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
 	file := " --secret-file " + secretOf(dir)
+	must(t, os.Rename(filepath.Join(dir, "run.json"), filepath.Join(dir, "aside"))) // as on another machine
 	for args, want := range map[string]string{
 		"worker --join " + coordinator: `asks for its secret; .* --secret-file`,
 		"server --join " + coordinator + file: `folder is not on this machine, and its servers ` +
 			`keep checkpoints there; .* --run`,
-		"worker --join " + coordinator + file: `folder is not on this machine, and what its ` +
-			`workers train`,
+		"worker --join a:1,b" + file:                              `--join a:1,b: "b" is no address; write HOST:PORT`,
 		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)
 	}
+	wantRefused(t, exitError, `every worker of the job is there already`, // it knows what it would train
+		strings.Fields("worker --join "+coordinator+file)...)
 	job.Stop()
 }
 

@@ -60,8 +60,7 @@ type cli struct {
 
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to switch shell completions on."`
 
-	Coordinator coordinatorCmd `cmd:"" hidden:"" help:"Run a job's coordinator."`
-	BenchPeer   benchPeerCmd   `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
+	BenchPeer benchPeerCmd `cmd:"" hidden:"" help:"Answer the raw exchanges of perdure bench."`
 }
 
 // aboutFlags print something of the program, and end.

@@ -28,28 +28,21 @@ func (f *roleFlags) watched() role.Watched {
 	return role.Watched{Metrics: f.Metrics, Insist: supervisor.HasParent(), Version: version}
 }
 
-type coordinatorCmd struct {
-	Folder string `name:"run" required:"" help:"The run's folder." type:"path"`
-	Keys   string `help:"@keys" placeholder:"DIR" type:"path"`
-	roleFlags
-}
-
-func (c *coordinatorCmd) Run(ctx context.Context) error {
-	return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
-}
-
 // roleCmds are processes of a job that is there.
 type roleCmds struct {
-	Server serverCmd `cmd:"" help:"@perdure_server"`
-	Worker workerCmd `cmd:"" help:"@perdure_worker"`
-	Agent  agentCmd  `cmd:"" help:"@perdure_agent"`
+	Coordinator coordinatorCmd `cmd:"" help:"@perdure_coordinator"`
+	Host        hostCmd        `cmd:"" help:"@perdure_host"`
+	Server      serverCmd      `cmd:"" help:"@perdure_server"`
+	Worker      workerCmd      `cmd:"" help:"@perdure_worker"`
+	Agent       agentCmd       `cmd:"" help:"@perdure_agent"`
 }
 
 type serverCmd struct {
 	joinFlags
-	Index  int    `hidden:"" help:"The server's number." default:"-1"`
-	Listen string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Zone   string `help:"@server_zone" placeholder:"NAME"`
+	Index     int    `hidden:"" help:"The server's number." default:"-1"`
+	Listen    string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Zone      string `help:"@server_zone" placeholder:"NAME"`
+	Advertise string `help:"@server_advertise" placeholder:"HOST[:PORT]"`
 	roleFlags
 }
 
@@ -59,7 +52,8 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	job := c.job()
 	job.Log = c.log()
 	return (&role.Server{
-		Job: job, Index: c.Index, Listen: c.Listen, Zone: c.Zone, Log: c.log(), Watch: c.watched(),
+		Job: job, Index: c.Index, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise, Log: c.log(),
+		Watch: c.watched(),
 	}).Run(ctx, atOnce)
 }
 
@@ -68,6 +62,7 @@ type workerCmd struct {
 	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
 	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
 	OutageMB  int           `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
+	Waits     bool          `hidden:"" help:"Wait for a free slot, and ask for no more."`
 	roleFlags
 }
 
@@ -75,8 +70,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	job := c.job()
 	job.Log = c.log()
 	return (&role.Worker{
-		Job: job, Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Out: stdout, Log: c.log(),
-		Watch: c.watched(),
+		Job: job, Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Waits: c.Waits, Out: stdout,
+		Log: c.log(), Watch: c.watched(),
 	}).Run(ctx)
 }
 

@@ -33,6 +33,7 @@ type Hello struct {
 	AtCuts      bool                `json:"at_cuts,omitempty"` // a worker that saves its state for checkpoints only
 	// Grow: a worker that finds no free slot asks for one more.
 	Grow   bool           `json:"grow,omitempty"`
+	Asks   bool           `json:"asks,omitempty"`   // an observer wants to know what the job was asked to be
 	Secret perdure.Secret `json:"secret,omitempty"` // of the run, for this role
 	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: what it drew at its beginning
 	Ticket perdure.Secret `json:"ticket,omitempty"` // of a worker: what the coordinator's Welcome gave it, for servers
@@ -45,6 +46,9 @@ type Welcome struct {
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
 	Store       string              `json:"store,omitempty"`  // of a worker: where the job's store is
+	// Of an observer that asks: the run's settings as run.json has them, and its folder.
+	Run    json.RawMessage `json:"run,omitempty"`
+	Folder string          `json:"folder,omitempty"`
 }
 
 // Refusal says why a connection is being closed for good.

@@ -267,7 +267,8 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 		return 0, fmt.Errorf("%w: it begins with % x", ErrMagic, h[:4])
 	}
 	if h[4] != Version {
-		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d", ErrVersion, h[4], Version)
+		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d; install the same version "+
+			"of Perdure on every machine", ErrVersion, h[4], Version)
 	}
 	n := le.Uint32(h[8:])
 	if n > MaxPayload {

@@ -171,11 +171,11 @@ func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
 			Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711,
-			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Secret: "00ff", Nonce: "n",
-			Ticket: "11ee",
+			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Asks: true, Secret: "00ff",
+			Nonce: "n", Ticket: "11ee",
 		}),
 		control("welcome", KindWelcome, Welcome{
-			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "file:///a",
+			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s", Run: []byte(`{"a":7}`), Folder: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
 			Reason: "the slot was taken", Fenced: true, Over: true, Done: true,

@@ -39,13 +39,13 @@ const (
 // Gate says who may call a control API.
 type Gate struct {
 	Secret perdure.Secret
-	Addr   string                      // where it listens
+	Addrs  []string                    // by which it is called
 	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
 	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
 }
 
 // Guard lets only those through who show the secret, in the header Authorization: Bearer,
-// and who name this machine, or the address at which it listens, as the Host: a page of
+// and who name this machine, or one of its addresses, as the Host: a page of
 // another origin, in a browser of this machine, does neither. Where callers show certificates, what each may do
 // follows from its role instead. To AlivePath it answers as
 // soon as Alive returns, whose context ends with the call.
@@ -95,7 +95,7 @@ func (g *Gate) admits(r *http.Request) (who string, err error) {
 	if r.TLS != nil {
 		return may(r)
 	}
-	if !here(r.Host, g.Addr) {
+	if !here(r.Host, g.Addrs) {
 		return "somebody", errors.New("the control API is called by the address of its machine, not by another name")
 	}
 	if err := showsSecret(r, g.Secret); err != nil {
@@ -124,8 +124,7 @@ var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProc
 func may(r *http.Request) (who string, err error) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "somebody", errors.New("the control API of a job with keys asks for a certificate: perdure keys new " +
-			"makes those of an " +
-			"operator and of a viewer")
+			"makes those of an operator and of a viewer")
 	}
 	is, err := keys.Of(r.TLS.PeerCertificates[0])
 	if err != nil {
@@ -137,14 +136,14 @@ func may(r *http.Request) (who string, err error) {
 	return is.String(), fmt.Errorf("%s may look at the job, and change nothing: that is for an operator", is)
 }
 
-// here reports whether a Host is this machine, or the address that is listened at.
-func here(host, addr string) bool {
+// here reports whether a Host is this machine, or one of its addresses.
+func here(host string, addrs []string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
 	ip := net.ParseIP(name)
-	return host == addr || name == "localhost" || ip != nil && ip.IsLoopback()
+	return slices.Contains(addrs, host) || name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // NewServer returns an HTTP server for a handler, with bounds on what callers may take of

@@ -22,7 +22,8 @@ func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (a
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer((&Gate{Secret: "open sesame", Addr: l.Addr().String(), Alive: alive}).Guard(NewHandler(job)))
+	gate := Gate{Secret: "open sesame", Addrs: []string{l.Addr().String()}, Alive: alive}
+	s := NewServer(gate.Guard(NewHandler(job)))
 	go func() { _ = s.Serve(l) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()

@@ -51,6 +51,12 @@ type Config struct {
 	// TableBytes bounds the rows of all dense tables together, each replica's counted: it is
 	// how many bytes each server of the job has room for; 0: there is no bound.
 	TableBytes int64
+	// Settings are the run's, as run.json has them, and Folder where that is: for those who join without it.
+	Settings []byte
+	Folder   string
+	// GoesOn says that a job which somebody wanted to end early goes on after all: its coordinator was started again.
+	GoesOn bool
+	Linger time.Duration // how long it stays, at most, once the job is ended, so that everybody hears it; 0: 250 ms
 }
 
 const (
@@ -133,6 +139,9 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
 	}
+	if cfg.Linger == 0 {
+		cfg.Linger = usualLinger
+	}
 	lease, err := cfg.Registry.Acquire(ctx, registry.Self())
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
@@ -151,6 +160,9 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts = *cfg.Begin
 	default:
 		return nil, fmt.Errorf("coordinator: the registry is empty and no job was given")
+	}
+	if cfg.GoesOn {
+		facts.Closing = nil
 	}
 	c := &Coordinator{
 		cfg: cfg, inbox: make(inbox, inboxSize),

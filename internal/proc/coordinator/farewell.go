@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// linger is how long a coordinator whose job is ended stays, at most, so that
+// usualLinger is how long a coordinator whose job is ended stays, at most, so that
 // everybody hears it.
-const linger = 250 * time.Millisecond
+const usualLinger = 250 * time.Millisecond
 
 // farewell is the end of a job, while it is told.
 type farewell struct {
@@ -27,7 +27,7 @@ func (c *Coordinator) end(why string) {
 	}
 	done := c.core.Facts().View.Done
 	c.bye.why, c.bye.late = &wire.Refusal{Over: true, Done: done, Reason: "the job was ended: " + why},
-		time.After(linger)
+		time.After(c.cfg.Linger)
 	c.dismiss(*c.bye.why)
 }
 

@@ -248,6 +248,9 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
 		w.Store = c.cfg.StoreAt
 	}
+	if m.hello.Role == wire.RoleObserver && m.hello.Asks {
+		w.Run, w.Folder = c.cfg.Settings, c.cfg.Folder
+	}
 	m.answered()
 	m.send(wire.Control(wire.KindWelcome, w))
 	m.send(wire.Control(wire.KindView, &facts.View))

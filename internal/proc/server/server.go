@@ -39,12 +39,14 @@ import (
 
 // Config is what a server needs to run.
 type Config struct {
-	Index       int    // the server's number in the job; -1: the coordinator chooses
-	Process     string // unique to this process
-	PID         int
-	Network     transport.Network
-	Listen      string      // where to listen for workers; an empty port picks one
-	Coordinator string      // the coordinator's address
+	Index   int    // the server's number in the job; -1: the coordinator chooses
+	Process string // unique to this process
+	PID     int
+	Network transport.Network
+	Listen  string // where to listen for workers; an empty port picks one
+	// Publish is given where the server listens, and returns what others are told; nil: they are told that.
+	Publish     func(at string) (string, error)
+	Coordinator string      // the coordinator's address, or several, as of transport.Link
 	Zone        string      // the failure domain that it is in; "": not known
 	Store       store.Store // of checkpoints; nil: none are kept
 	// OpenLog opens the job's update log at an address, where it has one.
@@ -108,15 +110,7 @@ type Server struct {
 // checkpoint fails for good.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.weak = weaken.Of(ctx)
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = defaultHeartbeat
-	}
-	if cfg.PendingBytes == 0 {
-		cfg.PendingBytes = wire.MaxUpdate
-	}
-	if cfg.SnapshotBytes == 0 {
-		cfg.SnapshotBytes = defaultSnapshotBytes
-	}
+	cfg.complete()
 	for _, in := range []store.Store{cfg.Store, cfg.Snapshots} {
 		if in == nil {
 			continue
@@ -130,8 +124,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("server: listen on %q: %w", cfg.Listen, err)
 	}
 	defer l.Close()
+	addr, err := cfg.Publish(l.Addr())
+	if err != nil {
+		return err
+	}
 	s := &Server{
-		cfg: cfg, addr: l.Addr(), index: cfg.Index,
+		cfg: cfg, addr: addr, index: cfg.Index,
 		changed:  make(chan struct{}, 1),
 		failed:   make(chan error, 1),
 		work:     work{turn: make(chan struct{}, 1)},
@@ -171,6 +169,22 @@ func Run(ctx context.Context, cfg Config) error {
 		return context.Cause(ctx)
 	case err := <-s.failed:
 		return err
+	}
+}
+
+// complete puts in the defaults.
+func (cfg *Config) complete() {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.PendingBytes == 0 {
+		cfg.PendingBytes = wire.MaxUpdate
+	}
+	if cfg.SnapshotBytes == 0 {
+		cfg.SnapshotBytes = defaultSnapshotBytes
+	}
+	if cfg.Publish == nil {
+		cfg.Publish = func(at string) (string, error) { return at, nil }
 	}
 }
 

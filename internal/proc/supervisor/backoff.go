@@ -12,10 +12,10 @@ const (
 	mostPause  = 5 * time.Second
 )
 
-// backoff chooses how long a place stays empty before its next process: not at all
+// Backoff chooses how long a place stays empty before its next process: not at all
 // after one that has lived for a while, and ever longer while they end as soon as they
 // begin, so that a fault that nobody mends does not take the machine.
-type backoff struct {
+type Backoff struct {
 	pause  time.Duration
 	failed int           // one after the other, each of which ended as soon as it had begun its work
 	clock  perdure.Clock // of the job, the furthest when one of them ended
@@ -30,7 +30,7 @@ const (
 
 // hopeless takes in the end of a program of the user's, by itself, and says that starting it again is of no use. The
 // job's clock is that of the slot which is least far: where it has gone on so has the program.
-func (b *backoff) hopeless(lived time.Duration, clock perdure.Clock) bool {
+func (b *Backoff) hopeless(lived time.Duration, clock perdure.Clock) bool {
 	if lived >= earlyLife || clock > b.clock {
 		b.failed = 0
 	}
@@ -39,8 +39,8 @@ func (b *backoff) hopeless(lived time.Duration, clock perdure.Clock) bool {
 	return b.failed >= mostFailed
 }
 
-// next returns the pause after a process that has lived for so long.
-func (b *backoff) next(lived time.Duration) time.Duration {
+// Next returns the pause after a process that has lived for so long.
+func (b *Backoff) Next(lived time.Duration) time.Duration {
 	if lived >= shortLife {
 		b.pause = 0
 	}

@@ -21,7 +21,7 @@ func TestHopeless(t *testing.T) {
 		"goes on":       {[]time.Duration{0, 0, 0, 0, 0, 0, 0}, false, 1},
 		"after its job": {[]time.Duration{time.Hour, 0, 0, 0, 0}, true, 0},
 	} {
-		var b backoff
+		var b Backoff
 		got := false
 		for i, lived := range c.lived {
 			got = b.hopeless(lived, perdure.Clock(i)*c.clock)
@@ -44,10 +44,10 @@ func TestBackoff(t *testing.T) {
 		},
 		"mended": {[]time.Duration{0, 0, 0, time.Minute, 0}, []time.Duration{0, 100 * ms, 200 * ms, 0, 100 * ms}},
 	} {
-		var b backoff
+		var b Backoff
 		var got []time.Duration
 		for _, lived := range c.lived {
-			got = append(got, b.next(lived))
+			got = append(got, b.Next(lived))
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: pauses %v, want %v", name, got, c.want)

@@ -76,7 +76,7 @@ type Job struct {
 	over     bool                    // processes may end as they like
 	until    map[place]perdure.Clock // of slots that leave: from when they do not take part
 	left     map[place]bool          // of slots that have: no process comes after the last
-	restarts map[place]*backoff
+	restarts map[place]*Backoff
 	closing  closing
 	timeline timeline
 	logState string     // see tellLog
@@ -103,7 +103,7 @@ func NewJob(ctx context.Context, cfg JobConfig) (*Job, error) {
 	j := &Job{
 		cfg: cfg, schedule: NewSchedule(cfg.Faults), away: map[place]time.Duration{}, trouble: map[string]string{},
 		until: map[place]perdure.Clock{}, left: map[place]bool{},
-		restarts: map[place]*backoff{}, logState: placeWaiting, callRound: callRound,
+		restarts: map[place]*Backoff{}, logState: placeWaiting, callRound: callRound,
 	}
 	j.ctx, j.fatal = context.WithCancelCause(ctx)
 	var err error
@@ -464,9 +464,9 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 // ended on purpose. It needs j.mu.
 func (j *Job) restart(p place, e Exit) time.Duration {
 	if j.restarts[p] == nil {
-		j.restarts[p] = &backoff{}
+		j.restarts[p] = &Backoff{}
 	}
-	return j.restarts[p].next(e.Lived)
+	return j.restarts[p].Next(e.Lived)
 }
 
 // reason says why a process ended: its last word, or, where that could not be

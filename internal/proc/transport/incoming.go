@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"syscall"
@@ -146,6 +147,9 @@ func (c *socketConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 		err = c.receive(f, place)
 	}
 	if err != nil {
+		if errors.Is(err, wire.ErrVersion) { // its header will say to the peer, too, that versions differ
+			_ = c.TrySend(wire.Control(wire.KindRefuse, wire.Refusal{Reason: err.Error()})) // it is being broken anyway
+		}
 		c.recvErr = c.breakWith(c.explained(err))
 		c.in.from = c.in.to
 		c.in.drained()

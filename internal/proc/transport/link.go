@@ -9,15 +9,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // Link keeps a connection to one peer: it dials, says Hello, hands every frame
 // to its user, and when the connection breaks it begins again, with a growing
-// pause. Its functions are called from Run's goroutine, one at a time.
+// pause. Of several addresses it takes the next one after each try that fails. Its functions are
+// called from Run's goroutine, one at a time.
 type Link struct {
 	Network Network
-	Addr    string
+	Addr    string // or several, with commas between them, of which one is the peer's
 	// Wants is whom the peer's certificate must be of, where connections are private.
 	Wants   keys.Role
 	Hello   func() wire.Hello                  // what to say on each connection
@@ -52,9 +54,9 @@ const (
 // (perdure.ErrRefused, but see Stranger; perdure.ErrFenced) or says that the job is
 // over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
-	pause := linkPauseLeast
-	for attempts := 1; ; attempts++ {
-		up, err := l.once(ctx)
+	pause, addrs := linkPauseLeast, address.List(l.Addr)
+	for at, attempts := 0, 1; ; attempts++ {
+		up, err := l.once(ctx, addrs[at])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -67,12 +69,16 @@ func (l *Link) Run(ctx context.Context) error {
 		}
 		if up {
 			pause, attempts = linkPauseLeast, 0
+		} else {
+			at = (at + 1) % len(addrs)
 		}
 		if l.Patient != nil && !l.Patient(attempts, err) {
 			return err
 		}
 		if stranger {
 			pause = linkStranger
+		} else if attempts%len(addrs) != 0 {
+			continue // to one that was not tried since: nobody waits for it
 		}
 		select {
 		case <-ctx.Done():
@@ -84,9 +90,9 @@ func (l *Link) Run(ctx context.Context) error {
 }
 
 // once dials and serves one connection until it breaks.
-func (l *Link) once(ctx context.Context) (up bool, err error) {
+func (l *Link) once(ctx context.Context, addr string) (up bool, err error) {
 	dialCtx, cancel := context.WithTimeout(ctx, linkDialTimeout)
-	c, err := l.Network.Dial(dialCtx, l.Addr)
+	c, err := l.Network.Dial(dialCtx, addr)
 	cancel()
 	if err != nil {
 		return false, err
@@ -160,13 +166,12 @@ func handshake(c Conn, hello wire.Hello, f *wire.Frame, heard func()) error {
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
+	case err != nil || f.Kind == wire.KindWelcome:
 		return err
-	}
-	switch f.Kind {
-	case wire.KindWelcome:
-		return nil
-	case wire.KindRefuse:
+	case f.Kind == wire.KindRefuse:
 		return refusal(f)
 	}
 	return fmt.Errorf("transport: %s answered a hello with a frame of kind %d", c.Peer(), f.Kind)
@@ -238,9 +243,10 @@ func Greet(c Conn, patience time.Duration, secrets wire.Keys) (hello wire.Hello,
 
 // allowed is whom the holder of a certificate may say to be.
 var allowed = map[keys.Role][]wire.Role{
-	keys.Server:   {wire.RoleServer},
-	keys.Worker:   {wire.RoleWorker, wire.RoleObserver},
-	keys.Operator: {wire.RoleSupervisor, wire.RoleObserver},
+	keys.Coordinator: {wire.RoleSupervisor, wire.RoleObserver}, // one that looks after its job itself
+	keys.Server:      {wire.RoleServer, wire.RoleObserver},     // it asks what the job is, before it joins
+	keys.Worker:      {wire.RoleWorker, wire.RoleObserver},
+	keys.Operator:    {wire.RoleSupervisor, wire.RoleObserver},
 }
 
 // mayBe turns away who says to be what the certificate does not allow.

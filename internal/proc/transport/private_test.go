@@ -175,7 +175,7 @@ func TestMayBe(t *testing.T) {
 	dir := jobKeys(t, "job")
 	far := as(t, dir, keys.Coordinator)
 	may := map[keys.Role]string{
-		keys.Coordinator: "", keys.Server: "server", keys.Worker: "worker observer",
+		keys.Coordinator: "supervisor observer", keys.Server: "server observer", keys.Worker: "worker observer",
 		keys.Operator: "supervisor observer", keys.Viewer: "",
 	}
 	for _, has := range keys.Roles {

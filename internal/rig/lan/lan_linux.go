@@ -1,6 +1,6 @@
 // Package lan makes several hosts of one machine, for tests: each is a network namespace with one card, and a switch in
-// this process carries what the cards send. The switch can delay, lose, reorder and cut, in each direction by itself, so
-// that partitions of every shape can be had; a host whose cable is pulled is gone without a word.
+// this process carries what the cards send. The switch can delay, lose, reorder and cut, in each direction by itself,
+// so that partitions of every shape can be had; a host whose cable is pulled is gone without a word.
 //
 // It needs root, network namespaces and /dev/net/tun, and nothing else: no bridge, no netem, no iptables.
 //

@@ -114,7 +114,8 @@ func TestProcess(t *testing.T) {
 	text, err := io.ReadAll(out)
 	must(t, err)
 	must(t, c.Wait())
-	if !strings.Contains(string(text), lan.AddrOf(1).String()) || strings.Contains(string(text), lan.AddrOf(0).String()) {
+	if !strings.Contains(string(text), lan.AddrOf(1).String()) || strings.Contains(string(text),
+		lan.AddrOf(0).String()) {
 		t.Errorf("its addresses are\n%s", text)
 	}
 }

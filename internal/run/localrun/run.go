@@ -131,7 +131,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if o.Exec != "" {
 		worker = func(slot int) supervisor.Spec { return r.ownProgram(o.Exec, slot) }
 	}
-	if err := r.supervise(ctx, worker, o.Exec != ""); err != nil {
+	if err := r.supervise(context.WithoutCancel(ctx), r.web, worker, o.Exec != ""); err != nil {
 		return nil, errors.Join(err, r.letGo())
 	}
 	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
@@ -148,15 +148,12 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 		return frames, web, err
 	}
 	r.held = append(r.held, frames.file)
-	switch {
-	case loopback(frames.addr) || r.s.Reach.Keys != "":
-	case !r.s.Reach.Insecure:
-		return frames, web, fmt.Errorf("%w: others can reach %s, and nothing is encrypted: make keys with perdure "+
-			"keys new DIR and write --keys DIR, or --insecure if you trust everybody on that network",
-			perdure.ErrUsage, frames.addr)
-	case warn != nil:
-		warn(fmt.Sprintf("INSECURE: others can reach %s: they are asked for the run's secret, but nothing is "+
-			"encrypted, and whoever can listen there has the secret, too", frames.addr))
+	text, err := Exposed(frames.addr, &r.s.Reach)
+	if err != nil {
+		return frames, web, err
+	}
+	if warn != nil && text != "" {
+		warn(text)
 	}
 	if web, err = listen(AnyPort); err == nil {
 		r.held = append(r.held, web.file)
@@ -178,6 +175,32 @@ func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 	return reach.Ring(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
 }
 
+// Exposed says what to know of an address that others than this machine reach, and refuses one that they must not; "":
+// nothing.
+func Exposed(addr string, of *settings.Reach) (text string, err error) {
+	switch {
+	case loopback(addr) || of.Keys != "":
+		return "", nil
+	case !of.Insecure:
+		return "", fmt.Errorf("%w: others can reach %s, and nothing is encrypted: make keys with perdure keys new DIR "+
+			"and write --keys DIR, or --insecure if you trust everybody on that network", perdure.ErrUsage, addr)
+	}
+	return fmt.Sprintf("INSECURE: others can reach %s: they are asked for the run's secret, but nothing is encrypted, "+
+		"and whoever can listen there has the secret, too", addr), nil
+}
+
+// secretsOf are a new run's secrets: those beside its keys, where there are some, or new ones.
+func secretsOf(of *settings.Reach) (wire.Keys, error) {
+	if of.Keys == "" {
+		return secrets.Drawn(), nil
+	}
+	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), secrets.File)
+	if _, err := os.Stat(beside); err != nil {
+		return secrets.Drawn(), nil
+	}
+	return secrets.Read(beside, "", wire.RoleServer)
+}
+
 // prepare makes the run's folder, with all that the processes find there.
 func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err := errors.Join(findRoom(&r.s, r.workers, r.view), sizeLog(&r.s, folder)); err != nil {
@@ -186,12 +209,9 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if r.dir, err = rundir.Create(folder); err != nil {
 		return err
 	}
-	known := secrets.Drawn()
-	if r.ring != nil {
-		if known, err = secrets.Read(filepath.Join(keys.Folder(r.s.Reach.Keys, keys.Server), secrets.File), "",
-			wire.RoleServer); err != nil {
-			return err
-		}
+	known, err := secretsOf(&r.s.Reach)
+	if err != nil {
+		return err
 	}
 	if r.secrets, err = secrets.Put(folder, known); err != nil {
 		return err
@@ -221,8 +241,10 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 }
 
 // supervise makes the job, whose processes this one is the parent of; worker says what
-// workers are, nil: there are none.
-func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Spec, own bool) error {
+// workers are, nil: there are none. Where the control API is given the coordinator is watched.
+func (r *Run) supervise(
+	ctx context.Context, control string, worker func(slot int) supervisor.Spec, own bool,
+) error {
 	faults, err := r.s.ParseFaults()
 	if err != nil {
 		return err
@@ -231,9 +253,10 @@ func (r *Run) supervise(ctx context.Context, worker func(slot int) supervisor.Sp
 	if err != nil {
 		return err
 	}
-	r.job, err = supervisor.NewJob(context.WithoutCancel(ctx), supervisor.JobConfig{
-		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: r.web, Ring: r.ring, Faults: faults,
-		Seed: r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
+	r.job, err = supervisor.NewJob(ctx, supervisor.JobConfig{
+		Network: network, Coordinator: r.addr, Secret: r.secrets.Servers, Control: control, Ring: r.ring,
+		Faults: faults,
+		Seed:   r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
 		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
 	})
@@ -252,19 +275,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 	}
 	exportCtx, cancel := context.WithCancel(atOnce)
 	defer cancel()
-	type exported struct {
-		model *tally.Model
-		err   error
-	}
-	done := make(chan exported, 1)
-	go func() {
-		select {
-		case <-r.complete:
-			m, err := r.export(exportCtx)
-			done <- exported{m, err}
-		case <-exportCtx.Done():
-		}
-	}()
+	done := exporting(exportCtx, r)
 	select {
 	case err := <-ended:
 		return sum, r.stopped(err)
@@ -289,6 +300,26 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 		}
 		return sum, nil
 	}
+}
+
+// exported is what has come of an export.
+type exported struct {
+	model *tally.Model
+	err   error
+}
+
+// exporting exports the model once the job is complete.
+func exporting(ctx context.Context, r *Run) <-chan exported {
+	done := make(chan exported, 1)
+	go func() {
+		select {
+		case <-r.complete:
+			m, err := r.export(ctx)
+			done <- exported{m, err}
+		case <-ctx.Done():
+		}
+	}()
+	return done
 }
 
 // Close ends the processes, and lets go of their addresses and of the folder's files.

@@ -58,8 +58,8 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 	return nil
 }
 
-// envRun tells a program of the user's the folder of the run, where it may read it.
-const envRun = "PERDURE_RUN"
+// EnvRun tells a program of the user's the folder of the run, where it may read it.
+const EnvRun = "PERDURE_RUN"
 
 // EnvMetrics tells a program of the user's, or the agent that works for it, where to show how it does.
 const EnvMetrics = "PERDURE_METRICS"
@@ -80,7 +80,7 @@ func awaitPrograms(ctx context.Context, g *supervisor.Group) {
 func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 	env := []string{
 		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
-		worker.EnvSlot + "=" + fmt.Sprint(slot), envRun + "=" + r.dir.Path(),
+		worker.EnvSlot + "=" + fmt.Sprint(slot), EnvRun + "=" + r.dir.Path(),
 	}
 	if r.s.Reach.Keys != "" {
 		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)

@@ -34,6 +34,7 @@ func All() map[string][]*eyes.Metric {
 		"coordinator": ofCoordinator,
 		"server":      ofServer,
 		"worker":      ofWorker,
+		"host":        ofHost,
 	}
 }
 

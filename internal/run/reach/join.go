@@ -2,6 +2,7 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -20,15 +22,16 @@ import (
 // Job is where a server or a worker finds its job. Its parent says all of it but Join; a
 // person says Join, and the rest where the job's own word is not enough. find completes it.
 type Job struct {
-	Join        string // an address of a running job
+	Join        string // addresses of a running job's coordinators, with commas between them
 	SecretFile  string // "": that of the folder of keys, or of the run
 	KeysDir     string // of the process's keys, or of all roles'; "": the job has none
 	Run         string // the run's folder, or a copy; "": where the job says that it is
 	Coordinator string
+	Log         *slog.Logger
 
 	Keys wire.Keys  // that find has found
 	Ring *keys.Ring // likewise; nil: the job has no keys
-	Log  *slog.Logger
+	Told bool       // the job's folder is not here, and its coordinator has told the settings
 }
 
 // FirstFD is the first descriptor that a process inherits from its parent: of all roles but the
@@ -39,7 +42,7 @@ const FirstFD = 3
 const joinPatience = 5 * time.Second
 
 // Find completes the flags, and returns the run's settings; of a job whose folder
-// is not here, only what the job itself tells.
+// is not here, what the job itself tells.
 func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
@@ -71,57 +74,90 @@ func (f *Job) runSettings() (settings.Run, error) {
 
 // ask asks the job at f.Join for what it is.
 func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
+	if err := address.Check("--join", f.Join); err != nil {
+		return s, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
-	folder := ""
-	f.Coordinator = f.Join
-	if status, err := control.NewClient(f.Join, f.Keys.Job, f.Ring).Status(ctx); err == nil &&
-		status.Coordinator != "" {
-		f.Coordinator, folder = status.Coordinator, status.RunDir
-	}
-	welcome, err := f.visit(ctx)
+	welcome, err := f.find(ctx)
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join,
 			plain.Cause(err))
 	}
-	told := settings.Run{Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB}
-	if f.Run == "" {
-		f.Run = folder
+	if f.Run != "" {
+		if s, err = f.runSettings(); err != nil {
+			return s, err
+		}
+		if s.Job.ID != welcome.Job.ID {
+			return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run,
+				s.Job.ID, f.Join, welcome.Job.ID)
+		}
+		return s, nil
+	}
+	if f.Run = welcome.Folder; f.Run != "" {
 		if s, err := f.runSettings(); err == nil && s.Job.ID == welcome.Job.ID {
 			return s, nil
 		}
 		f.Run = "" // it is on another machine
-		return told, nil
 	}
-	if s, err = f.runSettings(); err != nil {
-		return s, err
+	if f.Told = len(welcome.Run) > 0; f.Told {
+		return settings.Told(welcome.Run)
 	}
-	if s.Job.ID != welcome.Job.ID {
-		return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run, s.Job.ID,
-			f.Join, welcome.Job.ID)
-	}
-	return s, nil
+	return settings.Run{
+		Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
+	}, nil
 }
 
-// visit asks a coordinator which job it has.
-func (f *Job) visit(ctx context.Context) (w wire.Welcome, err error) {
+// find asks who listens at f.Join, which may be the address of the control API, and notes where the
+// coordinator is. Both are asked at once: who listens at the one may be silent if asked as the other.
+func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	behind := make(chan string, 1)
+	direct, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		at := f.behindControl(ctx)
+		if behind <- at; at != "" {
+			stop()
+		}
+	}()
+	f.Coordinator = f.Join
+	welcome, err := Visit(direct, f.Coordinator, f.Keys.Job, f.Ring)
+	if err == nil || errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrStopped) {
+		return welcome, err
+	}
+	if at := <-behind; at != "" {
+		f.Coordinator = at
+		return Visit(ctx, f.Coordinator, f.Keys.Job, f.Ring)
+	}
+	return welcome, err
+}
+
+// behindControl is the coordinator's address where f.Join is its control API's; "": it is not.
+func (f *Job) behindControl(ctx context.Context) string {
+	for _, addr := range address.List(f.Join) {
+		if status, err := control.NewClient(addr, f.Keys.Job, f.Ring).Status(ctx); err == nil {
+			return status.Coordinator
+		}
+	}
+	return ""
+}
+
+// Visit asks a coordinator, at one of some addresses, which job it has; ring is nil for a job without keys.
+func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.Ring) (w wire.Welcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	link := transport.Link{
-		Network: transport.TCP{Keys: f.Ring}, Addr: f.Coordinator, Wants: keys.Coordinator,
-		Hello: func() wire.Hello {
-			return wire.Hello{
-				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(),
-				Secret: f.Keys.Job,
-			}
-		},
+		Network: transport.TCP{Keys: ring}, Addr: addrs, Wants: keys.Coordinator,
+		Hello: func() wire.Hello { return Asking(secret) },
 		Up: func(_ transport.Conn, f *wire.Frame) {
 			err = wire.ParseControl(f, &w)
 			cancel()
 		},
 		Frame:   func(transport.Conn, *wire.Frame) error { return nil },
 		Down:    func(transport.Conn, error) {},
-		Patient: func(int, error) bool { return false },
+		Patient: func(attempts int, _ error) bool { return attempts < len(address.List(addrs)) },
 	}
 	if ended := link.Run(ctx); err == nil && w.Job.ID == "" {
 		err = ended
@@ -129,11 +165,18 @@ func (f *Job) visit(ctx context.Context) (w wire.Welcome, err error) {
 	return w, err
 }
 
+// Asking is the hello of who only looks, and wants to know what the job is.
+func Asking(secret perdure.Secret) wire.Hello {
+	return wire.Hello{
+		Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(), Asks: true, Secret: secret,
+	}
+}
+
 // NeedsFolder says why a process cannot do without the run's folder, if it cannot.
 func (f *Job) NeedsFolder(why string) error {
 	if f.Run != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run",
-		perdure.ErrUsage, why)
+	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run, or "+
+		"have the job keep them in a --store that all machines reach", perdure.ErrUsage, why)
 }

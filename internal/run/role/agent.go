@@ -26,7 +26,7 @@ func (c *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	eye, err := c.Watch.open(ctx, slog.New(slog.DiscardHandler)) // what is printed here is the program's
+	eye, err := c.Watch.Open(ctx, slog.New(slog.DiscardHandler)) // what is printed here is the program's
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Agent) Run(ctx context.Context) error {
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
-			eye.Show(metrics.Worker(client, c.Watch.who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
+			eye.Show(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
 		}
 		return client, err
 	}

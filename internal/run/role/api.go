@@ -45,6 +45,8 @@ type backend struct {
 	run  string
 	log  bool   // a process of the job serves its update log
 	addr string // where processes of the job connect
+	// alone says that nobody here has started the job's other processes.
+	alone bool
 
 	began time.Time // this process
 }
@@ -160,6 +162,10 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	f, err := supervisor.ParseFault(spec)
 	if err != nil {
 		return "", err
+	}
+	if b.alone && f.Target.Role != supervisor.RoleShards {
+		return "", fmt.Errorf("%w: the processes of this job are of many hosts, which no fault reaches; make them "+
+			"fail there, or let shards fail with kill:shards:PART", perdure.ErrUsage)
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
@@ -35,52 +34,93 @@ const (
 	secretsFD = 5 // of other roles reach.FirstFD
 )
 
-// Coordinator is the process of a job's coordinator, which inherits its sockets and its
-// secrets.
+// Coordinator is the process of a job's coordinator.
 type Coordinator struct {
 	Folder string // the run's
 	Keys   string // the folder of its keys; "": it has none
 	Log    *slog.Logger
 	Watch  Watched
+	// Open is what the process has opened itself; nil: it inherits its sockets and its secrets from the run's parent.
+	Open *Opened
+}
+
+// Opened is what a coordinator that has no parent has opened. It belongs to the coordinator, which closes it.
+type Opened struct {
+	Frames   transport.Listener // where processes of the job connect
+	Web      net.Listener       // where the control API is called
+	Keys     wire.Keys
+	Ring     *keys.Ring    // nil: the job has no keys
+	Addr     string        // that others are told
+	Hosts    []string      // by which the control API is called, beside the address at which it listens
+	Registry string        // see registry.Open
+	Linger   time.Duration // as of the coordinator
 }
 
 // Run coordinates until the job or ctx ends.
 func (c *Coordinator) Run(ctx context.Context) error {
 	eyes.Name(c.Log, "", string(wire.RoleCoordinator), 0)
-	web, err := net.FileListener(os.NewFile(controlFD, "control"))
-	if err != nil {
-		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
-	}
-	known, err := secrets.Inherited(wire.RoleCoordinator, secretsFD)
-	if err != nil {
-		return errors.Join(err, web.Close())
-	}
-	ring, err := reach.Ring(ctx, c.Keys, wire.RoleCoordinator, c.Log)
-	if err != nil {
-		return errors.Join(err, web.Close())
+	open := Opened{Registry: RegistryOf(c.Folder)}
+	if c.Open != nil {
+		open = *c.Open
+	} else if err := open.inherit(ctx, c); err != nil {
+		return err
 	}
 	api := &lateAPI{there: make(chan struct{})}
-	gate := control.Gate{Secret: known.Job, Addr: web.Addr().String(), Alive: api.alive, Log: c.Log}
-	srv := control.NewServer(gate.Guard(api))
-	if ring != nil {
-		web = tls.NewListener(web, ring.Web())
+	gate := control.Gate{
+		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
+		Log: c.Log,
 	}
-	go func() { _ = srv.Serve(web) }() // ends with the process
-	defer func() {                     // the caller that asked to stop hears that it was done
+	srv := control.NewServer(gate.Guard(api))
+	if open.Ring != nil {
+		open.Web = tls.NewListener(open.Web, open.Ring.Web())
+	}
+	go func() { _ = srv.Serve(open.Web) }() // ends with the process
+	defer func() {                          // the caller that asked to stop hears that it was done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway
 	}()
-	return c.coordinate(ctx, api, known, ring)
+	return c.coordinate(ctx, api, &open)
 }
 
-// errNoParent is what a coordinator says that somebody has started by hand.
+// RegistryOf is the registry of a run that has its own.
+func RegistryOf(folder string) string { return filepath.Join(folder, "registry", "facts") }
+
+// errNoParent is what a coordinator says that somebody has started as the run's parent does.
 var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, " +
-	"which listen for it")
+	"which listen for it; write --job and --dir to start one by itself")
+
+// inherit opens what the process has from its parent, but for the socket of frames, for which it is
+// not ready yet.
+func (o *Opened) inherit(ctx context.Context, c *Coordinator) (err error) {
+	o.Web, err = net.FileListener(os.NewFile(controlFD, "control"))
+	if err != nil {
+		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
+	}
+	if o.Keys, err = secrets.Inherited(wire.RoleCoordinator, secretsFD); err != nil {
+		return errors.Join(err, o.Web.Close())
+	}
+	if o.Ring, err = reach.Ring(ctx, c.Keys, wire.RoleCoordinator, c.Log); err != nil {
+		return errors.Join(err, o.Web.Close())
+	}
+	return nil
+}
+
+// listen completes what the process has from its parent.
+func (o *Opened) listen() (err error) {
+	if o.Frames != nil {
+		return nil
+	}
+	if o.Frames, err = (transport.TCP{Keys: o.Ring}).ListenFile(os.NewFile(framesFD, "coordinator")); err != nil {
+		return fmt.Errorf("%w: %w", errNoParent, err)
+	}
+	o.Addr = o.Frames.Addr()
+	return nil
+}
 
 // coordinate is the coordinator itself, which may wait for its disk.
-func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, known wire.Keys, ring *keys.Ring) error {
-	eye, err := c.Watch.open(ctx, c.Log)
+func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened) error {
+	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
 	}
@@ -90,15 +130,14 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, known wire.K
 		return err
 	}
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
-	faults, err := s.Network(wire.RoleCoordinator, 0, ring)
+	faults, err := s.Network(wire.RoleCoordinator, 0, open.Ring)
 	if err != nil {
 		return err
 	}
-	l, err := transport.TCP{Keys: ring}.ListenFile(os.NewFile(framesFD, "coordinator"))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errNoParent, err)
+	if err := open.listen(); err != nil {
+		return err
 	}
-	facts, err := registry.OpenFile(disk.OS(), filepath.Join(c.Folder, "registry", "facts"))
+	facts, err := registry.Open(open.Registry)
 	if err != nil {
 		return err
 	}
@@ -116,20 +155,24 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, known wire.K
 	if err != nil {
 		return err
 	}
+	told, err := settings.Tell(s)
+	if err != nil {
+		return err
+	}
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(l), Registry: reg, Begin: &begin, Store: in, StoreAt: at,
-		Keep: s.Checkpoints.Keep,
-		Log:  c.Log, Keys: known, TableBytes: machine.Memory(),
+		Listener: faults.Around(open.Frames), Registry: reg, Begin: &begin, Store: in, StoreAt: at,
+		Keep: s.Checkpoints.Keep, Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
+		Log: c.Log, Keys: open.Keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})
 	if err != nil {
 		return err
 	}
 	api.serve(co, control.NewHandler(&backend{
-		co: co, run: c.Folder, log: s.HasOwnLog(), addr: l.Addr(),
+		co: co, run: c.Folder, log: s.HasOwnLog(), addr: open.Addr, alone: c.Open != nil,
 		began: time.Now(),
 	}))
-	eye.Show(metrics.Coordinator(ctx, co, reg, c.Watch.who(s.Job.ID, wire.RoleCoordinator, 0)))
+	eye.Show(metrics.Coordinator(ctx, co, reg, c.Watch.Who(s.Job.ID, wire.RoleCoordinator, 0)))
 	return quiet(co.Run(ctx))
 }
 

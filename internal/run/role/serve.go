@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
@@ -27,6 +28,8 @@ type Server struct {
 	Zone   string // "": not known
 	Watch  Watched
 	Log    *slog.Logger
+	// Advertise is the address that others are told; "": the one at which it listens.
+	Advertise string
 }
 
 // Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
@@ -38,7 +41,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		}
 	}
 	eyes.Name(c.Log, "", string(wire.RoleServer), c.Index)
-	eye, err := c.Watch.open(atOnce, c.Log)
+	eye, err := c.Watch.Open(atOnce, c.Log)
 	if err != nil {
 		return err
 	}
@@ -51,7 +54,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	var in, snapshots store.Store
 	strategy := recovery.Of(s.Job.Recovery).Traits()
 	switch {
-	case c.Job.Run != "":
+	case c.Job.Run != "", s.Checkpoints.Store != "":
 		if in, err = s.OpenStore(atOnce, c.Job.Run); err != nil {
 			return err
 		}
@@ -76,11 +79,12 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	}
 	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
+		Publish:     func(at string) (string, error) { return address.Published(c.Listen, at, c.Advertise) },
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Log: c.Log,
 		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
 		Joined: func(sv server.Eye, index int) {
 			eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
-			eye.Show(metrics.Server(sv, c.Watch.who(s.Job.ID, wire.RoleServer, index)))
+			eye.Show(metrics.Server(sv, c.Watch.Who(s.Job.ID, wire.RoleServer, index)))
 		},
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },
 	}))

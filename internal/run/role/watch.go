@@ -18,8 +18,8 @@ type Watched struct {
 	Version string // of Perdure
 }
 
-// open opens what the process is seen by; nil: nobody can watch it.
-func (w *Watched) open(ctx context.Context, log *slog.Logger) (*eyes.Eye, error) {
+// Open opens what the process is seen by; nil: nobody can watch it.
+func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*eyes.Eye, error) {
 	if w.Metrics == "" {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func (w *Watched) open(ctx context.Context, log *slog.Logger) (*eyes.Eye, error)
 	return e, err
 }
 
-// who is the process, for whoever watches it.
-func (w *Watched) who(job string, role wire.Role, id int) metrics.Who {
+// Who is the process, for whoever watches it.
+func (w *Watched) Who(job string, role wire.Role, id int) metrics.Who {
 	return metrics.Who{Job: job, Role: string(role), ID: id, Version: w.Version}
 }

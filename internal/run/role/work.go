@@ -38,6 +38,7 @@ type Worker struct {
 	Slot      int           // below 0: one that the job chooses
 	LostAfter time.Duration // without a word of any process of the job; 0: never
 	OutageMB  int           // most updates that it queues for shards that are out; 0: as the job says
+	Waits     bool          // where no slot is free it waits for one, and asks for no more
 	Out       io.Writer     // what people are told
 	Log       *slog.Logger
 	Watch     Watched
@@ -49,7 +50,7 @@ func (c *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
 	eyes.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
-	eye, err := c.Watch.open(ctx, c.Log)
+	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	}
 	defer client.Close()
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
-	eye.Show(metrics.Worker(client, c.Watch.who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
+	eye.Show(metrics.Worker(client, c.Watch.Who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
 	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
 		return err
 	}
@@ -112,21 +113,24 @@ func (c *Worker) check(s *settings.Run) error {
 		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out",
 			perdure.ErrUsage)
 	}
+	if c.Job.Told {
+		return nil
+	}
 	return c.Job.NeedsFolder("what its workers train is in its run.json")
 }
 
-// config is the worker's client. One that the run's parent has started waits for its slot,
+// config is the worker's client. One that the run's parent or a host has started waits for a slot,
 // which a worker that joined may have taken: then it stands by.
 func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *training.Pacer) worker.Config {
-	patience := time.Duration(0)
-	if c.Job.Join == "" {
+	waits, patience := c.Waits || c.Job.Join == "", time.Duration(0)
+	if waits {
 		patience = math.MaxInt64
 	}
 	return worker.Config{
 		Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot),
 		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
-		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: c.Job.Join != "",
+		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
 		OpenLog: s.OpenLogToRead,
 		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	}

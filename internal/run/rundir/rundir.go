@@ -9,7 +9,7 @@
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
 //	metrics.json   where its processes can be watched; replaced as a whole
-//	lock           locked by the run's parent while the run goes on
+//	lock           locked by the run's parent, or by its coordinator that has none, while the run goes on
 //
 // Whole files are replaced atomically. Lines and rows are appended by one write
 // each, so that a run which is killed leaves whole ones; they are durable after
@@ -87,6 +87,68 @@ func Create(path string) (*Dir, error) {
 	}
 	if err := d.append(&d.series, []byte(seriesHeader+"\n")); err != nil {
 		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// unbegun are what a folder may hold in which a run was to begin.
+var unbegun = []string{
+	lockName, logsDir, checkpointDir, eventsFile, seriesFile, "secret", "secret.servers", "control", "log", "snapshots",
+}
+
+// Clear removes what is left of the making of a run's folder that was cut short: there is no run.json, which
+// comes last. It reports whether there is a run. A folder that holds anything else is left alone.
+func Clear(path string) (begun bool, err error) {
+	if _, err := os.Stat(filepath.Join(path, RunFile)); err == nil {
+		return true, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil || len(entries) == 0 {
+		return false, nil // whoever makes it says what is wrong
+	}
+	for _, e := range entries {
+		if !slices.Contains(unbegun, e.Name()) {
+			return false, nil
+		}
+	}
+	d := &Dir{path: path}
+	if err := d.hold(); err != nil {
+		return false, refused(path, err)
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(path, e.Name())))
+	}
+	return false, errors.Join(err, d.letGo())
+}
+
+// letGo gives the lock back.
+func (d *Dir) letGo() error {
+	if d.lock == nil {
+		return nil
+	}
+	return d.lock.Close()
+}
+
+// Reopen opens the folder of a run that goes on in it: what it records next comes behind what it has
+// recorded. It refuses a folder in which another process has the run.
+func Reopen(path string) (*Dir, error) {
+	d := &Dir{path: path}
+	if err := d.hold(); err != nil {
+		var locked *disk.LockedError
+		if errors.As(err, &locked) {
+			return nil, fmt.Errorf("%w: another process has %s: %s", perdure.ErrUsage, path, holderOf(locked))
+		}
+		return nil, refused(path, err)
+	}
+	for _, l := range []struct {
+		to   *lines
+		name string
+	}{{&d.events, eventsFile}, {&d.series, seriesFile}} {
+		f, err := os.OpenFile(filepath.Join(path, l.name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, errors.Join(refused(path, err), d.letGo())
+		}
+		l.to.File = f
 	}
 	return d, nil
 }

@@ -54,14 +54,32 @@ func Put(run string, k wire.Keys) (s *Set, err error) {
 			return nil, fmt.Errorf("run folder: %w", plain.Cause(err))
 		}
 	}
-	for _, name := range []string{path, path + ServersExt} {
+	return s, s.open()
+}
+
+// Kept returns the secrets that were drawn for a run before.
+func Kept(run string) (s *Set, err error) {
+	path, err := filepath.Abs(filepath.Join(run, File))
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	s = &Set{Path: path}
+	if s.Keys, err = Read(path, run, wire.RoleServer); err != nil {
+		return nil, err
+	}
+	return s, s.open()
+}
+
+// open opens the files that processes inherit.
+func (s *Set) open() error {
+	for _, name := range []string{s.Path, s.Path + ServersExt} {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("run folder: %w", plain.Cause(err)), s.Close())
+			return errors.Join(fmt.Errorf("run folder: %w", plain.Cause(err)), s.Close())
 		}
 		s.Files = append(s.Files, f)
 	}
-	return s, nil
+	return nil
 }
 
 // Inherits returns the files that a process of a role inherits: workers know nothing of the

@@ -97,7 +97,7 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	if err := s.openOf(file); err != nil {
 		return s, err
 	}
-	return s, a.sign(&s)
+	return s, a.Sign(&s)
 }
 
 // Resume makes the settings of a run that goes on from the checkpoint of the one in a folder.
@@ -141,7 +141,7 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 			return s, err
 		}
 	}
-	return s, a.sign(&s)
+	return s, a.Sign(&s)
 }
 
 // Fork makes the settings of a run that goes on from a checkpoint of the one in a folder, as another
@@ -185,7 +185,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 		return s, err
 	}
 	s.Job.ID = NewJobID()
-	return s, a.sign(&s)
+	return s, a.Sign(&s)
 }
 
 // GoOn has a run go on from a checkpoint, or from what stands for one, of the one in a folder.

@@ -76,13 +76,13 @@ func (a *Asked) New() (s Run, err error) {
 	if err != nil {
 		return s, err
 	}
-	return s, a.sign(&s)
+	return s, a.Sign(&s)
 }
 
 func (a *Asked) own() bool { return a.Workload == OwnWorkload }
 
-// sign completes settings with what each run is told anew.
-func (a *Asked) sign(s *Run) (err error) {
+// Sign completes settings with what each run is told anew: also of one that goes on in its folder.
+func (a *Asked) Sign(s *Run) (err error) {
 	s.Version, s.Reach = a.Version, a.Reach
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
 	s.Checkpoints.Grace, err = parseGrace(a.Grace)

@@ -12,6 +12,7 @@
 package settings
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -100,6 +101,21 @@ func Read(path string) (s Run, err error) {
 	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1 // of runs that do not say
 	s.Folder = filepath.Dir(path)
 	return s, rundir.ReadRun(path, &s, retired...)
+}
+
+// Tell is what a process of the run that does not know its folder is told of the settings.
+func Tell(s Run) ([]byte, error) {
+	s.Slots, s.Saved, s.Faults = nil, nil, nil // the coordinator's alone
+	return json.Marshal(s)
+}
+
+// Told reads what a run's coordinator tells of its settings.
+func Told(b []byte) (s Run, err error) {
+	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("the run's settings, as its coordinator tells them: %w", err)
+	}
+	return s, nil
 }
 
 // ReadToRun reads a run.json of which a new run is to be made, and refuses one that no run

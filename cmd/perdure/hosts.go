@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/host"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/service"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// coordinatorCmd is a job's coordinator: by itself, or as train and up start it, with --run.
+type coordinatorCmd struct {
+	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
+	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
+	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
+	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
+	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
+	Keys      string `env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
+	Insecure  bool   `help:"@insecure"`
+	Control   string `help:"@coordinator_control" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	roleFlags
+}
+
+func (c *coordinatorCmd) Run(ctx context.Context) error {
+	if c.Folder != "" {
+		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
+	}
+	if c.Job == "" || c.Dir == "" {
+		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the file with its job (perdure init writes one), "+
+			"and --dir DIR, where it keeps what the job has", perdure.ErrUsage)
+	}
+	job, err := readJob(ctx, c.Job)
+	if err != nil {
+		return err
+	}
+	return (&service.Coordinator{
+		Job: job, Dir: c.Dir, Advertise: c.Advertise, Control: c.Control, Log: c.log(), Watch: c.watched(),
+		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
+	}).Run(ctx)
+}
+
+// notOfHosts are keys of a job's file that say what is said on each host.
+var notOfHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-format", "exec"}
+
+// readJob reads the job of a coordinator: the file of a train -f, or, where its workload is own, of an up -f.
+func readJob(ctx context.Context, name string) (job service.Job, err error) {
+	job = service.Job{Name: name}
+	if job.Text, err = os.ReadFile(name); err != nil {
+		return job, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, name, plain.Cause(err))
+	}
+	doc, err := document.Read(name)
+	if err != nil {
+		return job, err
+	}
+	entries, err := doc.Map()
+	if err != nil {
+		return job, err
+	}
+	command := "train"
+	for i, e := range slices.Backward(entries) {
+		if slices.Contains(notOfHosts, e.Key) {
+			return job, e.Value.Errorf("%s is said on the command lines of perdure coordinator and perdure host; "+
+				"leave it out", e.Key)
+		}
+		if text, err := e.Value.Text(); e.Key == workloadKey && err == nil && text == settings.OwnWorkload {
+			command, entries = "up", slices.Delete(entries, i, i+1)
+		}
+	}
+	var c cli
+	parser := newParser(ctx, &c)
+	parser.Stdout, parser.Stderr = io.Discard, io.Discard
+	f := &jobFile{command: command, args: []string{command}, entries: entries, model: parser.Model}
+	f.line = scan(commandOf(parser.Model.Node, command), f.args)
+	args, err := f.commandLine("")
+	if err != nil {
+		return job, err
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		return job, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, name, err)
+	}
+	job.Blame = f.blame
+	if command == "up" {
+		job.Asked = c.Up.asked(settings.OwnWorkload, given(k))
+		return job, nil
+	}
+	job.Asked = c.Train.asked(workloadOf(k), given(k))
+	if job.Workload == "" {
+		job.Workload = settings.DefaultWorkload
+	}
+	return job, nil
+}
+
+// hostCmd keeps the servers and workers of a machine alive.
+type hostCmd struct {
+	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
+	secretFlag
+	Servers   int    `help:"@host_servers (default ${default})." default:"1" placeholder:"N"`
+	Workers   int    `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
+	Dir       string `help:"@host_dir (default ${default})." default:"perdure-host" placeholder:"DIR" type:"path"`
+	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
+	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
+	roleFlags
+	Command []string `arg:"" optional:"" help:"@host_command"`
+}
+
+func (c *hostCmd) Run(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	atOnce, cancel := untilToldTwice(ctx)
+	defer cancel()
+	return (&host.Host{
+		Join: c.Join, SecretFile: c.SecretFile, KeysDir: absolute(c.Keys), Servers: c.Servers, Workers: c.Workers,
+		Dir: c.Dir, Listen: c.Listen,
+		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
+		Log: c.log(),
+	}).Run(ctx, atOnce)
+}

@@ -1,0 +1,446 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// hosted is a job of many hosts, all of which are this machine.
+type hosted struct {
+	*testing.T
+	dir, file, addr string
+	leader          *process
+}
+
+// newHosted writes the file of the job, the small one but for what more says, and finds an address for its coordinator.
+func newHosted(t *testing.T, host string, more map[string]string) *hosted {
+	t.Helper()
+	h := &hosted{T: t, dir: newFolder(t), file: filepath.Join(t.TempDir(), "job.yaml")}
+	keys := map[string]string{
+		"consistency": "bsp", "recovery": "resend:10", "clocks": "60", "batch": "8", "workers": "3", "servers": "2",
+		"shards": "6", "seed": "7", "eval-every": "'0'", "data": pictures,
+	}
+	text := ""
+	for key, value := range more {
+		delete(keys, key)
+		text += key + ": " + value + "\n"
+	}
+	if more["workload"] == "own" {
+		for _, key := range []string{"batch", "eval-every", "data"} {
+			delete(keys, key)
+		}
+	}
+	for key, value := range keys {
+		text += key + ": " + value + "\n"
+	}
+	must(t, os.WriteFile(h.file, []byte(text), 0o666))
+	addr, hold, err := transport.Reserve(host)
+	if err != nil {
+		t.Skipf("%s cannot be had here: %v", host, err)
+	}
+	t.Cleanup(func() { _ = hold.Close() })
+	h.addr = addr
+	return h
+}
+
+// args are a command line of the coordinator.
+func (h *hosted) args(more ...string) []string {
+	return append([]string{"coordinator", "--job", h.file, "--dir", h.dir, "--listen", h.addr}, more...)
+}
+
+// lead starts the coordinator, perhaps again.
+func (h *hosted) lead(more ...string) {
+	h.Helper()
+	h.leader = start(h, h.args(more...)...)
+	h.leader.Says("the coordinator of job ")
+}
+
+// host starts a host, in a process group of its own: kill ends all of it.
+func (h *hosted) host(dir string, args ...string) *process {
+	h.Helper()
+	p := command(h, append([]string{
+		"host", "--join", "127.0.0.1:1," + h.addr, "--secret-file", secretOf(h.dir), "--dir", dir,
+	}, args...)...)
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.Start()
+	h.Cleanup(func() { kill(p) })
+	return p
+}
+
+// kill ends a host and all that it has started, as the end of its machine does.
+func kill(p *process) {
+	_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // it has ended, mostly
+	<-p.ended
+}
+
+// clock waits until the job has come to a clock.
+func (h *hosted) clock(least int) {
+	h.Helper()
+	var out string
+	await(h, func() bool {
+		_, out, _ = invoke(h, "status", "--run", h.dir)
+		m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(out)
+		if m == nil {
+			return false
+		}
+		at, err := strconv.Atoi(m[1])
+		return err == nil && at >= least
+	}, func() string { return fmt.Sprintf("the job does not come to clock %d: %s%s", least, out, h.all()) })
+}
+
+// pid is that of the process that has a place of the job.
+func (h *hosted) pid(place string) int {
+	h.Helper()
+	pid, err := strconv.Atoi(awaitStatus(h, h.dir, place+` +pid (\d+) .* live `)[1])
+	must(h, err)
+	return pid
+}
+
+// all is what the coordinator has printed, for a test that fails.
+func (h *hosted) all() string {
+	if h.leader == nil {
+		return ""
+	}
+	return h.leader.stdout.String() + h.leader.stderr.String()
+}
+
+// done waits for the job's good end, and returns how it went.
+func (h *hosted) done() rundir.Summary {
+	h.Helper()
+	if code, out, errs := h.leader.Wait(); code != 0 {
+		h.Fatalf("the coordinator ended with code %d: %s%s", code, out, errs)
+	}
+	return summary(h, h.dir)
+}
+
+// ends waits for the good end of a host.
+func (h *hosted) ends(name string, p *process) {
+	h.Helper()
+	if code, out, errs := p.Wait(); code != 0 {
+		h.Errorf("host %s ended with code %d: %s%s", name, code, out, errs)
+	}
+}
+
+// TestHosts: a job of two hosts goes on through the death of a server, of a worker, of its coordinator and of a
+// whole host, and makes the model of one that was left alone on one machine. No update is lost.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	const clocks = "150"
+	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15"})
+	h.lead()
+	one, two := newFolder(t), newFolder(t)
+	a := h.host(one, "--servers", "1", "--workers", "2")
+	b := h.host(two, "--servers", "1", "--workers", "1")
+	h.clock(10)
+	must(t, syscall.Kill(h.pid("server:0"), syscall.SIGKILL))
+	h.clock(25)
+	must(t, syscall.Kill(h.pid("worker:1"), syscall.SIGKILL))
+	h.clock(45)
+	h.leader.Kill()
+	h.lead()
+	h.clock(60)
+	kill(b)
+	b = h.host(two, "--servers", "1", "--workers", "1")
+	s := h.done()
+	want := undisturbedAt(t, clocks)
+	if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
+		t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, want, h.all())
+	}
+	h.ends("a", a)
+	h.ends("b", b)
+	if events := eventsOf(t, h.dir); !strings.Contains(events, "is dead") {
+		t.Errorf("nobody says that anything died:\n%s", events)
+	}
+	for _, dir := range []string{one, two} {
+		checkRaces(t, dir)
+	}
+}
+
+// undisturbedAt is the model of the small job of that many clocks.
+func undisturbedAt(t *testing.T, clocks string) string { return one(t, "--clocks", clocks) }
+
+// TestHostDrains: a host that is told to end has its workers leave at a clock and its servers hand over what they
+// hold; other hosts go on, to the same model, and no clock is done again. None has the job's folder.
+func TestHostDrains(t *testing.T) {
+	t.Parallel()
+	const clocks = "200"
+	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15", "recovery": "chain:2"})
+	h.lead()
+	awaitStatus(t, h.dir, `job \S+ `) // it has read its own
+	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside"))) // as on another machine
+	one, two := newFolder(t), newFolder(t)
+	a := h.host(one, "--servers", "2", "--workers", "2")
+	b := h.host(two, "--servers", "1", "--workers", "1")
+	h.clock(10)
+	spare := h.host(newFolder(t), "--servers", "0", "--workers", "1") // stands by
+	spare.Says("0 servers and 1 workers")
+	b.Signal(syscall.SIGTERM)
+	h.ends("b", b)
+	out := b.stdout.String()
+	if !strings.Contains(out, "the host is to end") || !strings.Contains(out, "server-0 ended with code 0") ||
+		!strings.Contains(out, "worker-0 ended with code 0") {
+		t.Errorf("the host does not say how its processes ended: %s", out)
+	}
+	events := eventsOf(t, h.dir)
+	if !strings.Contains(events, "others have taken over all that server:") || !strings.Contains(events, "it left") {
+		t.Errorf("nobody says who took over: %s", events)
+	}
+	s := h.done()
+	if want := undisturbedAt(t, clocks); *s.ModelSHA256 != want || *s.UpdatesLost != 0 || *s.ClocksRedone != 0 {
+		t.Errorf("model %s, %d updates lost, %d clocks redone; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost,
+			*s.ClocksRedone, want, h.all())
+	}
+	h.ends("a", a)
+	h.ends("spare", spare)
+}
+
+// TestHostEndsAtOnce: a second signal ends a host whose server can hand over to nobody.
+func TestHostEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHosted(t, "127.0.0.1", map[string]string{
+		"clocks": "1000000", "servers": "1", "workers": "1", "shards": "2",
+	})
+	h.lead()
+	p := h.host(newFolder(t), "--servers", "1", "--workers", "1")
+	h.clock(5)
+	p.Signal(syscall.SIGTERM)
+	p.Says("worker-0 ended with code 0")
+	p.Signal(syscall.SIGTERM)
+	h.ends("", p)
+	h.leader.Signal(syscall.SIGTERM)
+	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job goes on without it") {
+		t.Errorf("the coordinator ended with code %d: %s%s", code, out, errs)
+	}
+}
+
+// TestHostPrograms: a program of the user's is told where its job is, is started again when it dies, and reads what it
+// has learned after all clocks are done. perdure stop ends the job, and a coordinator that is started again goes on.
+func TestHostPrograms(t *testing.T) {
+	t.Parallel()
+	program := readmeProgram(t)
+	h := newHosted(t, "127.0.0.1", map[string]string{"workload": "own", "clocks": "300000", "workers": "2"})
+	h.lead()
+	dir := newFolder(t)
+	p := h.host(dir, "--servers", "2", "--workers", "2", "--", program)
+	h.clock(20)
+	must(t, syscall.Kill(h.pid("worker:1"), syscall.SIGKILL))
+	p.Says(`worker-\d was killed by SIGKILL|worker-\d killed by SIGKILL; the next one takes its place`)
+	h.clock(50)
+	wantOut(t, 0, []string{"stop", "--run", h.dir})
+	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "stopped at clock") {
+		t.Fatalf("the coordinator ended with code %d: %s%s", code, out, errs)
+	}
+	h.ends("", p)
+	h.lead()
+	p = h.host(dir, "--servers", "2", "--workers", "2", "--", program)
+	at := newestCut(t, h.dir)
+	h.clock(at + 20)
+	wantOut(t, 0, []string{"stop", "--run", h.dir})
+	h.leader.Wait()
+	h.ends("", p)
+	if later := newestCut(t, h.dir); later <= at {
+		t.Errorf("the newest checkpoint is of clock %d, and was of %d", later, at)
+	}
+}
+
+// TestHostsIPv6: addresses of IPv6 work wherever an address is written, and one that is advertised is what others are
+// told.
+func TestHostsIPv6(t *testing.T) {
+	t.Parallel()
+	h := newHosted(t, "::1", map[string]string{"clocks": "5", "workers": "1", "servers": "1", "shards": "2"})
+	_, port, err := net.SplitHostPort(h.addr)
+	must(t, err)
+	h.leader = start(t, "coordinator", "--job", h.file, "--dir", h.dir, "--listen", "[::]:"+port, "--advertise",
+		"localhost", "--control", "[::1]:0", "--insecure")
+	told := h.leader.Says(`address=(\S+)`)[1]
+	if told != "localhost:"+port {
+		t.Errorf("others are told %s", told)
+	}
+	p := h.host(newFolder(t), "--servers", "1", "--workers", "1", "--listen", "[::]:0", "--advertise", "::1")
+	s := h.done()
+	if *s.UpdatesLost != 0 || s.Clocks != 5 {
+		t.Errorf("%d updates lost at clock %d", *s.UpdatesLost, s.Clocks)
+	}
+	h.ends("", p)
+}
+
+// TestCoordinatorMistakes: what a coordinator cannot do is said in one line.
+func TestCoordinatorMistakes(t *testing.T) {
+	t.Parallel()
+	h := newHosted(t, "127.0.0.1", nil)
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "job.yaml")
+		must(t, os.WriteFile(name, []byte(text), 0o666))
+		return name
+	}
+	with := func(text string) []string {
+		return []string{"coordinator", "--job", file(text), "--dir", newFolder(t), "--listen", "127.0.0.1:0"}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{exitUsage, `needs --job JOB.yaml`, []string{"coordinator"}},
+		{exitUsage, `needs --job JOB.yaml`, []string{"coordinator", "--job", h.file}},
+		{
+			exitUsage, `absent.yaml cannot be read: no such file`,
+			[]string{"coordinator", "--job", "absent.yaml", "--dir", "a"},
+		},
+		{exitUsage, `--listen 7000: write HOST:PORT`, h.args("--listen", "7000")},
+		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", "0.0.0.0:0")},
+		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", "[::]:0")},
+		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", ":0")},
+		{exitUsage, `--advertise .*stands for every address`, h.args("--advertise", "0.0.0.0")},
+		{exitUsage, `--advertise a,b: a process has one address`, h.args("--advertise", "a,b")},
+		{exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			h.args("--listen", taken.Addr().String())},
+		{exitError, `cannot listen on .*: address already in use; choose another --control`,
+			h.args("--control", taken.Addr().String())},
+		{exitUsage, `job.yaml:1: there is no key "workrs"; did you mean workers`, with("workrs: 3\n")},
+		{exitUsage, `job.yaml:2: there is no key "bath"`, with("workload: own\nbath: 3\n")},
+		{exitUsage, `job.yaml:1: consistency|job.yaml:1: unknown consistency`, with("consistency: bpp\n")},
+		{exitUsage, `job.yaml:2: exec is said on the command lines`, with("workload: own\nexec: ./mine\n")},
+		{exitUsage, `no fault reaches the processes of many hosts`,
+			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n")},
+		{exitUsage, `needs an update log that all hosts reach`, with("recovery: stateless\ndata: " + pictures + "\n")},
+	} {
+		wantRefused(t, c.code, c.want, c.args...)
+	}
+	if entries, err := os.ReadDir(h.dir); err == nil {
+		t.Errorf("what was refused has made %v", entries)
+	}
+	h.lead()
+	wantRefused(t, exitUsage, `another process has .*: pid \d+`,
+		"coordinator", "--job", h.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
+	h.leader.Kill()
+	other := newHosted(t, "127.0.0.1", map[string]string{"workers": "4"})
+	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, and 4 is asked for; name another --dir`,
+		"coordinator", "--job", other.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
+	must(t, os.Remove(secretOf(h.dir)))
+	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
+}
+
+// TestHostMistakes: what a host cannot do is said in one line.
+func TestHostMistakes(t *testing.T) {
+	t.Parallel()
+	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": "1000000"})
+	h.lead()
+	own := newHosted(t, "127.0.0.1", map[string]string{"workload": "own"})
+	own.lead()
+	secret, wrong := secretOf(h.dir), secretOf(own.dir)
+	at := func(addr, file string, more ...string) []string {
+		return append([]string{"host", "--join", addr, "--secret-file", file, "--dir", newFolder(t)}, more...)
+	}
+	taken := newFolder(t)
+	must(t, os.MkdirAll(taken, 0o777))
+	must(t, os.WriteFile(filepath.Join(taken, "job"), []byte("0123456789abcdef\n"), 0o666))
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{exitUsage, `which job\? write --join`, []string{"host"}},
+		{exitUsage, `--join nowhere: "nowhere" is no address; write HOST:PORT`, at("nowhere", secret)},
+		{exitUsage, `--join .*: "" is no address`, at(h.addr+",", secret)},
+		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 stands for every address`, at("0.0.0.0:7000", secret)},
+		{exitUsage, `the run's secret: .*no such file`, []string{"host", "--join", h.addr, "--dir", newFolder(t)}},
+		{exitError, `the secret of a observer is not this run's`, at(h.addr, wrong)},
+		{exitUsage, `has nothing to do; write --servers N`, at(h.addr, secret, "--servers", "0")},
+		{exitUsage, `--servers -1; choose 0 to`, at(h.addr, secret, "--servers=-1")},
+		{exitUsage, `there are none; add --workers N`, at(h.addr, secret, "--", "true")},
+		{
+			exitUsage, `/nonexistent cannot be run: no such file`,
+			at(h.addr, secret, "--workers", "1", "--", "/nonexistent"),
+		},
+		{exitUsage, `are programs of your own; write how one is started`, at(own.addr, wrong, "--workers", "1")},
+		{exitUsage, `is of job "0123456789abcdef"; the job at`, append(at(h.addr, secret), "--dir", taken)},
+		{exitUsage, `--listen a:b: write HOST:PORT`, at(h.addr, secret, "--listen", "a:b")},
+		{exitUsage, `--metrics 127.0.0.1:0: choose a port`, at(h.addr, secret, "--metrics", "127.0.0.1:0")},
+		{
+			exitError, `server-0: --listen 0.0.0.0:0 is every address of this machine`,
+			at(h.addr, secret, "--listen", "0.0.0.0"),
+		},
+	} {
+		wantRefused(t, c.code, c.want, c.args...)
+	}
+	dir := newFolder(t)
+	first := h.host(dir)
+	first.Says("1 servers and 0 workers")
+	wantRefused(t, exitUsage, `another host has .*: pid \d+`,
+		"host", "--join", h.addr, "--secret-file", secret, "--dir", dir)
+	kill(first)
+	silent := h.host(newFolder(t))
+	silent.Says("1 servers and 0 workers")
+	h.leader.Kill()
+	silent.Says("the coordinator is away; servers and workers go on without it")
+	late := h.host(newFolder(t))
+	late.Says("no coordinator answers; it is tried again")
+	late.Signal(syscall.SIGTERM)
+	h.ends("late", late)
+}
+
+// versions is what both sides say where their versions differ.
+const versions = `the peer speaks wire version \d+, this process version \d+; install the same version of Perdure on ` +
+	`every machine`
+
+// TestOtherVersion: a host of another version than its coordinator says so in one line, and the coordinator, too.
+func TestOtherVersion(t *testing.T) {
+	t.Parallel()
+	h := newHosted(t, "127.0.0.1", nil)
+	h.lead()
+	newer := func(b []byte) []byte { b[4] = wire.Version + 1; return b }
+	hello := wire.Control(wire.KindHello, wire.Hello{Role: wire.RoleWorker})
+	c, err := net.Dial("tcp", h.addr)
+	must(t, err)
+	defer c.Close()
+	_, err = c.Write(newer(wire.Append(nil, &hello)))
+	must(t, err)
+	var header [wire.HeaderBytes]byte
+	_, err = c.Read(header[:])
+	must(t, err)
+	if header[4] != wire.Version || wire.Kind(header[5]) != wire.KindRefuse {
+		t.Errorf("the coordinator answers % x", header[:8])
+	}
+	h.leader.Says(versions)
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			refuse := wire.Control(wire.KindRefuse, wire.Refusal{})
+			_, _ = c.Write(newer(wire.Append(nil, &refuse))) // nobody may be there
+			defer c.Close()
+		}
+	}()
+	for _, args := range [][]string{
+		{"host", "--dir", newFolder(t)},
+		{"server"},
+		{"worker"},
+	} {
+		args = append(args, "--join", l.Addr().String(), "--secret-file", secretOf(h.dir))
+		wantRefused(t, exitError, versions, args...)
+	}
+}

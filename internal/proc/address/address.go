@@ -1,0 +1,98 @@
+// Package address is how addresses of a job's processes are written: one, or several with commas between them of
+// which one answers; what a process listens at, and what others are told of that. An address is HOST:PORT, and of
+// IPv6 the host stands in brackets.
+package address
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// List are the addresses that a text names: of a peer that listens at one of them. There is one at
+// least, which is "" in an empty text.
+func List(text string) []string {
+	all := strings.Split(text, ",")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}
+
+// Check refuses a text that does not name addresses that one can dial; flag is what people
+// know it by.
+func Check(flag, text string) error {
+	for _, addr := range List(text) {
+		host, port, err := net.SplitHostPort(addr)
+		number, bad := strconv.ParseUint(port, 10, 16)
+		switch ip := net.ParseIP(host); {
+		case err != nil || host == "" || bad != nil || number == 0:
+			return fmt.Errorf("%w: %s %s: %q is no address; write HOST:PORT, for example 10.0.0.5:7000 or "+
+				"[fd00::5]:7000, and several with commas between them", perdure.ErrUsage, flag, text, addr)
+		case ip != nil && ip.IsUnspecified():
+			return fmt.Errorf("%w: %s %s: %s stands for every address of a machine; write the one under which it is "+
+				"reached", perdure.ErrUsage, flag, text, host)
+		}
+	}
+	return nil
+}
+
+// Published is the address that others are told of a process that listens at an address (listen is what
+// it was asked to, at where it does): advertise, with the port of at where that has none or 0;
+// "": at. One that nobody elsewhere can dial is refused.
+func Published(listen, at, advertise string) (string, error) {
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		return "", fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000",
+			perdure.ErrUsage, listen)
+	}
+	if advertise == "" {
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			return "", fmt.Errorf("%w: --listen %s is every address of this machine, and others must be told one; add "+
+				"--advertise HOST:PORT with the one under which they reach it", perdure.ErrUsage, listen)
+		}
+		return at, nil
+	}
+	told, toldPort, err := net.SplitHostPort(advertise)
+	if err != nil { // it has no port
+		told, toldPort = strings.Trim(advertise, "[]"), port
+	}
+	if toldPort == "0" {
+		toldPort = port
+	}
+	if strings.Contains(advertise, ",") {
+		return "", fmt.Errorf("%w: --advertise %s: a process has one address; write HOST:PORT", perdure.ErrUsage,
+			advertise)
+	}
+	all := net.JoinHostPort(told, toldPort)
+	return all, Check("--advertise", all)
+}
+
+// Dialled is the address at which this machine itself reaches who listens at an address, which
+// may stand for all.
+func Dialled(at string) string {
+	host, port, err := net.SplitHostPort(at)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil || host != "" && (ip == nil || !ip.IsUnspecified()):
+		return at
+	case ip != nil && ip.To4() == nil:
+		return net.JoinHostPort(net.IPv6loopback.String(), port)
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// Leading is the address of this machine from which connections to another address go out: others who
+// reach that one reach this machine there, too. "" where that is not known.
+func Leading(to string) string {
+	c, err := net.Dial("udp", to) // which sends nothing
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+	return host
+}

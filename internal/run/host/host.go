@@ -1,0 +1,307 @@
+// Package host keeps the servers and workers of one machine alive, in a job of many hosts. It finds the job by
+// the addresses of its coordinators, starts its processes once the job is there, starts each again when it
+// ends, and has them end in order when it is told to: workers first, which leave at a clock, then servers,
+// which hand over what they hold.
+//
+//	err := (&host.Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
+//
+// The processes are perdure's servers, and perdure's workers or a program of the user's. They join by
+// themselves: the host tells them where, and is no part of the job. It only looks, to know when the job is
+// over. A Host runs once.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Host is what one machine does for a job.
+type Host struct {
+	Join       string // the addresses of its coordinators, with commas between them
+	SecretFile string // "": that beside the keys, or in Dir
+	KeysDir    string // with the keys of servers and workers; "": the job has none
+	Servers    int    // how many are kept alive
+	Workers    int
+	Dir        string   // the host's own, of one job: logs, and the job's name
+	Listen     string   // where servers listen, see ports; "": where connections to the job go out
+	Advertise  string   // what others are told of servers; "": that
+	Command    []string // that is a worker; none: perdure's
+	Program    string   // perdure itself
+	Watch      role.Watched
+	LogFormat  eyes.Format // of servers and perdure's workers
+	Log        *slog.Logger
+
+	secret string // the file
+	keys   wire.Keys
+	ring   *keys.Ring // nil: the job has no keys
+}
+
+// role is what the host calls itself in logs and metrics.
+const hostRole = "host"
+
+// programGrace is how long workers may go on when the job is over, to write what they have learned for example.
+const programGrace = time.Minute
+
+// Run keeps the processes alive until the job is over. When ctx ends they end in order, when atOnce ends at once.
+func (h *Host) Run(ctx, atOnce context.Context) error {
+	eyes.Name(h.Log, "", hostRole, -1)
+	if err := h.check(); err != nil {
+		return err
+	}
+	if err := h.identify(ctx); err != nil {
+		return err
+	}
+	lock, err := h.hold()
+	if err != nil {
+		return err
+	}
+	defer lock()
+	k, err := newKeeper(h)
+	if err != nil {
+		return err
+	}
+	defer k.stop()
+	eye, err := h.Watch.Open(atOnce, h.Log)
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
+	looks, cancel := context.WithCancel(atOnce)
+	defer cancel()
+	l := newLook(h)
+	ended := make(chan error, 1)
+	go func() { ended <- l.run(looks) }()
+	select {
+	case w := <-l.joined:
+		if err := h.begin(k, &w); err != nil {
+			return err
+		}
+		eye.Show(metrics.Host(k.look, h.Watch.Who(w.Job.ID, hostRole, -1)))
+	case err := <-ended:
+		return h.over(err)
+	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case err := <-ended:
+		k.over()
+		k.await(atOnce, wire.RoleWorker, programGrace)
+		return h.over(err)
+	case err := <-k.fatal:
+		return err
+	case <-ctx.Done():
+	}
+	h.Log.Info("the host is to end: workers leave, then servers hand over what they hold; told again, it ends at once")
+	go func() {
+		if err := <-ended; err != nil && atOnce.Err() == nil {
+			k.over() // who waits for others to take over waits no more: all hear it
+		}
+	}()
+	k.drain(atOnce)
+	return nil
+}
+
+// check refuses what cannot be, before anything is started.
+func (h *Host) check() (err error) {
+	switch {
+	case h.Join == "":
+		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has printed",
+			perdure.ErrUsage)
+	case h.Servers < 0 || h.Servers > perdure.MaxServers:
+		return fmt.Errorf("%w: --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
+	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
+		return fmt.Errorf("%w: --workers %d; choose 0 to %d", perdure.ErrUsage, h.Workers, perdure.MaxSlots)
+	case h.Servers+h.Workers == 0:
+		return fmt.Errorf("%w: a host of no servers and no workers has nothing to do; write --servers N or --workers N",
+			perdure.ErrUsage)
+	case len(h.Command) > 0 && h.Workers == 0:
+		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
+			h.Command[0])
+	}
+	if err := address.Check("--join", h.Join); err != nil {
+		return err
+	}
+	if len(h.Command) > 0 {
+		if _, err := exec.LookPath(h.Command[0]); err != nil {
+			return fmt.Errorf("%w: %s cannot be run: %w", perdure.ErrUsage, h.Command[0], plain.Cause(err))
+		}
+	}
+	return nil
+}
+
+// identify finds what the host and its processes show: keys, or a secret.
+func (h *Host) identify(ctx context.Context) (err error) {
+	needs := wire.RoleWorker
+	if h.Servers > 0 {
+		needs = wire.RoleServer
+		if h.Workers > 0 && h.KeysDir != "" {
+			if _, err := reach.OpenRing(h.KeysDir, wire.RoleWorker); err != nil {
+				return err
+			}
+		}
+	}
+	if h.ring, err = reach.Ring(ctx, h.KeysDir, needs, h.Log); err != nil {
+		return err
+	}
+	from := h.SecretFile
+	if from == "" && h.ring != nil {
+		from = h.ring.SecretFile()
+	}
+	if from == "" {
+		from = filepath.Join(h.Dir, secrets.File)
+	}
+	if h.secret = from; h.ring != nil && h.SecretFile == "" {
+		h.secret = "" // its processes find theirs beside their keys
+	}
+	h.keys, err = secrets.Read(from, "", needs)
+	return err
+}
+
+// hold makes the host's folder, and keeps others out of it.
+func (h *Host) hold() (release func(), err error) {
+	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
+		return nil, fmt.Errorf("%w: cannot write into %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
+			plain.Cause(err))
+	}
+	locker, ok := disk.OS().(disk.Locker)
+	if !ok {
+		return func() {}, nil
+	}
+	who := fmt.Sprintf("pid %d since %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(h.Dir, "lock")), who)
+	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w: another host has %s: %s; choose another --dir", perdure.ErrUsage, h.Dir,
+			locked.Holder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = lock.Close() }, nil // it ends with the process anyway
+}
+
+// begin starts the processes, of a job that has answered.
+func (h *Host) begin(k *keeper, w *wire.Welcome) error {
+	eyes.Name(h.Log, w.Job.ID, hostRole, -1)
+	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
+		return fmt.Errorf("%w: the workers of this job are programs of your own; write how one is started: "+
+			"perdure host … -- COMMAND", perdure.ErrUsage)
+	}
+	if err := h.sameJob(w.Job.ID); err != nil {
+		return err
+	}
+	specs, err := h.specs()
+	if err != nil {
+		return err
+	}
+	if err := h.writeTargets(w.Job.ID); err != nil {
+		return err
+	}
+	h.Log.Info(fmt.Sprintf("job %s answers: %d servers and %d workers are kept alive here; their logs are in %s",
+		w.Job.ID, h.Servers, h.Workers, filepath.Join(h.Dir, logsDir)))
+	return k.begin(specs)
+}
+
+// jobFile has the name of the job whose processes' logs are in the host's folder.
+const jobFile = "job"
+
+// sameJob refuses the folder of another job, and notes of which it is.
+func (h *Host) sameJob(id string) error {
+	path := filepath.Join(h.Dir, jobFile)
+	if was, err := os.ReadFile(path); err == nil {
+		if text := string(was); text != id+"\n" {
+			return fmt.Errorf("%w: %s is of job %.40q; the job at %s is %s; choose another --dir", perdure.ErrUsage,
+				h.Dir, text[:max(0, len(text)-1)], h.Join, id)
+		}
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(id+"\n"), 0o666); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, plain.Cause(err))
+	}
+	return nil
+}
+
+// over says how the job has ended, where that is why the host ends.
+func (h *Host) over(err error) error {
+	switch {
+	case errors.Is(err, perdure.ErrDone):
+		h.Log.Info("the job is done")
+		return nil
+	case errors.Is(err, perdure.ErrStopped):
+		h.Log.Warn("the job is over", "why", plain.Text(err))
+		return nil
+	case errors.Is(err, context.Canceled):
+		return nil
+	}
+	return err
+}
+
+// look is the host's own connection to the job. It says nothing on it, and hears when the job is over.
+type look struct {
+	h      *Host
+	joined chan wire.Welcome // capacity 1: the first answer
+	job    string            // once there was one
+	lost   bool              // nobody answers, and that was told
+}
+
+func newLook(h *Host) *look { return &look{h: h, joined: make(chan wire.Welcome, 1)} }
+
+// run looks until the job is over, or ctx ends.
+func (l *look) run(ctx context.Context) error {
+	link := transport.Link{
+		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, Wants: keys.Coordinator,
+		Hello: func() wire.Hello {
+			hello := reach.Asking(l.h.keys.Job)
+			hello.Job = l.job
+			return hello
+		},
+		Up: l.up, Frame: func(transport.Conn, *wire.Frame) error { return nil },
+		Down: func(_ transport.Conn, err error) {
+			l.lost = true
+			l.h.Log.Warn("the coordinator is away; servers and workers go on without it", "err", err)
+		},
+		Patient: func(attempts int, err error) bool {
+			if !l.lost && attempts >= len(address.List(l.h.Join)) {
+				l.lost = true
+				l.h.Log.Warn("no coordinator answers; it is tried again", "addresses", l.h.Join, "err", err)
+			}
+			return true
+		},
+	}
+	return link.Run(ctx)
+}
+
+func (l *look) up(c transport.Conn, f *wire.Frame) {
+	var w wire.Welcome
+	if err := wire.ParseControl(f, &w); err != nil {
+		l.h.Log.Error("the coordinator's answer", "err", err)
+		c.Close()
+		return
+	}
+	if l.lost && l.job != "" {
+		l.h.Log.Info("the coordinator is back")
+	}
+	if l.lost = false; l.job == "" {
+		l.job = w.Job.ID
+		l.joined <- w
+	}
+}

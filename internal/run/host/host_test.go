@@ -1,0 +1,104 @@
+package host
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/role"
+)
+
+// TestSpecs: each process has an address of its own, and is told where the job is.
+func TestSpecs(t *testing.T) {
+	h := &Host{
+		Join: "127.0.0.1:7,[::1]:8", Servers: 2, Workers: 2, Dir: "/d", Listen: "[::1]:7100",
+		Advertise: "a.example.org:7100", Program: "/bin/perdure", secret: "/s",
+		Watch: role.Watched{Metrics: ":9000"}, Command: []string{"./train", "-x"},
+	}
+	specs, err := h.specs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{}
+	for _, s := range specs {
+		lines = append(lines, strings.Join(append(slices.Clone(s.Env), s.Command...), " "))
+	}
+	const job = "PERDURE_COORDINATOR=127.0.0.1:7,[::1]:8 PERDURE_SECRET_FILE=/s PERDURE_RUN=/d " +
+		"PERDURE_METRICS=127.0.0.1:"
+	const server = "/bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --listen "
+	want := []string{
+		server + "[::1]:7100 --advertise a.example.org:7100 --metrics 127.0.0.1:9001",
+		server + "[::1]:7101 --advertise a.example.org:7101 --metrics 127.0.0.1:9002",
+		job + "9003 ./train -x", job + "9004 ./train -x",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("processes:\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+	h = &Host{Join: "127.0.0.1:7", Servers: 1, Workers: 1, Program: "p", secret: "/s"}
+	specs, err = h.specs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const joins = " --join 127.0.0.1:7 --secret-file /s "
+	if c := strings.Join(specs[0].Command, " "); c != "p server"+joins+"--listen 127.0.0.1:0" {
+		t.Errorf("a server without addresses is %s", c)
+	}
+	if c := strings.Join(specs[1].Command, " "); c != "p worker"+joins+"--waits" {
+		t.Errorf("a worker without a command is %s", c)
+	}
+}
+
+// TestShifted: servers that listen at fixed ports have one after the other, and no port is beyond the last.
+func TestShifted(t *testing.T) {
+	for _, c := range []struct {
+		addr string
+		by   int
+		want string // "": it is refused
+	}{
+		{"a:7000", 2, "a:7002"}, {"a:0", 2, "a:0"}, {"a", 2, "a:0"}, {"[::1]:7", 1, "[::1]:8"}, {"::1", 0, "[::1]:0"},
+		{"a:65535", 0, "a:65535"}, {"a:65535", 1, ""}, {":7000", 0, ""}, {"a:b", 0, ""}, {"", 0, ""},
+	} {
+		got, err := shifted("--listen", c.addr, c.by)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("the %d-th after %q is %q, %v; want %q", c.by, c.addr, got, err, c.want)
+		}
+	}
+}
+
+// TestExits: who ends is replaced, with growing pauses; one of perdure's own that says what is wrong with what was
+// asked for ends the host, and a program of the user's does not; when the job is over nobody comes after anybody.
+func TestExits(t *testing.T) {
+	h := &Host{Servers: 1, Workers: 1, Command: []string{"x"}, Log: quiet()}
+	k, err := newKeeper(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.stop()
+	server := supervisor.Exit{Role: wire.RoleServer, Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}
+	program := supervisor.Exit{Role: wire.RoleWorker, Code: usageCode, How: "ended with code 2", LastLine: "no"}
+	if first, second := k.onExit(server), k.onExit(server); first != supervisor.Now || second <= supervisor.Now {
+		t.Errorf("pauses %d and %d", first, second)
+	}
+	if k.onExit(program) == supervisor.Never {
+		t.Error("a program of the user's is not replaced")
+	}
+	if program.Code = 0; k.onExit(program) < supervisor.Restart(leavePause) {
+		t.Error("who has ended in order is replaced before it is known whether the job is over")
+	}
+	server.Code, server.Signal, server.LastLine = usageCode, "", "perdure: wrong secret"
+	if k.onExit(server) != supervisor.Never || (<-k.fatal).Error() != "server-0: wrong secret" {
+		t.Error("a server that was asked for what cannot be is replaced")
+	}
+	if _, why := k.look(); why != "server-0: wrong secret" {
+		t.Errorf("the host is not ready: %s", why)
+	}
+	k.over()
+	if k.onExit(program) != supervisor.Never {
+		t.Error("somebody is replaced when the job is over")
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

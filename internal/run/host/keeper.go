@@ -1,0 +1,159 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/metrics"
+)
+
+const (
+	// leavePause is how long the next process waits at least after one that ended in order: if that was
+	// since the job is over, this will be known by then.
+	leavePause = 250 * time.Millisecond
+	// usageCode is how perdure's own processes end that say what is wrong with what was asked for: it would be
+	// wrong again.
+	usageCode = 2
+)
+
+// keeper keeps the processes of a host alive.
+type keeper struct {
+	log    *slog.Logger
+	group  *supervisor.Group
+	own    bool       // workers are programs of the user's
+	fatal  chan error // capacity 1: why the host cannot go on
+	counts map[wire.Role]int
+
+	mu       sync.Mutex // guards what follows
+	last     bool       // who ends is not replaced
+	why      string     // the host does not do its work; "": it does
+	backoffs map[[2]string]*supervisor.Backoff
+	restarts map[wire.Role]int
+}
+
+func newKeeper(h *Host) (k *keeper, err error) {
+	k = &keeper{
+		log: h.Log, own: len(h.Command) > 0, fatal: make(chan error, 1),
+		counts:   map[wire.Role]int{wire.RoleServer: h.Servers, wire.RoleWorker: h.Workers},
+		backoffs: map[[2]string]*supervisor.Backoff{}, restarts: map[wire.Role]int{},
+	}
+	k.group, err = supervisor.NewGroup(supervisor.Options{OnExit: k.onExit})
+	return k, err
+}
+
+// begin starts all processes.
+func (k *keeper) begin(specs []supervisor.Spec) error {
+	for _, s := range specs {
+		if err := k.group.Start(s); err != nil {
+			return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		}
+	}
+	return nil
+}
+
+// name is what people call one of the host's processes: its number is the host's, and not the job's.
+func name(role wire.Role, index int) string { return fmt.Sprintf("%s-%d", role, index) }
+
+// onExit is told of every process that ends, and says when the next one takes its place.
+func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	who := name(e.Role, e.Index)
+	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
+	if k.last {
+		log.Info(fmt.Sprintf("%s %s", who, e.How))
+		return supervisor.Never
+	}
+	own := k.own && e.Role == wire.RoleWorker
+	if !own && e.Code == usageCode {
+		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(e.LastLine, "perdure: "))
+		select {
+		case k.fatal <- errors.New(k.why):
+		default: // another one was first
+		}
+		return supervisor.Never
+	}
+	at := [2]string{string(e.Role), fmt.Sprint(e.Index)}
+	if k.backoffs[at] == nil {
+		k.backoffs[at] = &supervisor.Backoff{}
+	}
+	pause := k.backoffs[at].Next(e.Lived)
+	if e.Code == 0 {
+		pause = max(pause, leavePause)
+	}
+	k.restarts[e.Role]++
+	text := fmt.Sprintf("%s %s", who, e.How)
+	if e.Code != 0 && e.Signal == "" && e.LastLine != "" {
+		text += ": " + strings.TrimPrefix(e.LastLine, "perdure: ")
+	}
+	if pause > 0 {
+		log.Warn(fmt.Sprintf("%s; the next one takes its place in %v", text, pause))
+	} else {
+		log.Warn(text + "; the next one takes its place")
+	}
+	return supervisor.Restart(pause)
+}
+
+// look is how the processes are, for those who watch.
+func (k *keeper) look() (all []metrics.Kept, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	why = k.why
+	for _, role := range []wire.Role{wire.RoleServer, wire.RoleWorker} {
+		kept := metrics.Kept{Role: string(role), Restarts: k.restarts[role]}
+		for i := range k.counts[role] {
+			if k.group.PID(role, i) != 0 {
+				kept.Running++
+			}
+		}
+		if kept.Running < k.counts[role] && why == "" {
+			why = fmt.Sprintf("%d of %d %ss run", kept.Running, k.counts[role], role)
+		}
+		all = append(all, kept)
+	}
+	return all, why
+}
+
+// over says that who ends is not replaced any more.
+func (k *keeper) over() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last = true
+	k.group.NoMore()
+}
+
+// drain has all processes end in order: workers, and then servers, which others may need until then.
+func (k *keeper) drain(atOnce context.Context) {
+	k.over()
+	for _, role := range []wire.Role{wire.RoleWorker, wire.RoleServer} {
+		for i := range k.counts[role] {
+			_ = k.group.Terminate(role, i) // it has ended: all the better
+		}
+		k.group.Await(atOnce, role)
+	}
+}
+
+// await waits until all processes of a role have ended, for a time at most.
+func (k *keeper) await(ctx context.Context, role wire.Role, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	k.group.Await(ctx, role)
+}
+
+// stop ends all processes.
+func (k *keeper) stop() {
+	k.over()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := k.group.Stop(ctx); err != nil {
+		k.log.Error("some processes do not end", "err", err)
+	}
+}

@@ -1,0 +1,194 @@
+package host
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/worker"
+)
+
+// logsDir is where the processes' logs are, in the host's folder.
+const logsDir = "logs"
+
+// specs says what runs at each place.
+func (h *Host) specs() (all []supervisor.Spec, err error) {
+	for i := range h.Servers {
+		s, err := h.server(i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	for i := range h.Workers {
+		s, err := h.worker(i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// server says what runs as a server.
+func (h *Host) server(index int) (s supervisor.Spec, err error) {
+	listen, err := h.listens(index)
+	if err != nil {
+		return s, err
+	}
+	args := []string{"--listen", listen}
+	if h.Advertise != "" {
+		told, err := shifted("--advertise", h.Advertise, index)
+		if err != nil {
+			return s, err
+		}
+		args = append(args, "--advertise", told)
+	}
+	return h.own(wire.RoleServer, index, index, args...)
+}
+
+// worker says what runs as a worker: perdure's, or the user's program, which is told where the job is.
+func (h *Host) worker(index int) (s supervisor.Spec, err error) {
+	at := h.Servers + index
+	if len(h.Command) == 0 {
+		return h.own(wire.RoleWorker, index, at, "--waits")
+	}
+	s = h.spec(wire.RoleWorker, index, h.Command)
+	s.Env = []string{worker.EnvCoordinator + "=" + h.Join}
+	if h.secret != "" {
+		s.Env = append(s.Env, worker.EnvSecretFile+"="+h.secret)
+	}
+	s.Env = append(s.Env, localrun.EnvRun+"="+h.Dir)
+	if h.KeysDir != "" {
+		s.Env = append(s.Env, worker.EnvKeys+"="+h.KeysDir)
+	}
+	addr, err := h.metricsAt(at)
+	if addr != "" {
+		s.Env = append(s.Env, localrun.EnvMetrics+"="+addr)
+	}
+	return s, err
+}
+
+// own says what runs as a process of perdure's own, which is the host's at-th.
+func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.Spec, err error) {
+	args := []string{h.Program, string(role), "--join", h.Join}
+	if h.secret != "" {
+		args = append(args, "--secret-file", h.secret)
+	}
+	if h.KeysDir != "" {
+		args = append(args, "--keys", h.KeysDir)
+	}
+	args = append(args, more...)
+	if h.LogFormat != "" {
+		args = append(args, "--log-format", string(h.LogFormat))
+	}
+	addr, err := h.metricsAt(at)
+	if addr != "" {
+		args = append(args, "--metrics", addr)
+	}
+	return h.spec(role, index, args), err
+}
+
+func (h *Host) spec(role wire.Role, index int, command []string) supervisor.Spec {
+	return supervisor.Spec{
+		Role: role, Index: index, Command: command,
+		LogPath: filepath.Join(h.Dir, logsDir, name(role, index)+".log"),
+	}
+}
+
+// listens is where a server listens.
+func (h *Host) listens(index int) (string, error) {
+	if h.Listen != "" {
+		return shifted("--listen", h.Listen, index)
+	}
+	for _, addr := range address.List(h.Join) {
+		if host := address.Leading(addr); host != "" {
+			return net.JoinHostPort(host, "0"), nil
+		}
+	}
+	return "", fmt.Errorf("%w: it is not known which address of this machine leads to %s; say where servers listen "+
+		"with --listen HOST:PORT", perdure.ErrUsage, h.Join)
+}
+
+// shifted is the address of the by-th of several that follow one another; one without a port, or with port 0,
+// is that of all.
+func shifted(flag, addr string, by int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, port = addr, "0"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if n > 0 {
+		n += uint64(by)
+	}
+	if err != nil || host == "" || n > mostPort {
+		return "", fmt.Errorf("%w: %s %s: write HOST:PORT; each server has the port after that of the one before",
+			perdure.ErrUsage, flag, addr)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+const mostPort = 1<<16 - 1
+
+// metricsAt is where the host's at-th process shows how it does; "": nowhere. The host itself has the port
+// before those of its processes.
+func (h *Host) metricsAt(at int) (string, error) {
+	if h.Watch.Metrics == "" {
+		return "", nil
+	}
+	addr, err := eyes.Loopback(h.Watch.Metrics)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	host, port, _ := net.SplitHostPort(addr) // Loopback has looked
+	n, err := strconv.ParseUint(port, 10, 16)
+	if n += uint64(at) + 1; err != nil || port == "0" || n > mostPort {
+		return "", fmt.Errorf("%w: --metrics %s: choose a port of 1 to %d: each process has one, after the host's",
+			perdure.ErrUsage, h.Watch.Metrics, mostPort-h.Servers-h.Workers)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+// target is one of those that Prometheus' file_sd reads.
+type target struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// writeTargets says for Prometheus where the host and its processes can be watched.
+func (h *Host) writeTargets(job string) error {
+	if h.Watch.Metrics == "" {
+		return nil
+	}
+	own, err := eyes.Loopback(h.Watch.Metrics)
+	if err != nil {
+		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	all := []target{{[]string{own}, map[string]string{"job": job, "role": hostRole}}}
+	for i := range h.Servers + h.Workers {
+		role, id := wire.RoleServer, i
+		if i >= h.Servers {
+			role, id = wire.RoleWorker, i-h.Servers
+		}
+		addr, err := h.metricsAt(i)
+		if err != nil {
+			return err
+		}
+		all = append(all, target{[]string{addr}, map[string]string{
+			"job": job, "role": string(role), "process": name(role, id),
+		}})
+	}
+	path := filepath.ToSlash(filepath.Join(h.Dir, rundir.TargetsFile))
+	return disk.WriteFile(disk.OS(), path, func(out io.Writer) error { return plain.JSON(out, all) })
+}

@@ -1,0 +1,257 @@
+// Package service is the coordinator of a job of many hosts, as a person, systemd or Kubernetes starts it by
+// itself. Its folder has all that the job has: the first start makes it, and each later one goes on with the
+// same job. It listens, coordinates, and looks after the job as the parent of a job on one machine does: it
+// records, exports the model, and says to all when the job is over. A signal ends the process and not the job.
+//
+//	err := (&service.Coordinator{Job: job, Dir: dir, Listen: "10.0.0.5:7000", Log: log}).Run(ctx)
+//
+// A Coordinator runs once.
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Coordinator is a coordinator that nobody else has started.
+type Coordinator struct {
+	Job       Job
+	Dir       string         // the job's folder, of this job alone
+	Reach     settings.Reach // where processes of the job connect, and what they show
+	Advertise string         // what they are told; "": that
+	Control   string         // where the control API listens
+	Registry  string         // see registry.Open; "": the folder's own
+	Log       *slog.Logger
+	Watch     role.Watched
+}
+
+// Job is the job that somebody asks for.
+type Job struct {
+	Name string // of the file that it stands in
+	Text []byte // of that file
+	*settings.Asked
+	Blame func(error) error // adds the place in the file to an error; nil: nothing
+}
+
+// settings are those of the job that is asked for.
+func (j *Job) settings() (s settings.Run, err error) {
+	if s, err = j.New(); err != nil && j.Blame != nil {
+		err = j.Blame(err)
+	}
+	return s, err
+}
+
+// askedFile is a copy of the text that a job was asked for with: where the same is asked for again, nothing
+// needs to be compared.
+const askedFile = "job.yaml"
+
+// linger is how long the coordinator stays when the job is over, for those who are just being started again.
+const linger = 3 * time.Second
+
+// Run coordinates until the job is over, or ctx ends: then it leaves the job as it is.
+func (c *Coordinator) Run(ctx context.Context) error {
+	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
+	if err != nil {
+		return err
+	}
+	open, err := c.listen(ring)
+	if err != nil {
+		return err
+	}
+	s, err := c.settle(ctx)
+	if err == nil {
+		var kept *secrets.Set
+		if kept, err = secrets.Kept(c.Dir); err == nil {
+			open.Keys, err = kept.Keys, kept.Close()
+		}
+	}
+	if err != nil {
+		return errors.Join(err, open.Frames.Close(), open.Web.Close())
+	}
+	open.Registry = c.Registry
+	if c.Registry == "" {
+		open.Registry = role.RegistryOf(c.Dir)
+	}
+	s.Reach = c.Reach
+	return c.attend(ctx, open, &s)
+}
+
+// listen opens the coordinator's sockets, and refuses addresses that others could not use.
+func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
+	o = &role.Opened{Linger: linger, Ring: ring}
+	at := c.Reach.Listen
+	if o.Frames, err = (transport.TCP{Keys: ring}).Listen(at); err != nil {
+		return nil, cannotListen("--listen", at, err)
+	}
+	if o.Addr, err = address.Published(at, o.Frames.Addr(), c.Advertise); err != nil {
+		return nil, errors.Join(err, o.Frames.Close())
+	}
+	text, err := localrun.Exposed(o.Frames.Addr(), &c.Reach)
+	if err != nil {
+		return nil, errors.Join(err, o.Frames.Close())
+	}
+	if text != "" {
+		c.Log.Warn(text)
+	}
+	if o.Web, err = net.Listen("tcp", c.Control); err != nil {
+		return nil, errors.Join(cannotListen("--control", c.Control, err), o.Frames.Close())
+	}
+	_, port, err := net.SplitHostPort(o.Web.Addr().String())
+	host, _, errHost := net.SplitHostPort(o.Addr)
+	if err == nil && errHost == nil { // under the name by which others reach this machine
+		o.Hosts = append(o.Hosts, net.JoinHostPort(host, port))
+	}
+	return o, nil
+}
+
+// cannotListen says in one line why an address cannot be had.
+func cannotListen(flag, addr string, err error) error {
+	if _, _, bad := net.SplitHostPort(addr); bad != nil {
+		return fmt.Errorf("%w: %s %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000", perdure.ErrUsage,
+			flag, addr)
+	}
+	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, plain.Cause(err), flag)
+}
+
+// settle makes the job's folder, or finds the job that it has, which must be the one that is asked for.
+func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
+	begun, err := rundir.Clear(c.Dir)
+	if err != nil {
+		return s, err
+	}
+	if !begun {
+		if s, err = c.Job.settings(); err != nil {
+			return s, err
+		}
+		if len(s.Faults) > 0 {
+			return s, fmt.Errorf("%w: fault: no fault reaches the processes of many hosts; leave it out, and make "+
+				"them fail there", perdure.ErrUsage)
+		}
+		s.Reach = c.Reach
+		if err := localrun.Lay(ctx, &s, c.Dir); err != nil {
+			return s, err
+		}
+		return s, c.keepText()
+	}
+	if s, err = settings.Read(filepath.Join(c.Dir, rundir.RunFile)); err != nil {
+		return s, err
+	}
+	before, err := os.ReadFile(filepath.Join(c.Dir, askedFile))
+	if err != nil || !bytes.Equal(before, c.Job.Text) {
+		asked, err := c.Job.settings()
+		if err != nil {
+			return s, err
+		}
+		if differs := settings.Other(s, asked); differs != "" {
+			return s, fmt.Errorf("%w: %s has another job than %s: %s; name another --dir", perdure.ErrUsage, c.Dir,
+				c.Job.Name, differs)
+		}
+		if err := c.keepText(); err != nil {
+			return s, err
+		}
+	}
+	return s, c.Job.Sign(&s)
+}
+
+func (c *Coordinator) keepText() error {
+	if err := os.WriteFile(filepath.Join(c.Dir, askedFile), c.Job.Text, 0o666); err != nil {
+		return fmt.Errorf("run folder: %w", plain.Cause(err))
+	}
+	return nil
+}
+
+// attend coordinates, and looks after the job.
+func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
+	r, err := localrun.Attend(ctx, localrun.Attended{
+		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: address.Dialled(open.Frames.Addr()),
+		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log},
+	})
+	if err != nil {
+		return errors.Join(err, open.Frames.Close(), open.Web.Close())
+	}
+	defer func() { _ = r.Leave() }() // how the job has ended counts
+	c.greet(open, s)
+	life, end := context.WithCancel(ctx)
+	defer end()
+	coordinated := make(chan error, 1)
+	go func() {
+		co := role.Coordinator{Folder: c.Dir, Log: c.Log, Watch: c.Watch, Open: open}
+		coordinated <- co.Run(life)
+	}()
+	type seen struct {
+		sum rundir.Summary
+		err error
+	}
+	saw := make(chan seen, 1)
+	go func() {
+		sum, err := r.See(life)
+		saw <- seen{sum, err}
+	}()
+	select {
+	case err := <-coordinated:
+		if err == nil { // it was asked to end, by who sees the job to its end
+			job := <-saw
+			return c.over(job.err, &job.sum)
+		}
+		end()
+		<-saw
+		return err
+	case job := <-saw:
+		if ctx.Err() != nil {
+			<-coordinated
+			c.Log.Info("the coordinator ends, and the job goes on without it; start it again with the same --dir")
+			return nil
+		}
+		err := <-coordinated // once everybody has heard it
+		return errors.Join(c.over(job.err, &job.sum), err)
+	}
+}
+
+// greet says where the coordinator is, and how others join.
+func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
+	secret := filepath.Join(c.Dir, secrets.File)
+	shows := fmt.Sprintf("--secret-file COPY, of %s and of %s%s beside it", secret, secret, secrets.ServersExt)
+	if open.Ring != nil {
+		shows = "--keys DIR, a folder with the folders server and worker of the job's keys"
+	}
+	c.Log.Info(fmt.Sprintf("the coordinator of job %s is at %s; on each machine: perdure host --join %s %s", s.Job.ID,
+		open.Addr, open.Addr, shows),
+		"address", open.Addr, "control", open.Web.Addr().String(), "folder", c.Dir)
+}
+
+// over says how the job has ended.
+func (c *Coordinator) over(err error, sum *rundir.Summary) error {
+	switch {
+	case errors.Is(err, localrun.ErrStopped):
+		c.Log.Info(err.Error())
+		return nil
+	case err != nil:
+		return err
+	}
+	text := fmt.Sprintf("the job is done, at clock %d; what it has made is in %s", sum.Clocks, c.Dir)
+	if sum.ModelSHA256 != nil {
+		text += "; model " + *sum.ModelSHA256
+	}
+	c.Log.Info(text)
+	return nil
+}
