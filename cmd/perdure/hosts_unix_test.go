@@ -180,7 +180,7 @@ func TestHostDrains(t *testing.T) {
 	const clocks = "200"
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15", "recovery": "chain:2"})
 	h.lead()
-	awaitStatus(t, h.dir, `job \S+ `) // it has read its own
+	awaitStatus(t, h.dir, `job \S+ `)                                                   // it has read its own
 	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside"))) // as on another machine
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "2", "--workers", "2")
@@ -373,6 +373,8 @@ func TestHostMistakes(t *testing.T) {
 		{exitUsage, `are programs of your own; write how one is started`, at(own.addr, wrong, "--workers", "1")},
 		{exitUsage, `is of job "0123456789abcdef"; the job at`, append(at(h.addr, secret), "--dir", taken)},
 		{exitUsage, `--listen a:b: write HOST:PORT`, at(h.addr, secret, "--listen", "a:b")},
+		{exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			at(h.addr, secret, "--listen", h.addr)},
 		{exitUsage, `--metrics 127.0.0.1:0: choose a port`, at(h.addr, secret, "--metrics", "127.0.0.1:0")},
 		{
 			exitError, `server-0: --listen 0.0.0.0:0 is every address of this machine`,

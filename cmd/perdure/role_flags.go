@@ -40,6 +40,7 @@ type roleCmds struct {
 type serverCmd struct {
 	joinFlags
 	Index     int    `hidden:"" help:"The server's number." default:"-1"`
+	Beside    int    `hidden:"" help:"How many servers this machine has."`
 	Listen    string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Zone      string `help:"@server_zone" placeholder:"NAME"`
 	Advertise string `help:"@server_advertise" placeholder:"HOST[:PORT]"`
@@ -52,14 +53,15 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	job := c.job()
 	job.Log = c.log()
 	return (&role.Server{
-		Job: job, Index: c.Index, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise, Log: c.log(),
-		Watch: c.watched(),
+		Job: job, Index: c.Index, Beside: c.Beside, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise,
+		Log: c.log(), Watch: c.watched(),
 	}).Run(ctx, atOnce)
 }
 
 type workerCmd struct {
 	joinFlags
 	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
+	Beside    int           `hidden:"" help:"How many workers this machine has."`
 	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
 	OutageMB  int           `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
 	Waits     bool          `hidden:"" help:"Wait for a free slot, and ask for no more."`
@@ -70,8 +72,8 @@ func (c *workerCmd) Run(ctx context.Context) error {
 	job := c.job()
 	job.Log = c.log()
 	return (&role.Worker{
-		Job: job, Slot: c.Slot, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Waits: c.Waits, Out: stdout,
-		Log: c.log(), Watch: c.watched(),
+		Job: job, Slot: c.Slot, Beside: c.Beside, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Waits: c.Waits,
+		Out: stdout, Log: c.log(), Watch: c.watched(),
 	}).Run(ctx)
 }
 

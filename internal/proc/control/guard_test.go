@@ -22,7 +22,8 @@ func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (a
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := Gate{Secret: "open sesame", Addrs: []string{l.Addr().String()}, Alive: alive}
+	addrs := []string{l.Addr().String(), "training.example:7"}
+	gate := Gate{Secret: "open sesame", Addrs: addrs, Alive: alive}
 	s := NewServer(gate.Guard(NewHandler(job)))
 	go func() { _ = s.Serve(l) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
@@ -44,6 +45,8 @@ func TestGuard(t *testing.T) {
 	}{
 		{addr, "", bearer, ""},
 		{"localhost:9", "", bearer, ""},
+		{"training.example:7", "", bearer, ""},
+		{"training.example:8", "", bearer, "by the address of its machine"},
 		{"localhost", "", bearer, ""},
 		{"[::1]:" + port, "", bearer, ""},
 		{addr, "http://" + addr, bearer, ""},

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +15,9 @@ import (
 
 // TestSpecs: each process has an address of its own, and is told where the job is.
 func TestSpecs(t *testing.T) {
+	port, next := twoPorts(t)
 	h := &Host{
-		Join: "127.0.0.1:7,[::1]:8", Servers: 2, Workers: 2, Dir: "/d", Listen: "[::1]:7100",
+		Join: "127.0.0.1:7,[::1]:8", Servers: 2, Workers: 2, Dir: "/d", Listen: "127.0.0.1:" + port,
 		Advertise: "a.example.org:7100", Program: "/bin/perdure", secret: "/s",
 		Watch: role.Watched{Metrics: ":9000"}, Command: []string{"./train", "-x"},
 	}
@@ -28,10 +31,10 @@ func TestSpecs(t *testing.T) {
 	}
 	const job = "PERDURE_COORDINATOR=127.0.0.1:7,[::1]:8 PERDURE_SECRET_FILE=/s PERDURE_RUN=/d " +
 		"PERDURE_METRICS=127.0.0.1:"
-	const server = "/bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --listen "
+	const server = "/bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --beside 2 --listen "
 	want := []string{
-		server + "[::1]:7100 --advertise a.example.org:7100 --metrics 127.0.0.1:9001",
-		server + "[::1]:7101 --advertise a.example.org:7101 --metrics 127.0.0.1:9002",
+		server + "127.0.0.1:" + port + " --advertise a.example.org:7100 --metrics 127.0.0.1:9001",
+		server + "127.0.0.1:" + next + " --advertise a.example.org:7101 --metrics 127.0.0.1:9002",
 		job + "9003 ./train -x", job + "9004 ./train -x",
 	}
 	if !slices.Equal(lines, want) {
@@ -42,13 +45,34 @@ func TestSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const joins = " --join 127.0.0.1:7 --secret-file /s "
+	const joins = " --join 127.0.0.1:7 --secret-file /s --beside 1 "
 	if c := strings.Join(specs[0].Command, " "); c != "p server"+joins+"--listen 127.0.0.1:0" {
 		t.Errorf("a server without addresses is %s", c)
 	}
 	if c := strings.Join(specs[1].Command, " "); c != "p worker"+joins+"--waits" {
 		t.Errorf("a worker without a command is %s", c)
 	}
+}
+
+// twoPorts are two free ones, one after the other.
+func twoPorts(t *testing.T) (first, second string) {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		second, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		if err == nil {
+			err = second.Close()
+		}
+		if closed := l.Close(); err == nil && closed == nil {
+			return fmt.Sprint(port), fmt.Sprint(port + 1)
+		}
+	}
+	t.Fatal("no two free ports")
+	return "", ""
 }
 
 // TestShifted: servers that listen at fixed ports have one after the other, and no port is beyond the last.

@@ -47,6 +47,9 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	if err != nil {
 		return s, err
 	}
+	if err := free(listen); err != nil {
+		return s, err
+	}
 	args := []string{"--listen", listen}
 	if h.Advertise != "" {
 		told, err := shifted("--advertise", h.Advertise, index)
@@ -82,6 +85,10 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 
 // own says what runs as a process of perdure's own, which is the host's at-th.
 func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.Spec, err error) {
+	beside := h.Servers
+	if role == wire.RoleWorker {
+		beside = h.Workers
+	}
 	args := []string{h.Program, string(role), "--join", h.Join}
 	if h.secret != "" {
 		args = append(args, "--secret-file", h.secret)
@@ -89,7 +96,7 @@ func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.
 	if h.KeysDir != "" {
 		args = append(args, "--keys", h.KeysDir)
 	}
-	args = append(args, more...)
+	args = append(append(args, "--beside", strconv.Itoa(beside)), more...)
 	if h.LogFormat != "" {
 		args = append(args, "--log-format", string(h.LogFormat))
 	}
@@ -119,6 +126,15 @@ func (h *Host) listens(index int) (string, error) {
 	}
 	return "", fmt.Errorf("%w: it is not known which address of this machine leads to %s; say where servers listen "+
 		"with --listen HOST:PORT", perdure.ErrUsage, h.Join)
+}
+
+// free refuses an address that somebody else has.
+func free(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
+	}
+	return l.Close()
 }
 
 // shifted is the address of the by-th of several that follow one another; one without a port, or with port 0,

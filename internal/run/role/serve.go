@@ -1,6 +1,7 @@
 package role
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ type Server struct {
 	Log    *slog.Logger
 	// Advertise is the address that others are told; "": the one at which it listens.
 	Advertise string
+	Beside    int // how many servers of the job this machine has; 0: all
 }
 
 // Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
@@ -68,8 +70,9 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	case s.Job.Init != "":
 		return c.Job.NeedsFolder("its servers read there what it begins with")
 	}
-	machine.Garbage(s.Job.Servers)
-	machine.Cores(s.Job.Servers)
+	here := cmp.Or(c.Beside, s.Job.Servers)
+	machine.Garbage(here)
+	machine.Cores(here)
 	if strategy.Logged() {
 		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
 	}

@@ -38,6 +38,7 @@ type Worker struct {
 	Slot      int           // below 0: one that the job chooses
 	LostAfter time.Duration // without a word of any process of the job; 0: never
 	OutageMB  int           // most updates that it queues for shards that are out; 0: as the job says
+	Beside    int           // how many workers of the job this machine has; 0: all
 	Waits     bool          // where no slot is free it waits for one, and asks for no more
 	Out       io.Writer     // what people are told
 	Log       *slog.Logger
@@ -63,8 +64,9 @@ func (c *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
-	machine.Garbage(s.Job.Slots)
-	machine.Cores(s.Job.Slots)
+	here := cmp.Or(c.Beside, s.Job.Slots)
+	machine.Garbage(here)
+	machine.Cores(here)
 	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func Put(run string, k wire.Keys) (s *Set, err error) {
 			return nil, fmt.Errorf("run folder: %w", plain.Cause(err))
 		}
 	}
-	return s, s.open()
+	return s.open()
 }
 
 // Kept returns the secrets that were drawn for a run before.
@@ -67,19 +67,19 @@ func Kept(run string) (s *Set, err error) {
 	if s.Keys, err = Read(path, run, wire.RoleServer); err != nil {
 		return nil, err
 	}
-	return s, s.open()
+	return s.open()
 }
 
 // open opens the files that processes inherit.
-func (s *Set) open() error {
+func (s *Set) open() (*Set, error) {
 	for _, name := range []string{s.Path, s.Path + ServersExt} {
 		f, err := os.Open(name)
 		if err != nil {
-			return errors.Join(fmt.Errorf("run folder: %w", plain.Cause(err)), s.Close())
+			return nil, errors.Join(fmt.Errorf("run folder: %w", plain.Cause(err)), s.Close())
 		}
 		s.Files = append(s.Files, f)
 	}
-	return nil
+	return s, nil
 }
 
 // Inherits returns the files that a process of a role inherits: workers know nothing of the

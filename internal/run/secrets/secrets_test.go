@@ -98,4 +98,17 @@ func TestDrawnOnce(t *testing.T) {
 	if k, err := secrets.Read("", run, wire.RoleServer); err != nil || k != s.Keys {
 		t.Errorf("they have changed: %v", err)
 	}
+	kept, err := secrets.Kept(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Keys != s.Keys || kept.Path != s.Path || len(kept.Inherits(wire.RoleServer)) != 2 {
+		t.Errorf("what is kept is %v", kept.Path)
+	}
+	if err := kept.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := secrets.Kept(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("of a folder without secrets: %v", err)
+	}
 }

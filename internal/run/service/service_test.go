@@ -43,8 +43,8 @@ func TestSettle(t *testing.T) {
 	must(t, err)
 	again, err := c.settle(t.Context())
 	must(t, err)
-	if grace := again.Checkpoints.Grace; again.Job.ID != first.Job.ID || grace != first.Checkpoints.Grace ||
-		grace == 0 {
+	grace := again.Checkpoints.Grace
+	if again.Job.ID != first.Job.ID || grace != first.Checkpoints.Grace || grace == 0 {
 		t.Errorf("a second start has job %s and grace %v; the first had %s and %v", again.Job.ID,
 			again.Checkpoints.Grace, first.Job.ID, first.Checkpoints.Grace)
 	}
