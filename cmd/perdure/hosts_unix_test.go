@@ -232,7 +232,9 @@ func TestHostEndsAtOnce(t *testing.T) {
 func TestHostPrograms(t *testing.T) {
 	t.Parallel()
 	program := readmeProgram(t)
-	h := newHosted(t, "127.0.0.1", map[string]string{"workload": "own", "clocks": "300000", "workers": "2"})
+	h := newHosted(t, "127.0.0.1", map[string]string{
+		"workload": "own", "clocks": "300000", "workers": "2", "recovery": "resend:100000", // saved when it is stopped
+	})
 	h.lead()
 	dir := newFolder(t)
 	p := h.host(dir, "--servers", "2", "--workers", "2", "--", program)
