@@ -13,10 +13,53 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// someone is a holder; nothing depends on what its wall clock showed.
+var someone = Holder{PID: 7, Host: "box", Since: time.Date(1970, 1, 1, 1, 2, 3, 0, time.UTC)}
+
+func acquire(t testing.TB, r Registry) Lease {
+	t.Helper()
+	l, err := r.Acquire(t.Context(), someone)
+	must(t, err)
+	return l
+}
+
+func save(t testing.TB, l Lease, doc string, previous uint64) uint64 {
+	t.Helper()
+	revision, err := l.Save(t.Context(), []byte(doc), previous)
+	must(t, err)
+	return revision
+}
+
+func wantDoc(t testing.TB, r Registry, doc string, revision uint64) {
+	t.Helper()
+	got, at, err := r.Load(t.Context())
+	if err != nil || string(got) != doc || at != revision {
+		t.Errorf("it holds %q at %d, %v; want %q at %d", got, at, err, doc, revision)
+	}
+}
+
+func wantError(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
+		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+	}
+}
 
 func open(t testing.TB, fsys disk.FS, path string) *File {
 	t.Helper()
@@ -310,7 +353,7 @@ func TestWithoutLocks(t *testing.T) {
 func TestNamesOfHolders(t *testing.T) {
 	unknown := "it has not written who it is"
 	for line, want := range map[string]string{
-		someone.line():                      someone.String(),
+		someone.Line():                      someone.String(),
 		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",
 		"12":                                "pid 12",
 		"":                                  unknown,
@@ -321,16 +364,16 @@ func TestNamesOfHolders(t *testing.T) {
 		"12\x00":                            unknown,
 		strings.Repeat("\x00", 256):         unknown,
 	} {
-		if got := nameOf(line); got != want {
+		if got := NameOf(line); got != want {
 			t.Errorf("%q names %q; want %q", line, got, want)
 		}
 	}
 	odd := Holder{PID: 1, Host: "two words\n", Since: someone.Since}
-	if got := nameOf(odd.line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
+	if got := NameOf(odd.Line()); got != "pid 1 on two-words since 1970-01-01T01:02:03Z" {
 		t.Errorf("an odd host gives %q", got)
 	}
 	self := Self()
-	if got := nameOf(self.line()); self.PID != os.Getpid() || got != self.String() {
+	if got := NameOf(self.Line()); self.PID != os.Getpid() || got != self.String() {
 		t.Errorf("this process is called %q, not %q", got, self)
 	}
 }

@@ -29,23 +29,23 @@ func (h Holder) String() string {
 	return fmt.Sprintf("pid %d on %s since %s", h.PID, h.Host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// line is how a lock file names the holder.
+// Line is how a registry notes who has its lease.
 //
 //	<pid, decimal> <host> <since, RFC 3339 in UTC>
-func (h Holder) line() string {
+func (h Holder) Line() string {
 	host := strings.Join(strings.Fields(h.Host), "-")
 	return fmt.Sprintf("%d %s %s", h.PID, host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// nameOf is what a message calls the holder that wrote a line. Older lock files
+// NameOf is what a message calls the holder that wrote a line. Older lock files
 // have the pid alone, and any file may be damaged.
-func nameOf(line string) string {
+func NameOf(line string) string {
 	var h Holder
 	var since string
 	n, _ := fmt.Sscanf(line, "%d %s %s", &h.PID, &h.Host, &since) // n says what was there
 	at, err := time.Parse(time.RFC3339, since)
 	switch h.Since = at; {
-	case n == 3 && err == nil && line == h.line():
+	case n == 3 && err == nil && line == h.Line():
 		return h.String()
 	case n == 1 && line == fmt.Sprint(h.PID):
 		return fmt.Sprintf("pid %d", h.PID)

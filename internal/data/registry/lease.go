@@ -39,11 +39,11 @@ func (r *File) Acquire(ctx context.Context, holder Holder) (Lease, error) {
 	}
 	l := &fileLease{r: r, holder: holder, done: make(chan struct{})}
 	if locker, ok := r.fsys.(disk.Locker); ok {
-		lock, err := locker.Lock(r.path+".lock", holder.line())
+		lock, err := locker.Lock(r.path+".lock", holder.Line())
 		var locked *disk.LockedError
 		switch {
 		case errors.As(err, &locked):
-			return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, nameOf(locked.Holder), r.path)
+			return nil, fmt.Errorf("%w: %s (%s)", ErrHeld, NameOf(locked.Holder), r.path)
 		case err != nil:
 			return nil, fmt.Errorf("registry: %w", err)
 		}

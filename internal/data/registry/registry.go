@@ -51,4 +51,7 @@ var (
 	ErrLost = errors.New("registry: this process has no right to write any more")
 	// ErrClosed is returned by a Registry that was closed.
 	ErrClosed = errors.New("registry: closed")
+	// ErrAway is wrapped when the service that keeps the registry does not answer. It
+	// is nobody's mistake, and it may come back: whoever can wait does.
+	ErrAway = errors.New("registry: no answer")
 )
