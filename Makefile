@@ -71,7 +71,7 @@ wheels: $(VENV)/ready ## build Python packages with the program inside, for Linu
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch)"
+	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd)"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -141,6 +141,10 @@ storm: ## kill, freeze and cut off real processes at random, from within and by 
 .PHONY: check-s3
 check-s3: $(TOOLS)/versitygw ## keep checkpoints on a real S3 server, and kill and freeze it; its first build takes minutes
 	$(GO) test ./cmd/perdure -run TestS3 -count 1 -v -s3.server="$(CURDIR)/$(TOOLS)/versitygw"
+
+.PHONY: check-etcd
+check-etcd: $(TOOLS)/etcd ## keep a coordinator's facts in real servers of etcd, which are killed, frozen and away for a minute, and measure takeovers and saves: four minutes
+	$(GO) test ./internal/data/registry/etcd -run 'TestServer|TestHistories' -bench Server -count 1 -v -timeout 0 -etcd.server="$(CURDIR)/$(TOOLS)/etcd" -etcd.seed=$(SEED)
 
 # Chromium comes as an npm package, which has the program in it, and needs what most systems have.
 CHROMIUM := @sparticuz/chromium@153.0.0
@@ -226,3 +230,6 @@ $(TOOLS)/browser: tools/browser/go.mod $(wildcard tools/browser/*.go tools/brows
 
 $(TOOLS)/versitygw: tools/s3/go.mod
 	$(GO) -C tools/s3 build -o "$(CURDIR)/$@" github.com/versity/versitygw/cmd/versitygw
+
+$(TOOLS)/etcd: tools/etcd/go.mod
+	$(GO) -C tools/etcd build -o "$(CURDIR)/$@" go.etcd.io/etcd/server/v3

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,56 @@ var purityCases = []ruleCase{
 	{"internal/core/chain/a.go", "package x\nfunc f() { println() }", "print"},
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Println() }", "a.go:3: a pure"},
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
+}
+
+// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it.
+func TestLightClient(t *testing.T) {
+	files, err := readRepository(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const heavy = "go.etcd.io/"
+	for _, light := range []string{".", "worker", "workload", "internal/rig", "internal/sim"} {
+		if by := reaches(files, light, heavy); by != "" {
+			t.Errorf("%s has %s in it, by %s", light, heavy, by)
+		}
+	}
+	if reaches(files, "internal/run/role", heavy) == "" {
+		t.Error("nobody has it: it is not found")
+	}
+}
+
+// reaches returns the folder by which what is not a test of a folder comes to an import that begins so; "": by none.
+func reaches(files []source, from, begin string) (by string) {
+	imports := map[string][]string{} // by folder
+	for _, s := range files {
+		if s.file == nil || s.isTest() {
+			continue
+		}
+		for p := range s.imports {
+			dir := path.Dir(s.path)
+			imports[dir] = append(imports[dir], p)
+		}
+	}
+	seen, next := map[string]bool{from: true}, []string{from}
+	for len(next) > 0 {
+		dir := next[0]
+		next = next[1:]
+		for _, p := range imports[dir] {
+			to, ours := strings.CutPrefix(p, module+"/")
+			switch {
+			case strings.HasPrefix(p, begin):
+				return dir
+			case p == module:
+				to, ours = ".", true
+			}
+			if ours && !seen[to] {
+				seen[to] = true
+				next = append(next, to)
+			}
+		}
+	}
+	return ""
 }
 
 // TestExceptions: every exception is needed, and where there is nothing none is.

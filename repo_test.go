@@ -108,6 +108,7 @@ var sideways = map[[2]string]string{
 // forbidden lists imports that no layer may allow, with the reason.
 var forbidden = map[[2]string]string{
 	{"worker", "internal/proc/server"}:                   "the client must not pull the server into every program",
+	{"worker", "internal/data/registry"}:                 "nor etcd's client, which no program that trains needs",
 	{"internal/core/chain", "internal/data/updatelog"}:   "they are rival strategies; neither may lean on the other",
 	{"internal/data/updatelog", "internal/core/chain"}:   "they are rival strategies; neither may lean on the other",
 	{"internal/proc/control", "internal/proc/transport"}: "the control plane is HTTP; frames are for data",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/registry/etcd"
 	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -454,6 +455,7 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 // versions that are written.
 func TestDocsVersions(t *testing.T) {
 	files, messages := "../../docs/formats/files.md", "../../docs/formats/messages.md"
+	facts := "../../docs/formats/registry.md"
 	frame := "../../internal/data/wire/frame.go"
 	for _, c := range []struct{ file, want string }{
 		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
@@ -463,7 +465,8 @@ func TestDocsVersions(t *testing.T) {
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
 		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
 		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", snapshot.Version)},
-		{files, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
+		{facts, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
+		{facts, fmt.Sprintf("\n## Registry in etcd (version %d)\n", etcd.Version)},
 		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
 	} {
 		b, err := os.ReadFile(c.file)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/registry/location"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -137,7 +138,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err := open.listen(); err != nil {
 		return err
 	}
-	facts, err := registry.Open(open.Registry)
+	facts, err := location.Open(ctx, open.Registry)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,154 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// Scheme is that of an address.
+const Scheme = "etcd"
+
+// Is reports whether somebody has written an address of etcd, and not the name of a file.
+func Is(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
+
+// Address says where a registry is, and what its client shows.
+type Address struct {
+	hosts         []string // HOST:PORT of each member, IPv6 in brackets
+	prefix        string   // of all keys, without slashes at its ends
+	ca, cert, key string   // files; "": none
+}
+
+const form = "etcd://HOST:PORT,HOST:PORT/PREFIX?ca=FILE&cert=FILE&key=FILE"
+
+var (
+	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	prefixPart = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+)
+
+// Parse reads an address. Its error is a perdure.ErrUsage in one line, which repeats nothing that may
+// be secret: neither a user nor a password has a place in an address, and the whole text is
+// never shown.
+func Parse(text string) (Address, error) {
+	a, err := parse(text)
+	if err != nil {
+		return Address{}, fmt.Errorf("%w: the address of a registry in etcd, %s, is wrong: %w", perdure.ErrUsage, form,
+			err)
+	}
+	return a, nil
+}
+
+// parse does not go by package url, which knows of one host only.
+func parse(text string) (a Address, err error) {
+	rest, is := strings.CutPrefix(text, Scheme+"://")
+	if !is {
+		return a, errors.New("it does not begin with etcd://")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	if strings.Contains(rest, "@") {
+		return a, errors.New("it has an @; users and passwords are not taken: show a certificate, by cert and key")
+	}
+	if a.hosts, err = parseHosts(hosts); err != nil {
+		return a, err
+	}
+	if a.prefix = strings.TrimSuffix(prefix, "/"); a.prefix == "" {
+		return a, errors.New("it has no prefix; choose one for each job, as in etcd://HOST:PORT/perdure/JOB")
+	}
+	for part := range strings.SplitSeq(a.prefix, "/") {
+		if !prefixPart.MatchString(part) || part == "." || part == ".." {
+			return a, fmt.Errorf("%q cannot be a prefix; it has names of letters, digits, dots, _ and -, "+
+				"with single slashes between them", a.prefix)
+		}
+	}
+	return a, a.parseQuery(query)
+}
+
+func parseHosts(text string) (hosts []string, err error) {
+	if text == "" {
+		return nil, errors.New("it has no host")
+	}
+	seen := map[string]bool{}
+	for one := range strings.SplitSeq(text, ",") {
+		host, port, err := net.SplitHostPort(one)
+		n, bad := strconv.ParseUint(port, 10, 16)
+		address := strings.HasPrefix(one, "[")
+		switch {
+		case one == "":
+			return nil, errors.New("it has an empty host; write one comma between two hosts")
+		case strings.Count(one, ":") > 1 && !address:
+			return nil, fmt.Errorf("%q is no HOST:PORT; an IPv6 address stands in brackets, as in [::1]:2379", one)
+		case err != nil || bad != nil || n == 0:
+			return nil, fmt.Errorf("%q has no port from 1 to 65535; etcd's is 2379 mostly", one)
+		case address && net.ParseIP(host) == nil, !address && !hostName.MatchString(host):
+			return nil, fmt.Errorf("%q is no host", host)
+		case seen[one]:
+			return nil, fmt.Errorf("%s is there twice", one)
+		}
+		seen[one] = true
+		hosts = append(hosts, one)
+	}
+	return hosts, nil
+}
+
+func (a *Address) parseQuery(text string) error {
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return errors.New("what is behind the ? must be ca=FILE, cert=FILE and key=FILE, with & between them")
+	}
+	known := map[string]*string{"ca": &a.ca, "cert": &a.cert, "key": &a.key}
+	for name, values := range query {
+		to := known[name]
+		switch {
+		case to == nil:
+			return fmt.Errorf("%q is not known behind the ?; ca, cert and key are", name)
+		case len(values) > 1:
+			return fmt.Errorf("%s is given twice", name)
+		case values[0] == "":
+			return fmt.Errorf("%s names no file", name)
+		}
+		*to = values[0]
+	}
+	if (a.cert == "") != (a.key == "") {
+		return errors.New("cert and key belong together; give both, or neither")
+	}
+	return nil
+}
+
+// String is the address as messages have it: without the files that its client shows.
+func (a Address) String() string { return Scheme + "://" + strings.Join(a.hosts, ",") + "/" + a.prefix }
+
+// tls is how the client speaks TLS; nil: it does not.
+func (a Address) tls() (*tls.Config, error) {
+	if a.ca == "" && a.cert == "" {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.ca != "" {
+		text, err := os.ReadFile(a.ca)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: ca: %w", perdure.ErrUsage, a, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%w: %s: ca: %s has no certificate", perdure.ErrUsage, a, a.ca)
+		}
+	}
+	if a.cert != "" {
+		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: cert and key: %w", perdure.ErrUsage, a, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,507 @@
+package etcd
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/registry/conformance"
+)
+
+var seedFlag = flag.Uint64("etcd.seed", 1, "the seed of what is drawn")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quick is for a fake, which answers at once.
+var quick = timing{
+	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, try: 5 * time.Second,
+	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second,
+}
+
+func open(t testing.TB, f *fake, change ...func(*timing)) *Registry {
+	t.Helper()
+	timing := quick
+	for _, c := range change {
+		c(&timing)
+	}
+	r, err := openWith(t.Context(), "etcd://"+f.addr+"/a/job", timing)
+	must(t, err)
+	t.Cleanup(func() { must(t, r.Close()) })
+	return r
+}
+
+func subject(t testing.TB) (conformance.Clients, func()) {
+	f := newFake(t, nil)
+	return func(t testing.TB) registry.Registry { return open(t, f) }, f.expire
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Subject{Name: "etcd", Make: subject})
+}
+
+func TestLinearizable(t *testing.T) {
+	conformance.Linearizable(t, conformance.Subject{Name: "etcd", Make: subject})
+}
+
+func acquire(t testing.TB, r *Registry) *lease {
+	t.Helper()
+	l, err := r.Acquire(t.Context(), registry.Holder{PID: 7, Host: "box"})
+	must(t, err)
+	return l.(*lease)
+}
+
+func save(t testing.TB, l registry.Lease, doc []byte, previous uint64) uint64 {
+	t.Helper()
+	revision, err := l.Save(t.Context(), doc, previous)
+	must(t, err)
+	return revision
+}
+
+func wantDoc(t testing.TB, r *Registry, doc []byte, revision uint64) {
+	t.Helper()
+	got, at, err := r.Load(t.Context())
+	if err != nil || !bytes.Equal(got, doc) || at != revision {
+		t.Errorf("it holds %.20q (%d bytes) at %d, %v; want %.20q (%d bytes) at %d", got, len(got), at, err, doc,
+			len(doc), revision)
+	}
+}
+
+func wantError(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
+		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+	}
+}
+
+// document makes a document up, of lines as the coordinator's facts have them.
+func document(rng *rand.Rand, size int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, `{"shard":%d,"server":%d,"epoch":%d,"since":%d},`, i, rng.IntN(100), rng.IntN(1000),
+			rng.Uint32())
+	}
+	return b.Bytes()[:size]
+}
+
+// small has transactions of a few chunks, so that most documents need several.
+func small(r *Registry) *Registry {
+	r.txnBytes = 30 << 10
+	return r
+}
+
+// keys are those of a registry, without its prefix.
+func (f *fake) names() (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range maps.Keys(f.keys) {
+		names = append(names, strings.TrimPrefix(key, "a/job/"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// nth makes a fault of the nth call from now on, and says whether there was one.
+func (f *fake) nth(n int, is fault) (struck func() bool) {
+	var mu sync.Mutex
+	f.strikes(func(string) fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if n--; n == 0 {
+			return is
+		}
+		return none
+	})
+	return func() bool { mu.Lock(); defer mu.Unlock(); return n <= 0 }
+}
+
+// TestSaveAgain: whichever call of a Save is lost, or takes effect unheard, the Save succeeds once. So it does if
+// it was given up, and is tried again.
+func TestSaveAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seedFlag, 0))
+	one, two := document(rng, 90<<10), document(rng, 150<<10)
+	for _, is := range []fault{lost, unheard} {
+		for _, patience := range []time.Duration{quick.patience, 0} {
+			for n, struck := 1, true; struck; n++ {
+				f := newFake(t, nil)
+				// Renewals are calls, too.
+				r := small(open(t, f, func(t *timing) { t.patience, t.renew = patience, time.Hour }))
+				l := acquire(t, r)
+				first := save(t, l, one, 0)
+				was := f.nth(n, is)
+				second, err := l.Save(t.Context(), two, first)
+				struck = was()
+				f.strikes(nil)
+				if err != nil {
+					if patience > 0 || !struck {
+						t.Fatalf("call %d, fault %d: %v", n, is, err)
+					}
+					wantError(t, "a Save that is given up", err, registry.ErrAway)
+					second = save(t, l, two, first)
+				}
+				wantDoc(t, r, two, second)
+				_, err = l.Save(t.Context(), two, first)
+				wantError(t, "saving once more", err, registry.ErrConflict)
+				f.clean(t, two)
+			}
+		}
+	}
+}
+
+// clean asks that there is nothing but what a document needs.
+func (f *fake) clean(t testing.TB, doc []byte) {
+	t.Helper()
+	want := []string{headKey, holderKey}
+	for _, c := range cut(doc) {
+		want = append(want, chunkKeys+c.name)
+	}
+	slices.Sort(want)
+	if got := f.names(); !slices.Equal(got, slices.Compact(want)) {
+		t.Errorf("there are %d keys, and %d are needed", len(got), len(want))
+	}
+}
+
+// TestSaveOtherwise: who has not heard what became of a Save cannot put another document in its place
+// unseen, and another process's document of the same content is not taken for his own.
+func TestSaveOtherwise(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f, func(t *timing) { t.patience = 0 })
+	l := acquire(t, r)
+	fail := func(is fault) {
+		f.strikes(func(call string) fault {
+			if call == "Txn" {
+				return is
+			}
+			return none
+		})
+	}
+	first := save(t, l, []byte("zero"), 0)
+	fail(unheard)
+	_, err := l.Save(t.Context(), []byte("one"), first)
+	wantError(t, "Save", err, registry.ErrAway)
+	f.strikes(nil)
+	_, err = l.Save(t.Context(), []byte("other"), first)
+	wantError(t, "another Save", err, registry.ErrConflict)
+	second := save(t, l, []byte("one"), first) // which was carried out
+	wantDoc(t, r, []byte("one"), second)
+
+	fail(lost)
+	_, err = l.Save(t.Context(), []byte("two"), second)
+	wantError(t, "Save", err, registry.ErrAway)
+	f.strikes(nil)
+	f.expire()
+	successor := acquire(t, open(t, f))
+	third := save(t, successor, []byte("two"), second)
+	_, err = l.Save(t.Context(), []byte("two"), second)
+	wantError(t, "the same of another process", err, registry.ErrLost)
+	wantDoc(t, r, []byte("two"), third)
+}
+
+// TestLostMidway: a lease that ends at any call of a Save, while another process takes over and saves, ends
+// in ErrLost and changes nothing, though chunks were put already; or it ended too late.
+func TestLostMidway(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seedFlag, 1))
+	zero, mine, others := document(rng, 60<<10), document(rng, 150<<10), document(rng, 90<<10)
+	for n, more := 1, true; more; n++ {
+		f := newFake(t, nil)
+		slow := func(t *timing) { t.renew = time.Hour }
+		r, other := small(open(t, f, slow)), small(open(t, f, slow))
+		l := acquire(t, r)
+		first := save(t, l, zero, 0)
+		var second uint64
+		left := n
+		f.strikes(func(string) fault {
+			if left--; left == 0 {
+				f.strikes(nil)
+				f.expire()
+				second = save(t, acquire(t, other), others, first)
+			}
+			return none
+		})
+		saved, err := l.Save(t.Context(), mine, first)
+		f.strikes(nil)
+		if more = left <= 0; !more {
+			must(t, err)
+			wantDoc(t, other, mine, saved)
+			continue
+		}
+		wantError(t, fmt.Sprintf("Save, call %d", n), err, registry.ErrLost)
+		wantDoc(t, r, others, second)
+		<-l.Done()
+		doc := append(others, 'x') // what the dead left goes with the next Save
+		save(t, other.lease, doc, second)
+		f.clean(t, doc)
+	}
+}
+
+// TestNeverHalf: whoever loads while large documents are saved in several transactions gets one of them, whole, at its
+// revision.
+func TestNeverHalf(t *testing.T) {
+	f := newFake(t, nil)
+	r := small(open(t, f))
+	l := acquire(t, r)
+	rng := rand.New(rand.NewPCG(*seedFlag, 2))
+	type loaded struct {
+		doc      string
+		revision uint64
+	}
+	docs, stop := map[uint64]string{0: ""}, make(chan struct{})
+	var wg sync.WaitGroup
+	var all [2][]loaded
+	for i := range all {
+		reader := open(t, f)
+		wg.Go(func() {
+			for {
+				doc, revision, err := reader.Load(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				all[i] = append(all[i], loaded{string(doc), revision})
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	at, doc := uint64(0), document(rng, 60<<10)
+	for range 40 {
+		from := rng.IntN(len(doc))
+		doc = slices.Concat(doc[:from], document(rng, rng.IntN(90<<10)), doc[min(len(doc), from+rng.IntN(90<<10)):])
+		at = save(t, l, doc, at)
+		docs[at] = string(doc)
+	}
+	close(stop)
+	wg.Wait()
+	n := 0
+	for _, one := range all {
+		for _, got := range one {
+			if n++; docs[got.revision] != got.doc {
+				t.Fatalf("at revision %d were loaded %d bytes, not the %d that were saved", got.revision, len(got.doc),
+					len(docs[got.revision]))
+			}
+		}
+	}
+	t.Logf("%d loads; seed %d", n, *seedFlag)
+	wantDoc(t, r, doc, at)
+	f.clean(t, doc)
+}
+
+// TestSmallChange: of a large document a change writes little more than itself, also one that moves all behind it.
+func TestSmallChange(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f)
+	l := acquire(t, r)
+	rng := rand.New(rand.NewPCG(*seedFlag, 3))
+	doc := document(rng, 1<<20)
+	at := save(t, l, doc, 0)
+	calls := func() (txns, put int) { f.mu.Lock(); defer f.mu.Unlock(); return f.calls["Txn"], f.put }
+	txns, put := calls()
+	const changes = 10
+	for range changes {
+		from := rng.IntN(len(doc))
+		doc = slices.Concat(doc[:from], []byte("new"), doc[from+rng.IntN(6):])
+		at = save(t, l, doc, at)
+	}
+	again, wrote := calls()
+	if each := (wrote - put) / changes; each > 32<<10 {
+		t.Errorf("a small change of %d bytes writes %d", len(doc), each)
+	} else {
+		t.Logf("a small change of %d bytes writes %d on average", len(doc), each)
+	}
+	if again-txns != changes {
+		t.Errorf("%d saves were %d transactions", changes, again-txns)
+	}
+	wantDoc(t, r, doc, at)
+	f.clean(t, doc)
+}
+
+// TestAway: a registry that is away ends no lease. When it is back, who had the lease has it, and saves; if it is not
+// there any more, its holder hears so.
+func TestAway(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f, func(t *timing) { t.patience = 5 * time.Millisecond })
+	l := acquire(t, r)
+	first := save(t, l, []byte("one"), 0)
+	tried := make(chan struct{})
+	away := func() {
+		n := 0
+		var mu sync.Mutex
+		f.strikes(func(call string) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if call == "LeaseKeepAlive" {
+				if n++; n == 5 {
+					close(tried)
+				}
+			}
+			return lost
+		})
+	}
+	away()
+	_, err := l.Save(t.Context(), []byte("two"), first)
+	wantError(t, "Save", err, registry.ErrAway)
+	_, _, err = r.Load(t.Context())
+	wantError(t, "Load", err, registry.ErrAway)
+	_, err = open(t, f, func(t *timing) { t.patience = 0 }).Acquire(t.Context(), registry.Self())
+	wantError(t, "Acquire", err, registry.ErrAway)
+	<-tried
+	if l.over() {
+		t.Error("a registry that is away has ended a lease")
+	}
+	f.strikes(nil)
+	second := save(t, l, []byte("two"), first)
+	wantDoc(t, r, []byte("two"), second)
+
+	tried = make(chan struct{})
+	away()
+	<-tried
+	f.expire()
+	f.strikes(nil)
+	<-l.Done()
+	_, err = l.Save(t.Context(), []byte("three"), second)
+	wantError(t, "Save", err, registry.ErrLost)
+}
+
+// TestGivenUp: who alone is cut off for long does not lead for ever.
+func TestGivenUp(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f, func(t *timing) { t.giveUp, t.patience = 20*time.Millisecond, 0 })
+	l := acquire(t, r)
+	f.strikes(func(string) fault { return lost })
+	<-l.Done()
+	f.strikes(nil)
+	_, err := l.Save(t.Context(), nil, 0)
+	wantError(t, "Save", err, registry.ErrLost)
+}
+
+// TestKeyTakenAway: whoever deletes the holder's key takes the lease away.
+func TestKeyTakenAway(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f)
+	l := acquire(t, r)
+	f.mu.Lock()
+	delete(f.keys, "a/job/"+holderKey)
+	f.mu.Unlock()
+	<-l.Done()
+}
+
+// TestAcquireUnheard: a try to acquire that took effect unheard keeps nobody out, and nor does a call that failed.
+func TestAcquireUnheard(t *testing.T) {
+	for _, is := range []fault{lost, unheard} {
+		for n, struck := 1, true; struck; n++ {
+			f := newFake(t, nil)
+			r := open(t, f)
+			was := f.nth(n, is)
+			l := acquire(t, r)
+			struck = was()
+			f.strikes(nil)
+			save(t, l, []byte("one"), 0)
+			must(t, l.Release())
+			f.mu.Lock()
+			if len(f.leases) > 0 && is != unheard { // one that was granted unheard ends by itself
+				t.Errorf("call %d: %d leases are left", n, len(f.leases))
+			}
+			f.mu.Unlock()
+		}
+	}
+}
+
+// TestErrors: what etcd refuses is one line that names the registry; what may pass is waited for by who can.
+func TestErrors(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f)
+	l := acquire(t, r)
+	_, err := l.Save(t.Context(), make([]byte, mostBytes+1), 0)
+	wantError(t, "a document that is too large", err, errLarge)
+	first := save(t, l, []byte("one"), 0)
+	for what, spoil := range map[string]func(){
+		"head":  func() { f.keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
+		"chunk": func() { f.keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
+		"none":  func() { delete(f.keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
+		"newer": func() { f.keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
+	} {
+		f.mu.Lock()
+		was := maps.Clone(f.keys)
+		for key, kv := range was {
+			f.keys[key] = copyOf(kv)
+		}
+		spoil()
+		f.mu.Unlock()
+		_, _, err := r.Load(t.Context())
+		want := registry.ErrCorrupt
+		if what == "newer" {
+			want = registry.ErrNewerVersion
+		}
+		wantError(t, what, err, want)
+		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.addr+"/a/job: ") {
+			t.Errorf("%q does not name it", err)
+		}
+		f.mu.Lock()
+		f.keys = was
+		f.mu.Unlock()
+	}
+	wantDoc(t, r, []byte("one"), first)
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestGolden: what is in etcd can be read by later versions.
+func TestGolden(t *testing.T) {
+	const golden = "testdata/keys-1.golden"
+	f := newFake(t, nil)
+	r := open(t, f)
+	l := acquire(t, r)
+	save(t, l, document(rand.New(rand.NewPCG(1, 1)), 100<<10), save(t, l, []byte("one"), 0))
+	var got bytes.Buffer
+	f.mu.Lock()
+	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
+		if strings.Contains(key, chunkKeys) {
+			fmt.Fprintf(&got, "%s: %d bytes\n", key, len(f.keys[key].Value))
+		} else {
+			fmt.Fprintf(&got, "%s: %s\n", key, f.keys[key].Value)
+		}
+	}
+	f.mu.Unlock()
+	if *update {
+		must(t, os.WriteFile(golden, got.Bytes(), 0o666))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if got.String() != string(want) {
+		t.Errorf("it holds\n%s\nnot\n%s", got.String(), want)
+	}
+}
+
+func FuzzHead(f *testing.F) {
+	f.Add((&head{try: "1.1", bytes: 3, chunks: []string{nameOf([]byte("one"))}}).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := decodeHead(b)
+		if err == nil {
+			_, err = h.document(map[string][]byte{nameOf([]byte("one")): []byte("one")})
+		}
+		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrNewerVersion) {
+			t.Fatalf("an error of no kind: %v", err)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/perdure/perdure/internal/data/registry"
+)
+
+// What Load relies on: at every revision of etcd each chunk that the head names is there. For
+//
+//   - every transaction that writes compares that the holder's key is the writer's own: one
+//     process writes at a time, in one Save at a time;
+//   - a chunk is deleted only in a transaction that replaces the head, and by one that does not
+//     name it;
+//   - a head is put only in a transaction that compares that the head is still the one after
+//     which the writer has seen or put all chunks that it names.
+//
+// So the chunks of a document that is larger than a transaction may be put one after another before
+// its head: while the head is the same nobody deletes them.
+
+// attempt is a Save, however often it is tried.
+type attempt struct {
+	previous uint64
+	head     head
+	chunks   []chunk // each once; they lie in the document of who saves
+}
+
+// known is what the writer knows of the registry.
+type known struct {
+	holder   int64  // which revision has created the holder's key; 0: there is none
+	revision uint64 // of the head; 0: there is none
+	try      string // that has written it
+	chunks   map[string]bool
+}
+
+var (
+	errDecided = errors.New("decided")
+	// errChanged is what a try gives that has found another registry than it knew.
+	errChanged = errors.New("another process has changed it meanwhile")
+)
+
+// decision is an error that is the answer: no further try is made.
+type decision struct{ error }
+
+func decided(err error) error { return decision{err} }
+
+func (d decision) Unwrap() error { return d.error }
+
+func (d decision) Is(target error) bool { return target == errDecided }
+
+func (l *lease) Save(ctx context.Context, doc []byte, previous uint64) (revision uint64, err error) {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	if err := l.r.usable(ctx); err != nil {
+		return 0, err
+	}
+	if l.over() {
+		return 0, registry.ErrLost
+	}
+	if len(doc) > mostBytes {
+		return 0, errLarge
+	}
+	a := l.attempt(doc, previous)
+	err = l.r.patiently(ctx, func(ctx context.Context) error {
+		revision, err = l.try(ctx, a)
+		return err
+	})
+	switch decided := errors.Is(err, errDecided); {
+	case err != nil && !decided:
+		a.chunks = nil
+		l.last = a
+	case err == nil || l.last != nil && l.last.head.try == a.head.try:
+		l.last = nil
+	}
+	return revision, err
+}
+
+// attempt is a Save of a document. The same one as the last, of which it is not known what came of it,
+// goes on under its name: whichever of the two is carried out has done both.
+func (l *lease) attempt(doc []byte, previous uint64) *attempt {
+	a := &attempt{previous: previous, head: head{bytes: len(doc)}}
+	seen := map[string]bool{}
+	for _, c := range cut(doc) {
+		a.head.chunks = append(a.head.chunks, c.name)
+		if !seen[c.name] {
+			seen[c.name] = true
+			a.chunks = append(a.chunks, c)
+		}
+	}
+	if l.last != nil && l.last.previous == previous && slices.Equal(l.last.head.chunks, a.head.chunks) {
+		a.head.try = l.last.head.try
+		return a
+	}
+	l.saves++
+	a.head.try = fmt.Sprintf("%d.%d", l.fence, l.saves)
+	return a
+}
+
+// try saves once. It looks first, unless it knows what is there: it may have been saved by an earlier
+// try of which nothing was heard.
+func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
+	if l.known == nil || l.known.revision != a.previous {
+		if err := l.look(ctx); err != nil {
+			return 0, err
+		}
+	}
+	k := l.known
+	switch {
+	case k.try == a.head.try:
+		return k.revision, nil
+	case k.holder != l.fence:
+		l.end()
+		return 0, decided(registry.ErrLost)
+	case k.revision != a.previous:
+		return 0, decided(fmt.Errorf("%w: it is at revision %d, not %d", registry.ErrConflict, k.revision, a.previous))
+	}
+	l.known = nil // until it is known what becomes of this
+	sealed := a.head.encode()
+	room := l.r.txnBytes - len(sealed)
+	fresh := slices.DeleteFunc(slices.Clone(a.chunks), func(c chunk) bool { return k.chunks[c.name] })
+	for {
+		ops, rest := l.puts(fresh, room)
+		if len(rest) == 0 {
+			return l.replace(ctx, a, k, sealed, ops)
+		}
+		put, err := l.r.client.Txn(ctx).If(l.mine()).Then(ops...).Commit()
+		if err != nil {
+			return 0, err
+		}
+		if !put.Succeeded {
+			return 0, errChanged
+		}
+		fresh = rest
+	}
+}
+
+// look asks what is there.
+func (l *lease) look(ctx context.Context) error {
+	l.known = nil
+	p := l.r.prefix
+	found, err := l.r.client.Txn(ctx).Then(clientv3.OpGet(p+holderKey), clientv3.OpGet(p+headKey),
+		clientv3.OpGet(p+chunkKeys, clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
+	if err != nil {
+		return err
+	}
+	k := &known{chunks: map[string]bool{}}
+	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+		k.holder = kv.CreateRevision
+	}
+	for _, kv := range found.Responses[1].GetResponseRange().Kvs {
+		h, err := decodeHead(kv.Value)
+		if err != nil {
+			return broken{err}
+		}
+		k.revision, k.try = uint64(kv.ModRevision), h.try
+	}
+	for _, kv := range found.Responses[2].GetResponseRange().Kvs {
+		k.chunks[strings.TrimPrefix(string(kv.Key), p+chunkKeys)] = true
+	}
+	l.known = k
+	return nil
+}
+
+// mine compares that this lease is still the one.
+func (l *lease) mine() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(l.r.prefix+holderKey), "=", l.fence)
+}
+
+// puts are what puts chunks, as far as there is room in a transaction, and what is left.
+func (l *lease) puts(chunks []chunk, room int) (ops []clientv3.Op, rest []chunk) {
+	for i, c := range chunks {
+		if room -= len(c.data); len(ops) == mostTxnOps || room < 0 && i > 0 {
+			return ops, chunks[i:]
+		}
+		ops = append(ops, clientv3.OpPut(l.r.prefix+chunkKeys+c.name, string(c.data)))
+	}
+	return ops, nil
+}
+
+// replace puts the head, with the last chunks that it names, and deletes others.
+func (l *lease) replace(ctx context.Context, a *attempt, k *known, sealed []byte, ops []clientv3.Op) (uint64, error) {
+	key := l.r.prefix + headKey
+	ops = append(ops, clientv3.OpPut(key, string(sealed)))
+	for _, c := range a.chunks {
+		delete(k.chunks, c.name) // what is left nobody needs
+	}
+	for name := range k.chunks {
+		if len(ops) > mostTxnOps { // the next Save deletes more
+			break
+		}
+		delete(k.chunks, name)
+		ops = append(ops, clientv3.OpDelete(l.r.prefix+chunkKeys+name))
+	}
+	put, err := l.r.client.Txn(ctx).
+		If(l.mine(), clientv3.Compare(clientv3.ModRevision(key), "=", int64(a.previous))).Then(ops...).Commit()
+	if err != nil {
+		return 0, err
+	}
+	if !put.Succeeded {
+		return 0, errChanged
+	}
+	k.revision, k.try = uint64(put.Header.Revision), a.head.try
+	for _, c := range a.chunks {
+		k.chunks[c.name] = true
+	}
+	l.known = k
+	return k.revision, nil
+}
