@@ -92,13 +92,13 @@ func TestManyCoordinators(t *testing.T) {
 	serving[0].Kill()
 }
 
-// TestLostLease: a coordinator whose lock file is taken away ends by itself.
+// TestLostLease: a coordinator whose lock file is taken away ends by itself, and says that the next one may go on.
 func TestLostLease(t *testing.T) {
 	dir := runFolder(t)
 	c := coordinate(t, dir)
 	c.serves(t)
 	must(t, os.Remove(filepath.Join(dir, "registry", "facts.lock")))
-	c.refused(exitError, `this process has no right to write any more`)
+	c.refused(exitFenced, `this process has no right to write any more`)
 	next := coordinate(t, dir)
 	next.serves(t)
 	next.Kill()

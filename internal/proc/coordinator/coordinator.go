@@ -131,7 +131,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // New takes the registry's lease, which Run's end or closing the registry gives back,
-// reads the registry and prepares a coordinator. Nothing is served before Run.
+// reads the registry and prepares a coordinator. It waits for a registry that is away. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Tick == 0 {
 		cfg.Tick = defaultTick
@@ -142,11 +142,18 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Linger == 0 {
 		cfg.Linger = usualLinger
 	}
-	lease, err := cfg.Registry.Acquire(ctx, registry.Self())
+	lease, err := registry.Take(ctx, cfg.Registry, registry.Self(), func(err error) {
+		cfg.Log.Warn("the coordinator waits for its registry", "err", err)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	doc, revision, err := cfg.Registry.Load(ctx)
+	var doc []byte
+	var revision uint64
+	err = disk.Retry{Pause: savePause, Passes: passes}.Do(ctx, func() (err error) {
+		doc, revision, err = cfg.Registry.Load(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
@@ -187,7 +194,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 }
 
 // Run serves until ctx or the job ends (perdure.ErrStopped), or the registry
-// fails or takes the lease away.
+// fails or takes the lease away (perdure.ErrFenced).
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { _ = c.lease.Release() }() // it ends with the process anyway
@@ -208,7 +215,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.lease.Done():
-			return fmt.Errorf("coordinator: %w", registry.ErrLost)
+			return fenced(registry.ErrLost)
 		case d := <-c.inbox:
 			if err := c.read(ctx, d); err != nil {
 				return err
@@ -333,12 +340,24 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 }
 
 // A document that cannot be saved is tried again this number of times before the coordinator
-// gives up; on a full disk until there is room. Nothing goes on without it: what is
-// not recorded has not been decided.
+// gives up; on a full disk until there is room, and in a registry that is away until it is
+// back. Nothing goes on without it: what is not recorded has not been decided.
 const (
 	saveTries = 10
 	savePause = time.Second
 )
+
+// passes reports that an error of the registry is nobody's mistake.
+func passes(err error) bool { return disk.Full(err) || errors.Is(err, registry.ErrAway) }
+
+// outdated reports that another process is the coordinator, or may be.
+func outdated(err error) bool {
+	return errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost)
+}
+
+// fenced is how a coordinator ends whose lease was taken away. Whoever has started it may start the next
+// one: if nobody else has the lease that one goes on.
+func fenced(err error) error { return fmt.Errorf("coordinator: %w: %w", perdure.ErrFenced, err) }
 
 func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	doc, err := json.Marshal(f)
@@ -347,11 +366,9 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 	}
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
-	lost := func(err error) bool {
-		return errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost) || ctx.Err() != nil
-	}
+	lost := func(err error) bool { return outdated(err) || ctx.Err() != nil }
 	told := false
-	err = disk.Retry{Tries: saveTries, Pause: savePause, Over: lost}.Do(ctx, func() error {
+	err = disk.Retry{Tries: saveTries, Pause: savePause, Over: lost, Passes: passes}.Do(ctx, func() error {
 		revision, err := c.lease.Save(ctx, doc, c.revision)
 		if err == nil {
 			c.revision = revision
@@ -364,10 +381,13 @@ func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("coordinator: %w", err)
+	switch {
+	case err == nil:
+		return nil
+	case outdated(err):
+		return fenced(err)
 	}
-	return nil
+	return fmt.Errorf("coordinator: %w", err)
 }
 
 // publish writes the manifest of a cut that every shard has written, and then
