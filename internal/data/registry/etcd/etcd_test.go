@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -213,6 +214,30 @@ func TestSaveOtherwise(t *testing.T) {
 	_, err = l.Save(t.Context(), []byte("two"), second)
 	wantError(t, "the same of another process", err, registry.ErrLost)
 	wantDoc(t, r, []byte("two"), third)
+}
+
+// TestLate: a Save that was given up, and reaches etcd when another one has been made, changes nothing.
+func TestLate(t *testing.T) {
+	f := newFake(t, nil)
+	r := open(t, f)
+	l := acquire(t, r)
+	first := save(t, l, []byte("one"), 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.strikes(func(call string) fault {
+		if call != "Txn" {
+			return none
+		}
+		f.strikes(nil)
+		cancel()
+		return late
+	})
+	_, err := l.Save(ctx, []byte("late"), first)
+	wantError(t, "Save", err, context.Canceled)
+	second := save(t, l, []byte("two"), first)
+	close(f.proceed)
+	<-f.proceeded
+	wantDoc(t, r, []byte("two"), second)
+	f.clean(t, []byte("two"))
 }
 
 // TestLostMidway: a lease that ends at any call of a Save, while another process takes over and saves, ends

@@ -26,6 +26,8 @@ type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	addr string
+	// proceed lets the one call go on that is late, proceeded is closed when it has.
+	proceed, proceeded chan struct{}
 
 	mu       sync.Mutex // guards what follows
 	revision int64
@@ -44,6 +46,7 @@ const (
 	none    fault = iota
 	lost          // it never arrives
 	unheard       // it takes effect, and its reply is lost
+	late          // it takes effect when a test says so, though its caller may have gone
 )
 
 // newFake serves a new one, by TLS if there is a configuration.
@@ -55,7 +58,7 @@ func newFake(t testing.TB, secure *tls.Config) *fake {
 	}
 	f := &fake{
 		addr: l.Addr().String(), revision: 1, keys: map[string]*mvccpb.KeyValue{}, leases: map[int64]bool{},
-		calls: map[string]int{},
+		calls: map[string]int{}, proceed: make(chan struct{}), proceeded: make(chan struct{}),
 	}
 	o := []grpc.ServerOption{grpc.UnaryInterceptor(f.unary), grpc.StreamInterceptor(f.stream)}
 	if secure != nil {
@@ -91,8 +94,12 @@ func (f *fake) strikes(strike func(call string) fault) {
 
 func (f *fake) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	fate := f.fate(info.FullMethod)
-	if fate == lost {
+	switch fate {
+	case lost:
 		return nil, status.Error(codes.Unavailable, "lost on its way")
+	case late:
+		<-f.proceed
+		defer close(f.proceeded)
 	}
 	resp, err := handle(ctx, req)
 	if fate == unheard {

@@ -128,7 +128,7 @@ func (l *lease) renew() {
 
 // there renews the lease of etcd once, and reports whether it and the holder's key are still there.
 func (l *lease) there() (bool, error) {
-	ctx, cancel := l.r.soon(context.Background(), l.r.t.try/2)
+	ctx, cancel := l.r.soon(context.Background(), l.r.t.try/4) // a member may be frozen, and the next one not
 	defer cancel()
 	// The client's own KeepAlive gives up after one time to live, and its KeepAliveOnce
 	// tries again without a pause.

@@ -24,6 +24,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/conformance"
 )
@@ -48,7 +49,7 @@ type cluster struct {
 }
 
 // start starts a cluster, unless no server was named.
-func start(t testing.TB, members int) *cluster {
+func start(t testing.TB, members int, more ...string) *cluster {
 	t.Helper()
 	if *serverFlag == "" {
 		t.Skip("without -etcd.server there is no etcd: make check-etcd has one")
@@ -67,11 +68,11 @@ func start(t testing.TB, members int) *cluster {
 	for i := range members {
 		client, peer := address(), address()
 		peers = append(peers, fmt.Sprintf("m%d=http://%s", i, peer))
-		c.members = append(c.members, &member{TB: t, client: client, args: []string{
+		c.members = append(c.members, &member{TB: t, client: client, args: append([]string{
 			program, "--name", fmt.Sprintf("m%d", i), "--data-dir", t.TempDir(), "--log-level", "warn",
 			"--listen-client-urls", "http://" + client, "--advertise-client-urls", "http://" + client,
 			"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer,
-		}})
+		}, more...)})
 	}
 	for _, l := range listening {
 		must(t, l.Close())
@@ -192,6 +193,36 @@ func TestServerLarge(t *testing.T) {
 	if found.Count != 3 {
 		t.Errorf("there are %d keys; head, holder and a chunk are needed", found.Count)
 	}
+}
+
+// TestServerFull: an etcd that is full is as a full disk, which whoever can wait waits for; what was saved stays, and
+// when there is room the same Save succeeds.
+func TestServerFull(t *testing.T) {
+	c := start(t, 1, "--quota-backend-bytes", fmt.Sprint(16<<20))
+	r := c.open(t, c.prefix())
+	l := acquire(t, r)
+	rng := rand.New(rand.NewPCG(*seedFlag, 6))
+	var at uint64
+	var doc, next []byte
+	var err error
+	for err == nil {
+		next = document(rng, 1<<20)
+		var revision uint64
+		if revision, err = l.Save(t.Context(), next, at); err == nil {
+			doc, at = next, revision
+		}
+	}
+	if wantError(t, "Save", err, syscall.ENOSPC); !disk.Full(err) {
+		t.Errorf("%v is none of a full disk", err)
+	}
+	wantDoc(t, r, doc, at)
+	_, err = c.raw.Compact(t.Context(), int64(at), clientv3.WithCompactPhysical())
+	must(t, err)
+	_, err = c.raw.Defragment(t.Context(), c.members[0].client)
+	must(t, err)
+	_, err = c.raw.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	must(t, err)
+	wantDoc(t, r, next, save(t, l, next, at))
 }
 
 const holdEnv = "PERDURE_TEST_HOLDS"
