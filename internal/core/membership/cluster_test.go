@@ -21,6 +21,7 @@ type cluster struct {
 	job      perdure.JobSpec
 	patience int64
 	saved    Facts // the registry
+	document Document
 	servers  []*fakeServer
 	workers  []*fakeWorker
 	started  int                   // processes so far; numbers them
@@ -159,6 +160,7 @@ func (c *cluster) flush() bool {
 			c.fail("the saved facts were changed")
 		}
 		c.check(&c.saved, r.Facts)
+		c.checkDocument(r.Facts)
 		saved := r.Facts.Clone()
 		c.forServers.hear(c, &c.saved.View, &saved.View, r.Delta)
 		c.forWorkers.hear(c, &c.saved.View, &saved.View, r.WorkerDelta)

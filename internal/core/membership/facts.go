@@ -10,6 +10,8 @@ import (
 type (
 	// Facts are what must survive the coordinator.
 	Facts = facts.Facts
+	// Document makes the facts' JSON.
+	Document = facts.Document
 	// Place is a server's number or a worker's slot, and the process that has it.
 	Place = facts.Place
 	// Kind says whether a place is a server's or a worker's.

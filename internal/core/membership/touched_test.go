@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -49,6 +51,15 @@ func (c *cluster) checkTouched() {
 	}
 	if got, want := k.Serving(), whole.Serving(); got != want {
 		c.fail("serving %v, looking at everything %v", got, want)
+	}
+}
+
+// checkDocument asks that a document that was made of earlier facts is one of these.
+func (c *cluster) checkDocument(f *Facts) {
+	got, err := c.document.Encode(f)
+	want, must := json.Marshal(f)
+	if err != nil || must != nil || !bytes.Equal(got, want) {
+		c.fail("the document is (%v, %v)\n%s, want\n%s", err, must, got, want)
 	}
 }
 
