@@ -41,9 +41,21 @@ func sealLine(kind string, version uint64, body int) []byte {
 // Seal returns a document of the given kind (one word) and format version with
 // a first line that tells its length and checksum.
 func Seal(kind string, version int, body []byte) []byte {
-	line := sealLine(kind, uint64(version), len(body))
-	sum := crc32.Update(crc32.Checksum(line, castagnoli), castagnoli, body)
-	return append(fmt.Appendf(line, "%0*x\n", crcDigits, sum), body...)
+	return append(SealOf(kind, version, body), body...)
+}
+
+// SealOf returns that first line alone, of a body in parts, which are to follow it.
+func SealOf(kind string, version int, body ...[]byte) []byte {
+	size := 0
+	for _, part := range body {
+		size += len(part)
+	}
+	line := sealLine(kind, uint64(version), size)
+	sum := crc32.Checksum(line, castagnoli)
+	for _, part := range body {
+		sum = crc32.Update(sum, castagnoli, part)
+	}
+	return fmt.Appendf(line, "%0*x\n", crcDigits, sum)
 }
 
 // Unseal verifies what Seal returned and gives its body, which aliases sealed.

@@ -73,7 +73,7 @@ func OpenFile(fsys disk.FS, filePath string) (*File, error) {
 // have died before the sync of its folder, and what has been read must not be taken back by a
 // power cut.
 func (r *File) read() (doc []byte, revision uint64, err error) {
-	if doc, revision, err = r.peek(); err != nil {
+	if doc, revision, err = r.peek(new(bytes.Buffer)); err != nil {
 		return nil, 0, err
 	}
 	if err := r.fsys.SyncDir(path.Dir(r.path)); err != nil {
@@ -82,25 +82,31 @@ func (r *File) read() (doc []byte, revision uint64, err error) {
 	return doc, revision, nil
 }
 
-// peek returns what the file holds, perhaps not durable yet.
-func (r *File) peek() (doc []byte, revision uint64, err error) {
-	sealed, err := r.fsys.ReadFile(r.path)
+// peek returns what the file holds, perhaps not durable yet, in the given memory.
+func (r *File) peek(memory *bytes.Buffer) (doc []byte, revision uint64, err error) {
+	f, err := r.fsys.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("registry: %w", err)
 	}
-	doc, revision, err = decode(sealed)
+	defer f.Close() // only read
+	memory.Reset()
+	if _, err := memory.ReadFrom(f); err != nil {
+		return nil, 0, fmt.Errorf("registry: %w", err)
+	}
+	doc, revision, err = decode(memory.Bytes())
 	if err != nil {
 		return nil, 0, fmt.Errorf("registry: %s: %w", r.path, err)
 	}
 	return doc, revision, nil
 }
 
-func encode(doc []byte, revision uint64) []byte {
-	body := fmt.Appendf(nil, "%s%d\n", revisionPrefix, revision)
-	return disk.Seal(fileKind, FileVersion, append(body, doc...))
+// head returns what a file has before its document.
+func head(doc []byte, revision uint64) []byte {
+	line := fmt.Appendf(nil, "%s%d\n", revisionPrefix, revision)
+	return append(disk.SealOf(fileKind, FileVersion, line, doc), line...)
 }
 
 func decode(sealed []byte) (doc []byte, revision uint64, err error) {

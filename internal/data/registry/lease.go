@@ -18,7 +18,8 @@ type fileLease struct {
 	holder Holder
 	lock   disk.Lock // nil on a file system without locks
 	done   chan struct{}
-	failed *attempt // the last Save, if it is not known what came of it
+	failed *attempt     // the last Save, if it is not known what came of it
+	stored bytes.Buffer // memory for what the file holds
 }
 
 // attempt is a Save that failed half way: the file may have been replaced.
@@ -138,7 +139,7 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	if err := l.held(); err != nil {
 		return 0, err
 	}
-	stored, revision, err := r.read()
+	stored, revision, err := l.present()
 	if err != nil {
 		return 0, err
 	}
@@ -150,10 +151,12 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	if revision != previous {
 		return 0, conflict(revision, previous)
 	}
-	sealed := encode(doc, revision+1)
 	l.failed = nil
 	err = disk.WriteFile(r.fsys, r.path, func(w io.Writer) error {
-		_, err := w.Write(sealed)
+		if _, err := w.Write(head(doc, revision+1)); err != nil {
+			return err
+		}
+		_, err := w.Write(doc)
 		return err
 	})
 	if err != nil {
@@ -161,6 +164,14 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 		return 0, fmt.Errorf("registry: save: %w", err)
 	}
 	return revision + 1, nil
+}
+
+// present returns what the file holds, until the next call. What a Save has left that failed is made durable.
+func (l *fileLease) present() (doc []byte, revision uint64, err error) {
+	if l.failed != nil {
+		return l.r.read()
+	}
+	return l.r.peek(&l.stored)
 }
 
 func conflict(revision, previous uint64) error {
