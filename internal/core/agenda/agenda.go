@@ -88,14 +88,16 @@ func (a *Agenda) Changed(shard int, sv *perdure.ShardView) {
 func (a *Agenda) ChangedSlot(slot int, sl *perdure.SlotView) {
 	a.TouchSlot(slot, sl)
 	a.Ending.Put(slot, sl.Until > 0 && !sl.Left)
-	a.WakeEarly()
+	a.WakeEarly(func(int) bool { return true })
 }
 
-// WakeEarly has the slots looked at that wait for the others to come to their first
-// clocks: one of these may have.
-func (a *Agenda) WakeEarly() {
+// WakeEarly has those slots looked at that wait for the others to come to their first
+// clocks, and for which one of these may have.
+func (a *Agenda) WakeEarly(mayHave func(slot int) bool) {
 	for _, slot := range a.Early.All() {
-		a.Woken.Add(slot)
+		if mayHave(slot) {
+			a.Woken.Add(slot)
+		}
 	}
 }
 

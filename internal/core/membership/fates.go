@@ -16,6 +16,7 @@ type fates struct {
 	job    *job
 	rec    *record
 	agenda *agenda.Agenda
+	told   []words.Fence // memory of fences, by shard
 }
 
 // decide takes the next step of the slots that are awake: settling their fates, then
@@ -105,20 +106,23 @@ func (fa *fates) settle(slot int) {
 	fa.job.watch.Await(&fa.job.slots[slot].ear) // its process speaks from now on
 }
 
-// fences returns every shard's fence of a slot; nil unless all have theirs, and good
-// ones: then the slot waits for the word of a shard that has not.
+// fences returns every shard's fence of a slot, in memory that is used again; nil unless all have
+// theirs, and good ones: then the slot waits for the word of a shard that has not.
 func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence {
 	n, at := len(fa.facts.View.Shards), &fa.job.slots[slot].fenced
+	if fa.told == nil {
+		fa.told = make([]words.Fence, n)
+	}
 	fa.agenda.Fencing[*at%agenda.Cursor(n)].Remove(slot)
-	if !at.All(n, func(i int) bool { f, told := fa.job.fence(i, slot); return told && good(&f) }) {
+	if !at.All(n, func(i int) bool {
+		f, told := fa.job.fence(i, slot)
+		fa.told[i] = f
+		return told && good(&f)
+	}) {
 		fa.agenda.Fencing[*at].Add(slot)
 		return nil
 	}
-	fences := make([]words.Fence, n)
-	for i := range fences {
-		fences[i], _ = fa.job.fence(i, slot)
-	}
-	return fences
+	return fa.told // of all, for it has just gone round
 }
 
 // made notes, when it is known, up to which clock there are updates of a slot's former

@@ -221,7 +221,7 @@ func (j *job) serves() bool {
 		return false
 	}
 	for i := range j.slots {
-		if sl := &j.facts.View.Slots[i]; !sl.Left && !j.isEarly(i) && (!sl.Settled || j.slots[i].gone) {
+		if sl := &j.facts.View.Slots[i]; (!sl.Settled || j.slots[i].gone) && !sl.Left && !j.isEarly(i) {
 			return false
 		}
 	}

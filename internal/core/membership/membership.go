@@ -123,7 +123,7 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
 		chains: chains{facts: f, job: j, rec: r, agenda: a},
-		bases:  bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{f, j, r, a},
+		bases:  bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
 		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},

@@ -148,7 +148,7 @@ func (r *record) setClock(slot int, clock perdure.Clock) {
 	before := r.job.counted(slot)
 	r.job.slots[slot].lastClock = clock
 	r.job.clocks.Move(before, r.job.counted(slot))
-	r.agenda.WakeEarly()
+	r.agenda.WakeEarly(func(early int) bool { return clock+1 >= r.facts.View.Slots[early].From })
 }
 
 // addServer notes what is known of one more server's place.

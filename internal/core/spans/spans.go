@@ -231,7 +231,7 @@ func Early(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(s
 	if sl.From == 0 {
 		return false
 	}
-	for i := range slots {
+	for i := 0; i < len(slots) && reached+1 < sl.From; i++ {
 		other := &slots[i]
 		switch done := max(done(i), other.Start); {
 		case other.Left:

@@ -1,0 +1,87 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// planned returns a job in which a number of workers take part, and as many again are to join at a later clock.
+func planned(t testing.TB, workers int) *Core {
+	f := Begin(perdure.JobSpec{
+		Servers: 1, Slots: workers, Shards: 1, Clocks: 1 << 30, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
+	}, 1, 0, nil)
+	if err := f.Plan(2*workers, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Slots {
+		f.Slots[i] = Place{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
+		sl := &f.View.Slots[i]
+		sl.Incarnation, sl.Decided, sl.Settled = 1, true, i < workers
+	}
+	c := New(f, 15, weaken.Set{})
+	c.Join(Server, 0, Newcomer{Process: "s", PID: 1})
+	for i := range workers {
+		c.Join(Worker, i, Newcomer{Process: f.Slots[i].Process, PID: i + 1})
+	}
+	c.ServerSays(0, "s", &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
+		Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
+	}}}})
+	if c.agenda.Early.Len() != workers || !c.Serving() {
+		t.Fatalf("%d slots wait for the others, serving %v", c.agenda.Early.Len(), c.Serving())
+	}
+	return c
+}
+
+// comesTo has a worker say that it is at a clock.
+func (c *Core) comesTo(slot int, clock perdure.Clock) {
+	c.WorkerStatus(slot, c.facts.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
+}
+
+// TestPlannedSleep: who is to join later is not looked at whenever somebody ends a clock, but when one comes to the
+// clock before its first.
+func TestPlannedSleep(t *testing.T) {
+	c := planned(t, 20)
+	for clock := range perdure.Clock(10) {
+		for slot := range 20 {
+			c.comesTo(slot, clock)
+		}
+	}
+	if c.job.looks.slots = 0; c.agenda.Woken.Len() > 0 {
+		t.Fatalf("%v are to be looked at", c.agenda.Woken.All())
+	}
+	c.comesTo(0, 10)
+	if n := c.job.looks.slots; n > 0 {
+		t.Errorf("%d slots are looked at since one has ended a clock", n)
+	}
+	c.comesTo(0, 1<<20-1)
+	if n := c.job.looks.slots; n < 20 {
+		t.Errorf("%d slots are looked at since one has come to their first clock, want 20", n)
+	}
+	if n := c.agenda.Early.Len(); n > 0 {
+		t.Errorf("%d slots still wait for that", n)
+	}
+}
+
+// BenchmarkPlanned is a worker's word that it is at its next clock, and a tick, where as many workers again are to
+// join later.
+func BenchmarkPlanned(b *testing.B) {
+	for _, workers := range []int{100, 1000} {
+		c := planned(b, workers)
+		n := workers
+		b.Run(fmt.Sprintf("word/workers=%d", workers), func(b *testing.B) {
+			for ; b.Loop(); n++ {
+				c.comesTo(n%workers, perdure.Clock(n/workers))
+			}
+		})
+		b.Run(fmt.Sprintf("tick/workers=%d", workers), func(b *testing.B) {
+			for b.Loop() {
+				c.Tick()
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package membership
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// BenchmarkAllAtOnce is the beginning of a job to which all workers come at once: each shard says of each slot that it
+// refuses who was there before, and that it has carried out what is decided. What the core keeps of that while the
+// last shard has not spoken is B/fence.
+func BenchmarkAllAtOnce(b *testing.B) {
+	const servers, shards = 200, 1000
+	for _, workers := range []int{300, 1000, 3000, 10000} {
+		b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d", workers, servers, shards), func(b *testing.B) {
+			var took time.Duration
+			var kept uint64
+			n := 0
+			for ; b.Loop(); n++ {
+				t, k := allAtOnce(b, perdure.JobSpec{Servers: servers, Slots: workers, Shards: shards, Clocks: 10})
+				took, kept = took+t, k
+			}
+			fences := float64(workers * shards)
+			b.ReportMetric(took.Seconds()*1e3/float64(n), "core-ms")
+			b.ReportMetric(float64(took.Nanoseconds())/float64(n)/fences, "core-ns/fence")
+			b.ReportMetric(float64(kept)/1e6, "kept-MB")
+			b.ReportMetric(float64(kept)/fences, "B/fence")
+		})
+	}
+}
+
+// allAtOnce begins a job, and returns what the core took and kept.
+func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint64) {
+	job.Consistency = perdure.Consistency{Kind: perdure.BSP}
+	job.Recovery = perdure.Recovery{Kind: perdure.RecoverNone}
+	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
+	for i := range job.Servers {
+		c.Join(Server, i, Newcomer{Process: fmt.Sprintf("s%d", i), PID: i + 1})
+	}
+	for i := range job.Slots {
+		c.Join(Worker, i, Newcomer{Process: fmt.Sprintf("w%d", i), PID: i + 1})
+	}
+	c.Ready()
+	speaks := make([]uint64, job.Servers)
+	says := func(server int) {
+		d := words.ServerDelta{Revision: c.facts.View.Revision}
+		for s := range c.job.spread.Held(server) {
+			st := words.ShardDelta{ShardStatus: words.ShardStatus{
+				Shard: perdure.ShardID(s), Generation: 1, Epoch: c.facts.View.Shards[s].Epoch, Ready: true,
+			}}
+			for i := range c.facts.View.Slots {
+				sl := &c.facts.View.Slots[i]
+				st.Fences = append(st.Fences,
+					words.Fence{Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Carried: sl.Decided})
+			}
+			d.Shards = append(d.Shards, st)
+		}
+		speaks[server]++
+		d.Number = speaks[server]
+		start := time.Now()
+		c.ServerSays(server, c.facts.Servers[server].Process, &d)
+		c.Ready()
+		took += time.Since(start)
+	}
+	memory := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := memory()
+	for round := range 2 { // all are refused, then what is decided is carried out
+		for i := range job.Servers {
+			if says(i); round == 1 && i == job.Servers-2 {
+				kept = memory() - before
+			}
+		}
+	}
+	for i := range c.facts.View.Slots {
+		if !c.facts.View.Slots[i].Settled {
+			b.Fatalf("slot %d is not settled", i)
+		}
+	}
+	return took, kept
+}
