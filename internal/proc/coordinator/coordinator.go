@@ -83,6 +83,7 @@ type Coordinator struct {
 	pruner     pruner
 	lease      registry.Lease
 	revision   uint64 // of the registry's document
+	document   membership.Document
 	crew       crew
 	asked      bool // somebody has asked for a place, and waits for an answer
 	supervisor *member
@@ -296,8 +297,8 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
-		c.crew.tell(r.Delta, func(m *member) bool { return m.hello.Role == wire.RoleServer })
-		c.crew.tell(r.WorkerDelta, (*member).reads)
+		c.crew.tell(r.Delta, c.crew.servers)
+		c.crew.tell(r.WorkerDelta, c.crew.readers)
 	}
 	if r.Facts != nil || c.asked {
 		c.asked = false
@@ -360,7 +361,7 @@ func outdated(err error) bool {
 func fenced(err error) error { return fmt.Errorf("coordinator: %w: %w", perdure.ErrFenced, err) }
 
 func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
-	doc, err := json.Marshal(f)
+	doc, err := c.document.Encode(f)
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}

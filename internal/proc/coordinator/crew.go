@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -18,10 +19,15 @@ type crew struct {
 	members map[*member]struct{}
 	seated  map[seat]*member     // the newest of each place
 	waiting map[*member]struct{} // of the members
+	servers map[*member]struct{} // of the members who are welcome
+	readers map[*member]struct{} // likewise: clients of the servers
+	whole   wire.Frame           // the whole view, as it was told last; it has no payload before that
+	of      uint64               // its revision
 }
 
 func newCrew() crew {
-	return crew{members: map[*member]struct{}{}, seated: map[seat]*member{}, waiting: map[*member]struct{}{}}
+	none := func() map[*member]struct{} { return map[*member]struct{}{} }
+	return crew{members: none(), seated: map[seat]*member{}, waiting: none(), servers: none(), readers: none()}
 }
 
 // seat gives a member its place, where it waits until it is welcome. The connection that its
@@ -38,6 +44,19 @@ func (c *crew) seat(m *member) {
 func (c *crew) welcome(m *member) {
 	delete(c.waiting, m)
 	c.members[m], m.welcomed = struct{}{}, true
+	if m.hello.Role == wire.RoleServer {
+		c.servers[m] = struct{}{}
+	} else if m.reads() {
+		c.readers[m] = struct{}{}
+	}
+}
+
+// view returns the whole view for who is welcome. It is encoded once for all who come before the next one.
+func (c *crew) view(v *perdure.View) wire.Frame {
+	if c.whole.Payload == nil || c.of != v.Revision {
+		c.whole, c.of = wire.Control(wire.KindView, v), v.Revision
+	}
+	return c.whole
 }
 
 // forget ends a connection in whose place another has come.
@@ -51,6 +70,8 @@ func (c *crew) remove(m *member) bool {
 	_, there := c.members[m]
 	delete(c.members, m)
 	delete(c.waiting, m)
+	delete(c.servers, m)
+	delete(c.readers, m)
 	return there
 }
 
@@ -70,16 +91,14 @@ func (c *crew) current(m *member, role wire.Role) bool {
 	return m.hello.Role == role && m.welcomed && c.seated[m.seat()] == m
 }
 
-// tell tells those whom it concerns what changed of the view. Who waits is told the whole
+// tell tells some of those who are welcome what changed of the view. Who waits is told the whole
 // view later.
-func (c *crew) tell(d *words.ViewDelta, concerned func(m *member) bool) {
+func (c *crew) tell(d *words.ViewDelta, whom map[*member]struct{}) {
 	if d == nil {
 		return
 	}
-	f := wire.Control(wire.KindViewDelta, d)
-	for m := range c.members {
-		if m.welcomed && concerned(m) {
-			m.send(f)
-		}
+	f := []wire.Frame{wire.Control(wire.KindViewDelta, d)} // one for all: none changes it
+	for m := range whom {
+		m.send(f...)
 	}
 }

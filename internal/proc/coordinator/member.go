@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-func (m *member) send(f wire.Frame) {
-	if m.conn.TrySend(f) != nil {
+func (m *member) send(frames ...wire.Frame) {
+	if m.conn.TrySend(frames...) != nil {
 		m.conn.Close() // its reader notices
 	}
 }
@@ -253,7 +253,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	}
 	m.answered()
 	m.send(wire.Control(wire.KindWelcome, w))
-	m.send(wire.Control(wire.KindView, &facts.View))
+	m.send(c.crew.view(&facts.View))
 	if m.reads() {
 		c.core.Shown()
 	}

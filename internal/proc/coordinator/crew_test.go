@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// heard is a connection that notes what it was told.
+type heard struct {
+	transport.Conn
+	frames []wire.Frame
+}
+
+func (h *heard) TrySend(frames ...wire.Frame) error {
+	h.frames = append(h.frames, frames...)
+	return nil
+}
+
+func (h *heard) Close() error { return nil }
+
+// TestCrewEncodesOnce: the whole view is encoded once for all who come before the next one, and a change of it once
+// for all whom it concerns. Who waits, has gone, or is of another role is not told.
+func TestCrewEncodesOnce(t *testing.T) {
+	v := &perdure.View{Revision: 7, Shards: make([]perdure.ShardView, 3), Slots: make([]perdure.SlotView, 2)}
+	c := newCrew()
+	first, again := c.view(v), c.view(v)
+	v.Revision, v.Shards[1].Epoch = 8, 9
+	next := c.view(v)
+	var known perdure.View
+	switch err := wire.ParseControl(&next, &known); {
+	case &first.Payload[0] != &again.Payload[0]:
+		t.Error("one view is encoded twice")
+	case err != nil || known.Revision != 8 || known.Shards[1].Epoch != 9:
+		t.Errorf("who comes later is told %+v (%v)", known, err)
+	}
+	conns := map[string]*heard{}
+	join := func(name string, role wire.Role, index int, welcome bool) *member {
+		conns[name] = &heard{}
+		m := &member{conn: conns[name], hello: wire.Hello{Role: role, Index: index, Process: name}, index: index}
+		c.seat(m)
+		if welcome {
+			c.welcome(m)
+		}
+		return m
+	}
+	join("server", wire.RoleServer, 0, true)
+	join("waits", wire.RoleServer, 1, false)
+	gone := join("gone", wire.RoleServer, 2, true)
+	c.remove(gone)
+	join("worker", wire.RoleWorker, 0, true)
+	join("observer", wire.RoleObserver, -1, true)
+	join("supervisor", wire.RoleSupervisor, -1, true)
+	join("back", wire.RoleWorker, 1, true)
+	conns["before"] = conns["back"]
+	join("back", wire.RoleWorker, 1, true) // its former connection is forgotten
+	d := &words.ViewDelta{Base: 7, Revision: 8}
+	c.tell(d, c.servers)
+	c.tell(nil, c.servers)
+	c.tell(d, c.readers)
+	for name, want := range map[string]int{
+		"server": 1, "waits": 0, "gone": 0, "worker": 1, "observer": 1, "supervisor": 0, "before": 0, "back": 1,
+	} {
+		if got := conns[name].frames; len(got) != want {
+			t.Errorf("%s is told %d times, want %d", name, len(got), want)
+		}
+	}
+	if w, o := conns["worker"].frames[0], conns["observer"].frames[0]; &w.Payload[0] != &o.Payload[0] {
+		t.Error("one change is encoded twice")
+	}
+}
