@@ -148,7 +148,7 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 		} else if s != nil {
 			c.crew.forget(s) // its connection broke, and that was not noticed yet
 		}
-		c.supervisor, c.reported = m, nil
+		c.supervisor, c.reported = m, reports{}
 		c.welcome(m, 0)
 		for _, f := range c.events {
 			m.send(f)

@@ -27,27 +27,34 @@ func (c *Coordinator) progress(always bool) {
 	c.supervisor.send(wire.Control(wire.KindProgress, p))
 }
 
-// reports is what the supervisor was told of each place.
-type reports map[seat]wire.PlaceProgress
+// reports is what the supervisor was told of each place, by its number.
+type reports struct{ servers, workers report }
+
+// report is what it was told of the places of one kind; the zero progress: nothing yet.
+type report []wire.PlaceProgress
+
+// news adds what is to be told of a place to the news, if it is any.
+func (r *report) news(p wire.PlaceProgress, news []wire.PlaceProgress) []wire.PlaceProgress {
+	for len(*r) <= p.Index {
+		*r = append(*r, wire.PlaceProgress{})
+	}
+	if told := &(*r)[p.Index]; told.Role == "" || !samePlace(told, &p) {
+		*told = p
+		news = append(news, p)
+	}
+	return news
+}
 
 // places returns what is to be told of the places: those of which something is new.
 func (c *Coordinator) places(facts *membership.Facts) (news []wire.PlaceProgress) {
-	if c.reported == nil {
-		c.reported = reports{}
-	}
-	tell := func(at seat, p wire.PlaceProgress) {
-		if before, told := c.reported[at]; !told || !samePlace(&before, &p) {
-			c.reported[at] = p
-			news = append(news, p)
-		}
-	}
 	for i := range facts.Servers {
-		tell(seat{membership.Server, i}, place(wire.RoleServer, i, c.core.Condition(membership.Server, i)))
+		p := place(wire.RoleServer, i, c.core.Condition(membership.Server, i))
+		news = c.reported.servers.news(p, news)
 	}
 	for i := range facts.Slots {
 		w := place(wire.RoleWorker, i, c.core.Condition(membership.Worker, i))
 		w.Span, w.Awaited = facts.View.Slots[i].Span, c.core.Awaited(i)
-		tell(seat{membership.Worker, i}, w)
+		news = c.reported.workers.news(w, news)
 	}
 	return news
 }
@@ -59,7 +66,7 @@ func samePlace(a, b *wire.PlaceProgress) bool {
 	if x != y || (a.Worker == nil) != (b.Worker == nil) {
 		return false
 	}
-	return a.Worker == nil || a.Worker.Equal(b.Worker)
+	return a.Worker == b.Worker || a.Worker.Equal(b.Worker) // mostly it has said nothing since
 }
 
 func place(role wire.Role, index int, d membership.Condition) wire.PlaceProgress {
