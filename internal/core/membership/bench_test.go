@@ -32,8 +32,10 @@ type scaled struct {
 }
 
 func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
-	job.Consistency, job.Recovery = perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
-		perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}
+	job.Consistency = perdure.Consistency{Kind: perdure.SSP, Staleness: 2}
+	if job.Recovery.Kind == "" {
+		job.Recovery = perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}
+	}
 	job.Clocks = 1000
 	f := Begin(job, 1, 0, nil)
 	for i := range f.Slots {

@@ -277,10 +277,13 @@ func (j *job) spanDone(slot int) bool {
 }
 
 // unkept returns a slot of whose updates that are in no checkpoint some are kept by
-// nobody, -1 if there is none.
+// nobody, -1 if there is none. Where workers keep none the strategy does not ask.
 func (j *job) unkept() int {
+	if !j.traits.Retains() || j.weak.RollBack {
+		return -1
+	}
 	for i := range j.facts.Slots {
-		if j.facts.Slots[i].Unkept > j.facts.Saved(i) && !j.weak.RollBack {
+		if j.looks.slots++; j.facts.Slots[i].Unkept > j.facts.Saved(i) {
 			return i
 		}
 	}

@@ -3,6 +3,8 @@ package membership
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/perdure/perdure"
 )
 
 // bill is what some event costs: shards and slots looked at, views told to servers and to
@@ -84,5 +86,23 @@ func TestWork(t *testing.T) {
 	}
 	if w := large["worker"]; w.views != 1 || w.workerViews != 0 || w.slots > 2 || w.shards > 2 || w.bytes > 300 {
 		t.Errorf("a worker's death costs %+v", w)
+	}
+}
+
+// TestDeathLooksAtNoSlot: what a server's death costs under a chain and without state does not depend on how many
+// workers there are: none is looked at until its shards are held again.
+func TestDeathLooksAtNoSlot(t *testing.T) {
+	for _, recovery := range []string{"chain:2", "stateless"} {
+		job := perdure.JobSpec{Servers: 4, Slots: 30, Shards: 12}
+		var err error
+		if job.Recovery, err = perdure.ParseRecovery(recovery); err != nil {
+			t.Fatal(err)
+		}
+		s := newScaled(t, job)
+		death := s.costOf(func() { s.Gone(Server, 1, s.facts.Servers[1].PID, "exited") })
+		next := s.costOf(func() { s.Join(Server, 1, Newcomer{Process: "n", PID: 99}) })
+		if death.slots+next.slots > 0 || next.views != 1 {
+			t.Errorf("%s: a death costs %+v, the next process %+v", recovery, death, next)
+		}
 	}
 }
