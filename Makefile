@@ -24,6 +24,7 @@ TIME     ?= 10m
 SEEDS    ?= 1000
 TEST     ?= TestChains
 SEED     ?= 1
+HOSTS    ?= 20
 FIRST    ?= 1
 SCHEDULES ?= 20
 COUNT    ?= 6
@@ -71,7 +72,7 @@ wheels: $(VENV)/ready ## build Python packages with the program inside, for Linu
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd)"
+	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd), many storms on hosts that are apart (make check-hosts)"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -145,6 +146,10 @@ check-s3: $(TOOLS)/versitygw ## keep checkpoints on a real S3 server, and kill a
 .PHONY: check-etcd
 check-etcd: $(TOOLS)/etcd ## keep a coordinator's facts in real servers of etcd, which are killed, frozen and away for a minute, and measure takeovers and saves: four minutes
 	$(GO) test ./internal/data/registry/etcd -run 'TestServer|TestHistories' -bench Server -count 1 -v -timeout 0 -etcd.server="$(CURDIR)/$(TOOLS)/etcd" -etcd.seed=$(SEED)
+
+.PHONY: check-hosts
+check-hosts: $(TOOLS)/etcd ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of three strategies, a quarter of a minute each
+	$(GO) test ./cmd/perdure -run TestApart -count 1 -v -timeout 0 -apart.storms=$(HOSTS) -apart.seed=$(SEED) -apart.etcd="$(CURDIR)/$(TOOLS)/etcd"
 
 # Chromium comes as an npm package, which has the program in it, and needs what most systems have.
 CHROMIUM := @sparticuz/chromium@153.0.0

@@ -148,6 +148,9 @@ var helps = map[string]string{
 	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
 	"keys": "The folder of keys that this process shows, of a job whose connections are private: its role's, as " +
 		"perdure keys new makes it, or the folder with all (default none).",
+	"coordinator_registry": "Where it keeps the job's facts: the path of a file, or " +
+		"etcd://HOST:PORT,HOST:PORT/PREFIX, which several coordinators on several machines share: one leads, and " +
+		"the others stand by (default in --dir).",
 	"insecure":     "Let others reach it without keys: nothing is encrypted then.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach.",
 	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +

@@ -25,6 +25,7 @@ type coordinatorCmd struct {
 	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
 	Keys      string `env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
 	Insecure  bool   `help:"@insecure"`
+	Registry  string `help:"@coordinator_registry" placeholder:"URL"`
 	Control   string `help:"@coordinator_control" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	roleFlags
 }
@@ -42,7 +43,8 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return (&service.Coordinator{
-		Job: job, Dir: c.Dir, Advertise: c.Advertise, Control: c.Control, Log: c.log(), Watch: c.watched(),
+		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
+		Watch: c.watched(),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
 	}).Run(ctx)
 }

@@ -92,7 +92,13 @@ func start(t testing.TB, args ...string) *process {
 // Start starts a process that was prepared.
 func (p *process) Start() {
 	p.t.Helper()
-	must(p.t, p.Cmd.Start())
+	p.startBy((*exec.Cmd).Start)
+}
+
+// startBy starts a process that was prepared, as start does it: on another host, say.
+func (p *process) startBy(start func(*exec.Cmd) error) {
+	p.t.Helper()
+	must(p.t, start(p.Cmd))
 	go func() {
 		defer close(p.ended)
 		p.err = p.Cmd.Wait()

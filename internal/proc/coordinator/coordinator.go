@@ -36,6 +36,7 @@ import (
 type Config struct {
 	Listener transport.Listener
 	Registry registry.Registry
+	Lease    registry.Lease    // of Registry, that was taken already; nil: New takes it
 	Begin    *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
 	Store    store.Store       // of checkpoints, and of what slots save
 	StoreAt  string            // where that is, as workers are told it; "": it is only this process's
@@ -131,6 +132,16 @@ func Run(ctx context.Context, cfg Config) error {
 	return c.Run(ctx)
 }
 
+// lease is the right to coordinate.
+func (cfg *Config) lease(ctx context.Context) (registry.Lease, error) {
+	if cfg.Lease != nil {
+		return cfg.Lease, nil
+	}
+	return registry.Take(ctx, cfg.Registry, registry.Self(), func(err error) {
+		cfg.Log.Warn("the coordinator waits for its registry", "err", err)
+	})
+}
+
 // New takes the registry's lease, which Run's end or closing the registry gives back,
 // reads the registry and prepares a coordinator. It waits for a registry that is away. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Coordinator, error) {
@@ -143,9 +154,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	if cfg.Linger == 0 {
 		cfg.Linger = usualLinger
 	}
-	lease, err := registry.Take(ctx, cfg.Registry, registry.Self(), func(err error) {
-		cfg.Log.Warn("the coordinator waits for its registry", "err", err)
-	})
+	lease, err := cfg.lease(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}

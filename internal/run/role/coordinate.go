@@ -50,11 +50,14 @@ type Opened struct {
 	Frames   transport.Listener // where processes of the job connect
 	Web      net.Listener       // where the control API is called
 	Keys     wire.Keys
-	Ring     *keys.Ring    // nil: the job has no keys
-	Addr     string        // that others are told
-	Hosts    []string      // by which the control API is called, beside the address at which it listens
-	Registry string        // see registry.Open
-	Linger   time.Duration // as of the coordinator
+	Ring     *keys.Ring // nil: the job has no keys
+	Addr     string     // that others are told
+	Hosts    []string   // by which the control API is called, beside the address at which it listens
+	Registry string     // where it is, see location.Open
+	// Facts is the registry, and Lease its lease, of who has waited for it; nil: the coordinator opens and takes them.
+	Facts  registry.Registry
+	Lease  registry.Lease
+	Linger time.Duration // as of the coordinator
 }
 
 // Run coordinates until the job or ctx ends.
@@ -138,9 +141,11 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err := open.listen(); err != nil {
 		return err
 	}
-	facts, err := location.Open(ctx, open.Registry)
-	if err != nil {
-		return err
+	facts := open.Facts
+	if facts == nil {
+		if facts, err = location.Open(ctx, open.Registry); err != nil {
+			return err
+		}
 	}
 	reg := registry.Count(facts)
 	defer reg.Close()
@@ -161,7 +166,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
-		Listener: faults.Around(open.Frames), Registry: reg, Begin: &begin, Store: in, StoreAt: at,
+		Listener: faults.Around(open.Frames), Registry: reg, Lease: open.Lease, Begin: &begin, Store: in, StoreAt: at,
 		Keep: s.Checkpoints.Keep, Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
 		Log: c.Log, Keys: open.Keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },

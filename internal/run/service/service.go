@@ -40,7 +40,7 @@ type Coordinator struct {
 	Reach     settings.Reach // where processes of the job connect, and what they show
 	Advertise string         // what they are told; "": that
 	Control   string         // where the control API listens
-	Registry  string         // see registry.Open; "": the folder's own
+	Registry  string         // see location.Open; "": the folder's own
 	Log       *slog.Logger
 	Watch     role.Watched
 }
@@ -74,6 +74,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	shared, err := c.shares(ring)
+	if err != nil {
+		return err
+	}
 	open, err := c.listen(ring)
 	if err != nil {
 		return err
@@ -88,9 +92,15 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
-	open.Registry = c.Registry
-	if c.Registry == "" {
+	switch {
+	case shared:
+		if open, err = c.standBy(ctx, open); err != nil || open == nil {
+			return err
+		}
+	case c.Registry == "":
 		open.Registry = role.RegistryOf(c.Dir)
+	default:
+		open.Registry = c.Registry
 	}
 	s.Reach = c.Reach
 	return c.attend(ctx, open, &s)
@@ -148,6 +158,9 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 				"them fail there", perdure.ErrUsage)
 		}
 		s.Reach = c.Reach
+		if c.Registry != "" { // all who share it make the same job
+			s.Job.ID = c.idOf()
+		}
 		if err := localrun.Lay(ctx, &s, c.Dir); err != nil {
 			return s, err
 		}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/rig/lan"
+)
+
+// This file has jobs on hosts that are apart: network namespaces, whose only way to each other is a switch that cuts
+// and delays. Host 0 and 1 have coordinators, and all but the first a server and a worker each.
+
+var (
+	apartStorms = flag.Int("apart.storms", 1, "storms on hosts that are apart, for each strategy")
+	apartSeed   = flag.Uint64("apart.seed", 0, "the seed of the first of them; 0: by the time")
+	apartEtcd   = flag.String("apart.etcd", "", "the program etcd: three members are on the hosts 2 to 4, and the "+
+		"coordinators share them; else there is one coordinator")
+)
+
+const apartHosts = 5
+
+// apart is a job on hosts that are apart.
+type apart struct {
+	*testing.T
+	lan         *lan.LAN
+	rng         *rand.Rand
+	work        string // a folder that all hosts see, as a file server would show it
+	file, keys  string
+	coordinates []int // hosts
+	processes   map[string]*process
+	etcds       string
+}
+
+// newApart makes hosts and the file of a job.
+func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
+	t.Helper()
+	l, err := lan.New(apartHosts, seed)
+	if errors.Is(err, lan.ErrUnable) {
+		t.Skip(err)
+	}
+	must(t, err)
+	a := &apart{
+		T: t, lan: l, rng: rand.New(rand.NewPCG(seed, 1)), work: t.TempDir(), keys: newKeys(t),
+		coordinates: []int{0}, processes: map[string]*process{},
+	}
+	t.Cleanup(func() {
+		for _, p := range a.processes {
+			kill(p)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a.file = filepath.Join(a.work, "job.yaml")
+	must(t, os.WriteFile(a.file, fmt.Appendf(nil, `consistency: bsp
+recovery: %s
+clocks: %d
+batch: 8
+workers: 4
+servers: 4
+shards: 8
+seed: 7
+eval-every: '0'
+compute-ms: 10
+data: %s
+store: file://%s
+`, recovery, clocks, pictures, filepath.Join(a.work, "store")), 0o600))
+	if *apartEtcd != "" {
+		a.coordinates = []int{0, 1}
+		a.startEtcd()
+	}
+	return a
+}
+
+// run starts a process on a host, in a group of its own, under a name.
+func (a *apart) run(host int, name string, p *process) *process {
+	a.Helper()
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.startBy(a.lan.Host(host).Start)
+	a.processes[name] = p
+	return p
+}
+
+// startEtcd starts three members.
+func (a *apart) startEtcd() {
+	a.Helper()
+	var members, clients []string
+	for host := 2; host < 5; host++ {
+		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, lan.AddrOf(host)))
+		clients = append(clients, fmt.Sprintf("%s:2379", lan.AddrOf(host)))
+	}
+	for host := 2; host < 5; host++ {
+		at := lan.AddrOf(host).String()
+		p := command(a, "version")
+		p.Cmd = exec.CommandContext(a.Context(), *apartEtcd, "--name", fmt.Sprintf("m%d", host), "--data-dir",
+			filepath.Join(a.work, fmt.Sprintf("etcd-%d", host)), "--listen-client-urls", "http://"+at+":2379",
+			"--advertise-client-urls", "http://"+at+":2379", "--listen-peer-urls", "http://"+at+":2380",
+			"--initial-advertise-peer-urls", "http://"+at+":2380", "--initial-cluster", strings.Join(members, ","),
+			"--log-level", "error")
+		p.Stdout, p.Stderr = p.stdout, p.stderr
+		a.run(host, fmt.Sprintf("etcd %d", host), p)
+	}
+	a.etcds = "etcd://" + strings.Join(clients, ",") + "/job"
+}
+
+// lead starts the coordinator of a host, perhaps again.
+func (a *apart) lead(host int) {
+	a.Helper()
+	args := []string{
+		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", lan.AddrOf(host)),
+		"--keys", a.keys, "--control", "127.0.0.1:7001",
+	}
+	if a.etcds != "" {
+		args = append(args, "--registry", a.etcds)
+	}
+	p := command(a, args...)
+	a.run(host, fmt.Sprintf("coordinator %d", host), p)
+}
+
+func (a *apart) dir(host int) string { return filepath.Join(a.work, fmt.Sprintf("run-%d", host)) }
+
+// serve starts the host that keeps a server and a worker, perhaps again.
+func (a *apart) serve(host int) {
+	a.Helper()
+	var join []string
+	for _, c := range a.coordinates {
+		join = append(join, fmt.Sprintf("%s:7000", lan.AddrOf(c)))
+	}
+	a.run(host, fmt.Sprintf("host %d", host), command(a, "host", "--join", strings.Join(join, ","), "--servers", "1",
+		"--workers", "1", "--keys", a.keys, "--dir", filepath.Join(a.work, fmt.Sprintf("host-%d", host))))
+}
+
+// clock returns the clock that the job has come to, as its leader says; -1: nobody says.
+func (a *apart) clock() int {
+	for _, c := range a.coordinates {
+		p := command(a, "status", "--address", "127.0.0.1:7001", "--keys", a.keys)
+		p.startBy(a.lan.Host(c).Start)
+		_, out, _ := p.Wait()
+		if m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(out); m != nil {
+			at, err := strconv.Atoi(m[1])
+			must(a, err)
+			return at
+		}
+	}
+	return -1
+}
+
+// all is what everybody has said, for a test that fails.
+func (a *apart) all() string {
+	text := ""
+	for name, p := range a.processes {
+		out := p.stdout.String() + p.stderr.String()
+		text += "-- " + name + "\n" + out[max(0, len(out)-1500):] + "\n"
+	}
+	for host := range apartHosts {
+		text += logs(filepath.Join(a.work, fmt.Sprintf("host-%d", host)))
+	}
+	return text
+}
+
+// trouble makes something fail, and says what; heal ends it.
+func (a *apart) trouble() (what string, heal func()) {
+	pick := func() int { return 1 + a.rng.IntN(apartHosts-1) }
+	kinds := 6
+	if a.etcds != "" {
+		kinds = 7
+	}
+	switch a.rng.IntN(kinds) {
+	case 6: // no quorum
+		signal := func(s syscall.Signal) {
+			for host := 2; host < 4; host++ {
+				must(a, a.processes[fmt.Sprintf("etcd %d", host)].Process.Signal(s))
+			}
+		}
+		signal(syscall.SIGSTOP)
+		return "two of three members of etcd are frozen", func() { signal(syscall.SIGCONT) }
+	case 0:
+		host := a.rng.IntN(apartHosts)
+		a.lan.Pull(host)
+		return fmt.Sprintf("the cable of host %d is pulled", host), func() { a.lan.Plug(host) }
+	case 1:
+		from, to := a.rng.IntN(apartHosts), pick()
+		a.lan.Cut(from, to)
+		return fmt.Sprintf("what %d sends does not come to %d", from, to), a.lan.Heal
+	case 2:
+		cut := pick()
+		var left, right []int
+		for host := range apartHosts {
+			if host < cut {
+				left = append(left, host)
+			} else {
+				right = append(right, host)
+			}
+		}
+		a.lan.Part(left, right)
+		return fmt.Sprintf("%v and %v are apart", left, right), a.lan.Heal
+	case 3:
+		host := pick()
+		kill(a.processes[fmt.Sprintf("host %d", host)])
+		return fmt.Sprintf("all of host %d is killed", host), func() { a.serve(host) }
+	case 4:
+		host := a.coordinates[a.rng.IntN(len(a.coordinates))]
+		kill(a.processes[fmt.Sprintf("coordinator %d", host)])
+		return fmt.Sprintf("the coordinator on host %d is killed", host), func() { a.lead(host) }
+	default:
+		a.lan.SetAll(lan.Way{Delay: 2 * time.Millisecond, Spread: 4 * time.Millisecond, Lose: 0.02, Hurry: 0.05})
+		return "frames come late, in another order, or not at all", func() { a.lan.SetAll(lan.Way{}) }
+	}
+}
+
+// storm runs a job through a number of troubles, and returns the model that it ends with.
+func (a *apart) storm(clocks, troubles int) string {
+	a.Helper()
+	for _, c := range a.coordinates {
+		a.lead(c)
+	}
+	for host := 1; host < apartHosts; host++ {
+		a.serve(host)
+	}
+	reach := func(least int) {
+		await(a, func() bool { return a.over() || a.clock() >= least },
+			func() string { return fmt.Sprintf("the job does not come to clock %d\n%s", least, a.all()) })
+	}
+	for i := range troubles {
+		reach((i + 1) * clocks / (troubles + 2))
+		what, heal := a.trouble()
+		lasts := time.Duration(200+a.rng.IntN(2300)) * time.Millisecond
+		a.Logf("%s, for %v", what, lasts)
+		select {
+		case <-time.After(lasts): // nobody can say that he has not heard anything
+		case <-a.Context().Done():
+		}
+		heal()
+	}
+	await(a, a.over, func() string { return "the job does not end\n" + a.all() })
+	for _, c := range a.coordinates {
+		if _, err := os.Stat(filepath.Join(a.dir(c), "summary.json")); err == nil {
+			return *summary(a, a.dir(c)).ModelSHA256
+		}
+	}
+	return ""
+}
+
+// over reports whether the job has ended, which whoever has led it last has written down.
+func (a *apart) over() bool {
+	for _, c := range a.coordinates {
+		if _, err := os.Stat(filepath.Join(a.dir(c), "summary.json")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// TestApart: jobs on hosts that are apart end with the model of one machine that was left alone, whatever cables are
+// pulled, partitions there are, and hosts and coordinators die.
+func TestApart(t *testing.T) {
+	const clocks, troubles = 240, 4
+	seed := *apartSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	strategies := []string{"chain:2,checkpoint:20", "resend:20", "checkpoint:20"}
+	if *apartStorms == 1 && *apartEtcd == "" {
+		strategies = strategies[:1]
+	}
+	for i := range *apartStorms {
+		for _, recovery := range strategies {
+			t.Run(fmt.Sprintf("%s/seed %d", recovery, seed+uint64(i)), func(t *testing.T) {
+				a := newApart(t, recovery, clocks, seed+uint64(i))
+				got := a.storm(clocks, troubles)
+				want := one(t, "--clocks", strconv.Itoa(clocks), "--workers", "4", "--servers", "4", "--shards", "8")
+				if got != want {
+					t.Errorf("model %s; want %s\n%s", got, want, a.all())
+				}
+			})
+		}
+	}
+}
