@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -208,15 +209,57 @@ func TestHostDrains(t *testing.T) {
 	h.ends("spare", spare)
 }
 
-// TestHostEndsAtOnce: a second signal ends a host whose server can hand over to nobody.
+// freePorts is the first of n free ports, below those that systems hand out by themselves.
+func freePorts(t *testing.T, n int) (first int) {
+	t.Helper()
+	for first = 21000; first < 30000; first += n {
+		free := 0
+		for i := range n {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
+			if err != nil {
+				break
+			}
+			must(t, l.Close())
+			free++
+		}
+		if free == n {
+			return first
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+// TestHostEndsAtOnce: a host and its processes can be watched, each at its port; and a second signal ends a host whose
+// server can hand over to nobody.
 func TestHostEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", map[string]string{
 		"clocks": "1000000", "servers": "1", "workers": "1", "shards": "2",
 	})
 	h.lead()
-	p := h.host(newFolder(t), "--servers", "1", "--workers", "1")
+	dir, port := newFolder(t), freePorts(t, 3)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", port+i) }
+	p := h.host(dir, "--servers", "1", "--workers", "1", "--metrics", at(0), "--log-format", "json")
 	h.clock(5)
+	if got := values(t, at(0)); got["perdure_host_processes{process_role=server}"] != 1 ||
+		got["perdure_host_processes{process_role=worker}"] != 1 || got["perdure_ready"] != 1 ||
+		got["perdure_host_restarts_total{process_role=worker}"] != 0 {
+		t.Errorf("the host shows %v", got)
+	}
+	for i, metric := range []string{
+		"perdure_host_processes{process_role=server}", "perdure_server_updates_applied_total", "perdure_worker_clock",
+	} {
+		if got := values(t, at(i)); got[metric] == 0 {
+			t.Errorf("%s shows no %s: %v", at(i), metric, got)
+		}
+		if targets := fileOf(t, dir, rundir.TargetsFile); !strings.Contains(targets, at(i)) {
+			t.Errorf("nobody is told of %s: %s", at(i), targets)
+		}
+	}
+	if first, _, _ := strings.Cut(p.stdout.String(), "\n"); !json.Valid([]byte(first)) {
+		t.Errorf("a line of the host is %s", first)
+	}
 	p.Signal(syscall.SIGTERM)
 	p.Says("worker-0 ended with code 0")
 	p.Signal(syscall.SIGTERM)

@@ -276,6 +276,9 @@ func (l *look) run(ctx context.Context) error {
 		},
 		Up: l.up, Frame: func(transport.Conn, *wire.Frame) error { return nil },
 		Down: func(_ transport.Conn, err error) {
+			if errors.Is(err, perdure.ErrStopped) {
+				return // it is told when the link ends
+			}
 			l.lost = true
 			l.h.Log.Warn("the coordinator is away; servers and workers go on without it", "err", err)
 		},

@@ -94,11 +94,14 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	if e.Code != 0 && e.Signal == "" && e.LastLine != "" {
 		text += ": " + strings.TrimPrefix(e.LastLine, "perdure: ")
 	}
-	if pause > 0 {
-		log.Warn(fmt.Sprintf("%s; the next one takes its place in %v", text, pause))
-	} else {
-		log.Warn(text + "; the next one takes its place")
+	if text += "; the next one takes its place"; pause > 0 {
+		text += fmt.Sprintf(" in %v", pause)
 	}
+	level := slog.LevelWarn
+	if e.Code == 0 {
+		level = slog.LevelInfo
+	}
+	log.Log(context.Background(), level, text)
 	return supervisor.Restart(pause)
 }
 
