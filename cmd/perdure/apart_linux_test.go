@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -131,14 +132,15 @@ func (a *apart) lead(host int) {
 func (a *apart) dir(host int) string { return filepath.Join(a.work, fmt.Sprintf("run-%d", host)) }
 
 // serve starts the host that keeps a server and a worker, perhaps again.
-func (a *apart) serve(host int) {
+func (a *apart) serve(host int, servers, workers string) {
 	a.Helper()
 	var join []string
 	for _, c := range a.coordinates {
 		join = append(join, fmt.Sprintf("%s:7000", lan.AddrOf(c)))
 	}
-	a.run(host, fmt.Sprintf("host %d", host), command(a, "host", "--join", strings.Join(join, ","), "--servers", "1",
-		"--workers", "1", "--keys", a.keys, "--dir", filepath.Join(a.work, fmt.Sprintf("host-%d", host))))
+	a.run(host, fmt.Sprintf("host %d", host), command(a, "host", "--join", strings.Join(join, ","), "--servers",
+		servers,
+		"--workers", workers, "--keys", a.keys, "--dir", filepath.Join(a.work, fmt.Sprintf("host-%d", host))))
 }
 
 // clock returns the clock that the job has come to, as its leader says; -1: nobody says.
@@ -208,7 +210,7 @@ func (a *apart) trouble() (what string, heal func()) {
 	case 3:
 		host := pick()
 		kill(a.processes[fmt.Sprintf("host %d", host)])
-		return fmt.Sprintf("all of host %d is killed", host), func() { a.serve(host) }
+		return fmt.Sprintf("all of host %d is killed", host), func() { a.serve(host, "1", "1") }
 	case 4:
 		host := a.coordinates[a.rng.IntN(len(a.coordinates))]
 		kill(a.processes[fmt.Sprintf("coordinator %d", host)])
@@ -226,7 +228,7 @@ func (a *apart) storm(clocks, troubles int) string {
 		a.lead(c)
 	}
 	for host := 1; host < apartHosts; host++ {
-		a.serve(host)
+		a.serve(host, "1", "1")
 	}
 	reach := func(least int) {
 		await(a, func() bool { return a.over() || a.clock() >= least },
@@ -286,4 +288,45 @@ func TestApart(t *testing.T) {
 			})
 		}
 	}
+}
+
+var apartGone = flag.Int("apart.gone", 0, "how many times to measure how long a job stands when the machine of a "+
+	"server is gone")
+
+// TestGone measures how long training stands when a server's machine is gone without a word: its cable is pulled.
+func TestGone(t *testing.T) {
+	if *apartGone == 0 {
+		t.Skip("measured with -apart.gone=N")
+	}
+	var took []time.Duration
+	for i := range *apartGone {
+		a := newApart(t, "chain:2,checkpoint:100000", 1_000_000, uint64(i))
+		for _, c := range a.coordinates {
+			a.lead(c)
+		}
+		for host := 1; host < apartHosts; host++ {
+			servers, workers := "1", "0"
+			if host == apartHosts-1 {
+				servers, workers = "1", "4"
+			}
+			a.serve(host, servers, workers)
+		}
+		moves := func(from int) int {
+			clock := from
+			await(t, func() bool { clock = a.clock(); return clock > from }, a.all)
+			return clock
+		}
+		moves(moves(50))
+		a.lan.Pull(2)
+		began := time.Now()
+		last, stands := a.clock(), time.Now()
+		for time.Since(began) < 8*time.Second { // the longest time without a new clock
+			if now := a.clock(); now > last {
+				took = append(took, time.Since(stands))
+				last, stands = now, time.Now()
+			}
+		}
+	}
+	slices.Sort(took)
+	t.Logf("%d steps, the longest: %v", len(took), took[max(0, len(took)-2**apartGone):])
 }

@@ -355,16 +355,22 @@ func TestCoordinatorMistakes(t *testing.T) {
 		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", ":0")},
 		{exitUsage, `--advertise .*stands for every address`, h.args("--advertise", "0.0.0.0")},
 		{exitUsage, `--advertise a,b: a process has one address`, h.args("--advertise", "a,b")},
-		{exitError, `cannot listen on .*: address already in use; choose another --listen`,
-			h.args("--listen", taken.Addr().String())},
-		{exitError, `cannot listen on .*: address already in use; choose another --control`,
-			h.args("--control", taken.Addr().String())},
+		{
+			exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			h.args("--listen", taken.Addr().String()),
+		},
+		{
+			exitError, `cannot listen on .*: address already in use; choose another --control`,
+			h.args("--control", taken.Addr().String()),
+		},
 		{exitUsage, `job.yaml:1: there is no key "workrs"; did you mean workers`, with("workrs: 3\n")},
 		{exitUsage, `job.yaml:2: there is no key "bath"`, with("workload: own\nbath: 3\n")},
 		{exitUsage, `job.yaml:1: consistency|job.yaml:1: unknown consistency`, with("consistency: bpp\n")},
 		{exitUsage, `job.yaml:2: exec is said on the command lines`, with("workload: own\nexec: ./mine\n")},
-		{exitUsage, `no fault reaches the processes of many hosts`,
-			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n")},
+		{
+			exitUsage, `no fault reaches the processes of many hosts`,
+			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n"),
+		},
 		{exitUsage, `needs an update log that all hosts reach`, with("recovery: stateless\ndata: " + pictures + "\n")},
 	} {
 		wantRefused(t, c.code, c.want, c.args...)
@@ -418,8 +424,10 @@ func TestHostMistakes(t *testing.T) {
 		{exitUsage, `are programs of your own; write how one is started`, at(own.addr, wrong, "--workers", "1")},
 		{exitUsage, `is of job "0123456789abcdef"; the job at`, append(at(h.addr, secret), "--dir", taken)},
 		{exitUsage, `--listen a:b: write HOST:PORT`, at(h.addr, secret, "--listen", "a:b")},
-		{exitError, `cannot listen on .*: address already in use; choose another --listen`,
-			at(h.addr, secret, "--listen", h.addr)},
+		{
+			exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			at(h.addr, secret, "--listen", h.addr),
+		},
 		{exitUsage, `--metrics 127.0.0.1:0: choose a port`, at(h.addr, secret, "--metrics", "127.0.0.1:0")},
 		{
 			exitError, `server-0: --listen 0.0.0.0:0 is every address of this machine`,

@@ -137,7 +137,7 @@ func TestKeysSay(t *testing.T) {
 // of a greeting, or all of one. None is told anything of the job.
 func knock(t *testing.T, addrs ...string) {
 	t.Helper()
-	const each = 100
+	const each = 1000
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i := range each * len(addrs) {

@@ -31,8 +31,10 @@ func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
 	}
 	if ring != nil {
 		url = "https://" + strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")
-		caller = &http.Client{Transport: &http.Transport{TLSClientConfig: ring.Client(keys.Coordinator),
-			ForceAttemptHTTP2: true}}
+		caller = &http.Client{Transport: &http.Transport{
+			TLSClientConfig:   ring.Client(keys.Coordinator),
+			ForceAttemptHTTP2: true,
+		}}
 	}
 	return &Client{addr, controlv1.NewControlClient(caller, url,
 		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}

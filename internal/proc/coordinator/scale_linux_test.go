@@ -354,8 +354,14 @@ var strategies = []string{"chain:2", "stateless", "none", "checkpoint:20", "rese
 
 // sizes are workers, servers and shards of jobs.
 var sizes = [][3]int{
-	{100, 200, 1000}, {300, 200, 1000}, {1000, 200, 1000}, {3000, 200, 1000}, {10000, 200, 1000},
-	{1000, 200, 100}, {1000, 200, 300}, {1000, 200, 3000},
+	{100, 200, 1000},
+	{300, 200, 1000},
+	{1000, 200, 1000},
+	{3000, 200, 1000},
+	{10000, 200, 1000},
+	{1000, 200, 100},
+	{1000, 200, 300},
+	{1000, 200, 3000},
 }
 
 // each tells a story of each strategy in jobs of each size, again and again, and reports what its stages took.

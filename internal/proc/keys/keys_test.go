@@ -101,21 +101,35 @@ func TestMeet(t *testing.T) {
 	}{
 		"a worker calls a server":      {open(t, ours, keys.Worker), open(t, ours, keys.Server), "", ""},
 		"a viewer calls a coordinator": {open(t, ours, keys.Viewer), open(t, ours, keys.Coordinator), "", ""},
-		"another job's worker calls": {open(t, others, keys.Worker), open(t, ours, keys.Server),
-			"another job's keys", ""},
-		"a worker calls another job's": {open(t, ours, keys.Worker), open(t, others, keys.Server),
-			"another job's keys", ""},
-		"a worker is called": {open(t, ours, keys.Worker), open(t, ours, keys.Worker),
-			"for a worker, whom nobody", ""},
-		"an operator is called": {open(t, ours, keys.Worker), open(t, ours, keys.Operator), "for a operator",
-			""},
+		"another job's worker calls": {
+			open(t, others, keys.Worker), open(t, ours, keys.Server),
+			"another job's keys", "",
+		},
+		"a worker calls another job's": {
+			open(t, ours, keys.Worker), open(t, others, keys.Server),
+			"another job's keys", "",
+		},
+		"a worker is called": {
+			open(t, ours, keys.Worker), open(t, ours, keys.Worker),
+			"for a worker, whom nobody", "",
+		},
+		"an operator is called": {
+			open(t, ours, keys.Worker), open(t, ours, keys.Operator), "for a operator",
+			"",
+		},
 		"keys that have run out": {open(t, past, keys.Worker), open(t, past, keys.Server), "ran out at", ""},
-		"keys of tomorrow": {open(t, future, keys.Worker), open(t, future, keys.Server),
-			"do the clocks", ""},
-		"a job of another name calls": {open(t, mixed, keys.Worker), open(t, ours, keys.Server),
-			"is for job ours, and ours for mixed", ""},
-		"a worker whose keys are taken": {ring(t, gone.Folder), open(t, ours, keys.Server), "bad certificate",
-			"is revoked"},
+		"keys of tomorrow": {
+			open(t, future, keys.Worker), open(t, future, keys.Server),
+			"do the clocks", "",
+		},
+		"a job of another name calls": {
+			open(t, mixed, keys.Worker), open(t, ours, keys.Server),
+			"is for job ours, and ours for mixed", "",
+		},
+		"a worker whose keys are taken": {
+			ring(t, gone.Folder), open(t, ours, keys.Server), "bad certificate",
+			"is revoked",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := meet(t, c.caller.Client(all...), c.called.Server())

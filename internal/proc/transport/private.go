@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,6 +104,39 @@ func (c *socketConn) shakeHands(ctx context.Context) error {
 	p.end(err)
 	return err
 }
+
+// mostShaking is how many callers may be in their handshake at once.
+const mostShaking = 256
+
+// shaking are the callers who are in their handshake. For the newest the oldest has to go, so that those who say
+// nothing keep nobody out.
+type shaking struct {
+	mu  sync.Mutex // guards all
+	all []*socketConn
+}
+
+// begin begins the handshake of a caller.
+func (s *shaking) begin(c *socketConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all = append(s.all, c); len(s.all) > mostShaking {
+		go s.all[0].breakWith(errCrowd)
+		s.all = slices.Delete(s.all, 0, 1)
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), mostHandshake)
+		defer cancel()
+		_ = c.shakeHands(ctx) // who uses the connection hears of it
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if at := slices.Index(s.all, c); at >= 0 {
+			s.all = slices.Delete(s.all, at, at+1)
+		}
+	}()
+}
+
+// errCrowd is why the connection of a slow caller ends.
+var errCrowd = errors.New("too many others are in their handshake")
 
 // errRevoked is why a connection ends whose peer's certificate is revoked.
 var errRevoked = errors.New("the certificate of the peer is revoked")

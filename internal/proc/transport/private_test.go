@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -207,11 +208,15 @@ func TestStrangers(t *testing.T) {
 		want      string
 		again     bool // it may be otherwise later
 	}{
-		"another job's worker": {as(t, other, keys.Worker), as(t, dir, keys.Server), keys.Server,
-			"another job's keys", false},
+		"another job's worker": {
+			as(t, other, keys.Worker), as(t, dir, keys.Server), keys.Server,
+			"another job's keys", false,
+		},
 		"no keys": {as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "", true},
-		"a job without keys": {as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
-			"has its job keys, too?", true},
+		"a job without keys": {
+			as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
+			"has its job keys, too?", true,
+		},
 		"a server in a coordinator's place": {
 			as(t, dir, keys.Worker), as(t, dir, keys.Server), keys.Coordinator, "has the certificate of a server",
 			false,
@@ -284,6 +289,60 @@ func TestRevoked(t *testing.T) {
 	}
 	if heard == nil || !strings.Contains(heard.Error(), "is revoked") {
 		t.Errorf("the server says %v", heard)
+	}
+}
+
+// TestCrowd: many callers that say nothing keep nobody out, and the oldest of them go.
+func TestCrowd(t *testing.T) {
+	dir := jobKeys(t, "job")
+	near, far := as(t, dir, keys.Worker), as(t, dir, keys.Server)
+	l, err := far.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came := make(chan Conn, 2*mostShaking)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came <- c
+		}
+	}()
+	var silent []net.Conn
+	for range mostShaking + 50 {
+		nc, err := net.Dial("tcp", l.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		silent = append(silent, nc)
+	}
+	for range silent {
+		c := <-came
+		defer c.Close()
+	}
+	c, err := near.Dial(t.Context(), l.Addr())
+	if err != nil {
+		t.Fatalf("nobody is let in: %v", err)
+	}
+	defer c.Close()
+	last := <-came
+	defer last.Close()
+	if who := c.Who(); who.Role != keys.Server {
+		t.Errorf("who was called is %v", who)
+	}
+	for i, nc := range silent {
+		_ = nc.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if i < 50 {
+			_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		}
+		_, err := nc.Read(make([]byte, 1))
+		if closed := !errors.Is(err, os.ErrDeadlineExceeded); closed != (i < 51) {
+			t.Errorf("silent caller %d is sent away: %v (%v)", i, closed, err)
+		}
 	}
 }
 

@@ -163,6 +163,7 @@ type socketListener struct {
 	closed   chan struct{}
 	once     sync.Once
 	loops    sync.WaitGroup
+	shaking  shaking
 }
 
 type accepted struct {
@@ -210,11 +211,7 @@ func (l *socketListener) Accept() (Conn, error) {
 					return nil, err
 				}
 				if c.private != nil { // by itself, so that nobody waits for a slow caller
-					go func() {
-						ctx, cancel := context.WithTimeout(context.Background(), mostHandshake)
-						defer cancel()
-						_ = c.shakeHands(ctx) // who uses the connection hears of it
-					}()
+					l.shaking.begin(c)
 				}
 				return c, nil
 			}

@@ -119,19 +119,31 @@ func TestRefused(t *testing.T) {
 			_, err := authority.New(filepath.Join(t.TempDir(), "x"), "My Job", time.Hour, time.Now)
 			return err
 		}, `a job "My Job"`},
-		"no folder of keys": {func() error { _, err := authority.Open(t.TempDir(), time.Now); return err },
-			"perdure keys new"},
-		"another's key": {func() error { _, err := authority.Open(torn, time.Now); return err },
-			"is not the key of"},
-		"a role": {func() error { _, err := a.Issue("king", "alice", time.Hour); return err },
-			`a role "king"; there are coordinator`},
-		"a name": {func() error { _, err := a.Issue(keys.Worker, "../x", time.Hour); return err },
-			`a name "../x"`},
+		"no folder of keys": {
+			func() error { _, err := authority.Open(t.TempDir(), time.Now); return err },
+			"perdure keys new",
+		},
+		"another's key": {
+			func() error { _, err := authority.Open(torn, time.Now); return err },
+			"is not the key of",
+		},
+		"a role": {
+			func() error { _, err := a.Issue("king", "alice", time.Hour); return err },
+			`a role "king"; there are coordinator`,
+		},
+		"a name": {
+			func() error { _, err := a.Issue(keys.Worker, "../x", time.Hour); return err },
+			`a name "../x"`,
+		},
 		"no time": {func() error { _, err := a.Issue(keys.Worker, "bob", 0); return err }, "good for 0s"},
-		"nobody": {func() error { _, err := a.Revoke([]string{"worker-nobody"}); return err },
-			"there are no keys worker-nobody"},
-		"nobody to renew": {func() error { _, err := a.Renew([]string{"worker-nobody"}, time.Hour); return err },
-			"there are no keys"},
+		"nobody": {
+			func() error { _, err := a.Revoke([]string{"worker-nobody"}); return err },
+			"there are no keys worker-nobody",
+		},
+		"nobody to renew": {
+			func() error { _, err := a.Renew([]string{"worker-nobody"}, time.Hour); return err },
+			"there are no keys",
+		},
 	} {
 		err := c.do()
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) ||
