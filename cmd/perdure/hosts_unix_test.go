@@ -24,6 +24,7 @@ import (
 type hosted struct {
 	*testing.T
 	dir, file, addr string
+	join            string // nobody's address, and then those of coordinators
 	leader          *process
 }
 
@@ -54,8 +55,19 @@ func newHosted(t *testing.T, host string, more map[string]string) *hosted {
 		t.Skipf("%s cannot be had here: %v", host, err)
 	}
 	t.Cleanup(func() { _ = hold.Close() })
-	h.addr = addr
+	h.addr, h.join = addr, "127.0.0.1:1,"+addr
 	return h
+}
+
+// moves finds another address for the coordinator, at which hosts look for it, too; it listens there from its next
+// start on.
+func (h *hosted) moves() (move func()) {
+	h.Helper()
+	addr, hold, err := transport.Reserve("127.0.0.1")
+	must(h, err)
+	h.Cleanup(func() { _ = hold.Close() })
+	h.join += "," + addr
+	return func() { h.addr = addr }
 }
 
 // args are a command line of the coordinator.
@@ -74,7 +86,7 @@ func (h *hosted) lead(more ...string) {
 func (h *hosted) host(dir string, args ...string) *process {
 	h.Helper()
 	p := command(h, append([]string{
-		"host", "--join", "127.0.0.1:1," + h.addr, "--secret-file", secretOf(h.dir), "--dir", dir,
+		"host", "--join", h.join, "--secret-file", secretOf(h.dir), "--dir", dir,
 	}, args...)...)
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Start()
@@ -93,6 +105,11 @@ func (h *hosted) clock(least int) {
 	h.Helper()
 	var out string
 	await(h, func() bool {
+		select {
+		case <-h.leader.ended:
+			h.Fatalf("the coordinator has ended: %s", h.all())
+		default:
+		}
 		_, out, _ = invoke(h, "status", "--run", h.dir)
 		m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(out)
 		if m == nil {
@@ -136,13 +153,15 @@ func (h *hosted) ends(name string, p *process) {
 	}
 }
 
-// TestHosts: a job of two hosts goes on through the death of a server, of a worker, of its coordinator and of a
-// whole host, and makes the model of one that was left alone on one machine. No update is lost.
+// TestHosts: a job of two hosts goes on through the death of a server, of a worker, of its coordinator, which comes
+// again at another address, and of a whole host, and makes the model of one that was left alone on one machine. No
+// update is lost. A host that comes later is told that the job is done by a coordinator that is started again.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	const clocks = "150"
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": clocks, "compute-ms": "15"})
 	h.lead()
+	move := h.moves()
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "1", "--workers", "2")
 	b := h.host(two, "--servers", "1", "--workers", "1")
@@ -152,6 +171,7 @@ func TestHosts(t *testing.T) {
 	must(t, syscall.Kill(h.pid("worker:1"), syscall.SIGKILL))
 	h.clock(45)
 	h.leader.Kill()
+	move()
 	h.lead()
 	h.clock(60)
 	kill(b)
@@ -169,6 +189,13 @@ func TestHosts(t *testing.T) {
 	for _, dir := range []string{one, two} {
 		checkRaces(t, dir)
 	}
+	late := h.host(newFolder(t), "--servers", "1")
+	late.Says("no coordinator answers")
+	h.lead() // it has nothing left to do but to say so
+	if again := h.done(); *again.ModelSHA256 != want {
+		t.Errorf("model %s, and then %s", want, *again.ModelSHA256)
+	}
+	h.ends("late", late)
 }
 
 // undisturbedAt is the model of the small job of that many clocks.
@@ -442,6 +469,7 @@ func TestHostMistakes(t *testing.T) {
 	wantRefused(t, exitUsage, `another host has .*: pid \d+`,
 		"host", "--join", h.addr, "--secret-file", secret, "--dir", dir)
 	kill(first)
+	wantRefused(t, exitUsage, `of many hosts, which no fault reaches`, "fault", "--run", h.dir, "kill:server:0@0s")
 	silent := h.host(newFolder(t))
 	silent.Says("1 servers and 0 workers")
 	h.leader.Kill()

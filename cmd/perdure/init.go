@@ -107,7 +107,8 @@ func schemaOf(root *kong.Node) schema {
 		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A job of perdure train or perdure up",
 		Type: "object", Additional: &no,
 		Properties: map[string]schema{workloadKey: {
-			Description: "What is trained; not for up.", Type: oneText, Enum: childNames(train),
+			Description: "What is trained; not for up. own, for perdure coordinator: programs of your own.",
+			Type:        oneText, Enum: append(childNames(train), settings.OwnWorkload),
 			Default: settings.DefaultWorkload,
 		}},
 	}
