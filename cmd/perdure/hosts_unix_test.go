@@ -198,6 +198,42 @@ func TestHosts(t *testing.T) {
 	h.ends("late", late)
 }
 
+// TestHostsAllDie: all machines of a job lose their power at once, and the job goes on when all is started again, to
+// the same model.
+func TestHostsAllDie(t *testing.T) {
+	t.Parallel()
+	const clocks = "80"
+	for _, recovery := range []string{"checkpoint:10", "resend:10", "chain:2,checkpoint:10"} {
+		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
+			h := newHosted(t, "127.0.0.1", map[string]string{
+				"clocks": clocks, "compute-ms": "15", "recovery": recovery,
+			})
+			h.lead()
+			one, two := newFolder(t), newFolder(t)
+			both := func() (a, b *process) {
+				return h.host(one, "--servers", "1", "--workers", "1"), h.host(two, "--servers", "1", "--workers", "2")
+			}
+			a, b := both()
+			h.clock(25)
+			must(t, h.leader.Process.Kill())
+			kill(a)
+			kill(b)
+			h.leader.Wait()
+			a, b = both()
+			a.Says("no coordinator answers")
+			h.lead()
+			s := h.done()
+			want := undisturbedAt(t, clocks)
+			if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
+				t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, want, h.all())
+			}
+			h.ends("a", a)
+			h.ends("b", b)
+		})
+	}
+}
+
 // undisturbedAt is the model of the small job of that many clocks.
 func undisturbedAt(t *testing.T, clocks string) string { return one(t, "--clocks", clocks) }
 
