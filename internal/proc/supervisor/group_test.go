@@ -416,22 +416,25 @@ func TestDieWithParentRefuses(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	must(t, err)
 	defer file.Close()
-	noPipe, err := syscall.Dup(int(file.Fd()))
-	must(t, err)
+	noPipe := func() string { // whose owner DieWithParent becomes: closed twice it would be another's by then
+		fd, err := syscall.Dup(int(file.Fd()))
+		must(t, err)
+		return fmt.Sprint(fd)
+	}
 	here := fmt.Sprint(":", os.Getppid())
-	for _, value := range []string{"x", "", "-1", "1000000", fmt.Sprint(noPipe), fmt.Sprint(noPipe) + here, here} {
+	for _, value := range []string{"x", "", "-1", "1000000", noPipe(), noPipe() + here, here} {
 		t.Setenv(lifelineEnv, value)
 		if err := DieWithParent(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
-	t.Setenv(lifelineEnv, fmt.Sprint(noPipe, ":", os.Getpid()))
+	t.Setenv(lifelineEnv, fmt.Sprint(noPipe(), ":", os.Getpid()))
 	if err := DieWithParent(); err != nil { // of who is a child of another process, which has handed it on
 		t.Error(err)
 	}
 	dead := exec.Command("true")
 	must(t, dead.Run())
-	t.Setenv(lifelineEnv, fmt.Sprint(noPipe, ":", dead.Process.Pid))
+	t.Setenv(lifelineEnv, fmt.Sprint(noPipe(), ":", dead.Process.Pid))
 	if err := DieWithParent(); err == nil { // whose supervisor is gone, as this one's may be, looks at its lifeline
 		t.Error("a lifeline of a dead supervisor is left alone")
 	}
