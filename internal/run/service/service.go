@@ -116,15 +116,17 @@ func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
 	if o.Addr, err = address.Published(at, o.Frames.Addr(), c.Advertise); err != nil {
 		return nil, errors.Join(err, o.Frames.Close())
 	}
-	text, err := localrun.Exposed(o.Frames.Addr(), &c.Reach)
-	if err != nil {
-		return nil, errors.Join(err, o.Frames.Close())
-	}
-	if text != "" {
-		c.Log.Warn(text)
-	}
 	if o.Web, err = net.Listen("tcp", c.Control); err != nil {
 		return nil, errors.Join(cannotListen("--control", c.Control, err), o.Frames.Close())
+	}
+	for _, addr := range []string{o.Frames.Addr(), o.Web.Addr().String()} {
+		text, err := localrun.Exposed(addr, &c.Reach)
+		if err != nil {
+			return nil, errors.Join(err, o.Frames.Close(), o.Web.Close())
+		}
+		if text != "" {
+			c.Log.Warn(text)
+		}
 	}
 	_, port, err := net.SplitHostPort(o.Web.Addr().String())
 	host, _, errHost := net.SplitHostPort(o.Addr)
