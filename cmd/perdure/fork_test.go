@@ -79,12 +79,13 @@ func TestForkAlive(t *testing.T) {
 		found, err := checkpoint.Look(store.Folder(disk.OS(), folder))
 		must(t, err)
 		for i := 1; i < len(found.Kept); i++ {
-			if from = found.Kept[i].Running; from.Clock < found.Kept[i-1].Running.Clock {
+			from = found.Kept[i].Running
+			if from.Clock < found.Kept[i-1].Running.Clock && len(from.Shards[0].Files) > 0 {
 				return true
 			}
 		}
 		return false
-	}, func() string { return "all running checkpoints are of one clock" })
+	}, func() string { return "all running checkpoints are of one clock, or lack a shard" })
 	at := fmt.Sprintf("%s@%d", dir, from.Clock)
 	wantRefused(t, exitUsage, "only scar goes on from that", "train", "--fork", at, "--recovery", "resend:5")
 	furthest, err := checkpoint.Furthest(store.Folder(disk.OS(), folder), &from)
