@@ -277,10 +277,9 @@ func readPrivate(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if open(info) {
 		return nil, fmt.Errorf("others than its owner can use %s, which has a key (mode %04o); write chmod 600 %s",
-			path,
-			mode, path)
+			path, info.Mode().Perm(), path)
 	}
 	return readFile(path)
 }

@@ -41,9 +41,9 @@ func ReadSecret(path string) (perdure.Secret, error) {
 		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's folder, "+
 			"or a copy of it", perdure.ErrUsage, path)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if open(info) {
 		return "", fmt.Errorf("%w: others than its owner can use %s, which has a run's secret (mode %04o); write "+
-			"chmod 600 %s", perdure.ErrUsage, path, mode, path)
+			"chmod 600 %s", perdure.ErrUsage, path, info.Mode().Perm(), path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
