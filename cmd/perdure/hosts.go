@@ -42,11 +42,11 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return (&service.Coordinator{
+	return c.ended(ctx, (&service.Coordinator{
 		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
 		Watch: c.watched(),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
-	}).Run(ctx)
+	}).Run(ctx))
 }
 
 // notOfHosts are keys of a job's file that say what is said on each host.
@@ -110,6 +110,8 @@ type hostCmd struct {
 	Dir       string `help:"@host_dir (default ${default})." default:"perdure-host" placeholder:"DIR" type:"path"`
 	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
 	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
+	Zone      string `help:"@host_zone" placeholder:"NAME"`
+	Logs      string `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
 	roleFlags
 	Command []string `arg:"" optional:"" help:"@host_command"`
 }
@@ -121,10 +123,14 @@ func (c *hostCmd) Run(ctx context.Context) error {
 	}
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
-	return (&host.Host{
+	var output *os.File
+	if c.Logs == "output" {
+		output = stdout.File
+	}
+	return c.ended(ctx, (&host.Host{
 		Join: c.Join, SecretFile: c.SecretFile, KeysDir: absolute(c.Keys), Servers: c.Servers, Workers: c.Workers,
-		Dir: c.Dir, Listen: c.Listen,
+		Dir: c.Dir, Listen: c.Listen, Zone: c.Zone, Output: output,
 		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
 		Log: c.log(),
-	}).Run(ctx, atOnce)
+	}).Run(ctx, atOnce))
 }

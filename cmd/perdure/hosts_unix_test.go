@@ -248,13 +248,18 @@ func TestHostDrains(t *testing.T) {
 	must(t, os.Rename(filepath.Join(h.dir, "run.json"), filepath.Join(h.dir, "aside"))) // as on another machine
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "2", "--workers", "2")
-	b := h.host(two, "--servers", "1", "--workers", "1")
+	b := h.host(two, "--servers", "1", "--workers", "1", "--signal-code", "143", "--logs", "output", "--zone", "b")
 	h.clock(10)
 	spare := h.host(newFolder(t), "--servers", "0", "--workers", "1") // stands by
 	spare.Says("0 servers and 1 workers")
 	b.Signal(syscall.SIGTERM)
-	h.ends("b", b)
+	if code, _, _ := b.Wait(); code != 143 { // its supervisor is to start it again
+		h.Errorf("the host that was told to end ended with code %d: %s", code, b.stderr.String())
+	}
 	out := b.stdout.String()
+	if !strings.Contains(out, "role=server") { // of the server's own log
+		t.Errorf("the server's log is not with the host's: %s", out)
+	}
 	if !strings.Contains(out, "the host is to end") || !strings.Contains(out, "server-0 ended with code 0") ||
 		!strings.Contains(out, "worker-0 ended with code 0") {
 		t.Errorf("the host does not say how its processes ended: %s", out)

@@ -134,7 +134,10 @@ func newParser(ctx context.Context, c *cli) *kong.Kong {
 
 // complain prints an error as one line and returns its exit code.
 func complain(ctx context.Context, err error) int {
+	told := toldError{}
 	switch {
+	case errors.As(err, &told):
+		return told.code
 	case errors.Is(err, localrun.ErrInterrupted) || errors.Is(err, localrun.ErrStopped):
 		fmt.Fprintf(os.Stderr, "%sperdure: %v\n", screen.Overwrite(os.Stderr), err)
 		return exitSignal

@@ -21,11 +21,25 @@ func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFor
 // roleFlags are how a process of a job lets itself be watched.
 type roleFlags struct {
 	logFlags
-	Metrics string `help:"@metrics" placeholder:"HOST:PORT"`
+	Metrics    string `help:"@metrics" placeholder:"HOST:PORT"`
+	SignalCode int    `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (f *roleFlags) watched() role.Watched {
 	return role.Watched{Metrics: f.Metrics, Insist: supervisor.HasParent(), Version: version}
+}
+
+// toldError ends a process that was told to end, before its job was over, with a code that says so.
+type toldError struct{ code int }
+
+func (e toldError) Error() string { return "told to end" }
+
+// ended is err, or where a signal has ended the process in order that this was so.
+func (f *roleFlags) ended(ctx context.Context, err error) error {
+	if err == nil && ctx.Err() != nil && f.SignalCode != 0 {
+		return toldError{f.SignalCode}
+	}
+	return err
 }
 
 // roleCmds are processes of a job that is there.
@@ -52,10 +66,10 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	defer cancel()
 	job := c.job()
 	job.Log = c.log()
-	return (&role.Server{
+	return c.ended(ctx, (&role.Server{
 		Job: job, Index: c.Index, Beside: c.Beside, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise,
 		Log: c.log(), Watch: c.watched(),
-	}).Run(ctx, atOnce)
+	}).Run(ctx, atOnce))
 }
 
 type workerCmd struct {
@@ -71,10 +85,10 @@ type workerCmd struct {
 func (c *workerCmd) Run(ctx context.Context) error {
 	job := c.job()
 	job.Log = c.log()
-	return (&role.Worker{
+	return c.ended(ctx, (&role.Worker{
 		Job: job, Slot: c.Slot, Beside: c.Beside, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Waits: c.Waits,
 		Out: stdout, Log: c.log(), Watch: c.watched(),
-	}).Run(ctx)
+	}).Run(ctx))
 }
 
 // agentCmd is the worker of the program that has started it.

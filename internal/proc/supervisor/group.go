@@ -23,7 +23,8 @@ type Spec struct {
 	Index   int
 	Command []string // program and arguments
 	Env     []string // "KEY=value", over this process's own
-	LogPath string   // stdout and stderr are appended to it; "": they are dropped
+	LogPath string   // stdout and stderr are appended to it; "": they go to Output
+	Output  *os.File // nil: they are dropped
 	// Files become the process's descriptors 3, 4, … They stay the caller's, who
 	// keeps them open: a listener given so outlives the process that serves it.
 	Files []*os.File

@@ -24,6 +24,9 @@ func (k *keeper) start() (err error) {
 	cmd.Env = append(slices.Concat(os.Environ(), k.spec.Env), line)
 	cmd.ExtraFiles = append(slices.Clone(k.spec.Files), k.group.lifeline)
 	cmd.SysProcAttr = processAttributes()
+	if k.spec.Output != nil {
+		cmd.Stdout, cmd.Stderr = k.spec.Output, k.spec.Output
+	}
 	if k.spec.LogPath != "" {
 		log, err := k.openLog()
 		if err != nil {

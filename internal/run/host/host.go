@@ -45,6 +45,8 @@ type Host struct {
 	Dir        string   // the host's own, of one job: logs, and the job's name
 	Listen     string   // where servers listen, see ports; "": where connections to the job go out
 	Advertise  string   // what others are told of servers; "": that
+	Zone       string   // the failure domain of servers; "": not known
+	Output     *os.File // what processes say goes there; nil: into files in Dir
 	Command    []string // that is a worker; none: perdure's
 	Program    string   // perdure itself
 	Watch      role.Watched
@@ -141,6 +143,11 @@ func (h *Host) check() (err error) {
 	if err := address.Check("--join", h.Join); err != nil {
 		return err
 	}
+	if h.Zone != "" {
+		if err := settings.CheckZone(h.Zone); err != nil {
+			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
+		}
+	}
 	if len(h.Command) > 0 {
 		if _, err := exec.LookPath(h.Command[0]); err != nil {
 			return fmt.Errorf("%w: %s cannot be run: %w", perdure.ErrUsage, h.Command[0], plain.Cause(err))
@@ -216,8 +223,11 @@ func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 	if err := h.writeTargets(w.Job.ID); err != nil {
 		return err
 	}
-	h.Log.Info(fmt.Sprintf("job %s answers: %d servers and %d workers are kept alive here; their logs are in %s",
-		w.Job.ID, h.Servers, h.Workers, filepath.Join(h.Dir, logsDir)))
+	text := fmt.Sprintf("job %s answers: %d servers and %d workers are kept alive here", w.Job.ID, h.Servers, h.Workers)
+	if h.Output == nil {
+		text += "; their logs are in " + filepath.Join(h.Dir, logsDir)
+	}
+	h.Log.Info(text)
 	return k.begin(specs)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -40,14 +41,19 @@ func TestSpecs(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("processes:\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
-	h = &Host{Join: "127.0.0.1:7", Servers: 1, Workers: 1, Program: "p", secret: "/s"}
+	h = &Host{
+		Join: "127.0.0.1:7", Servers: 1, Workers: 1, Program: "p", secret: "/s", Zone: "a", Output: os.Stdout,
+	}
 	specs, err = h.specs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const joins = " --join 127.0.0.1:7 --secret-file /s --beside 1 "
-	if c := strings.Join(specs[0].Command, " "); c != "p server"+joins+"--listen 127.0.0.1:0" {
+	if c := strings.Join(specs[0].Command, " "); c != "p server"+joins+"--listen 127.0.0.1:0 --zone a" {
 		t.Errorf("a server without addresses is %s", c)
+	}
+	if specs[0].Output != os.Stdout || specs[0].LogPath != "" {
+		t.Errorf("a server's log goes to %s, not to the host's output", specs[0].LogPath)
 	}
 	if c := strings.Join(specs[1].Command, " "); c != "p worker"+joins+"--waits" {
 		t.Errorf("a worker without a command is %s", c)

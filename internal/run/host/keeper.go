@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,8 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	}
 	own := k.own && e.Role == wire.RoleWorker
 	if !own && e.Code == usageCode {
-		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(e.LastLine, "perdure: "))
+		said := cmp.Or(e.LastLine, e.How+", and has said why")
+		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(said, "perdure: "))
 		select {
 		case k.fatal <- errors.New(k.why):
 		default: // another one was first

@@ -58,6 +58,9 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 		}
 		args = append(args, "--advertise", told)
 	}
+	if h.Zone != "" {
+		args = append(args, "--zone", h.Zone)
+	}
 	return h.own(wire.RoleServer, index, index, args...)
 }
 
@@ -108,10 +111,11 @@ func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.
 }
 
 func (h *Host) spec(role wire.Role, index int, command []string) supervisor.Spec {
-	return supervisor.Spec{
-		Role: role, Index: index, Command: command,
-		LogPath: filepath.Join(h.Dir, logsDir, name(role, index)+".log"),
+	s := supervisor.Spec{Role: role, Index: index, Command: command, Output: h.Output}
+	if h.Output == nil {
+		s.LogPath = filepath.Join(h.Dir, logsDir, name(role, index)+".log")
 	}
+	return s
 }
 
 // listens is where a server listens.
