@@ -102,8 +102,9 @@ var helps = map[string]string{
 	"host_listen": "Where servers are reached; each has the port after that of the one before, or, without a port, a " +
 		"free one (default the address of this machine that leads to the coordinator).",
 	"host_advertise": "What others are told of servers, where it is another address than --listen says.",
-	"host_zone": "The failure domain of this host's servers, such as a rack (default none).",
-	"host_logs":      "Where what its processes say goes: files, in its folder's logs/, or output, with the host's own log",
+	"host_zone":      "The failure domain of this host's servers, such as a rack (default none).",
+	"host_logs": "Where what its processes say goes: files, in its folder's logs/, or output, with the host's " +
+		"own log",
 	"signal_code": "Exit code when a signal ends it before its job is over: a supervisor that starts again only who " +
 		"has failed, as Kubernetes does, wants another one than that of success",
 	"host_command": "What a worker runs: a program of your own, behind --, with its arguments (default perdure " +
