@@ -123,11 +123,11 @@ func (cfg *Config) complete() {
 	if cfg.Network == nil {
 		cfg.Network = transport.TCP{}
 	}
-	if cfg.Process == "" {
-		cfg.Process = rand.Text()
-	}
 	if cfg.PID == 0 {
 		cfg.PID = os.Getpid()
+	}
+	if cfg.Process == "" {
+		cfg.Process = wire.OfHost(os.Getenv(wire.HostVariable), cfg.PID) + rand.Text()
 	}
 	if cfg.WindowBytes == 0 {
 		cfg.WindowBytes = defaultWindowBytes

@@ -160,6 +160,19 @@ type Exited struct {
 	Index int    `json:"index"`
 	PID   int    `json:"pid"`
 	How   string `json:"how"`
+	Host  string `json:"host,omitempty"` // of an observer, which is a host: what its processes' names begin with
+}
+
+// HostVariable tells the processes of a host what their names begin with, in the environment.
+const HostVariable = "PERDURE_HOST"
+
+// OfHost is how the name begins that a process of a host gives itself: of its number the host hears. Of a process that
+// no host has started, it is nothing.
+func OfHost(host string, pid int) string {
+	if host == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d-", host, pid)
 }
 
 // Control makes a control frame of the given kind with v as its payload: a pointer to a

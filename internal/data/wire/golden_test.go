@@ -222,7 +222,7 @@ func controlSamples() []sample {
 			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2,
 		}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
-		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed by SIGKILL"}),
+		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h"}),
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
 			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/belief"
@@ -339,8 +340,34 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	if m.hello.Role == wire.RoleWorker && (e.Role != wire.RoleWorker || e.Index != m.index || e.PID != m.hello.PID) {
 		return fmt.Errorf("worker:%d says that process %d, %s:%d, has ended", m.index, e.PID, e.Role.Known(), e.Index)
 	}
-	c.core.Gone(membership.Kind(e.Role), e.Index, e.PID, e.How[:min(len(e.How), mostWords)])
+	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), mostWords)]
+	if m.hello.Role == wire.RoleObserver {
+		return hostSays(kind, &e, how, c.core)
+	}
+	c.core.Gone(kind, e.Index, e.PID, how)
 	return nil
+}
+
+// leastHost is how long a host's name is at least: only the host and its processes know it, and nobody guesses it.
+const leastHost = 20
+
+// hostSays takes the word of a host that one of its processes has ended. Which place that had the host does not know.
+func hostSays(kind membership.Kind, e *wire.Exited, how string, core *membership.Core) error {
+	places := core.Facts().Servers
+	if kind == membership.Worker {
+		places = core.Facts().Slots
+	}
+	if len(e.Host) < leastHost || kind != membership.Server && kind != membership.Worker {
+		return fmt.Errorf("an observer says that a %s has ended, and is not its host", e.Role.Known())
+	}
+	name := wire.OfHost(e.Host, e.PID)
+	for i := range places {
+		if strings.HasPrefix(places[i].Process, name) {
+			core.Gone(kind, i, e.PID, how)
+			return nil
+		}
+	}
+	return nil // it had no place
 }
 
 // table creates a table as a worker asks.

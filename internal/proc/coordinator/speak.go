@@ -14,8 +14,9 @@ var speakers = map[wire.Kind][]wire.Role{
 	wire.KindWorkerStatus: {wire.RoleWorker},
 	wire.KindTable:        {wire.RoleWorker},
 	wire.KindReport:       {wire.RoleWorker},
-	wire.KindExited:       {wire.RoleSupervisor, wire.RoleWorker}, // a worker of itself: it leaves
-	wire.KindOrder:        {wire.RoleSupervisor},
+	// a worker of itself: it leaves; an observer of its processes: it is a host
+	wire.KindExited: {wire.RoleSupervisor, wire.RoleWorker, wire.RoleObserver},
+	wire.KindOrder:  {wire.RoleSupervisor},
 }
 
 // maySpeak refuses a frame of a kind that its sender's role may not send.

@@ -12,12 +12,14 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -53,6 +55,7 @@ type Host struct {
 	LogFormat  eyes.Format // of servers and perdure's workers
 	Log        *slog.Logger
 
+	name   string // its own, which nobody guesses
 	secret string // the file
 	keys   wire.Keys
 	ring   *keys.Ring // nil: the job has no keys
@@ -66,6 +69,7 @@ const programGrace = time.Minute
 
 // Run keeps the processes alive until the job is over. When ctx ends they end in order, when atOnce ends at once.
 func (h *Host) Run(ctx, atOnce context.Context) error {
+	h.name = rand.Text()
 	eyes.Name(h.Log, "", hostRole, -1)
 	if err := h.check(); err != nil {
 		return err
@@ -78,7 +82,8 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return err
 	}
 	defer lock()
-	k, err := newKeeper(h)
+	l := newLook(h)
+	k, err := newKeeper(h, l.tell)
 	if err != nil {
 		return err
 	}
@@ -90,7 +95,6 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	defer eye.Close()
 	looks, cancel := context.WithCancel(atOnce)
 	defer cancel()
-	l := newLook(h)
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(looks) }()
 	select {
@@ -265,12 +269,43 @@ func (h *Host) over(err error) error {
 	return err
 }
 
-// look is the host's own connection to the job. It says nothing on it, and hears when the job is over.
+// look is the host's own connection to the job. It says which of its processes have ended, and hears when the
+// job is over.
 type look struct {
 	h      *Host
 	joined chan wire.Welcome // capacity 1: the first answer
 	job    string            // once there was one
 	lost   bool              // nobody answers, and that was told
+
+	mu     sync.Mutex     // guards what follows
+	conn   transport.Conn // nil while there is none
+	untold []wire.Frame   // until there is one
+}
+
+// mostUntold bounds what is kept for a coordinator that is away. It finds out by itself what it is not told.
+const mostUntold = 1024
+
+// tell tells the coordinator that a process has ended, now or when it is back.
+func (l *look) tell(e wire.Exited) {
+	e.Host = l.h.name
+	f := wire.Control(wire.KindExited, e)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && transport.Tell(l.conn, f) == nil {
+		return
+	}
+	if len(l.untold) < mostUntold {
+		l.untold = append(l.untold, f)
+	}
+}
+
+// connect notes the present connection; nil: there is none.
+func (l *look) connect(c transport.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn = c; c != nil && len(l.untold) > 0 && transport.Tell(c, l.untold...) == nil {
+		l.untold = nil
+	}
 }
 
 func newLook(h *Host) *look { return &look{h: h, joined: make(chan wire.Welcome, 1)} }
@@ -286,6 +321,7 @@ func (l *look) run(ctx context.Context) error {
 		},
 		Up: l.up, Frame: func(transport.Conn, *wire.Frame) error { return nil },
 		Down: func(_ transport.Conn, err error) {
+			l.connect(nil)
 			if errors.Is(err, perdure.ErrStopped) {
 				return // it is told when the link ends
 			}
@@ -310,6 +346,7 @@ func (l *look) up(c transport.Conn, f *wire.Frame) {
 		c.Close()
 		return
 	}
+	l.connect(c)
 	if l.lost && l.job != "" {
 		l.h.Log.Info("the coordinator is back")
 	}

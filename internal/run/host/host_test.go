@@ -19,7 +19,7 @@ func TestSpecs(t *testing.T) {
 	port, next := twoPorts(t)
 	h := &Host{
 		Join: "127.0.0.1:7,[::1]:8", Servers: 2, Workers: 2, Dir: "/d", Listen: "127.0.0.1:" + port,
-		Advertise: "a.example.org:7100", Program: "/bin/perdure", secret: "/s",
+		Advertise: "a.example.org:7100", Program: "/bin/perdure", secret: "/s", name: "h",
 		Watch: role.Watched{Metrics: ":9000"}, Command: []string{"./train", "-x"},
 	}
 	specs, err := h.specs()
@@ -30,9 +30,9 @@ func TestSpecs(t *testing.T) {
 	for _, s := range specs {
 		lines = append(lines, strings.Join(append(slices.Clone(s.Env), s.Command...), " "))
 	}
-	const job = "PERDURE_COORDINATOR=127.0.0.1:7,[::1]:8 PERDURE_SECRET_FILE=/s PERDURE_RUN=/d " +
+	const job = "PERDURE_HOST=h PERDURE_COORDINATOR=127.0.0.1:7,[::1]:8 PERDURE_SECRET_FILE=/s PERDURE_RUN=/d " +
 		"PERDURE_METRICS=127.0.0.1:"
-	const server = "/bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --beside 2 --listen "
+	const server = "PERDURE_HOST=h /bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --beside 2 --listen "
 	want := []string{
 		server + "127.0.0.1:" + port + " --advertise a.example.org:7100 --metrics 127.0.0.1:9001",
 		server + "127.0.0.1:" + next + " --advertise a.example.org:7101 --metrics 127.0.0.1:9002",
@@ -110,7 +110,8 @@ func TestShifted(t *testing.T) {
 // asked for ends the host, and a program of the user's does not; when the job is over nobody comes after anybody.
 func TestExits(t *testing.T) {
 	h := &Host{Servers: 1, Workers: 1, Command: []string{"x"}, Log: quiet()}
-	k, err := newKeeper(h)
+	var told []wire.Exited
+	k, err := newKeeper(h, func(e wire.Exited) { told = append(told, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +135,12 @@ func TestExits(t *testing.T) {
 		t.Errorf("the host is not ready: %s", why)
 	}
 	k.over()
+	program.PID = 7
 	if k.onExit(program) != supervisor.Never {
 		t.Error("somebody is replaced when the job is over")
+	}
+	if len(told) != 1 || told[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.How}) {
+		t.Errorf("the coordinator is told %+v, where one has begun", told)
 	}
 }
 

@@ -29,8 +29,9 @@ const (
 type keeper struct {
 	log    *slog.Logger
 	group  *supervisor.Group
-	own    bool       // workers are programs of the user's
-	fatal  chan error // capacity 1: why the host cannot go on
+	own    bool              // workers are programs of the user's
+	tell   func(wire.Exited) // the coordinator, of each end
+	fatal  chan error        // capacity 1: why the host cannot go on
 	counts map[wire.Role]int
 
 	mu       sync.Mutex // guards what follows
@@ -40,9 +41,9 @@ type keeper struct {
 	restarts map[wire.Role]int
 }
 
-func newKeeper(h *Host) (k *keeper, err error) {
+func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
 	k = &keeper{
-		log: h.Log, own: len(h.Command) > 0, fatal: make(chan error, 1),
+		log: h.Log, tell: tell, own: len(h.Command) > 0, fatal: make(chan error, 1),
 		counts:   map[wire.Role]int{wire.RoleServer: h.Servers, wire.RoleWorker: h.Workers},
 		backoffs: map[[2]string]*supervisor.Backoff{}, restarts: map[wire.Role]int{},
 	}
@@ -65,6 +66,9 @@ func name(role wire.Role, index int) string { return fmt.Sprintf("%s-%d", role, 
 
 // onExit is told of every process that ends, and says when the next one takes its place.
 func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
+	if e.PID != 0 {
+		k.tell(wire.Exited{Role: e.Role, PID: e.PID, How: e.How})
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	who := name(e.Role, e.Index)

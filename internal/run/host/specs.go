@@ -71,7 +71,7 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 		return h.own(wire.RoleWorker, index, at, "--waits")
 	}
 	s = h.spec(wire.RoleWorker, index, h.Command)
-	s.Env = []string{worker.EnvCoordinator + "=" + h.Join}
+	s.Env = append(s.Env, worker.EnvCoordinator+"="+h.Join)
 	if h.secret != "" {
 		s.Env = append(s.Env, worker.EnvSecretFile+"="+h.secret)
 	}
@@ -111,7 +111,9 @@ func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.
 }
 
 func (h *Host) spec(role wire.Role, index int, command []string) supervisor.Spec {
-	s := supervisor.Spec{Role: role, Index: index, Command: command, Output: h.Output}
+	s := supervisor.Spec{
+		Role: role, Index: index, Command: command, Output: h.Output, Env: []string{wire.HostVariable + "=" + h.name},
+	}
 	if h.Output == nil {
 		s.LogPath = filepath.Join(h.Dir, logsDir, name(role, index)+".log")
 	}

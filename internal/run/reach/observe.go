@@ -6,11 +6,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/worker"
 )
 
-// ProcessName is unique to this process.
-func ProcessName() string { return fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()) }
+// ProcessName is unique to this process. A host that has started it knows how it begins.
+func ProcessName() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("%s%d-%d", wire.OfHost(os.Getenv(wire.HostVariable), pid), pid, time.Now().UnixNano())
+}
 
 // Observe joins a job as one who only looks: it has no slot, and no clock waits for it.
 func Observe(ctx context.Context, c worker.Config) (*worker.Client, error) {
