@@ -38,6 +38,10 @@ type Job struct {
 // coordinator's, which inherits sockets before, it has the first secret.
 const FirstFD = 3
 
+// directPatience is how long who listens at an address may take for a coordinator's answer before it is asked for
+// that of a control API, too.
+const directPatience = 500 * time.Millisecond
+
 // joinPatience is how long a job may take to answer somebody who would join it.
 const joinPatience = 5 * time.Second
 
@@ -109,7 +113,7 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 }
 
 // find asks who listens at f.Join, which may be the address of the control API, and notes where the
-// coordinator is. Both are asked at once: who listens at the one may be silent if asked as the other.
+// coordinator is. Who listens there may be silent if asked as the other, so that is not waited for.
 func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,6 +121,10 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	direct, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
+		select {
+		case <-time.After(directPatience):
+		case <-direct.Done():
+		}
 		at := f.behindControl(ctx)
 		if behind <- at; at != "" {
 			stop()
@@ -124,6 +132,9 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	}()
 	f.Coordinator = f.Join
 	welcome, err := Visit(direct, f.Coordinator, f.Keys.Job, f.Ring)
+	if err != nil {
+		stop() // it is asked as the other at once
+	}
 	if err == nil || errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrStopped) {
 		return welcome, err
 	}
