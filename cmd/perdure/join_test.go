@@ -62,7 +62,8 @@ func TestWorkerJoins(t *testing.T) {
 func TestJoinMistakes(t *testing.T) {
 	dir, other := newFolder(t), t.TempDir()
 	job := start(t, joinable(dir, "slow*2:worker:0@1h")...)
-	coordinator := awaitStatus(t, dir, `to be joined at (\S+)`)[1]
+	// Once all have read run.json.
+	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
 	file := " --secret-file " + secretOf(dir)
 	must(t, os.Rename(filepath.Join(dir, "run.json"), filepath.Join(dir, "aside"))) // as on another machine
