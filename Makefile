@@ -53,6 +53,17 @@ release: ## build static binaries for each system, with checksums, into bin/rele
 	done
 	@cd bin/release && sha256sum perdure-* > SHA256SUMS && cat SHA256SUMS
 
+CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+
+.PHONY: image
+image: release $(TOOLS)/image ## write an image for Linux on amd64 and arm64, with the certificates in CERTIFICATES, as an OCI layout into bin/image
+	$(TOOLS)/image bin/image $(VERSION) $(CERTIFICATES) \
+		$(foreach system,$(RELEASED),$(subst -,/,$(system))=bin/release/perdure-$(VERSION)-$(system))
+
+.PHONY: manifests
+manifests: $(TOOLS)/helm ## write deploy/kubernetes from the chart
+	$(TOOLS)/helm template perdure deploy/helm/perdure --kube-version 1.36.0 > deploy/kubernetes/perdure.yaml
+
 .PHONY: demo
 demo: build ## train through failures, on this machine, in under a minute
 	bin/perdure demo
@@ -72,7 +83,7 @@ wheels: $(VENV)/ready ## build Python packages with the program inside, for Linu
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd), many storms on hosts that are apart (make check-hosts)"
+	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -146,6 +157,12 @@ check-s3: $(TOOLS)/versitygw ## keep checkpoints on a real S3 server, and kill a
 .PHONY: check-etcd
 check-etcd: $(TOOLS)/etcd ## keep a coordinator's facts in real servers of etcd, which are killed, frozen and away for a minute, and measure takeovers and saves: four minutes
 	$(GO) test ./internal/data/registry/etcd -run 'TestServer|TestHistories' -bench Server -count 1 -v -timeout 0 -etcd.server="$(CURDIR)/$(TOOLS)/etcd" -etcd.seed=$(SEED)
+
+.PHONY: check-kubernetes
+check-kubernetes: $(TOOLS)/helm ## what the chart makes: with the types of Kubernetes and the controller of JobSet, without a cluster; and that an image is the same twice. Its first build takes eight minutes
+	$(GO) test ./cmd/perdure -run 'TestPods|TestManifests|TestChart' -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
+	$(GO) -C tools/kubernetes test . -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
+	$(GO) -C tools/image test . -count 1
 
 .PHONY: check-hosts
 check-hosts: $(TOOLS)/etcd ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of three strategies, a quarter of a minute each
@@ -238,3 +255,9 @@ $(TOOLS)/versitygw: tools/s3/go.mod
 
 $(TOOLS)/etcd: tools/etcd/go.mod
 	$(GO) -C tools/etcd build -o "$(CURDIR)/$@" go.etcd.io/etcd/server/v3
+
+$(TOOLS)/helm: tools/helm/go.mod
+	$(GO) -C tools/helm build -o "$(CURDIR)/$@" helm.sh/helm/v3/cmd/helm
+
+$(TOOLS)/image: tools/image/go.mod tools/image/main.go
+	$(GO) -C tools/image build -o "$(CURDIR)/$@" .

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/perdure/perdure/internal/proc/address"
+)
+
+var helmProgram = flag.String("helm.program", "", "Helm, with which manifests are made of the chart")
+
+const (
+	chart     = "../../deploy/helm/perdure"
+	manifests = "../../deploy/kubernetes/perdure.yaml"
+
+	kubernetesVersion = "1.36.0" // that charts are made for
+)
+
+// helm renders the chart with some values.
+func helm(t *testing.T, values ...string) []byte {
+	t.Helper()
+	if *helmProgram == "" {
+		t.Skip("not tried: the chart; make check-kubernetes builds Helm, and tries it")
+	}
+	args := []string{"template", "perdure", chart, "--kube-version", kubernetesVersion}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	cmd := exec.Command(*helmProgram, args...)
+	var says bytes.Buffer
+	cmd.Stderr = &says
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("helm %v: %v: %s", args, err, says.String())
+	}
+	return out
+}
+
+// container is what a pod of the job runs, as far as this is of interest.
+type container struct {
+	Command []string
+	Env     []struct {
+		Name, Value string
+		ValueFrom   struct {
+			FieldRef struct {
+				FieldPath string `yaml:"fieldPath"`
+			} `yaml:"fieldRef"`
+		} `yaml:"valueFrom"`
+	}
+	ReadinessProbe struct {
+		HTTPGet struct{ Port int } `yaml:"httpGet"`
+	} `yaml:"readinessProbe"`
+}
+
+// replicated is a replicated job.
+type replicated struct {
+	Name     string
+	Replicas int
+	Template struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Grace      int `yaml:"terminationGracePeriodSeconds"`
+					Containers []container
+				}
+			}
+		}
+	}
+}
+
+// manifest is an object of Kubernetes.
+type manifest struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]string
+	Spec     struct {
+		ReplicatedJobs []replicated `yaml:"replicatedJobs"`
+	}
+}
+
+func readManifests(text []byte) (all []manifest, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var m manifest
+		if err := d.Decode(&m); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+}
+
+var variableOfPod = regexp.MustCompile(`\$\(\w+\)`)
+
+// runs is the command line of a container in the pod of a replicated job's index-th job, as a kubelet makes it.
+func (c *container) runs(index int) (args []string, err error) {
+	env := map[string]string{}
+	for _, e := range c.Env {
+		env["$("+e.Name+")"] = e.Value
+		if e.ValueFrom.FieldRef.FieldPath == "metadata.labels['jobset.sigs.k8s.io/job-index']" {
+			env["$("+e.Name+")"] = strconv.Itoa(index)
+		}
+	}
+	for _, word := range c.Command {
+		args = append(args, variableOfPod.ReplaceAllStringFunc(word, func(name string) string {
+			value, known := env[name]
+			if !known {
+				err = fmt.Errorf("nothing sets %s", name)
+			}
+			return value
+		}))
+	}
+	return args, err
+}
+
+// flagOf is the value of a flag of a command line.
+func flagOf(args []string, name string) string {
+	for _, a := range args {
+		if value, is := strings.CutPrefix(a, name+"="); is {
+			return value
+		}
+	}
+	return ""
+}
+
+// checkPods asks that what pods run are command lines that the program takes, that each finds the coordinators where
+// these say that they are, and that the job is one.
+func checkPods(t *testing.T, text []byte) {
+	t.Helper()
+	all, err := readManifests(text)
+	must(t, err)
+	asked, joins, told := "", map[string]bool{}, []string{}
+	count := map[string]int{}
+	for _, m := range all {
+		if job := m.Data["job.yaml"]; job != "" {
+			asked = job
+		}
+		for _, r := range m.Spec.ReplicatedJobs {
+			pod := r.Template.Spec.Template.Spec
+			c := pod.Containers[0]
+			for i := range r.Replicas {
+				args, err := c.runs(i)
+				if err != nil {
+					t.Fatalf("%s: %v", r.Name, err)
+				}
+				k, err := parseUnit(args)
+				if err != nil {
+					t.Fatalf("%s: %v: %v", r.Name, args, err)
+				}
+				name, _, _ := strings.Cut(k.Command(), " ")
+				if pod.Grace < 30 || flagOf(args, "--signal-code") != "143" {
+					t.Errorf("%s: a pod that is taken away has %d s, and ends with %q", r.Name, pod.Grace,
+						flagOf(args, "--signal-code"))
+				}
+				at := fmt.Sprintf("%s-%s-%d-0.%s:", m.Metadata.Name, r.Name, i, m.Metadata.Name)
+				switch tells := flagOf(args, "--advertise"); {
+				case name == "coordinator":
+					told = append(told, tells)
+				case name != "host":
+					t.Errorf("%s runs %s", r.Name, name)
+				case flagOf(args, "--servers") == "1":
+					count["servers"]++
+					if tells != at+"7100" || c.ReadinessProbe.HTTPGet.Port != 9465 {
+						t.Errorf("%s tells %s, want %s7100; ready at %d", r.Name, tells, at,
+							c.ReadinessProbe.HTTPGet.Port)
+					}
+				default:
+					n, err := strconv.Atoi(flagOf(args, "--workers"))
+					must(t, err)
+					count["workers"] += n
+				}
+				if join := flagOf(args, "--join"); join != "" {
+					must(t, address.Check("--join", join))
+					joins[join] = true
+				}
+			}
+		}
+	}
+	if len(joins) != 1 || !joins[strings.Join(told, ",")] {
+		t.Errorf("coordinators are at %v, and are looked for at %v", told, joins)
+	}
+	file := filepath.Join(t.TempDir(), "job.yaml")
+	must(t, os.WriteFile(file, []byte(asked), 0o666))
+	job, err := readJob(context.Background(), file)
+	if err == nil {
+		_, err = job.New()
+	}
+	if err != nil {
+		t.Errorf("the job: %v:\n%s", err, asked)
+	}
+	for what, n := range count {
+		if !strings.Contains(asked, fmt.Sprintf("%s: %d\n", what, n)) {
+			t.Errorf("pods have %d %s, and the job:\n%s", n, what, asked)
+		}
+	}
+}
+
+// TestPods: what is in the folder of manifests are pods of a job.
+func TestPods(t *testing.T) {
+	text, err := os.ReadFile(manifests)
+	must(t, err)
+	checkPods(t, text)
+	wrong := bytes.Replace(text, []byte(`--servers=1`), []byte(`--severs=1`), 1)
+	all, err := readManifests(wrong)
+	must(t, err)
+	refused := false
+	for _, m := range all {
+		for _, r := range m.Spec.ReplicatedJobs {
+			args, err := r.Template.Spec.Template.Spec.Containers[0].runs(0)
+			must(t, err)
+			_, err = parseUnit(args)
+			refused = refused || err != nil
+		}
+	}
+	if !refused {
+		t.Error("a flag that is not there is taken")
+	}
+}
+
+// TestManifests: the folder of manifests has what the chart makes without values.
+func TestManifests(t *testing.T) {
+	want := helm(t)
+	text, err := os.ReadFile(manifests)
+	must(t, err)
+	if !bytes.Equal(text, want) {
+		t.Errorf("%s is not what the chart makes: make manifests", manifests)
+	}
+}
+
+// charts are values with which the chart makes other pods than without.
+var charts = map[string][]string{
+	"programs": {
+		"job=workload: own", "workers.image=registry.example.org/train:1", "workers.program=/opt/bin/perdure",
+		"workers.command={/opt/train,--rate,0.1}", "workers.perPod=4",
+	},
+	"zones": {
+		"servers[0].name=a", "servers[0].replicas=2", "servers[0].zone=eu-1a", "servers[1].name=b",
+		"servers[1].replicas=2", "servers[1].zone=eu-1b", "spot.enabled=true", "antiAffinity=required",
+	},
+	"standby": {
+		"coordinator.replicas=2", "coordinator.registry=etcd://etcd:2379/jobs/a",
+		"coordinator.storage.accessModes={ReadWriteMany}", "restartJob=false", "networkPolicy.enabled=false",
+	},
+}
+
+// TestChart: so are what the chart makes with values.
+func TestChart(t *testing.T) {
+	for name, values := range charts {
+		t.Run(name, func(t *testing.T) { checkPods(t, helm(t, values...)) })
+	}
+	if *helmProgram == "" {
+		return
+	}
+	out, err := exec.Command(*helmProgram, "lint", "--strict", chart).CombinedOutput()
+	if err != nil {
+		t.Errorf("helm lint: %v: %s", err, out)
+	}
+	for _, values := range []string{
+		"coordinator.replicas=2", "coordinator.registry=etcd://a:1/b,coordinator.replicas=2",
+	} {
+		out, err := exec.Command(*helmProgram, "template", "perdure", chart, "--kube-version",
+			kubernetesVersion, "--set", values).CombinedOutput()
+		if err == nil || !slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
+			return strings.Contains(line, "coordinator.replicas is more than 1: set ")
+		}) {
+			t.Errorf("%s: %v: %s", values, err, out)
+		}
+	}
+}
