@@ -44,6 +44,25 @@ func Claim(in store.Store, job *perdure.JobSpec) error {
 	return nil
 }
 
+// Share is Claim for one of several coordinators of a job. own reports whether it is this one that has taken the store.
+func Share(in store.Store, job *perdure.JobSpec) (own bool, err error) {
+	if err = Claim(in, job); err == nil {
+		return true, nil
+	}
+	mine, errMine := claimOf(job)
+	got, errGot := store.Read(in, claimName)
+	if errMine == nil && errGot == nil && string(got) == string(mine) {
+		return false, nil
+	}
+	return false, err
+}
+
+// claimOf is what is written for a job.
+func claimOf(job *perdure.JobSpec) ([]byte, error) {
+	body, err := json.Marshal(claim{claimVersion, job.ID, job.Workload})
+	return disk.Seal(claimKind, claimVersion, append(body, '\n')), err
+}
+
 func take(in store.Store, job *perdure.JobSpec) error {
 	if err := in.Prepare(); err != nil {
 		return err
@@ -51,11 +70,10 @@ func take(in store.Store, job *perdure.JobSpec) error {
 	if err := free(in); err != nil {
 		return err
 	}
-	body, err := json.Marshal(claim{claimVersion, job.ID, job.Workload})
+	mine, err := claimOf(job)
 	if err != nil {
 		return err
 	}
-	mine := disk.Seal(claimKind, claimVersion, append(body, '\n'))
 	if err := in.PutNew(claimName, mine); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}

@@ -25,6 +25,12 @@ func TestClaim(t *testing.T) {
 			t.Errorf("claimed by %s, too: %v", job.ID, err)
 		}
 	}
+	if own, err := Share(in, one); own || err != nil {
+		t.Errorf("another coordinator of the same job: own %v, %v", own, err)
+	}
+	if _, err := Share(in, other); !errors.Is(err, ErrTaken) {
+		t.Errorf("shared by another job: %v", err)
+	}
 	if found, err := checkpoint.Look(in); err != nil || len(found.Kept)+len(found.Loose)+len(found.Other) > 0 {
 		t.Errorf("it looks like %+v, %v", found, err)
 	}

@@ -35,8 +35,8 @@ type Attended struct {
 }
 
 // Lay makes the folder of a job of many hosts, all of it or none that counts: run.json comes last. What is
-// not settled before a run begins is completed in the settings.
-func Lay(ctx context.Context, s *settings.Run, folder string) (err error) {
+// not settled before a run begins is completed in the settings. shared: other coordinators have the same job.
+func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err error) {
 	s.Job.AwaitExport, s.Job.FixedEnd = true, s.Job.Workload != settings.OwnWorkload && s.Until.Metric == ""
 	if err := sizeLog(s, folder); err != nil {
 		return err
@@ -61,7 +61,7 @@ func Lay(ctx context.Context, s *settings.Run, folder string) (err error) {
 	if err := drawn.Close(); err != nil {
 		return err
 	}
-	in, err := keep(ctx, s, folder)
+	in, err := keep(ctx, s, folder, shared)
 	if err != nil {
 		return err
 	}

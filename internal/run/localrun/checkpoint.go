@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/checkpoints"
@@ -19,21 +20,28 @@ type kept struct {
 	store.Store
 	snapshots store.Store // nil: it has none
 	s         *settings.Run
+	own       bool // this run has taken the store, and not another coordinator of its job
 }
 
 // keep opens the run's store and takes it, and brings the checkpoint there that the run goes on from.
-func keep(ctx context.Context, s *settings.Run, folder string) (k kept, err error) {
+// shared: other coordinators of the same job may have taken it.
+func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k kept, err error) {
 	ctx = context.WithoutCancel(ctx) // what is said at the end of a run is looked up there
 	in, err := s.OpenStore(ctx, folder)
 	if err != nil {
 		return k, fmt.Errorf("--store: %w", err)
 	}
+	own := false
 	if s.Checkpoints.Store != "" { // the run's folder is its own
-		if err := checkpoints.Claim(in, &s.Job); err != nil {
+		claim := checkpoints.Share
+		if !shared {
+			claim = func(in store.Store, job *perdure.JobSpec) (bool, error) { return true, checkpoints.Claim(in, job) }
+		}
+		if own, err = claim(in, &s.Job); err != nil {
 			return k, err
 		}
 	}
-	k = kept{Store: in, s: s}
+	k = kept{Store: in, s: s, own: own}
 	if k.snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
 		return k, errors.Join(err, k.leave())
 	}
@@ -109,7 +117,7 @@ func (k kept) bringStates(ctx context.Context) error {
 // leave gives a store back that has nothing yet which anybody needs. Nobody else has put anything
 // there.
 func (k kept) leave() error {
-	if k.s.Checkpoints.Store == "" {
+	if !k.own {
 		return nil
 	}
 	err := checkpoints.Unclaim(k.Store)

@@ -218,7 +218,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	}
 	r.held = append(r.held, r.secrets)
 	var logPort io.Closer
-	if r.kept, err = keep(ctx, &r.s, folder); err == nil {
+	if r.kept, err = keep(ctx, &r.s, folder, false); err == nil {
 		if logPort, err = placeLog(ctx, &r.s, folder, r.secrets.Job); err != nil {
 			err = errors.Join(err, r.kept.leave())
 		}

@@ -43,6 +43,8 @@ type Coordinator struct {
 	Registry  string         // see location.Open; "": the folder's own
 	Log       *slog.Logger
 	Watch     role.Watched
+
+	shared bool // other coordinators may share the registry
 }
 
 // Job is the job that somebody asks for.
@@ -68,14 +70,27 @@ const askedFile = "job.yaml"
 // linger is how long the coordinator stays when the job is over, for those who are just being started again.
 const linger = 3 * time.Second
 
-// Run coordinates until the job is over, or ctx ends: then it leaves the job as it is.
+// Run coordinates until the job is over, or ctx ends: then it leaves the job as it is. One that shares its registry,
+// and has lost the lease, stands by again.
 func (c *Coordinator) Run(ctx context.Context) error {
+	for {
+		err := c.lead(ctx)
+		if !c.shared || !errors.Is(err, perdure.ErrFenced) || ctx.Err() != nil {
+			return err
+		}
+		c.Log.Warn("the coordinator leads no more", "err", err)
+	}
+}
+
+// lead coordinates, once it may.
+func (c *Coordinator) lead(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
 	}
-	shared, err := c.shares(ring)
-	if err != nil {
+	if c.shared, err = c.shares(ring); err != nil {
 		return err
 	}
 	open, err := c.listen(ring)
@@ -93,7 +108,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
 	switch {
-	case shared:
+	case c.shared:
 		if open, err = c.standBy(ctx, open); err != nil || open == nil {
 			return err
 		}
@@ -103,7 +118,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		open.Registry = c.Registry
 	}
 	s.Reach = c.Reach
-	return c.attend(ctx, open, &s)
+	err = c.attend(ctx, open, &s)
+	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
+	return err
 }
 
 // listen opens the coordinator's sockets, and refuses addresses that others could not use.
@@ -163,7 +180,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 		if c.Registry != "" { // all who share it make the same job
 			s.Job.ID = c.idOf()
 		}
-		if err := localrun.Lay(ctx, &s, c.Dir); err != nil {
+		if err := localrun.Lay(ctx, &s, c.Dir, c.shared); err != nil {
 			return s, err
 		}
 		return s, c.keepText()
