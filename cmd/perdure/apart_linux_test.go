@@ -267,6 +267,7 @@ func (a *apart) over() bool {
 // TestApart: jobs on hosts that are apart end with the model of one machine that was left alone, whatever cables are
 // pulled, partitions there are, and hosts and coordinators die.
 func TestApart(t *testing.T) {
+	t.Parallel()
 	const clocks, troubles = 240, 4
 	seed := *apartSeed
 	if seed == 0 {
