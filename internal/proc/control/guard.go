@@ -41,6 +41,7 @@ type Gate struct {
 	Secret perdure.Secret
 	Addrs  []string                    // by which it is called
 	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
+	Ring   *keys.Ring                  // the coordinator's; nil: the job has no keys
 	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
 }
 
@@ -93,6 +94,9 @@ func (g *Gate) admits(r *http.Request) (who string, err error) {
 		}
 	}
 	if r.TLS != nil {
+		if g.Ring != nil && slices.ContainsFunc(r.TLS.PeerCertificates, g.Ring.Revoked) { // since it has connected
+			return "somebody", errors.New("the caller's certificate is revoked")
+		}
 		return may(r)
 	}
 	if !here(r.Host, g.Addrs) {

@@ -76,11 +76,12 @@ func Folder(dir string, role Role) string {
 // Open reads a folder of keys.
 func Open(dir string) (*Ring, error) {
 	r := &Ring{dir: dir, live: map[*Hold]string{}}
+	r.stamps = r.look() // before they are read: what changes meanwhile is read again
 	now, err := read(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
 	}
-	r.now, r.stamps = now, r.look()
+	r.now = now
 	return r, nil
 }
 
@@ -179,6 +180,9 @@ func (r *Ring) Hold(peer *x509.Certificate, end func()) (*Hold, bool) {
 	r.live[h] = serial
 	return h, true
 }
+
+// Revoked reports whether nobody takes a certificate any more.
+func (r *Ring) Revoked(c *x509.Certificate) bool { return r.current().revoked[c.SerialNumber.String()] }
 
 // Release forgets the connection, which has ended.
 func (h *Hold) Release() {

@@ -72,7 +72,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	api := &lateAPI{there: make(chan struct{})}
 	gate := control.Gate{
 		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
-		Log: c.Log,
+		Ring: open.Ring, Log: c.Log,
 	}
 	srv := control.NewServer(gate.Guard(api))
 	if open.Ring != nil {
