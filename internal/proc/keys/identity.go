@@ -2,7 +2,6 @@ package keys
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -59,8 +58,7 @@ func (i Identity) Validate() error {
 	for what, text := range map[string]string{"job": i.Domain, "name": i.Name} {
 		if !word.MatchString(text) {
 			return fmt.Errorf("a %s %q; write at most 63 of a-z, 0-9, dot, hyphen and _, with a letter or digit at "+
-				"both "+
-				"ends", what, text)
+				"both ends", what, text)
 		}
 	}
 	return nil
@@ -89,7 +87,7 @@ func Of(c *x509.Certificate) (Identity, error) {
 			len(found), scheme)
 	}
 	if err := found[0].Validate(); err != nil {
-		return Identity{}, errors.Join(errors.New("its certificate is for"), err)
+		return Identity{}, fmt.Errorf("its certificate is for %w", err)
 	}
 	return found[0], nil
 }
