@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
@@ -75,7 +76,8 @@ const linger = 3 * time.Second
 func (c *Coordinator) Run(ctx context.Context) error {
 	for {
 		err := c.lead(ctx)
-		if !c.shared || !errors.Is(err, perdure.ErrFenced) || ctx.Err() != nil {
+		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway) // or not to be had
+		if !c.shared || !lost || ctx.Err() != nil {
 			return err
 		}
 		c.Log.Warn("the coordinator leads no more", "err", err)
@@ -177,7 +179,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 				"them fail there", perdure.ErrUsage)
 		}
 		s.Reach = c.Reach
-		if c.Registry != "" { // all who share it make the same job
+		if c.shared { // all who share it make the same job
 			s.Job.ID = c.idOf()
 		}
 		if err := localrun.Lay(ctx, &s, c.Dir, c.shared); err != nil {

@@ -37,8 +37,7 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 	}
 	if ring == nil {
 		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
-			"secrets; give "+
-			"each the same keys with --keys DIR, which perdure keys new makes", perdure.ErrUsage, at)
+			"secrets; give each the same keys with --keys DIR, which perdure keys new makes", perdure.ErrUsage, at)
 	}
 	return true, nil
 }
