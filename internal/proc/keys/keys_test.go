@@ -80,12 +80,7 @@ func TestMeet(t *testing.T) {
 	ours, others := folder(t, "ours", now), folder(t, "others", now)
 	past := folder(t, "past", func() time.Time { return time.Now().Add(-2 * time.Hour) })
 	future := folder(t, "future", func() time.Time { return time.Now().Add(time.Hour) })
-	a, err := authority.Open(ours, now)
-	must(t, err)
-	gone, err := a.Issue(keys.Worker, "gone", time.Hour)
-	must(t, err)
-	_, err = a.Revoke([]string{"worker-gone"})
-	must(t, err)
+	gone := revokedWorker(t, ours)
 	all := []keys.Role{keys.Coordinator, keys.Server}
 	// mixed is a job of another name whose keys somebody whom ours trust has signed.
 	mixed := folder(t, "mixed", now)
@@ -127,7 +122,7 @@ func TestMeet(t *testing.T) {
 			"is for job ours, and ours for mixed", "",
 		},
 		"a worker whose keys are taken": {
-			ring(t, gone.Folder), open(t, ours, keys.Server), "bad certificate",
+			gone, open(t, ours, keys.Server), "bad certificate",
 			"is revoked",
 		},
 	} {
@@ -146,12 +141,7 @@ func TestMeet(t *testing.T) {
 // TestMeetNobody: who has no keys is let in nowhere but where he may show something else.
 func TestMeetNobody(t *testing.T) {
 	ours := folder(t, "ours", time.Now)
-	a, err := authority.Open(ours, time.Now)
-	must(t, err)
-	gone, err := a.Issue(keys.Worker, "gone", time.Hour)
-	must(t, err)
-	_, err = a.Revoke([]string{"worker-gone"})
-	must(t, err)
+	gone := revokedWorker(t, ours)
 	all := []keys.Role{keys.Coordinator, keys.Server}
 	t.Run("nobody's keys", func(t *testing.T) {
 		near, far := meet(t, &tls.Config{InsecureSkipVerify: true}, open(t, ours, keys.Server).Server())
@@ -171,9 +161,21 @@ func TestMeetNobody(t *testing.T) {
 		far != nil {
 		t.Errorf("a tool without keys is not let in where it may show something else: %v, %v", near, far)
 	}
-	if near, _ := meet(t, ring(t, gone.Folder).Client(all...), open(t, ours, keys.Coordinator).Web()); near == nil {
+	if near, _ := meet(t, gone.Client(all...), open(t, ours, keys.Coordinator).Web()); near == nil {
 		t.Error("where a certificate is no must, one that is revoked is taken")
 	}
+}
+
+// revokedWorker is the keys of a worker that were revoked.
+func revokedWorker(t *testing.T, dir string) *keys.Ring {
+	t.Helper()
+	a, err := authority.Open(dir, time.Now)
+	must(t, err)
+	gone, err := a.Issue(keys.Worker, "gone", time.Hour)
+	must(t, err)
+	_, err = a.Revoke([]string{"worker-gone"})
+	must(t, err)
+	return ring(t, gone.Folder)
 }
 
 func ring(t *testing.T, dir string) *keys.Ring {
