@@ -145,6 +145,11 @@ func Start(ctx context.Context, o Options) *Cluster {
 		c.hosts.Disk = o.Next.Disk
 	}
 	c.hosts.Logs().SetLimit(int(o.LogBytes) / o.Job.Shards)
+	terms, workers := o.members()
+	c.terms, c.left = terms, len(workers) // before the coordinator starts, which records slots at once
+	for _, host := range workers {
+		c.working[host]++
+	}
 	c.start(rig.CoordinatorHost)
 	if o.Parent {
 		c.hosts.Go(func() { c.parent(ctx) })
@@ -152,21 +157,8 @@ func Start(ctx context.Context, o Options) *Cluster {
 	for i := range o.Job.Servers {
 		c.start(fmt.Sprintf("server:%d", i))
 	}
-	v := o.begin().View
-	for i := range v.Slots {
-		sl, host := &v.Slots[i], fmt.Sprintf("worker:%d", i)
-		if sl.From > v.Cut && !sl.Left {
-			continue // it comes when it is recorded
-		}
-		c.mu.Lock()
-		if c.terms = append(c.terms, term{i, sl.From}); !sl.Left {
-			c.left++
-			c.working[host]++
-		}
-		c.mu.Unlock()
-		if !sl.Left {
-			c.start(host)
-		}
+	for _, host := range workers {
+		c.start(host)
 	}
 	return c
 }

@@ -96,6 +96,22 @@ type term struct {
 	from perdure.Clock
 }
 
+// members returns the terms of the slots that have joined when a job begins, and the workers of those that have not
+// left. The others come when it is recorded that they join.
+func (o *Options) members() (terms []term, workers []string) {
+	v := o.begin().View
+	for i := range v.Slots {
+		sl := &v.Slots[i]
+		if sl.From > v.Cut && !sl.Left {
+			continue
+		}
+		if terms = append(terms, term{i, sl.From}); !sl.Left {
+			workers = append(workers, fmt.Sprintf("worker:%d", i))
+		}
+	}
+	return terms, workers
+}
+
 // onSaved starts the workers of slots that have joined.
 func (c *Cluster) onSaved(facts *membership.Facts) {
 	if facts.View.Done {
