@@ -32,6 +32,8 @@ var layers = map[string]int{
 
 	"internal/core/words": 0, // what processes tell each other, in the vocabulary
 
+	"internal/data/packed": 0, // values without those that are 0, for messages and for programs
+
 	"itercost": 0, // measures series of any training, and knows of no job
 
 	// Pure cores.
@@ -118,7 +120,7 @@ var forbidden = map[[2]string]string{
 // goroutine: a script can exercise them, and every run replays.
 var (
 	pureFloors   = []string{"internal/core/"}
-	purePackages = []string{".", "itercost", "internal/data/table", "internal/data/wire"}
+	purePackages = []string{".", "itercost", "internal/data/packed", "internal/data/table", "internal/data/wire"}
 )
 
 // vagueNames say nothing of what a package is for.

@@ -381,7 +381,8 @@ func (r *replica) apply(s *chainServer, end int) {
 			r.seq += uint64(u.Clocks)
 			for _, payload := range u.Parts {
 				for b := wire.ReadBlocks(payload); b.Next(); {
-					if err := r.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, b.Values, u.Clock); err != nil {
+					all := b.Whole(nil).Values
+					if err := r.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, all, u.Clock); err != nil {
 						s.c.Error(err)
 					}
 				}

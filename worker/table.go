@@ -241,6 +241,11 @@ func (t *Table) IncRun(first perdure.RowID, delta []float32) error {
 	if err := t.eachRun(first, n, func(p *part, at, run, _ int) error { return p.deltas.MayAdd(at, run) }); err != nil {
 		return fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
+	return t.add(l, first, n, delta)
+}
+
+// add adds deltas to consecutive rows of a dense table.
+func (t *Table) add(l *locked, first perdure.RowID, n int, delta []float32) error {
 	dim := t.spec.Dim
 	return t.eachRun(first, n, func(p *part, at, run, i int) error {
 		for from := 0; from < run; from += outbox.RunRows(dim) {
@@ -302,18 +307,12 @@ func (t *Table) IncRows(rows []perdure.RowID, delta []float32) error {
 	if t.spec.Sparse {
 		return t.incSparse(l, rows, delta)
 	}
-	for _, row := range rows {
-		if p := t.part(row); p.deltas.MayAdd(int(row-p.first), 1) != nil {
-			return fmt.Errorf("%w: row %d of table %s", outbox.ErrLent, row, t.spec.Name)
-		}
+	if err := t.out.MayAdd(rows); err != nil {
+		return err
 	}
-	dim := t.spec.Dim
-	for i, row := range rows {
-		p, d := t.part(row), delta[i*dim:(i+1)*dim]
-		at := int(row - p.first)
-		again := p.deltas.AddRun(at, 1, d)
-		t.rows.Show(p.shard, at, 1, d)
-		if err := l.added(t, p, again); err != nil {
+	for i, n := 0, 0; i < len(rows); i += n {
+		n = outbox.Together(rows[i:])
+		if err := t.add(l, rows[i], n, delta[i*t.spec.Dim:]); err != nil {
 			return err
 		}
 	}

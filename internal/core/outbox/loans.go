@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -57,6 +58,28 @@ func (d *Deltas) MayAdd(at, n int) error {
 		}
 	}
 	return nil
+}
+
+// MayAdd refuses rows of a dense table some of which are lent.
+func (t *Table) MayAdd(rows []perdure.RowID) error {
+	lends := func(d *Deltas) bool { return len(d.loans) > 0 }
+	if !slices.ContainsFunc(t.parts, lends) {
+		return nil
+	}
+	for _, row := range rows {
+		d := t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
+		if err := d.MayAdd(int(row-d.first), 1); err != nil {
+			return fmt.Errorf("%w: row %d of table %s", err, row, t.spec.Name)
+		}
+	}
+	return nil
+}
+
+// Together returns how many rows, from the first of a list on, follow one another.
+func Together(rows []perdure.RowID) (n int) {
+	for n = 1; n < len(rows) && rows[n] == rows[0]+perdure.RowID(n); n++ {
+	}
+	return n
 }
 
 // Lend lends memory of a room for n rows, from the at-th on, which MayLend has not refused.

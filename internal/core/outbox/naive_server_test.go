@@ -164,7 +164,7 @@ func (w *world) unpack(parts []sent) (change, error) {
 		b := wire.ReadBlocks(f.Payload)
 		for b.Next() {
 			for i := range b.Count {
-				r, d := w.row(b.Table, b.ID(i)), b.Values[i*testDim:(i+1)*testDim]
+				r, d := w.row(b.Table, b.ID(i)), b.Given[i*testDim:(i+1)*testDim]
 				if f.Flags&wire.FlagRepeats != 0 || parts[len(parts)-1].Flags&wire.FlagRepeats != 0 {
 					delete(sum, r)
 				}

@@ -17,10 +17,11 @@ type Update struct {
 	phase  Phase         // of its clock: Open, Built, Sent or Ticked
 	parts  []piece
 	blocks []wire.Block // what is in the parts
-	bytes  int64
-	sent   int  // parts that have left
-	again  bool // some may still be queued in a connection when it is safe
-	logged bool // the update log has all of it
+	bytes  int64        // of these, as if none were packed: about what it takes here
+	saved  int64        // by how many of these the parts are less, since blocks are packed
+	sent   int          // parts that have left
+	again  bool         // some may still be queued in a connection when it is safe
+	logged bool         // the update log has all of it
 	// What servers will multiply its deltas with, as far as it is known here: 1, but
 	// where the shard was out. (See perdure.ScaleAverage.)
 	weight float32
@@ -126,7 +127,9 @@ func (u *Update) newest(t perdure.TableID, row perdure.RowID, dim int) []float32
 }
 
 // payloadBytes returns what the server reckons as the update's size.
-func (u *Update) payloadBytes() int64 { return u.bytes - wire.HeaderBytes*int64(len(u.parts)) }
+func (u *Update) payloadBytes() int64 {
+	return u.bytes - u.saved - wire.HeaderBytes*int64(len(u.parts))
+}
 
 // frames appends the frames of the parts that have not left. as is what all frames about the
 // shard have in common.
@@ -219,6 +222,7 @@ const bodyBytes = 16 << 10
 type packer struct {
 	u     *Update
 	start int // of the payload that is being filled, in the arena
+	saved int // by how much that is less, since blocks in it are packed
 }
 
 // check refuses an update of more parts than can be counted on the wire, one more being kept
@@ -242,6 +246,9 @@ func listRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim+8)) }
 func (p *packer) block(block wire.Block) {
 	u, n := p.u, 4*len(block.Values)
 	u.blocks = append(u.blocks, block)
+	if p.packed(&block) {
+		return
+	}
 	if body, ok := wire.FloatBytes(block.Values); ok && n >= bodyBytes {
 		p.flush()
 		u.arena = wire.AppendBlockHead(u.arena, &block)
@@ -250,6 +257,20 @@ func (p *packer) block(block wire.Block) {
 	}
 	p.fit(n + 8*len(block.IDs))
 	u.arena = wire.AppendBlock(u.arena, &block)
+}
+
+// packed appends a block with its values packed, and reports whether it has. No more blocks go into one payload than if
+// they were not packed: whoever unpacks one never needs more memory for it.
+func (p *packer) packed(block *wire.Block) bool {
+	u, n := p.u, 4*len(block.Values)+8*len(block.IDs)
+	with, saved := wire.AppendPackedBlock(u.arena, block)
+	if saved <= 0 {
+		return false
+	}
+	p.fit(n)
+	u.arena = with
+	p.saved += saved
+	return true
 }
 
 // list makes blocks of rows that are named one by one.
@@ -294,7 +315,7 @@ func (p *packer) weight(t perdure.TableID, weight float64) {
 
 // fit ends the payload if n more bytes would be too many.
 func (p *packer) fit(n int) {
-	if used := len(p.u.arena) - p.start; used > 0 && used+n > wire.PartBytes {
+	if used := len(p.u.arena) - p.start + p.saved; used > 0 && used+n > wire.PartBytes {
 		p.flush()
 	}
 }
@@ -312,14 +333,16 @@ func (p *packer) end(body []byte) {
 	head := u.arena[p.start:len(u.arena):len(u.arena)]
 	p.start = len(u.arena)
 	u.parts = append(u.parts, piece{head, body})
-	u.bytes += int64(wire.HeaderBytes + len(head) + len(body))
+	u.bytes += int64(wire.HeaderBytes + len(head) + len(body) + p.saved)
+	u.saved += int64(p.saved)
+	p.saved = 0
 }
 
 // rebuild packs what is in an update into parts anew.
 func (u *Update) rebuild() {
 	blocks := u.blocks
 	clear(u.parts)
-	u.parts, u.blocks, u.arena, u.bytes = u.parts[:0], u.blocks[:0], u.arena[:0], 0
+	u.parts, u.blocks, u.arena, u.bytes, u.saved = u.parts[:0], u.blocks[:0], u.arena[:0], 0, 0
 	p := packer{u: u}
 	for _, block := range blocks {
 		p.block(block)

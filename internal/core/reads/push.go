@@ -119,10 +119,15 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 		if !t.subscribes {
 			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
 		}
-		if len(in.Values) != in.Count*t.spec.Dim || !t.has(p, &in.Rows) {
-			return fmt.Errorf("%w: %d values for %d rows of %d", wire.ErrPayload, len(in.Values), in.Count, t.spec.Dim)
+		values, err := in.Whole(in.Count, t.spec.Dim, &r.room)
+		if err != nil {
+			return err
 		}
-		t.takePush(p, r.contents(s, f.Clock, &in.Answer), in, own)
+		if !t.has(p, &in.Rows) {
+			return fmt.Errorf("%w: pushed rows of table %s, which are not all of the shard", wire.ErrPayload,
+				t.spec.Name)
+		}
+		t.takePush(p, r.contents(s, f.Clock, &in.Answer), &in.Rows, values, own)
 		t.shed(p)
 	}
 	if f.Flags&wire.FlagLast == 0 {
@@ -155,7 +160,7 @@ func (t *Table) has(p *part, rows *wire.Rows) bool {
 
 // takePush brings pushed rows into the cache, own updates that they do not contain applied
 // on top.
-func (t *Table) takePush(p *part, c *contents, in *wire.Push, own Own) {
+func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, own Own) {
 	cc, dim, lacks := &p.cache, t.spec.Dim, t.lacks(p, c, own)
 	cc.uniform = false
 	var found [lookups]int
@@ -179,7 +184,7 @@ func (t *Table) takePush(p *part, c *contents, in *wire.Push, own Own) {
 		}
 		if old := cc.contents(at); old.known() && !old.newer(c) {
 			to := cc.values[at*dim : (at+n)*dim]
-			copy(to, in.Values[i*dim:])
+			copy(to, values[i*dim:])
 			if lacks {
 				t.top(to, p, row, n, c, own)
 			}

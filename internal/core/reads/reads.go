@@ -75,6 +75,7 @@ type Reader struct {
 
 	answer    wire.Answer // the one that is being taken
 	push      wire.Push   // likewise
+	room      []float32   // scratch: values that came packed
 	freeCalls []*Call
 }
 

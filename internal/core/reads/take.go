@@ -1,7 +1,6 @@
 package reads
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -19,6 +18,9 @@ func (r *Reader) Land(from *Source, f *wire.Frame, n int) []byte {
 	q := r.asked.open[f.Request]
 	if q == nil || q.kind != wire.KindGet || q.dst == nil || q.landing != nil || q.rows.Count == 0 || !q.consecutive() {
 		return nil
+	}
+	if f.Flags&wire.FlagPacked != 0 {
+		return nil // to be unpacked there: see values
 	}
 	if q.shard.source != from || q.shard.epoch != f.Epoch {
 		return nil // late, from the replica that was asked before
@@ -64,9 +66,9 @@ func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
 	if err := r.checkVector(a.Applied); err != nil {
 		return err
 	}
-	if len(a.Values) != q.rows.Count*q.table.spec.Dim {
-		return fmt.Errorf("%w: %d values for %d rows of %d",
-			wire.ErrPayload, len(a.Values), q.rows.Count, q.table.spec.Dim)
+	values, landed, err := r.values(q, a, len(f.Body) > 0)
+	if err != nil {
+		return err
 	}
 	if f.Clock < q.need {
 		return nil // a reader believes no answer that breaks its bound
@@ -80,8 +82,22 @@ func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
 	for _, call := range q.calls {
 		call.held = max(call.held, min(a.Waited, mostWaitUs))
 	}
-	r.asked.answered(q, r.take(q, c, a.Values, len(f.Body) > 0, own))
+	r.asked.answered(q, r.take(q, c, values, landed, own))
 	return nil
+}
+
+// values returns an answer's values, and whether they are where its reader wants them: they were received there, or are
+// unpacked there.
+func (r *Reader) values(q *request, a *wire.Answer, landed bool) (values []float32, there bool, err error) {
+	dim, room := q.table.spec.Dim, &r.room
+	if there = landed; a.Packed() {
+		if there = q.dst != nil && q.consecutive(); there {
+			own := q.dst[q.to*dim : (q.to+q.rows.Count)*dim]
+			room = &own
+		}
+	}
+	values, err = a.Whole(q.rows.Count, dim, room)
+	return values, there, err
 }
 
 // contents describes an answer. Answers of one state of the shard share it.

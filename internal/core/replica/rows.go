@@ -45,6 +45,7 @@ type rows struct {
 	seq    uint64        // updates that the rows contain
 	scales bool          // updates are weakened by their age
 	scaled scaled
+	room   []float32 // scratch: a block's values that came packed
 }
 
 // scaled is what an update's deltas are multiplied with before they are applied: it
@@ -138,15 +139,16 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 			return fmt.Errorf("update of table %d; the job has %d tables", b.Table, len(w.parts))
 		}
 		p := w.parts[b.Table]
-		if err := w.check(p, &b.Rows, len(b.Values)); err != nil {
+		if err := w.check(p, &b.Rows, b.Len); err != nil {
 			return err
 		}
 		if p.Spec.NonFinite == perdure.AllowNonFinite {
 			continue
 		}
-		if at := table.FirstNonFinite(b.Values); at >= 0 {
+		if k := table.FirstNonFinite(b.Given); k >= 0 { // what was left out is 0
+			at := b.Place(k)
 			return fmt.Errorf("%w: value %d of row %d of table %s is %v",
-				perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Values[at])
+				perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Given[k])
 		}
 	}
 	return b.Err()

@@ -188,12 +188,13 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		size += len(payload)
 		b := wire.ReadBlocks(payload)
 		for b.Next() {
+			whole := b.Whole(&st.rows.room)
 			if rows == nil {
-				each(&b.Block)
-			} else if err := st.rows.fits(&b.Block); err != nil {
+				each(whole)
+			} else if err := st.rows.fits(whole); err != nil {
 				to.fx.fail(cannotApply, st.rows.shard, u.Slot, u.Clock, err)
 			} else {
-				rows.add(&b.Block, st.rows.parts[b.Table].Spec.Dim)
+				rows.add(whole, st.rows.parts[b.Table].Spec.Dim)
 			}
 		}
 		if b.Err() != nil {

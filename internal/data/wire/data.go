@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/packed"
 )
 
 // Rows of a table are named in one of two ways: a run of consecutive rows, or a
@@ -18,6 +19,8 @@ import (
 //	 8      8     count n of rows (of bytes, for the saved state; of clocks, for the basis)
 //	16      8     run: the first row (basis: the clock; weight: a float64); list: 0
 //	24      8·n   list only: the row ids
+//
+// In an update 4 is added to the mode where the values are packed: see AppendPackedBlock.
 type Rows struct {
 	Table perdure.TableID
 	First perdure.RowID   // run: the first row
@@ -78,8 +81,13 @@ func ParseRows(src []byte, r *Rows) (rest []byte, err error) {
 	if len(src) < rowsBytes {
 		return nil, fmt.Errorf("%w: %d bytes where rows are named", ErrPayload, len(src))
 	}
+	return rowsOf(src, r, binary.LittleEndian.Uint32(src[4:]))
+}
+
+// rowsOf is ParseRows of a head that is there, whatever mode it says.
+func rowsOf(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 	le := binary.LittleEndian
-	mode, n := le.Uint32(src[4:]), le.Uint64(src[8:])
+	n := le.Uint64(src[8:])
 	*r = Rows{Table: perdure.TableID(le.Uint32(src)), First: perdure.RowID(le.Uint64(src[16:])), Count: int(n)}
 	src = src[rowsBytes:]
 	if n > MaxPayload*8 {
@@ -120,6 +128,25 @@ func rowIDs(src []byte) []perdure.RowID {
 type Block struct {
 	Rows
 	Values []float32
+}
+
+// modePacked is added to the mode of a block's rows where its values are packed: see package packed.
+const modePacked = 4
+
+// AppendPackedBlock appends the encoding of b with its values packed, and returns by how many bytes it is less than
+// that of AppendBlock: 0, and nothing is appended, where that is little.
+func AppendPackedBlock(dst []byte, b *Block) (with []byte, saved int) {
+	if !packed.Pays(b.Values) {
+		return dst, 0
+	}
+	start := len(dst)
+	with, ok := packed.Append(AppendBlockHead(dst, b), b.Values)
+	if !ok {
+		return dst, 0
+	}
+	with[start+4] |= modePacked
+	with = pad8(with)
+	return with, rowsBytes + 8*len(b.IDs) + 8 + 4*(len(b.Values)+len(b.Values)%2) - (len(with) - start)
 }
 
 // AppendBlock appends the encoding of b: its rows, the number of values as 8
@@ -184,20 +211,55 @@ func pad8(dst []byte) []byte {
 // after which b.Err says whether the payload was sound. Ids, values and state
 // alias the payload.
 type Blocks struct {
-	Block                // the present one
+	Rows                 // of the present block
+	Given  []float32     // its values; where they are packed those that were not left out
+	Len    int           // how many values it has altogether
 	State  []byte        // what the slot wants saved; nil: nothing so far
 	Basis  perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis: not said so far
 	Lag    perdure.Clock // how many of the slot's own clocks did not show in the rows
 	Alone  bool          // these were read while the shard was out
 	Weight float64       // the block has no rows, but how much the update counts for its table; 0: it has rows
+	block  Block         // what Whole has returned
+	packed []byte        // the present block's values, packed; nil: they are not
+	most   int           // how many packed values the rest of the payload may have
 	rest   []byte
 	size   int
 	err    error
 }
 
+// mostPacked bounds the packed values of one payload: with those that were left out they would fit in one as well. So
+// whoever receives few bytes need not make much of them.
+const mostPacked = MaxPayload / 4
+
 // ReadBlocks begins to read a payload.
 func ReadBlocks(payload []byte) Blocks {
-	return Blocks{rest: payload, size: len(payload), Basis: NoBasis}
+	return Blocks{rest: payload, size: len(payload), most: mostPacked, Basis: NoBasis}
+}
+
+// Whole returns the present block with all its values. Those that are packed are unpacked into room, which grows where
+// it has too little; it is used again by the next call. nil: into memory of their own.
+func (b *Blocks) Whole(room *[]float32) *Block {
+	b.block = Block{b.Rows, b.Given}
+	if b.packed == nil {
+		return &b.block
+	}
+	if room == nil {
+		room = new([]float32)
+	}
+	if cap(*room) < b.Len {
+		*room = make([]float32, b.Len)
+	}
+	b.block.Values = (*room)[:b.Len]
+	packed.Expand(b.block.Values, b.packed)
+	return &b.block
+}
+
+// Place returns which of the block's values the k-th given one is.
+func (b *Blocks) Place(k int) int {
+	if b.packed == nil {
+		return k
+	}
+	return packed.Place(b.packed, k)
 }
 
 // Err returns why Next returned false, nil at the payload's end.
@@ -207,12 +269,21 @@ func (b *Blocks) Err() error { return b.err }
 func (b *Blocks) Next() bool {
 	b.Weight = 0
 	for b.err == nil && len(b.rest) > 0 {
-		if len(b.rest) >= rowsBytes && binary.LittleEndian.Uint32(b.rest[4:]) == modeWeight {
-			return b.weight()
+		mode := uint32(0)
+		if len(b.rest) >= rowsBytes {
+			mode = binary.LittleEndian.Uint32(b.rest[4:])
 		}
-		src, err := ParseRows(b.rest, &b.Rows)
-		if err != nil {
-			b.err = err
+		var src []byte
+		switch mode {
+		case modeWeight:
+			return b.weight()
+		case modePacked, modePacked + 1:
+			if src, b.err = rowsOf(b.rest, &b.Rows, mode-modePacked); b.err == nil {
+				b.packedValues(src)
+			}
+			return b.err == nil
+		}
+		if src, b.err = ParseRows(b.rest, &b.Rows); b.err != nil {
 			return false
 		}
 		switch {
@@ -244,7 +315,8 @@ func (b *Blocks) Next() bool {
 // weight reads a block that is a weight, and reports whether it is one.
 func (b *Blocks) weight() bool {
 	le := binary.LittleEndian
-	b.Block = Block{Rows: Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}}} // a list of none
+	b.Rows = Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}} // a list of none
+	b.Given, b.Len, b.packed = nil, 0, nil
 	b.Weight = math.Float64frombits(le.Uint64(b.rest[16:]))
 	if err := perdure.ValidateWeight(b.Weight); err != nil || le.Uint64(b.rest[8:]) != 0 {
 		b.err = fmt.Errorf("%w: an update of weight %v, with %d rows", ErrPayload, b.Weight, le.Uint64(b.rest[8:]))
@@ -265,8 +337,29 @@ func (b *Blocks) values(src []byte) {
 		b.err = fmt.Errorf("%w: %d values announced, %d bytes there", ErrPayload, n, len(src))
 		return
 	}
-	b.Values = Floats(src[:4*n])
+	b.Given, b.Len, b.packed = Floats(src[:4*n]), int(n), nil
 	b.rest = skipPad(src[4*n:], b.size)
+}
+
+// packedValues reads a block's values that are packed.
+func (b *Blocks) packedValues(src []byte) {
+	if b.Table >= aloneTable || len(src) < 8 {
+		b.err = fmt.Errorf("%w: a block of packed values without any", ErrPayload)
+		return
+	}
+	n := binary.LittleEndian.Uint64(src)
+	if n > uint64(b.most) {
+		b.err = fmt.Errorf("%w: more than %d values packed in one message", ErrPayload, mostPacked)
+		return
+	}
+	b.most -= int(n)
+	values, given, rest, err := packed.Cut(src[8:], int(n))
+	if err != nil {
+		b.err = fmt.Errorf("%w: %w", ErrPayload, err)
+		return
+	}
+	b.Given, b.Len, b.packed = Floats(given), int(n), values
+	b.rest = skipPad(rest, b.size)
 }
 
 // skipPad skips the zero bytes up to the next multiple of 8 from the start of a
@@ -285,10 +378,42 @@ func skipPad(rest []byte, size int) []byte {
 //	              a Push, since the shard reached its MinClock
 //	24      8·n   the applied vector: for each slot, its clocks contained
 //	24+8n   4·m   the values
+//
+// With FlagPacked the values are packed, and take less: see package packed.
 type Answer struct {
 	State
-	Values []float32
+	Values []float32 // nil where they are packed: see Whole
+	packed []byte    // as they came
 }
+
+// Whole returns the values of an answer, which must be those of as many rows of dim values. Those that are packed are
+// unpacked into room, which grows where it has too little.
+func (a *Answer) Whole(rows, dim int, room *[]float32) ([]float32, error) {
+	most := MaxPayload / 4 / dim
+	if a.packed == nil || rows > most {
+		if rows > most || len(a.Values) != rows*dim {
+			return nil, fmt.Errorf("%w: %d values for %d rows of %d", ErrPayload, len(a.Values), rows, dim)
+		}
+		return a.Values, nil
+	}
+	n := rows * dim
+	values, _, rest, err := packed.Cut(a.packed, n)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%d bytes follow their end", len(rest))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: values for %d rows of %d: %w", ErrPayload, rows, dim, err)
+	}
+	if cap(*room) < n {
+		*room = make([]float32, n)
+	}
+	all := (*room)[:n]
+	packed.Expand(all, values)
+	return all, nil
+}
+
+// Packed reports whether its values are packed.
+func (a *Answer) Packed() bool { return a.packed != nil }
 
 // State is what an answer's rows contain.
 type State struct {
@@ -334,18 +459,20 @@ func (s *State) parse(src []byte) (rest []byte, err error) {
 	return src[8*n:], nil
 }
 
-// ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload.
+// ParseAnswer reads an Answer, reusing a.Applied. Its values alias the payload. How many they are to be only its
+// reader knows: it asks for that many, by Whole.
 func ParseAnswer(f *Frame, a *Answer) error {
 	src, err := a.parse(f.Payload)
 	if err != nil {
 		return err
 	}
-	return a.values(src, f.Body)
+	return a.take(src, f)
 }
 
-// values takes the values: what is left of the payload, or its body.
-func (a *Answer) values(src, body []byte) error {
-	if len(body) > 0 {
+// take takes the values: what is left of the payload, or its body.
+func (a *Answer) take(src []byte, f *Frame) error {
+	a.Values, a.packed = nil, nil
+	if body := f.Body; len(body) > 0 {
 		if len(src) > 0 {
 			return fmt.Errorf("%w: %d bytes between the head and the body of an answer", ErrPayload, len(src))
 		}
@@ -354,7 +481,11 @@ func (a *Answer) values(src, body []byte) error {
 	if len(src)%4 != 0 {
 		return fmt.Errorf("%w: %d bytes of values", ErrPayload, len(src))
 	}
-	a.Values = Floats(src)
+	if f.Flags&FlagPacked != 0 {
+		a.packed = src[:len(src):len(src)]
+	} else {
+		a.Values = Floats(src)
+	}
 	return nil
 }
 
@@ -378,7 +509,7 @@ func ParsePush(f *Frame, p *Push) error {
 	if src, err = ParseRows(src, &p.Rows); err != nil {
 		return err
 	}
-	return p.values(src, f.Body)
+	return p.take(src, f)
 }
 
 // AppendIDs appends the payload of KindIDs: how many rows the shard stores, how

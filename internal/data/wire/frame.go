@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (10)
+//	 4      1     version of this format (11)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -37,7 +37,10 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 10
+	Version = 11
+	// oldestKept is the oldest version of frames that lie in an update log and can be read: since then only values
+	// that are packed have come in.
+	oldestKept = 10
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -169,6 +172,8 @@ const (
 	// FlagBehind says, of an Echo of a shard, that it is known to lack updates that have been
 	// made: it was away, and is still applying what came meanwhile.
 	FlagBehind uint16 = 1 << 7
+	// FlagPacked says that the values of Rows or of a Push are packed.
+	FlagPacked uint16 = 1 << 8
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.
@@ -261,12 +266,17 @@ func checksum(header, payload, body []byte) uint32 {
 // number of payload bytes that follow. It does not verify the checksum, which
 // covers the payload too: see Verify.
 func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
+	return parseHeader(src, f, Version)
+}
+
+// parseHeader is ParseHeader of a frame that may be of an older version.
+func parseHeader(src []byte, f *Frame, oldest byte) (payloadBytes int, err error) {
 	h := src[:HeaderBytes]
 	le := binary.LittleEndian
 	if string(h[:4]) != magic {
 		return 0, fmt.Errorf("%w: it begins with % x", ErrMagic, h[:4])
 	}
-	if h[4] != Version {
+	if h[4] > Version || h[4] < oldest {
 		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d; install the same version "+
 			"of Perdure on every machine", ErrVersion, h[4], Version)
 	}
@@ -333,14 +343,14 @@ func Append(dst []byte, f *Frame) []byte {
 }
 
 // Decode reads one whole frame from the start of src and returns the rest of
-// src. The frame's payload aliases src.
+// src. The frame's payload aliases src. It may be one that an older version has put into an update log.
 func Decode(src []byte, f *Frame) (rest []byte, err error) {
 	if len(src) < HeaderBytes {
 		return src, fmt.Errorf("%w: %d bytes, a header has %d", ErrPayload, len(src), HeaderBytes)
 	}
 	var header [HeaderBytes]byte
 	copy(header[:], src)
-	n, err := ParseHeader(header[:], f)
+	n, err := parseHeader(header[:], f, oldestKept)
 	if err != nil {
 		return src, err
 	}

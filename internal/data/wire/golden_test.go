@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/packed"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -91,7 +93,7 @@ func parseWeight(f *Frame) any {
 	switch there := b.Next(); {
 	case b.Err() != nil:
 		return b.Err()
-	case !there || b.Count != 0 || b.Values != nil:
+	case !there || b.Count != 0 || b.Given != nil:
 		return "no weight"
 	}
 	return weight{b.Table, b.Weight}
@@ -126,13 +128,44 @@ func parseAnswer(f *Frame) any {
 	if err := ParseAnswer(f, &a); err != nil {
 		return err
 	}
-	return a
+	return wholeOf(&a)
+}
+
+// wholeOf returns an answer, with all its values if they are packed.
+func wholeOf(a *Answer) any {
+	if !a.Packed() {
+		return *a
+	}
+	values, err := a.Whole(2, packedValues/2, new([]float32))
+	if err != nil {
+		return err
+	}
+	return Answer{State: a.State, Values: values}
+}
+
+// packedValues is how many values the samples of packed ones have.
+const packedValues = 1030
+
+// mostlyZeros are that number of values, of which four are given: one of them −0.
+func mostlyZeros() []float32 {
+	v := make([]float32, packedValues)
+	v[0], v[63], v[64], v[packedValues-1] = 0.5, float32(math.Copysign(0, -1)), -2, 3
+	return v
+}
+
+// packedOf appends values, packed, to the head of an answer.
+func packedOf(head []byte, values []float32) []byte {
+	all, _ := packed.Append(head, values)
+	return all
 }
 
 func parsePush(f *Frame) any {
 	var p Push
 	if err := ParsePush(f, &p); err != nil {
 		return err
+	}
+	if p.Packed() {
+		return wholeOf(&p.Answer)
 	}
 	return p
 }
@@ -308,13 +341,20 @@ func dataSamples() []sample {
 	update := AppendStateBlock(AppendBlock(AppendBlock(nil, &a), &b), []byte("state"))
 	state := State{Seq: 99, Waited: 1500, Applied: []perdure.Clock{10, 11, 12}}
 	answer := AppendFloats(AppendState(nil, &state), values)
+	zeros := Block{Rows{Table: 4, Count: 2, IDs: []perdure.RowID{9, 2}}, mostlyZeros()}
+	half, _ := AppendPackedBlock(nil, &zeros)
 	return []sample{
 		data("open", KindOpen, 0, nil, "", raw),
 		data("opened", KindOpened, 0, AppendCounts(nil, counts), counts, parseCounts),
 		data("get-run", KindGet, 0, AppendRows(nil, &run), run, parseRows),
 		data("get-list", KindGet, FlagSubscribe, AppendRows(nil, &list), list, parseRows),
-		data("rows", KindRows, 0, answer, Answer{state, values}, parseAnswer),
+		data("rows", KindRows, 0, answer, Answer{State: state, Values: values}, parseAnswer),
 		data("update", KindUpdate, FlagTicked, update, blocks{[]Block{a, b}, []byte("state")}, parseBlocks),
+		data("rows-packed", KindRows, FlagPacked, packedOf(AppendState(nil, &state), zeros.Values),
+			Answer{State: state, Values: zeros.Values}, parseAnswer),
+		data("push-packed", KindPush, FlagPacked, packedOf(AppendPushHead(nil, &state, &zeros.Rows), zeros.Values),
+			Answer{State: state, Values: zeros.Values}, parsePush),
+		data("update-packed", KindUpdate, 0, AppendBlock(half, &a), blocks{Blocks: []Block{zeros, a}}, parseBlocks),
 		data("update-basis", KindUpdate, 0, AppendBasisBlock(nil, 1200, 7), [2]perdure.Clock{1200, 7}, parseBasis),
 		data("update-alone", KindUpdate, 0, AppendAloneBlock(nil), true, parseAlone),
 		data("update-weight", KindUpdate, 0, AppendWeightBlock(nil, 7, 4096.5), weight{7, 4096.5},
@@ -331,7 +371,7 @@ func dataSamples() []sample {
 		data("echo", KindEcho, 0, nil, "", raw),
 		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
 		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]),
-			Push{Answer{state, values[:3]}, list}, parsePush),
+			Push{Answer{State: state, Values: values[:3]}, list}, parsePush),
 		data("push-empty", KindPush, FlagLast, AppendPushHead(nil, &state, &Rows{}), Push{Answer: Answer{State: state}},
 			parsePush),
 		data("drop", KindDrop, 0, AppendRows(nil, &list), list, parseRows),

@@ -144,7 +144,10 @@ func TestAnswersAndCountsRoundTrip(t *testing.T) {
 			}
 			return out
 		}
-		sent := Answer{State{rapid.Uint64().Draw(t, "seq"), rapid.Uint64().Draw(t, "waited"), clocks()}, drawFloats(t)}
+		sent := Answer{
+			State:  State{rapid.Uint64().Draw(t, "seq"), rapid.Uint64().Draw(t, "waited"), clocks()},
+			Values: drawFloats(t),
+		}
 		var got Answer
 		err := ParseAnswer(&Frame{Payload: AppendFloats(AppendState(nil, &sent.State), sent.Values)}, &got)
 		if err != nil || got.Seq != sent.Seq || got.Waited != sent.Waited || !slices.Equal(got.Applied, sent.Applied) ||
@@ -297,7 +300,7 @@ func TestWeights(t *testing.T) {
 		for b.Next() {
 			if got = append(got, b.Weight); b.Table != 3 || (b.Weight == 0) != (b.Count == 1) ||
 				b.Weight != 0 && (b.IDs == nil || len(b.IDs) != 0) { // no shard refuses a list of no rows
-				t.Errorf("weight %v is read as %+v", w, b.Block)
+				t.Errorf("weight %v is read as %+v", w, b.Rows)
 			}
 		}
 		if b.Err() != nil || !slices.Equal(got, []float64{0, w, 0}) {
@@ -323,7 +326,7 @@ func TestWeights(t *testing.T) {
 func readAll(payload []byte, f func(*Block) error) (state []byte, err error) {
 	b := ReadBlocks(payload)
 	for b.Next() {
-		if err := f(&b.Block); err != nil {
+		if err := f(b.Whole(nil)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/packed"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -30,16 +31,12 @@ func (b *Buffers) Counts(f *wire.Frame, counts perdure.Counts) {
 
 // Rows makes f the answer to a read of rows, which were checked, as they are now.
 func (b *Buffers) Rows(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
-	a := b.body(f, rows, p)
-	a.head = wire.AppendState(a.head[:0], state)
-	a.finish(f)
+	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendState(head, state) })
 }
 
 // Push makes f a push of rows as they are now.
 func (b *Buffers) Push(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
-	a := b.body(f, rows, p)
-	a.head = wire.AppendPushHead(a.head[:0], state, rows)
-	a.finish(f)
+	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendPushHead(head, state, rows) })
 }
 
 // End makes f the end of a round of pushes, without rows.
@@ -49,28 +46,35 @@ func (b *Buffers) End(f *wire.Frame, state *wire.State) {
 	f.Payload, f.Release = a.head, a
 }
 
-// body brings rows into a frame: those of a long run from where they lie, others gathered.
-func (b *Buffers) body(f *wire.Frame, rows *wire.Rows, p *table.Part) (a *Answer) {
+// fill brings rows into a frame, behind a head: packed, where most of their values are 0; else those of a long run from
+// where they lie, and others gathered.
+func (b *Buffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head func([]byte) []byte) {
 	n := rows.Count * p.Spec.Dim
-	if rows.IDs == nil && 4*n >= lentBytes {
-		run, _ := p.Run(rows.First, rows.Count)
+	lent := rows.IDs == nil && 4*n >= lentBytes
+	var values []float32
+	var a *Answer
+	if lent {
 		a = b.Answer(0)
-		f.Body, f.Lent = wire.FloatBytes(run)
-	}
-	if !f.Lent {
+		values, _ = p.Run(rows.First, rows.Count)
+	} else {
 		a = b.Answer(n)
 		if err := p.ReadRows(a.values, rows.First, rows.IDs, rows.Count); err != nil {
 			panic(fmt.Sprintf("frames: rows that were checked cannot be read: %v", err))
 		}
-		f.Body, _ = wire.FloatBytes(a.values)
+		values = a.values
 	}
-	return a
-}
-
-// finish completes a frame whose head is written.
-func (a *Answer) finish(f *wire.Frame) {
-	if f.Body == nil {
-		a.head = wire.AppendFloats(a.head, a.values) // their memory is not as on the wire
+	a.head = head(a.head[:0])
+	f.Release = a
+	if packed.Pays(values) {
+		with, ok := packed.Append(a.head, values)
+		if a.head = with; ok {
+			f.Payload, f.Flags = a.head, f.Flags|wire.FlagPacked
+			return
+		}
 	}
-	f.Payload, f.Release = a.head, a
+	if f.Body, f.Lent = wire.FloatBytes(values); f.Body == nil {
+		a.head = wire.AppendFloats(a.head, values) // their memory is not as on the wire
+	}
+	f.Lent = f.Lent && lent
+	f.Payload = a.head
 }

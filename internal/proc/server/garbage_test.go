@@ -114,6 +114,7 @@ func start(t *testing.T, over rig.Options, with ...func(*server.Config)) *subjec
 	}
 	if _, err = s.good.Table(ctx, perdure.TableSpec{
 		Name: "s", Sparse: true, Dim: tableDim,
+		Init: perdure.Init{Kind: perdure.InitUniform, Scale: 1}, // not 0: answers are as large as their values
 		Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	}); err != nil {
 		t.Fatal(err)
