@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +19,7 @@ type tap struct {
 
 	mu      sync.Mutex // guards what follows
 	out, in map[wire.Kind]int
+	packed  map[wire.Kind]int     // frames with values that are packed
 	pushed  map[perdure.RowID]int // how often a row came in a push
 	shut    chan struct{}         // nil: it is open
 	conns   []transport.Conn      // to servers
@@ -32,7 +34,7 @@ type tappedConn struct {
 func (c *cluster) tapped(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, *tap) {
 	c.Helper()
 	tp := &tap{
-		Network: c.Net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{},
+		Network: c.Net.Host(host), out: map[wire.Kind]int{}, in: map[wire.Kind]int{}, packed: map[wire.Kind]int{},
 		pushed: map[perdure.RowID]int{},
 	}
 	w := c.dial(host, slot, append(with, func(cfg *worker.Config) { cfg.Network = tp })...)
@@ -66,6 +68,14 @@ func (c *tappedConn) count(frames []wire.Frame) {
 	defer c.tap.mu.Unlock()
 	for i := range frames {
 		c.tap.out[frames[i].Kind]++
+		if frames[i].Kind == wire.KindUpdate {
+			b := wire.ReadBlocks(slices.Concat(frames[i].Payload, frames[i].Body))
+			for b.Next() {
+				if len(b.Given) < b.Len {
+					c.tap.packed[wire.KindUpdate]++
+				}
+			}
+		}
 	}
 }
 
@@ -80,6 +90,9 @@ func (c *tappedConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []
 		for i := range p.Count {
 			n.pushed[p.ID(i)]++
 		}
+	}
+	if f.Flags&wire.FlagPacked != 0 {
+		n.packed[f.Kind]++
 	}
 	shut := n.shut
 	n.mu.Unlock()

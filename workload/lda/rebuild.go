@@ -49,6 +49,7 @@ func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 	for i := range p.got {
 		p.got[i] += p.own[i]
 	}
+	p.look()
 	sumRows(p.total, p.got)
 	return t.IncRows(ctx, WordTopic, rows, deltas)
 }
@@ -61,14 +62,16 @@ func (p *program) rebuild(ctx context.Context, t contract.Tables) error {
 func (p *program) lift(ctx context.Context, t contract.Tables) error {
 	var rows []perdure.RowID
 	var deltas []float32
-	for i, row := range p.list {
-		by := below(p.got[i*p.Topics : (i+1)*p.Topics])
-		if by != nil && int(row%perdure.RowID(p.share.Of)) == p.share.Rank {
-			rows, deltas = append(rows, row), append(deltas, by...)
+	was := slices.Clone(p.total)
+	if p.fillWords() {
+		for i, row := range p.list {
+			by := p.marks.below(p.got, i*p.Topics, (i+1)*p.Topics)
+			if by != nil && int(row%perdure.RowID(p.share.Of)) == p.share.Rank {
+				rows, deltas = append(rows, row), append(deltas, by...)
+			}
 		}
 	}
-	was := slices.Clone(p.total)
-	sumRows(p.total, p.got)
+	copy(p.total, p.sum)
 	if by := below(was); by != nil && p.share.Rank == 0 { // the totals are one row, number 0: they become those counted
 		for k := range by {
 			if by[k] > 0 {
@@ -86,13 +89,20 @@ func (p *program) lift(ctx context.Context, t contract.Tables) error {
 }
 
 // below makes 0 of values below 0, and returns what that adds; nil: nothing.
-func below(row []float32) (by []float32) {
-	for i := next(row, 0); i < len(row); i = next(row, i+1) {
-		if v := row[i]; v < 0 {
+func below(values []float32) (by []float32) {
+	var m marks
+	m.look(values)
+	return m.below(values, 0, len(values))
+}
+
+// below is that of the values from ≤ i < end.
+func (m marks) below(values []float32, from, end int) (by []float32) {
+	for at := m.next(from, end); at < end; at = m.next(at+1, end) {
+		if v := values[at]; v < 0 {
 			if by == nil {
-				by = make([]float32, len(row))
+				by = make([]float32, end-from)
 			}
-			by[i], row[i] = -v, 0
+			by[at-from], values[at] = -v, 0
 		}
 	}
 	return by

@@ -38,8 +38,12 @@ type program struct {
 
 	*needs                 // of the clock
 	kept   map[int]*needs  // by clock of a pass: those of earlier ones
-	moved  []perdure.RowID // words whose rows have changed
-	got    []float32       // rows of these words, as Get gave them; then the deltas
+	moved  []perdure.RowID // some words whose rows have changed
+	deltas []float32       // by what
+	got    []float32       // rows of the needed words, as Get gave them
+	marks  marks           // which of those were not 0 when they were read; one that is not marked is 0
+	filled bool            // the sampler has been given these
+	sum    []float32       // by topic: those of them that are above 0, added up
 	total  []float32       // likewise n(k)
 	was    []int16         // topics of its tokens, before they are drawn
 	own    []float32       // rebuild, recount: tokens that are counted, by place and topic; then what rows lack
@@ -84,7 +88,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	w := &program{
 		model: m, params: p, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len()),
 		known: make([]int, data.Train.Len()), total: make([]float32, p.Topics.Topics), next: -1,
-		kept: map[int]*needs{},
+		sum: make([]float32, p.Topics.Topics), kept: map[int]*needs{},
 	}
 	return w, nil
 }
@@ -207,7 +211,9 @@ func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, 
 		if err := p.read(ctx, t); err != nil {
 			return err
 		}
-		return p.recount(ctx, t, part)
+		err := p.recount(ctx, t, part)
+		p.look() // they are what was counted now
+		return err
 	}
 	if err := p.learn(ctx, t, docs); err != nil {
 		return err
@@ -298,36 +304,21 @@ func (p *program) read(ctx context.Context, t contract.Tables) error {
 	if err := p.getWords(ctx, t); err != nil {
 		return err
 	}
-	if err := t.Get(ctx, Totals, 0, p.total); err != nil {
-		return err
-	}
-	return nil
+	p.look()
+	return t.Get(ctx, Totals, 0, p.total)
 }
 
-// next returns where the first value is, from one on, that is not 0; how many there are, if none is. Most counts are 0,
-// so four are looked at together.
-func next(row []float32, at int) int {
-	for ; at+4 <= len(row); at += 4 {
-		if v := row[at : at+4 : at+4]; math.Float32bits(v[0])|math.Float32bits(v[1])|math.Float32bits(v[2])|
-			math.Float32bits(v[3]) != 0 {
-			break
-		}
-	}
-	for at < len(row) && row[at] == 0 {
-		at++
-	}
-	return at
+// look marks the counts, which have been read or have changed since.
+func (p *program) look() {
+	p.marks.look(p.got)
+	p.filled = false
 }
 
 // sumRows counts the tokens of each topic by the words, where the totals may be of another time than the rows are.
 func sumRows(total, rows []float32) {
-	clear(total)
-	for at := 0; at < len(rows); at += len(total) {
-		row := rows[at : at+len(total)]
-		for k := next(row, 0); k < len(row); k = next(row, k+1) {
-			total[k] += max(row[k], 0)
-		}
-	}
+	var m marks
+	m.look(rows)
+	m.sum(total, rows)
 }
 
 // fill gives the sampler the counts that were read.
@@ -335,12 +326,23 @@ func (p *program) fill() {
 	for k, v := range p.total {
 		p.s.total[k] = int32(v)
 	}
+	if !p.filled {
+		p.fillWords()
+	}
+}
+
+// fillWords gives the sampler the counts of the words, and adds up those above 0 by topic. It reports whether there are
+// any below 0, which it passes over.
+func (p *program) fillWords() (below bool) {
+	p.filled = true
+	clear(p.sum)
 	p.s.words.reset(p.data.Size)
 	for i, word := range p.list {
 		p.s.words.skip(int(word))
-		p.s.words.append(p.got[i*p.Topics:(i+1)*p.Topics], int(p.tokens[i]))
+		below = p.s.words.append(p.got, p.marks, i*p.Topics, p.sum, int(p.tokens[i])) || below
 	}
 	p.s.words.skip(p.data.Size)
+	return below
 }
 
 // needs are the words of some documents.
@@ -399,37 +401,59 @@ func (w *words) skip(to int) {
 	}
 }
 
-// append adds a word with its counts, and room for the topics of as many tokens.
-func (w *words) append(row []float32, tokens int) {
-	start := w.starts[len(w.used)]
-	w.cells = slices.Grow(w.cells[:start], len(row))
+// append adds a word with its counts, which are the values from one on, as many as there are topics, and room for the
+// topics of as many tokens. It adds the counts above 0 to a sum of each topic, and reports whether there are any below.
+func (w *words) append(values []float32, m marks, from int, sum []float32, tokens int) (below bool) {
+	start, n := w.starts[len(w.used)], len(sum)
+	w.cells = slices.Grow(w.cells[:start], n)
 	cells := w.cells[start:start]
-	for k := next(row, 0); k < len(row); k = next(row, k+1) {
-		if v := row[k]; v >= 1 {
-			cells = append(cells, cell{int32(k), int32(v)})
+	for at := m.next(from, from+n); at < from+n; at = m.next(at+1, from+n) {
+		v := values[at]
+		if v >= 1 {
+			cells = append(cells, cell{int32(at - from), int32(v)})
+		}
+		if v > 0 {
+			sum[at-from] += v
+		} else if v < 0 {
+			below = true
 		}
 	}
 	inOrder(cells)
-	end := start + min(len(row), len(cells)+tokens)
+	end := start + min(n, len(cells)+tokens)
 	w.cells, w.used, w.starts = w.cells[:end], append(w.used, int32(len(cells))), append(w.starts, end)
+	return below
 }
+
+// fewCells are sorted sooner by putting each in its place.
+const fewCells = 16
 
 // inOrder sorts a word's topics, those with the most tokens first.
 func inOrder(cells []cell) {
-	slices.SortFunc(cells, func(a, b cell) int {
-		if a.count != b.count {
-			return int(b.count) - int(a.count)
+	if len(cells) <= fewCells {
+		for i := 1; i < len(cells); i++ {
+			c, j := cells[i], i
+			for ; j > 0 && byTokens(cells[j-1], c) > 0; j-- {
+				cells[j] = cells[j-1]
+			}
+			cells[j] = c
 		}
-		return int(a.topic) - int(b.topic)
-	})
+		return
+	}
+	slices.SortFunc(cells, byTokens)
+}
+
+// byTokens says which of two topics of a word is first.
+func byTokens(a, b cell) int {
+	if a.count != b.count {
+		return int(b.count) - int(a.count)
+	}
+	return int(a.topic) - int(b.topic)
 }
 
 // write adds what has changed to the tables.
 func (p *program) write(ctx context.Context, t contract.Tables) error {
-	if deltas := p.changes(); len(p.moved) > 0 {
-		if err := t.IncRows(ctx, WordTopic, p.moved, deltas); err != nil {
-			return err
-		}
+	if err := p.writeWords(ctx, t); err != nil {
+		return err
 	}
 	for k, v := range p.total {
 		p.total[k] = float32(p.s.total[k] - int32(v))
@@ -443,8 +467,12 @@ func (p *program) write(ctx context.Context, t contract.Tables) error {
 	return t.IncRows(ctx, Assignments, p.docs.list, p.docs.values)
 }
 
-// changes lists the rows that have changed, and returns by what: these take the place of what was read.
-func (p *program) changes() (deltas []float32) {
+// writeBytes is about how large the deltas are that are written at a time: they are still in the processor's cache
+// when the table takes them.
+const writeBytes = 128 << 10
+
+// writeWords adds what has changed to the counts of the words, some rows at a time.
+func (p *program) writeWords(ctx context.Context, t contract.Tables) error {
 	missing := p.s.missing
 	for _, m := range missing {
 		p.s.changed[m.word] = true // a token that was lost and keeps its topic is counted again
@@ -452,26 +480,43 @@ func (p *program) changes() (deltas []float32) {
 	if p.params.Lossy {
 		missing = nil // it was lost, and is not to be taken away once more
 	}
-	p.moved = p.moved[:0]
+	p.moved, p.deltas = p.moved[:0], p.deltas[:0]
 	for i, id := range p.list {
-		if !p.s.changed[id] {
+		if p.s.changed[id] {
+			p.moved, p.deltas = append(p.moved, id), p.change(i, int32(id))
+		}
+		if len(p.moved) == 0 || i < len(p.list)-1 && 4*len(p.deltas) < writeBytes {
 			continue
 		}
-		was, to := p.got[i*p.Topics:(i+1)*p.Topics], p.got[len(p.moved)*p.Topics:(len(p.moved)+1)*p.Topics]
-		copy(to, was)
-		for k := next(to, 0); k < len(to); k = next(to, k+1) {
-			to[k] = -max(to[k], 0)
+		for _, m := range missing {
+			if row, ok := slices.BinarySearch(p.moved, perdure.RowID(m.word)); ok {
+				p.deltas[row*p.Topics+int(m.topic)]--
+			}
 		}
-		for _, c := range p.s.of(int32(id)) {
-			to[c.topic] += float32(c.count)
+		if err := t.IncRows(ctx, WordTopic, p.moved, p.deltas); err != nil {
+			return err
 		}
-		p.moved = append(p.moved, id)
+		p.moved, p.deltas = p.moved[:0], p.deltas[:0]
 	}
-	for _, m := range missing {
-		row, _ := slices.BinarySearch(p.moved, perdure.RowID(m.word))
-		p.got[row*p.Topics+int(m.topic)]--
+	return nil
+}
+
+// change adds a row to the deltas: by what the i-th word has changed.
+func (p *program) change(i int, word int32) (deltas []float32) {
+	n := len(p.deltas)
+	deltas = slices.Grow(p.deltas, p.Topics)[:n+p.Topics]
+	row := deltas[n:]
+	clear(row)
+	from, end := i*p.Topics, (i+1)*p.Topics
+	for at := p.marks.next(from, end); at < end; at = p.marks.next(at+1, end) {
+		if v := p.got[at]; v > 0 {
+			row[at-from] = -v
+		}
 	}
-	return p.got[:len(p.moved)*p.Topics]
+	for _, c := range p.s.of(word) {
+		row[c.topic] += float32(c.count)
+	}
+	return deltas
 }
 
 // Evaluate implements contract.Workload, on held-out documents.
