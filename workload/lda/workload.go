@@ -197,10 +197,17 @@ func (p *program) clock(
 	p.docs.list, p.docs.values = p.docs.list[:0], p.docs.values[:0]
 	for _, doc := range docs {
 		words := p.data.Train.Document(int(doc))
-		p.was = append(p.was[:0], p.topics[doc]...)
+		if !p.params.Lossy {
+			p.was = append(p.was[:0], p.topics[doc]...)
+		}
 		p.s.document(words, p.topics[doc], p.stateOf(doc, pass))
 		p.docs.note(p.model, doc, p.was, p.topics[doc], p.params.Lossy)
 		tokens += len(words)
+		if 4*len(p.docs.values) >= writeBytes {
+			if err := p.docs.write(ctx, t); err != nil {
+				return 0, err
+			}
+		}
 	}
 	return tokens, p.write(ctx, t)
 }
@@ -291,6 +298,16 @@ func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
 			d.values[n+i] = float32(k + 1)
 		}
 	}
+}
+
+// write writes the rows that are listed, and begins a new list.
+func (d *docRows) write(ctx context.Context, t contract.Tables) error {
+	if len(d.list) == 0 {
+		return nil
+	}
+	err := t.IncRows(ctx, Assignments, d.list, d.values)
+	d.list, d.values = d.list[:0], d.values[:0]
+	return err
 }
 
 func (d *docRows) get(ctx context.Context, t contract.Tables) error {
@@ -461,10 +478,7 @@ func (p *program) write(ctx context.Context, t contract.Tables) error {
 	if err := t.Inc(ctx, Totals, 0, p.total); err != nil {
 		return err
 	}
-	if len(p.docs.list) == 0 {
-		return nil
-	}
-	return t.IncRows(ctx, Assignments, p.docs.list, p.docs.values)
+	return p.docs.write(ctx, t)
 }
 
 // writeBytes is about how large the deltas are that are written at a time: they are still in the processor's cache

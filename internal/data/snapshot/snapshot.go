@@ -30,8 +30,9 @@ import (
 // ErrOtherJob is wrapped when a file belongs to another job, or another shard.
 var ErrOtherJob = errors.New("belongs to another job")
 
-// Version is the version of the format written here.
-const Version = 1
+// Version is the version of the format written here. Those before are read: in version 1 no values of updates are
+// packed.
+const Version = 2
 
 // A snapshot file is one shard's whole state at a position of its update log,
 // little-endian: what a server sends to a replica that lacks it, in a file.

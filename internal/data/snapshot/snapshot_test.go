@@ -53,9 +53,9 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if *update {
-		must(t, os.WriteFile("testdata/snapshot-1.golden", b, 0o666))
+		must(t, os.WriteFile("testdata/snapshot-2.golden", b, 0o666))
 	}
-	if want, err := os.ReadFile("testdata/snapshot-1.golden"); err != nil || !bytes.Equal(b, want) {
+	if want, err := os.ReadFile("testdata/snapshot-2.golden"); err != nil || !bytes.Equal(b, want) {
 		t.Errorf("the bytes are not those of the golden file: old snapshots could not be read (%v)", err)
 	}
 	s, body, err := readSnapshot(fsys, f.Name, "job")
@@ -64,6 +64,18 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, _, err := readSnapshot(fsys, f.Name, "another"); !errors.Is(err, ErrOtherJob) {
 		t.Errorf("another job's: %v", err)
+	}
+}
+
+// Snapshots of version 1 are read still.
+func TestOlder(t *testing.T) {
+	b, err := os.ReadFile("testdata/snapshot-1.golden")
+	must(t, err)
+	fsys := disk.NewMemory()
+	name := snapshotOf.name()
+	must(t, disk.WriteFile(fsys, name, func(w io.Writer) error { _, err := w.Write(b); return err }))
+	if s, body, err := readSnapshot(fsys, name, "job"); err != nil || s != snapshotOf || body != "headrows 123" {
+		t.Errorf("read %+v %q, %v", s, body, err)
 	}
 }
 

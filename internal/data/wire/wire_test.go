@@ -383,3 +383,61 @@ func TestAnswerInTwoPieces(t *testing.T) {
 		}
 	}
 }
+
+// A frame of version 10 is read from an update log, and from no connection; one of version 9 from neither.
+func TestOlderFrames(t *testing.T) {
+	f := Frame{Header: Header{Kind: KindUpdate, Clock: 3}, Payload: AppendBlock(nil, &Block{Values: []float32{}})}
+	for version, reads := range map[byte]bool{Version: true, Version - 1: true, Version - 2: false} {
+		b := Append(nil, &f)
+		b[4] = version
+		clear(b[12:16])
+		binary.LittleEndian.PutUint32(b[12:], add(0, b))
+		var got Frame
+		if rest, err := Decode(b, &got); (err == nil) != reads || err == nil && (len(rest) > 0 || got.Clock != 3) {
+			t.Errorf("version %d is read as %+v, %v", version, got.Header, err)
+		}
+		if _, err := ParseHeader(b, &got); (err == nil) != (version == Version) {
+			t.Errorf("version %d on a connection: %v", version, err)
+		}
+	}
+}
+
+// A payload that says that it has more packed values than would fit in it as they are is refused before any is
+// unpacked, also where several blocks say so together; and so are packed values that are not whole, or are of no table.
+func TestPackedBlocksAreBounded(t *testing.T) {
+	head := func(table perdure.TableID, n uint64) []byte {
+		b := AppendRows(nil, &Rows{Table: table, Count: 1})
+		b[4] |= modePacked
+		return binary.LittleEndian.AppendUint64(b, n)
+	}
+	zeros := func(n int) []byte { return append(head(1, uint64(n)), make([]byte, n/8)...) }
+	for what, payload := range map[string][]byte{
+		"one value too many":     zeros(mostPacked + 64),
+		"too many in two blocks": append(zeros(mostPacked), zeros(64)...),
+		"a number beyond all":    append(head(1, math.MaxUint64), 0, 0, 0, 0, 0, 0, 0, 0),
+		"no marks":               head(1, 64),
+		"marks without values":   append(head(1, 64), 1, 0, 0, 0, 0, 0, 0, 0),
+		"no number of values":    head(1, 64)[:rowsBytes],
+		"saved state":            append(head(stateTable, 64), make([]byte, 8)...),
+		"a basis":                append(head(basisTable, 64), make([]byte, 8)...),
+	} {
+		b := ReadBlocks(payload)
+		for b.Next() {
+		}
+		if !errors.Is(b.Err(), ErrPayload) {
+			t.Errorf("%s: %v", what, b.Err())
+		}
+	}
+	b := ReadBlocks(append(zeros(mostPacked-64), zeros(64)...))
+	n := 0
+	for b.Next() {
+		n += len(b.Whole(nil).Values)
+	}
+	if b.Err() != nil || n != mostPacked {
+		t.Errorf("%d values, %v", n, b.Err())
+	}
+	var r Rows
+	if _, err := ParseRows(head(1, 64), &r); !errors.Is(err, ErrPayload) {
+		t.Errorf("rows of a read that are packed: %v", err)
+	}
+}
