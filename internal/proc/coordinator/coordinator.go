@@ -324,6 +324,9 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		c.dismiss(failed(r.Facts.Failed))
 	}
 	for _, k := range r.Kills {
+		if m := c.crew.seated[seat{k.Kind, k.Index}]; k.Guest && m != nil && m.hello.Process == k.Process {
+			m.conn.Close() // nobody here can end it; if it lives, it comes again
+		}
 		if c.supervisor != nil && !k.Guest {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
 				Kind: wire.OrderKill, Target: fmt.Sprintf("%s:%d", k.Kind, k.Index), PID: k.PID,
