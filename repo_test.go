@@ -42,7 +42,7 @@ var layers = map[string]int{
 	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1,
 	"internal/core/verdict": 1, "internal/core/belief": 1, "internal/core/gaps": 1,
 	"internal/core/spans": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
-	"internal/core/states": 1,
+	"internal/core/states": 1, "internal/core/rift": 0,
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
@@ -60,7 +60,7 @@ var layers = map[string]int{
 	"internal/proc/stream": 4, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2, "internal/proc/hearing": 2, "internal/proc/worktime": 2,
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,
-	"internal/proc/supervisor": 4, "internal/proc/eyes": 2, "internal/proc/keys": 1,
+	"internal/proc/supervisor": 4, "internal/proc/eyes": 2, "internal/proc/keys": 1, "internal/proc/contact": 3,
 
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
@@ -104,6 +104,7 @@ var sideways = map[[2]string]string{
 	{"internal/core/teller", "internal/core/agenda"}:      "what is to be told is a set of numbers",
 	{"internal/core/membership", "internal/core/states"}:  "a view change says which states are needed; both are pure",
 	{"worker", "internal/proc/saves"}:                     "a program's large states go to the job's store",
+	{"worker", "internal/proc/contact"}:                   "who serves it may be out of its reach alone",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }
 

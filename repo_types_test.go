@@ -23,9 +23,10 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.trainCmd":                 29,   // flags
 	"lines cmd/perdure":                           3473, // one more command is some more text
 	"fields internal/run/bench/strategies.Result": 42,   // a line of a table, as JSON
-	"lines internal/sim": 3146, // a cluster, and who judges it by looking into it
+	"lines internal/sim":                          3146, // a cluster, and who judges it by looking into it
 	"lines internal/proc/transport":               3366, // sockets, memory, faults, and how two processes meet
-	"lines worker": 3033, // a client, and every word that a program may say to it
+	"lines internal/core/membership":              3039, // who is there, who is not, and all that follows from it
+	"lines worker":                                3047, // a client, and every word that a program may say to it
 	"fields worker.Config":                        26,   // what a program may say of itself
 	"fields internal/run/rundir.Summary":          40,   // a file, as JSON
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/hearing"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/saves"
@@ -75,8 +76,11 @@ func newClient(cfg Config, s session) *Client {
 	c.saves.Tell = c.state.notify
 	c.state = locked{
 		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits.Waits{Mu: &c.mu}, session: s,
-		servers: servers{mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect},
-		saving:  saves.Present{Saves: &c.saves}, slot: cfg.Slot,
+		servers: servers{
+			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
+			contact: contact.New(cfg.Network),
+		},
+		saving: saves.Present{Saves: &c.saves}, slot: cfg.Slot,
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}
@@ -131,6 +135,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if cfg.LostAfter > 0 {
 		c.done.Go(func() { c.listen(run) })
+	}
+	if !cfg.Observer {
+		c.done.Go(func() { c.state.servers.contact.Run(run) })
 	}
 	if err := c.join(ctx); err != nil {
 		c.cancel()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -14,15 +15,17 @@ import (
 // servers are the connections to the servers that have shards. mu guards it, and needs to
 // be held.
 type servers struct {
-	mu    *sync.Mutex
-	done  *sync.WaitGroup // of the goroutines that send
-	peers map[route]*peer
-	start func(*peer) // begins to connect, in goroutines of its own
+	mu      *sync.Mutex
+	done    *sync.WaitGroup // of the goroutines that send
+	peers   map[route]*peer
+	start   func(*peer) // begins to connect, in goroutines of its own
+	contact *contact.Watch
 }
 
 // peer is a server's address and the connection to it.
 type peer struct {
 	addr   string
+	ear    *contact.Ear
 	ctx    context.Context // of its connection; cancel ends it
 	cancel context.CancelFunc
 
@@ -43,7 +46,7 @@ type route struct {
 func (s *servers) to(way route) *peer {
 	p := s.peers[way]
 	if p == nil {
-		p = &peer{addr: way.addr}
+		p = &peer{addr: way.addr, ear: s.contact.Want(way.addr)}
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		s.peers[way] = p
 		s.start(p)
@@ -56,6 +59,7 @@ func (s *servers) keep(wanted func(*peer) bool) {
 	for to, p := range s.peers {
 		if !wanted(p) {
 			p.cancel()
+			s.contact.Leave(p.ear)
 			delete(s.peers, to)
 		}
 	}
@@ -169,6 +173,7 @@ func (c *Client) connect(p *peer) {
 		},
 		Up: func(conn transport.Conn, _ *wire.Frame) {
 			c.heard.Note()
+			p.ear.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			p.conn = conn
@@ -180,6 +185,7 @@ func (c *Client) connect(p *peer) {
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
 			c.heard.Note()
+			p.ear.Note()
 			l := c.lock()
 			defer c.mu.Unlock()
 			return l.fromServer(p, f)

@@ -60,7 +60,8 @@ func (l *locked) status() words.WorkerStatus {
 			CommNs: int64(l.time.Comm()),
 		},
 		KeptBytes: retained, Log: cmp.Or(l.log.waits.Why(), l.saving.Why()),
-		Outage: l.outages.now(l.shards, l.out.Queued()),
+		Outage:    l.outages.now(l.shards, l.out.Queued()),
+		Unreached: l.servers.contact.Out(),
 	}
 	if l.out.Phase() == outbox.Rolled {
 		st.Clock = l.view.Begin(l.slot)

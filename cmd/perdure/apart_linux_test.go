@@ -146,16 +146,21 @@ func (a *apart) serve(host int, servers, workers string) {
 // clock returns the clock that the job has come to, as its leader says; -1: nobody says.
 func (a *apart) clock() int {
 	for _, c := range a.coordinates {
-		p := command(a, "status", "--address", "127.0.0.1:7001", "--keys", a.keys)
-		p.startBy(a.lan.Host(c).Start)
-		_, out, _ := p.Wait()
-		if m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(out); m != nil {
+		if m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(a.status(c)); m != nil {
 			at, err := strconv.Atoi(m[1])
 			must(a, err)
 			return at
 		}
 	}
 	return -1
+}
+
+// status is what the coordinator of a host says.
+func (a *apart) status(host int) string {
+	p := command(a, "status", "--address", "127.0.0.1:7001", "--keys", a.keys)
+	p.startBy(a.lan.Host(host).Start)
+	_, out, _ := p.Wait()
+	return out
 }
 
 // all is what everybody has said, for a test that fails.

@@ -204,9 +204,10 @@ var controls = []control{
 	{"jumps", weak(weaken.Set{Jumps: true}), nil, append(without(noRows), hangs(3, 7))},
 	{"units", weak(weaken.Set{Units: true}), wholly, append(without(noRows), at(1, 2, 3))},
 	{
-		"evicting", weak(weaken.Set{Evicting: true}), ebbing, slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
+		"evicting", weak(weaken.Set{Ebb: weaken.Ebb{Evicting: true}}), ebbing,
+		slices.Repeat([]cell{at(1, 2, 3)}, len(strategies)),
 	},
-	{"moves", weak(weaken.Set{Moves: true}), saving, append(without(noRows), at(2, 3, 21))},
+	{"moves", weak(weaken.Set{Ebb: weaken.Ebb{Moves: true}}), saving, append(without(noRows), at(2, 3, 21))},
 	{"divisor", weak(weaken.Set{Combine: weaken.Combine{Divisor: true}}), averaging, []cell{
 		at(4, 7, 17), no(allThere), no(allThere), no(allThere), at(4, 6, 10), no(allThere), at(253, 288), at(4, 23, 26),
 		no(allThere), no(allThere), no(allThere), at(27, 47, 149),

@@ -82,6 +82,7 @@ type scenario struct {
 	snapshot int64         // bytes of it after which shards are written
 	limit    int64         // bytes that it takes at most, of each shard; 0: there is no bound
 	stored   bool          // what slots save lies in the store, and not only where the seed says so
+	rift     bool          // two do not reach each other any more, for good
 	window   time.Duration // in which what is drawn for all scenarios happens; 0: the usual
 }
 
@@ -449,6 +450,7 @@ func (f *faults) start(rng *rand.Rand) {
 	f.planExiles(rand.New(rand.NewPCG(f.seed, 12)))
 	f.planScales(rand.New(rand.NewPCG(f.seed, 7)), slots)
 	f.planEnd(rand.New(rand.NewPCG(f.seed, 19)))
+	f.planRift(rand.New(rand.NewPCG(f.seed, 25)))
 }
 
 // wait waits for the end of a cluster, and judges it.

@@ -15,6 +15,7 @@ import (
 type observed struct {
 	connected bool
 	gone      bool  // it is dead
+	muted     bool  // it counts as silent, whatever it says
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	ear       silence.Ear
@@ -87,12 +88,16 @@ func (j *job) upshot(k Kind, index int) string {
 	return "start another in its place if it does not come back"
 }
 
-// heard notes a sign of life.
-func (j *job) heard(o *observed) {
+// heard notes a sign of life, and reports whether it counts.
+func (j *job) heard(o *observed) (counts bool) {
+	if o.muted {
+		return false
+	}
 	if j.watch.Hushed() {
 		j.watch.Excuse(j.subjects())
 	}
 	j.watch.Sign(&o.ear, o.server != nil || o.worker != nil)
+	return true
 }
 
 // subjects returns all places, servers first, as those whose silence is judged.

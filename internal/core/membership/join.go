@@ -7,13 +7,14 @@ type Admission int
 
 // What becomes of it.
 const (
-	Granted  Admission = iota // it may speak
-	Wait                      // its place is not settled yet
-	Taken                     // a live process has the place; it may ask again later
-	Refused                   // there is no such place
-	Over                      // the job is done
-	Departed                  // the slot has left the job
-	Fixed                     // there is no free slot, and a newcomer's word alone makes no more: all would wait for it
+	Granted   Admission = iota // it may speak
+	Wait                       // its place is not settled yet
+	Taken                      // a live process has the place; it may ask again later
+	Refused                    // there is no such place
+	Over                       // the job is done
+	Departed                   // the slot has left the job
+	Fixed                      // there is no free slot, and a newcomer's word makes none: all would wait for it
+	Unreached                  // others cannot reach the server; it may ask again later
 )
 
 // Newcomer is a process that asks for a place.
@@ -31,6 +32,9 @@ type Newcomer struct {
 // job's servers one more. So does one whose number such a server has.
 // Asking again is safe. A worker is told Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Admission) {
+	if k == Server && c.rifts.Out(n.Addr) {
+		return index, 0, Unreached
+	}
 	a := asks{kind: k, index: index, over: c.facts.Over(), grows: n.Grow, fixed: c.facts.TwoStep() ||
 		c.roster.grace == 0}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)

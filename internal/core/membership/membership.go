@@ -27,6 +27,7 @@ import (
 	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/rift"
 	"github.com/perdure/perdure/internal/core/running"
 	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/core/silence"
@@ -98,6 +99,7 @@ type Core struct {
 	cuts    cuts
 	reports reports
 	rounds  rounds
+	rifts   rift.Watch
 
 	contained int64         // how many updates the rows had when the job was complete last
 	paused    agenda.Cursor // over the slots, in a pause

@@ -12,7 +12,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	if p.Process != process {
 		return true
 	}
-	c.job.heard(o)
+	counts := c.job.heard(o)
 	if o.server == nil {
 		if d.Number != 1 {
 			return false
@@ -20,7 +20,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 		o.server = &words.ServerWord{}
 	}
 	before := o.server.Problem()
-	suspect := o.ear.Says()
+	suspect := counts && o.ear.Says()
 	news := suspect || o.back > 0 && c.job.tick > o.back
 	switch {
 	case suspect:
@@ -52,7 +52,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 // WorkerStatus takes what a worker says of itself.
 func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 	if p, o := c.job.place(Worker, slot); p.Process == process {
-		c.job.heard(o)
+		counts := c.job.heard(o)
 		v, before := &c.facts.View, o.worker
 		news := before == nil || before.Generation != st.Generation || before.Finished != st.Finished ||
 			len(st.Acked) > 0 ||
@@ -62,7 +62,9 @@ func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 			news = news || before == nil || !before.Crowded || before.Revision < c.cuts.durableAt
 		}
 		o.worker = &st
-		o.ear.Says()
+		if counts {
+			o.ear.Says()
+		}
 		if st.Generation == c.facts.View.Generation {
 			c.rec.setClock(slot, st.Clock)
 		}

@@ -7,6 +7,7 @@ func (c *Core) Tick() {
 	if c.facts.Over() {
 		return
 	}
+	c.rec.lookForRifts(&c.rifts)
 	all := c.job.subjects()
 	for _, i := range c.job.watch.Suspects(all, c.job.minClock()) {
 		if i < len(c.job.servers) {
@@ -43,7 +44,7 @@ func (c *Core) afterTick() {
 // Heard says that something has come from a place's process that was not read yet.
 func (c *Core) Heard(k Kind, index int, process string) {
 	if p, o := c.job.place(k, index); p.Process == process && !o.ear.Suspect() {
-		c.job.heard(o)
+		_ = c.job.heard(o) // whether it counts does not matter here
 	}
 }
 

@@ -37,7 +37,7 @@ type rounds struct {
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, deaf: s.Weak.Moves,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, deaf: s.Weak.Ebb.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
 			Torn: s.Weak.Units,

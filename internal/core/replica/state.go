@@ -250,7 +250,7 @@ func (st *State) evict(least perdure.Clock, to *Audience) {
 		if p.Spec.Evict == 0 {
 			continue
 		}
-		if st.weak.Evicting {
+		if st.weak.Ebb.Evicting {
 			least += p.Spec.Evict
 		}
 		forgets := st.rounds.evicting(perdure.TableID(id), p)

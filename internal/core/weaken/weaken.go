@@ -15,8 +15,6 @@ type Set struct {
 	Pushes      bool // changed rows are not pushed, though their readers are told so
 	Holding     bool // a restored shard answers before it has been sent all again
 	Units       bool // rows of a whole table are saved one by one
-	Evicting    bool // rows are evicted that were updated lately
-	Moves       bool // who chooses the rows that are saved does not hear which are evicted
 	Cuts        bool // what is saved in the background has updates of later clocks, too
 
 	// Of a worker.
@@ -35,8 +33,10 @@ type Set struct {
 	Holders  bool // what is said of a shard is recorded, whoever holds it now
 	Jumps    bool // a lost shard begins with the applied vector of its rows, and not with what was acknowledged
 	States   bool // states of slots are deleted that newer ones supersede, though a checkpoint names them
+	Rifts    bool // a server that others cannot reach counts as heard
 	Named    bool // files of saved rows are deleted that the registry names, but for each shard's newest
 
+	Ebb     Ebb
 	Chain   Chain
 	Combine Combine
 }
@@ -46,6 +46,12 @@ type Chain struct {
 	Epochs    bool // messages of other epochs are taken
 	Positions bool // entries are taken wherever they stand
 	Levels    bool // a joiner never counts
+}
+
+// Ebb says what is off of rows that are evicted.
+type Ebb struct {
+	Evicting bool // they go though they were updated lately
+	Moves    bool // who chooses the rows that are saved does not hear which go
 }
 
 // Combine is what is off of tables that combine updates.

@@ -12,6 +12,7 @@ type ServerWord struct {
 	Revision  uint64
 	Draining  bool
 	Log       string
+	Unreached []string
 	Resources perdure.Resources
 	Shards    map[perdure.ShardID]*ShardWord
 	troubled  map[perdure.ShardID]struct{} // those with a problem
@@ -34,7 +35,7 @@ func (w *ShardWord) Fence(slot perdure.Slot) (f Fence, told bool) {
 // was, and with what is told, nil if it is not held any more. The first delta of a
 // connection replaces all that was known. What it costs depends on what is told.
 func (w *ServerWord) Take(d *ServerDelta, heard func(s perdure.ShardID, before *ShardWord, now *ShardDelta)) {
-	w.Revision, w.Draining, w.Log, w.Resources = d.Revision, d.Draining, d.Log, d.Resources
+	w.Revision, w.Draining, w.Log, w.Unreached, w.Resources = d.Revision, d.Draining, d.Log, d.Unreached, d.Resources
 	known := w.Shards
 	if d.Number == 1 || known == nil {
 		w.Shards, w.troubled = make(map[perdure.ShardID]*ShardWord, len(d.Shards)), map[perdure.ShardID]struct{}{}
@@ -127,7 +128,9 @@ func (w *ServerWord) Unread() *int64 {
 
 // Status returns all that was said, as a status.
 func (w *ServerWord) Status() ServerStatus {
-	st := ServerStatus{Revision: w.Revision, Draining: w.Draining, Log: w.Log, Resources: w.Resources}
+	st := ServerStatus{
+		Revision: w.Revision, Draining: w.Draining, Log: w.Log, Unreached: w.Unreached, Resources: w.Resources,
+	}
 	for _, s := range slices.Sorted(maps.Keys(w.Shards)) {
 		sh := w.Shards[s].ShardStatus
 		for _, slot := range slices.Sorted(maps.Keys(w.Shards[s].fences)) {

@@ -15,6 +15,8 @@ type ServerStatus struct {
 	Draining bool `json:"draining,omitempty"`
 	// Log says why what goes to the update log waits, "" if nothing does.
 	Log string `json:"log,omitempty"`
+	// Unreached are addresses of servers that it wants something of and cannot reach.
+	Unreached []string `json:"unreached,omitempty"`
 	// Resources are those of the process.
 	Resources perdure.Resources `json:"resources"`
 }
@@ -115,6 +117,7 @@ type ServerDelta struct {
 	Revision  uint64
 	Draining  bool
 	Log       string
+	Unreached []string
 	Resources perdure.Resources
 	Shards    []ShardDelta      // that changed, or are new
 	Gone      []perdure.ShardID // that it does not hold any more
@@ -145,7 +148,8 @@ type ServerSpeaker struct {
 func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) (d ServerDelta, more bool) {
 	t.number++
 	d = ServerDelta{
-		Number: t.number, Revision: st.Revision, Draining: st.Draining, Log: st.Log, Resources: st.Resources,
+		Number: t.number, Revision: st.Revision, Draining: st.Draining, Log: st.Log, Unreached: st.Unreached,
+		Resources: st.Resources,
 	}
 	if t.told == nil {
 		t.told = map[perdure.ShardID]*ShardStatus{}

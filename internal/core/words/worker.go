@@ -26,6 +26,8 @@ type WorkerStatus struct {
 	// Log says why what goes to the update log, or, behind StoreWaits, what is saved in the job's store or is
 	// to be read there waits, "" if nothing does.
 	Log string `json:"log,omitempty"`
+	// Unreached are addresses of servers that it wants something of and cannot reach.
+	Unreached []string `json:"unreached,omitempty"`
 	// KeptBytes are of updates that it keeps until they are in a checkpoint.
 	KeptBytes int64 `json:"kept_bytes,omitempty"`
 	// Outage is what it goes on without; nil: nothing is out, or it waits.
@@ -49,6 +51,10 @@ func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *perdure.View) error {
 	latest := v.Latest(job)
 	if s.Clock < 0 || s.Clock > latest {
 		return fmt.Errorf("%w: a worker at clock %d; the job's are 0 to %d", perdure.ErrRefused, s.Clock, latest)
+	}
+	if len(s.Unreached) > perdure.MaxServers {
+		return fmt.Errorf("%w: a worker that cannot reach %d servers; a job has at most %d", perdure.ErrRefused,
+			len(s.Unreached), perdure.MaxServers)
 	}
 	if len(s.Acked) > job.Shards {
 		return fmt.Errorf("%w: a worker that speaks of %d shards of %d", perdure.ErrRefused, len(s.Acked), job.Shards)

@@ -275,7 +275,7 @@ func controlSamples() []sample {
 func statusSamples() []sample {
 	return []sample{
 		control("status-server", KindStatus, words.ServerDelta{
-			Number: 2, Revision: 9, Draining: true, Log: "it is full",
+			Number: 2, Revision: 9, Draining: true, Log: "it is full", Unreached: []string{"10.0.0.7:9"},
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
@@ -301,7 +301,8 @@ func statusSamples() []sample {
 			words.WorkerDelta{
 				Number: 1, HasAcked: true, HasOutage: true, HasCounters: true,
 				WorkerStatus: words.WorkerStatus{
-					Log: "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true,
+					Unreached: []string{"10.0.0.6:9", "10.0.0.7:9"},
+					Log:       "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, Crowded: true,
 					Acked:     []words.Acked{{Shard: 1, Epoch: 5, Applied: 61}},
 					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
 						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,

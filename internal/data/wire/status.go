@@ -18,6 +18,7 @@ func (c *coder) serverDelta(d *words.ServerDelta) {
 	c.flags(&d.Draining)
 	count(c, &d.Revision)
 	c.text(&d.Log)
+	list(c, &d.Unreached, (*coder).text)
 	c.resources(&d.Resources)
 	list(c, &d.Shards, (*coder).shardDelta)
 	list(c, &d.Gone, (*coder).shard)
@@ -93,6 +94,7 @@ func (c *coder) workerDelta(d *words.WorkerDelta) {
 	number(c, &d.Clock)
 	number(c, &d.KeptBytes)
 	c.text(&d.Log)
+	list(c, &d.Unreached, (*coder).text)
 	c.resources(&d.Resources)
 	if d.HasAcked {
 		list(c, &d.Acked, func(c *coder, a *words.Acked) {

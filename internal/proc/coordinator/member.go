@@ -198,6 +198,8 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 			taken = fmt.Sprintf("every %s of the job is there already", k)
 		}
 		return &wire.Refusal{Again: true, Reason: taken}
+	case membership.Unreached:
+		return &wire.Refusal{Again: true, Reason: fmt.Sprintf("others cannot reach a server at %s", m.hello.Addr)}
 	case membership.Over:
 		return &wire.Refusal{Over: true, Done: true, Reason: "the job is done"}
 	case membership.Departed:

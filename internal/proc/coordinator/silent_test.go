@@ -38,3 +38,45 @@ func TestSilentGuest(t *testing.T) {
 		await(t, peer(t, on.Net, hello), wire.KindWelcome, &wire.Welcome{})
 	})
 }
+
+// TestUnreachedGuest: a server that others cannot reach is let in again when they can, and not before.
+func TestUnreachedGuest(t *testing.T) {
+	inJob(t, rig.Job("bsp", "resend:10", 1, 3, 3), func(t *testing.T, on *lone) {
+		hello := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "guest", PID: 1, Addr: "guest:1"}
+		another := wire.Hello{Role: wire.RoleServer, Index: -1, Process: "other", PID: 2, Addr: "other:1"}
+		other := peer(t, on.Net, another)
+		await(t, other, wire.KindWelcome, &wire.Welcome{})
+		guest := peer(t, on.Net, hello)
+		await(t, guest, wire.KindWelcome, &wire.Welcome{})
+		n := uint64(0)
+		say := func(unreached ...string) {
+			n++
+			d := &words.ServerDelta{Number: n, Unreached: unreached}
+			if err := other.Send(wire.Control(wire.KindStatus, d)); err != nil {
+				t.Fatal(err)
+			}
+			_ = guest.Send(wire.Control(wire.KindStatus, &words.ServerDelta{Number: n})) // it is ended in the end
+			<-time.After(100 * time.Millisecond)
+		}
+		for range 80 {
+			say("guest:1")
+		}
+		var f wire.Frame
+		for again := peer(t, on.Net, hello); ; {
+			if err := again.Recv(&f); err != nil {
+				t.Fatal(err)
+			}
+			if f.Kind == wire.KindRefuse {
+				break
+			}
+		}
+		var r wire.Refusal
+		if err := wire.ParseControl(&f, &r); err != nil || !r.Again {
+			t.Errorf("it is told %+v (%v)", r, err)
+		}
+		for range 5 {
+			say()
+		}
+		await(t, peer(t, on.Net, hello), wire.KindWelcome, &wire.Welcome{})
+	})
+}

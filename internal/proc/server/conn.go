@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -184,6 +185,10 @@ func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
 	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
 	hello, err := transport.Greet(tc, greeting, s.cfg.Keys)
+	if errors.Is(err, io.EOF) { // whoever wants to know only whether this server can be reached says nothing
+		s.cfg.Log.Debug("a connection ended before it said who it is", "peer", tc.Peer(), "err", err)
+		return
+	}
 	if err != nil {
 		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
 		return

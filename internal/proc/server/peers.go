@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -22,6 +23,7 @@ import (
 type peer struct {
 	s       *Server
 	addr    string
+	ear     *contact.Ear
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
 	copying *semaphore.Weighted // copies.Room, for snapshots to it
@@ -57,21 +59,26 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 		return nil
 	}
 	addr := h.Addr
-	if p := s.peers[addr]; p != nil {
+	if p := s.peers.at[addr]; p != nil {
 		return p
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peer{s: s, addr: addr, ctx: ctx, cancel: cancel, copying: semaphore.NewWeighted(copies.Room)}
-	s.peers[addr] = p
+	p := &peer{
+		s: s, addr: addr, ear: s.peers.contact.Want(addr), ctx: ctx, cancel: cancel,
+		copying: semaphore.NewWeighted(copies.Room),
+	}
+	s.peers.at[addr] = p
 	way := transport.Link{
 		Network: s.cfg.Network, Addr: addr, Wants: keys.Server, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
+			p.ear.Note()
 			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.cfg.Log})
 			for _, sh := range s.held() {
 				sh.relink(p)
 			}
 		},
 		Frame: func(_ transport.Conn, f *wire.Frame) error {
+			p.ear.Note()
 			if f.Kind != wire.KindHave && f.Kind != wire.KindCommitted {
 				return fmt.Errorf("unexpected frame of kind %d from a successor", f.Kind)
 			}
@@ -103,15 +110,19 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 	return p
 }
 
-// peers are the servers that this one connects to, by address.
-type peers map[string]*peer
+// peers are the servers that this one connects to.
+type peers struct {
+	at      map[string]*peer // by address
+	contact *contact.Watch
+}
 
 // drop ends connections that no shard needs any more.
-func (all peers) drop(used map[*peer]bool) {
-	for addr, p := range all {
+func (all *peers) drop(used map[*peer]bool) {
+	for addr, p := range all.at {
 		if !used[p] {
 			p.cancel()
-			delete(all, addr)
+			all.contact.Leave(p.ear)
+			delete(all.at, addr)
 		}
 	}
 }

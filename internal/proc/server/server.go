@@ -31,6 +31,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/frames"
 	"github.com/perdure/perdure/internal/proc/keys"
@@ -136,7 +137,7 @@ func Run(ctx context.Context, cfg Config) error {
 		parallel: runtime.GOMAXPROCS(0) > 1,
 		shards:   map[perdure.ShardID]*shard{},
 		conns:    map[*conn]struct{}{},
-		peers:    peers{},
+		peers:    peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
 		view:     &perdure.View{},
 	}
 	s.telling.of(s.tellAll)
@@ -157,6 +158,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
 	s.wg.Go(func() { s.drain(ctx) })
+	s.wg.Go(func() { s.peers.contact.Run(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
 			Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,

@@ -46,7 +46,7 @@ func (s *Server) tellAll() {
 	for c := range s.conns {
 		c.sendHeld()
 	}
-	for _, p := range s.peers {
+	for _, p := range s.peers.at {
 		if c := p.conn(); c != nil {
 			c.sendHeld()
 		}

@@ -63,7 +63,9 @@ func (w *word) say(s *Server) (fresh bool) {
 
 // status needs s.mu. It is fresh unless some shard was at work.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
-	st, fresh = words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why()}, true
+	st, fresh = words.ServerStatus{
+		Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
+	}, true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view)
 		st.Shards = append(st.Shards, says)

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cut is two hosts, or one and all others, that do not reach each other any more. Host 0 has the coordinator, 1 and 2 a
+// server each, 3 a worker, 4 two servers and three workers, and one more that stands by.
+type cut struct {
+	what string
+	cut  func(a *apart)
+	// unseen says that the coordinator does not hear how far workers come: who asks it cannot see that they go on.
+	unseen bool
+	told   []string // the kinds of events that people see
+}
+
+func way(from, to int) func(a *apart) { return func(a *apart) { a.lan.Cut(from, to) } }
+
+func both(x, y int) func(a *apart) {
+	return func(a *apart) { a.lan.Cut(x, y); a.lan.Cut(y, x) }
+}
+
+var cuts = []cut{
+	{what: "workers and a server", cut: both(3, 1), told: []string{"unreached", "reached"}},
+	{what: "a server from all", cut: func(a *apart) { a.lan.Pull(1) }, told: []string{"suspected"}},
+	{what: "what workers send to a server", cut: way(3, 1), told: []string{"unreached", "reached"}},
+	{what: "what a server sends to workers", cut: way(1, 3), told: []string{"unreached", "reached"}},
+	{what: "a server and two others", cut: both(1, 4)},
+	{what: "what a server sends to two others", cut: way(1, 4)},
+	{what: "a server and the coordinator", cut: both(1, 0), told: []string{"suspected"}},
+	{what: "what a server sends to the coordinator", cut: way(1, 0), told: []string{"suspected"}},
+	{what: "what the coordinator sends to a server", cut: way(0, 1), told: []string{"suspected"}},
+	{what: "workers and the coordinator", cut: both(3, 0), unseen: true, told: []string{"suspected"}},
+	{what: "what workers send to the coordinator", cut: way(3, 0), unseen: true, told: []string{"suspected"}},
+	{what: "what the coordinator sends to workers", cut: way(0, 3), unseen: true},
+	{what: "a worker from all", cut: func(a *apart) { a.lan.Pull(3) }, told: []string{"suspected"}},
+	{what: "the coordinator from all", cut: func(a *apart) { a.lan.Pull(0) }, unseen: true},
+}
+
+// TestCuts: whoever is cut off from whom, training goes on meanwhile, and ends with the model of one machine that was
+// left alone. docs/guide/failures.md has what each of these is like.
+func TestCuts(t *testing.T) {
+	t.Parallel()
+	const clocks = 600
+	all, strategies := cuts, []string{"chain:2,checkpoint:20", "resend:20", "checkpoint:20"}
+	if *apartStorms == 1 {
+		all, strategies = cuts[:2], strategies[1:2]
+	}
+	for _, recovery := range strategies {
+		for _, c := range all {
+			t.Run(recovery+"/"+c.what, func(t *testing.T) {
+				a := newApart(t, recovery, clocks, 1)
+				stood := a.through(c)
+				t.Logf("training stood for %.1f s", stood.Seconds())
+				got := *summary(t, a.dir(0)).ModelSHA256
+				want := one(t, "--clocks", strconv.Itoa(clocks), "--workers", "4", "--servers", "4", "--shards", "8")
+				if got != want {
+					t.Errorf("model %s; want %s\n%s", got, want, a.all())
+				}
+				if events := eventsOf(t, a.dir(0)); slices.Contains(c.told, "reached") &&
+					!strings.Contains(events, `"reached"`) {
+					t.Errorf("nobody was told that it was over:\n%s", events)
+				}
+			})
+		}
+	}
+}
+
+// says waits until the coordinator says something.
+func (a *apart) says(pattern string) {
+	a.Helper()
+	await(a, func() bool { return regexp.MustCompile(pattern).MatchString(a.status(0)) }, a.all)
+}
+
+// through runs a job through a cut, and returns for how long no clock ended, as far as its coordinator can tell.
+func (a *apart) through(c cut) (stood time.Duration) {
+	a.Helper()
+	a.coordinates = []int{0}
+	a.lead(0)
+	a.serve(3, "0", "1")
+	a.says("worker:0 .* live ")
+	a.serve(1, "1", "0")
+	a.serve(2, "1", "0")
+	a.serve(4, "2", "4")
+	last := -1
+	reach := func(least int) {
+		await(a, func() bool { last = max(last, a.clock()); return last >= least || a.over() }, a.all)
+	}
+	reach(60)
+	c.cut(a)
+	began := time.Now()
+	for _, kind := range c.told {
+		if kind != "reached" {
+			awaitEvent(a, a.dir(0), fmt.Sprintf("%q", kind), 1)
+		}
+	}
+	if c.unseen {
+		select {
+		case <-time.After(4 * time.Second): // nobody can see that they go on
+		case <-a.Context().Done():
+		}
+	} else {
+		reach(last + 3) // what was under way
+		reach(last + 30)
+		stood = time.Since(began)
+	}
+	a.lan.Heal()
+	await(a, a.over, func() string { return "the job does not end\n" + a.all() })
+	if _, err := os.Stat(filepath.Join(a.dir(0), "summary.json")); err != nil {
+		a.Fatal(err)
+	}
+	return stood
+}

@@ -1,0 +1,51 @@
+package membership
+
+import "github.com/perdure/perdure/internal/core/rift"
+
+// ripe is for how many patiences a complaint must have been made before anything is done about it.
+const ripe = 2
+
+// lookForRifts deals with processes that cannot reach each other, and are both heard: see package rift. A server that
+// is done without counts as silent, whatever it says, until all can reach it. So all that is done about silence is
+// done here, too, and nothing else.
+func (r *record) lookForRifts(w *rift.Watch) {
+	j := r.job
+	all := rift.Job{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
+	addrs, said := make([]string, len(j.servers)), []rift.Complaint(nil)
+	whose := func(n int) (Kind, int) {
+		if n < len(j.servers) {
+			return Server, n
+		}
+		return Worker, n - len(j.servers)
+	}
+	for n := range all.Live {
+		k, index := whose(n)
+		p, o := j.place(k, index)
+		if k == Server {
+			addrs[n] = p.Addr
+		}
+		all.Live[n] = p.Process != "" && !o.gone && o.connected
+		var unreached []string
+		switch {
+		case !all.Live[n]:
+		case o.server != nil:
+			unreached = o.server.Unreached
+		case o.worker != nil:
+			unreached = o.worker.Unreached
+		}
+		for _, addr := range unreached {
+			said = append(said, rift.Complaint{From: n, Addr: addr})
+		}
+	}
+	news := w.Look(&all, said, addrs, j.tick, ripe*j.watch.Patience(), func(n int) string { return target(whose(n)) })
+	for i := range j.servers {
+		j.servers[i].muted = all.Live[i] && w.Out(addrs[i]) && !j.weak.Rifts
+	}
+	for _, is := range news {
+		kind := "unreached"
+		if is.Over {
+			kind = "reached"
+		}
+		r.event(kind, is.Whom, "%s", is.Text)
+	}
+}

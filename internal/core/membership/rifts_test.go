@@ -1,0 +1,123 @@
+package membership
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// riven is a job of two workers and three servers whose shards are on two each.
+func riven(t *testing.T) (c *cluster, says func(unreached ...string) []Event) {
+	t.Helper()
+	c = newCluster(perdure.JobSpec{
+		Slots: 2, Servers: 3, Shards: 3,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 2},
+	}, patience)
+	c.wellness(30)
+	c.core.Ready()
+	return c, func(unreached ...string) []Event { // a tick in which all say how they are, and worker 0 that of others
+		for i := range c.servers {
+			c.report(Server, i)
+		}
+		c.report(Worker, 1)
+		st := words.WorkerStatus{Generation: 1, Unreached: unreached}
+		c.core.WorkerStatus(0, c.workers[0].name, st)
+		c.core.Tick()
+		r := c.core.Ready()
+		if r.Facts != nil {
+			c.saved = r.Facts.Clone()
+		}
+		return r.Events
+	}
+}
+
+// kinds are the kinds of events, with whom they are of, but for those of other kinds.
+func kinds(all []Event, which ...string) (list []string) {
+	for _, e := range all {
+		if slices.Contains(which, e.Kind) {
+			list = append(list, e.Kind+" "+e.Target)
+		}
+	}
+	return list
+}
+
+// A server that a worker has not reached for two patiences counts as silent, though it is heard: its replicas are
+// dropped. It is heard again once it can be reached, and is given replicas anew.
+func TestRift(t *testing.T) {
+	c, says := riven(t)
+	at := c.core.Facts().Servers[1].Addr
+	var told []string
+	ticks := 0
+	for ; len(told) < 2 && ticks < 100; ticks++ {
+		told = append(told, kinds(says(at), "unreached", "reached", "suspected")...)
+	}
+	if want := []string{"unreached server:1", "suspected server:1"}; !slices.Equal(told, want) || ticks < 2*patience ||
+		ticks > 4*patience {
+		t.Fatalf("after %d ticks: %v, want %v", ticks, told, want)
+	}
+	for i := range c.core.Facts().View.Shards {
+		sv := &c.core.Facts().View.Shards[i]
+		if sv.Server == 1 || slices.ContainsFunc(sv.Followers, func(h perdure.Holder) bool { return h.Server == 1 }) {
+			t.Fatalf("shard %d still has a replica on server 1: %+v", i, *sv)
+		}
+	}
+	if !c.core.rifts.Out(at) || c.core.rifts.Out(c.core.Facts().Servers[0].Addr) {
+		t.Error("a server at the address of one that is done without could come, or one at another could not")
+	}
+	for range 100 {
+		if more := kinds(says(at), "unreached", "reached", "suspected"); len(more) > 0 {
+			t.Fatalf("said again: %v", more)
+		}
+	}
+	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) || c.core.rifts.Out(at) {
+		t.Fatalf("when it is reached again: %v", told)
+	}
+	for range 3 {
+		says()
+	}
+	if c.core.job.servers[1].ear.Suspect() {
+		t.Error("it is not heard again")
+	}
+}
+
+// What is said for less than two patiences changes nothing: who was cut off from everybody says it for a moment.
+func TestShortRift(t *testing.T) {
+	c, says := riven(t)
+	at := c.core.Facts().Servers[1].Addr
+	for n := range 20 * patience {
+		var unreached []string
+		if n%(2*patience) != 0 {
+			unreached = []string{at, "nobody's"}
+		}
+		if told := kinds(says(unreached...), "unreached", "suspected"); len(told) > 0 {
+			t.Fatalf("tick %d: %v", n, told)
+		}
+	}
+}
+
+// A worker that reaches none of three servers is cut off itself: people are told, and no server is done without.
+func TestWorkerCutOff(t *testing.T) {
+	c, says := riven(t)
+	var all []string
+	for _, p := range c.core.Facts().Servers {
+		all = append(all, p.Addr)
+	}
+	var told []Event
+	for range 10 * patience {
+		told = append(told, says(all...)...)
+	}
+	if len(kinds(told, "suspected")) > 0 || len(kinds(told, "unreached")) != 1 {
+		t.Fatalf("told %+v", told)
+	}
+	i := slices.IndexFunc(told, func(e Event) bool { return e.Kind == "unreached" })
+	if e := told[i]; e.Target != "worker:0" || !strings.Contains(e.Text, "server:0, server:1 and server:2") {
+		t.Errorf("told %+v", e)
+	}
+	if c.core.rifts.Out(all[0]) {
+		t.Error("a server could not come")
+	}
+}

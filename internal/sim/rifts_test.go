@@ -1,0 +1,60 @@
+package sim_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/sim"
+)
+
+// A worker and a server, or two servers, do not reach each other any more, for good, and both reach the coordinator:
+// the job ends all the same, with all that it has promised.
+func TestRifts(t *testing.T) { runSeeds(t, drawRift) }
+
+// Without the coordinator's doing anything about it, jobs would wait for as long as they may.
+func TestRiftsControl(t *testing.T) {
+	stood := 0
+	const tries = 10
+	for seed := range uint64(tries) {
+		s, rng := drawRift(seed)
+		if err := run(t, seed, s, rng, func(o *sim.Options) { o.Weak.Rifts = true }); err != nil {
+			if !strings.Contains(err.Error(), forever) {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+			stood++
+		}
+	}
+	if stood == 0 {
+		t.Errorf("none of %d jobs stood still", tries)
+	}
+}
+
+// drawRift draws a job of replicated shards in which nobody dies.
+func drawRift(seed uint64) (scenario, *rand.Rand) {
+	s, rng := drawChain(seed)
+	more := rand.New(rand.NewPCG(seed, 24))
+	s.calm()
+	s.job.Servers = max(s.job.Servers, 3)
+	s.job.Shards = max(s.job.Shards, s.job.Servers)
+	s.pace = max(s.pace, time.Duration(1+more.IntN(60))*time.Millisecond)
+	s.rift, s.parent = true, false // nobody starts another one on the same host
+	return s, rng
+}
+
+// planRift plans a rift that is there until the end.
+func (f *faults) planRift(rng *rand.Rand) {
+	if !f.s.rift {
+		return
+	}
+	to := rng.IntN(f.s.job.Servers)
+	from := fmt.Sprintf("worker:%d", rng.IntN(f.s.job.Slots))
+	if other := rng.IntN(f.s.job.Servers); rng.IntN(2) == 0 && other != to {
+		from = fmt.Sprintf("server:%d", other)
+	}
+	f.at(span(rng, clocks*f.s.pace), func() {
+		f.c.Cut(from, fmt.Sprintf("server:%d", to), rng.IntN(2) == 0, time.Hour)
+	})
+}
