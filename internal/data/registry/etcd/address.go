@@ -127,6 +127,9 @@ func (a *Address) parseQuery(text string) error {
 // String is the address as messages have it: without the files that its client shows.
 func (a Address) String() string { return Scheme + "://" + strings.Join(a.hosts, ",") + "/" + a.prefix }
 
+// Prefix is that of all keys, without slashes at its ends.
+func (a Address) Prefix() string { return a.prefix }
+
 // tls is how the client speaks TLS; nil: it does not.
 func (a Address) tls() (*tls.Config, error) {
 	if a.ca == "" && a.cert == "" {

@@ -61,6 +61,7 @@ const (
 type Registry struct {
 	shown    string // its address, in messages
 	prefix   string // of its keys, with a slash at its end
+	holder   string // the key of who has the lease
 	client   *clientv3.Client
 	leases   pb.LeaseClient
 	t        timing
@@ -103,8 +104,8 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 		return nil, fmt.Errorf("registry: %s: %w", a, err)
 	}
 	r := &Registry{
-		shown: a.String(), prefix: a.prefix + "/", client: client, leases: pb.NewLeaseClient(client.ActiveConnection()),
-		t: t, txnBytes: mostTxnBytes,
+		shown: a.String(), prefix: a.prefix + "/", holder: a.prefix + "/" + holderKey, client: client,
+		leases: pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: mostTxnBytes,
 	}
 	r.open, r.shut = context.WithCancel(context.Background())
 	return r, nil

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"maps"
@@ -149,8 +150,11 @@ func (f *fake) holds(c *pb.Compare) bool {
 	if kv == nil {
 		kv = &mvccpb.KeyValue{}
 	}
-	if c.Target == pb.Compare_CREATE {
+	switch c.Target {
+	case pb.Compare_CREATE:
 		return kv.CreateRevision == c.GetCreateRevision()
+	case pb.Compare_VALUE:
+		return kv.CreateRevision > 0 && bytes.Equal(kv.Value, c.GetValue())
 	}
 	return kv.ModRevision == c.GetModRevision()
 }
@@ -199,7 +203,11 @@ func (f *fake) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error)
 
 func (f *fake) write(op *pb.RequestOp) {
 	if del := op.GetRequestDeleteRange(); del != nil {
-		delete(f.keys, string(del.Key))
+		for key := range f.keys {
+			if key == string(del.Key) || len(del.RangeEnd) > 0 && key >= string(del.Key) && key < string(del.RangeEnd) {
+				delete(f.keys, key)
+			}
+		}
 		return
 	}
 	put := op.GetRequestPut()

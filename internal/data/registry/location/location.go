@@ -3,6 +3,7 @@
 package location
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -18,6 +19,7 @@ type Location struct {
 	file    string // "": in etcd
 	address string
 	shown   string
+	prefix  string
 }
 
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
@@ -27,7 +29,7 @@ func Parse(text string) (Location, error) {
 	switch {
 	case etcd.Is(text):
 		a, err := etcd.Parse(text)
-		return Location{address: text, shown: a.String()}, err
+		return Location{address: text, shown: a.String(), prefix: a.Prefix()}, err
 	case text == "" || scheme.MatchString(text):
 		return Location{}, fmt.Errorf("%w: a registry is the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX",
 			perdure.ErrUsage)
@@ -40,6 +42,10 @@ func (l Location) String() string { return l.shown }
 
 // File returns the path of the file that the registry is in, if it is in one. Only processes of one machine share that.
 func (l Location) File() (path string, is bool) { return l.file, l.file != "" }
+
+// Identity is what tells the registry apart from all others: of one in etcd its prefix. Its members are no part of it,
+// which some name in another order than others, or in part.
+func (l Location) Identity() string { return cmp.Or(l.file, l.prefix) }
 
 // Open opens the registry that is there. Of etcd nothing is asked yet, which may be away.
 func (l Location) Open(ctx context.Context) (registry.Registry, error) {
@@ -64,4 +70,24 @@ func Open(ctx context.Context, text string) (registry.Registry, error) {
 		return nil, err
 	}
 	return l.Open(ctx)
+}
+
+// OpenCatalog opens the registry of many jobs at a location, as people write it: a folder, or etcd.
+func OpenCatalog(ctx context.Context, text string) (registry.Catalog, error) {
+	l, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if l.file == "" {
+		c, err := etcd.OpenCatalog(ctx, l.address)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	c, err := registry.OpenFolder(l.file)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

@@ -74,3 +74,52 @@ func TestOpen(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 }
+
+// TestIdentity: members in another order, or in part, are no other registry.
+func TestIdentity(t *testing.T) {
+	for _, same := range []string{"etcd://a:1,b:2/x/y", "etcd://b:2,a:1/x/y/", "etcd://a:1/x/y?ca=/c"} {
+		l, err := location.Parse(same)
+		if err != nil || l.Identity() != "x/y" {
+			t.Errorf("%s is %q, %v", same, l.Identity(), err)
+		}
+	}
+	if l, err := location.Parse("/a/b"); err != nil || l.Identity() != "/a/b" {
+		t.Errorf("%q, %v", l.Identity(), err)
+	}
+}
+
+func TestOpenCatalog(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "jobs")
+	c, err := location.OpenCatalog(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), "first", []byte("r")); err != nil {
+		t.Error(err)
+	}
+	if all, err := c.List(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if c, err = location.OpenCatalog(t.Context(), "etcd://127.0.0.1:1/jobs"); err != nil { // where nobody answers
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.List(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []string{
+		"", "http://a:1/b", "etcd://a:1", "etcd://a:1/b?ca=/no/such", filepath.Join(dir, "first", "job"),
+	} {
+		c, err := location.OpenCatalog(t.Context(), wrong)
+		if c != nil || err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, %v", wrong, c, err)
+		}
+	}
+}
