@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,8 +9,10 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/host"
+	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/service"
@@ -20,6 +23,7 @@ import (
 type coordinatorCmd struct {
 	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
 	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
+	Name      string `help:"@coordinator_name" placeholder:"NAME"`
 	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
 	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
 	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
@@ -34,19 +38,50 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if c.Folder != "" {
 		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
 	}
-	if c.Job == "" || c.Dir == "" {
-		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the file with its job (perdure init writes one), "+
-			"and --dir DIR, where it keeps what the job has", perdure.ErrUsage)
+	if c.Job != "" && c.Name != "" {
+		return fmt.Errorf("%w: --job %s and --name %s: a job is in a file, or in a registry of many; leave one of "+
+			"them out", perdure.ErrUsage, c.Job, c.Name)
 	}
-	job, err := readJob(ctx, c.Job)
+	if c.Job == "" && c.Name == "" || c.Dir == "" {
+		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the file with its job (perdure init writes one), "+
+			"or --registry URL --name NAME, a job that perdure job create has recorded, and --dir DIR, where it keeps "+
+			"what the job has", perdure.ErrUsage)
+	}
+	co := &service.Coordinator{
+		Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(), Watch: c.watched(),
+		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
+	}
+	if c.Name != "" {
+		return c.ended(ctx, c.runNamed(ctx, co))
+	}
+	var err error
+	if co.Job, err = readJob(ctx, c.Job); err != nil {
+		return err
+	}
+	return c.ended(ctx, co.Run(ctx))
+}
+
+// runNamed runs the coordinator of a job in a registry of many.
+func (c *coordinatorCmd) runNamed(ctx context.Context, co *service.Coordinator) error {
+	in, err := jobs.Open(ctx, cmp.Or(c.Registry, os.Getenv(jobs.Variable)))
 	if err != nil {
 		return err
 	}
-	return c.ended(ctx, (&service.Coordinator{
-		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
-		Watch: c.watched(),
-		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
-	}).Run(ctx))
+	defer in.Close() // it was read, mostly; whoever leads writes by another client
+	j, err := in.Await(ctx, c.Name, func(err error) {
+		co.Log.Info("the coordinator waits for its registry", "why", err)
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return err
+	}
+	if co.Job, err = jobOf(ctx, j.Name, []byte(j.Text)); err != nil {
+		return err
+	}
+	co.Registry, co.Place = "", &service.Place{Registry: in, Job: j}
+	return co.Run(ctx)
 }
 
 // notOfHosts are keys of a job's file that say what is said on each host.
@@ -54,11 +89,17 @@ var notOfHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-f
 
 // readJob reads the job of a coordinator: the file of a train -f, or, where its workload is own, of an up -f.
 func readJob(ctx context.Context, name string) (job service.Job, err error) {
-	job = service.Job{Name: name}
-	if job.Text, err = os.ReadFile(name); err != nil {
+	text, err := disk.ReadRegular(name, document.MaxBytes)
+	if err != nil {
 		return job, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, name, plain.Cause(err))
 	}
-	doc, err := document.Read(name)
+	return jobOf(ctx, name, text)
+}
+
+// jobOf reads the job in a text, which messages call by a name.
+func jobOf(ctx context.Context, name string, text []byte) (job service.Job, err error) {
+	job = service.Job{Name: name, Text: text}
+	doc, err := document.Parse(name, text)
 	if err != nil {
 		return job, err
 	}

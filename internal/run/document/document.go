@@ -27,8 +27,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// maxBytes is the longest document that is read: none that a person writes comes near it.
-const maxBytes = 1 << 20
+// MaxBytes is the longest document that is read: none that a person writes comes near it.
+const MaxBytes = 1 << 20
 
 // Value is a part of a document, or all of it.
 type Value struct {
@@ -54,7 +54,7 @@ func Read(path string) (Value, error) {
 		return Value{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		err = pe.Err
 	}
@@ -68,9 +68,9 @@ func Read(path string) (Value, error) {
 func Parse(name string, text []byte) (Value, error) {
 	v := Value{file: name, line: 1}
 	switch {
-	case len(text) > maxBytes:
+	case len(text) > MaxBytes:
 		return v, fmt.Errorf("%w: %s is longer than %d bytes, and can be no document of a person's", perdure.ErrUsage,
-			name, maxBytes)
+			name, MaxBytes)
 	case bytes.IndexByte(text, 0) >= 0:
 		return v, fmt.Errorf("%w: %s is no text; write YAML or JSON", perdure.ErrUsage, name)
 	}

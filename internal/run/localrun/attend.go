@@ -31,7 +31,21 @@ type Attended struct {
 	// Coordinator and Control are where this process reaches the coordinator, and its control API.
 	Coordinator, Control string
 	Ring                 *keys.Ring  // what this process shows there; nil: the job has no keys
+	Final                bool        // a job that is stopped is over: no later coordinator goes on with it
 	View                 screen.View // nil: nobody looks
+}
+
+// Spread refuses settings of a job that many hosts cannot have.
+func Spread(s *settings.Run) error {
+	if len(s.Faults) > 0 {
+		return fmt.Errorf("%w: fault: no fault reaches the processes of many hosts; leave it out, and make them fail "+
+			"there", perdure.ErrUsage)
+	}
+	if s.HasOwnLog() {
+		return fmt.Errorf("%w: recovery %s needs an update log that all hosts reach; name it with log: "+
+			"nats://HOST:4222 (perdure log serves one)", perdure.ErrUsage, s.Job.Recovery)
+	}
+	return nil
 }
 
 // Lay makes the folder of a job of many hosts, all of it or none that counts: run.json comes last. What is
@@ -41,9 +55,8 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	if err := sizeLog(s, folder); err != nil {
 		return err
 	}
-	if s.HasOwnLog() {
-		return fmt.Errorf("%w: recovery %s needs an update log that all hosts reach; name it with log: "+
-			"nats://HOST:4222 (perdure log serves one)", perdure.ErrUsage, s.Job.Recovery)
+	if err := Spread(s); err != nil {
+		return err
 	}
 	dir, err := rundir.Create(folder)
 	if err != nil {
@@ -71,6 +84,9 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	return dir.WriteRun(*s)
 }
 
+// Stop ends the job early, as one of whom somebody has asked it.
+func (r *Attendant) Stop() { r.job.Stop(supervisor.ErrStopAsked) }
+
 // Attendant looks after a job of many hosts.
 type Attendant struct{ *Run }
 
@@ -80,6 +96,7 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
 		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: tally.New(&o.Settings, time.Now()),
+		final: o.Final,
 	}
 	if r.view == nil {
 		r.view = screen.Silent{}
@@ -189,6 +206,9 @@ func (r *Attendant) endedEarly(why error) error {
 		return why
 	}
 	p := r.tally.Told()
+	if r.final {
+		return fmt.Errorf("%w at clock %d, with a checkpoint of clock %d", ErrStopped, p.Clock, p.Durable)
+	}
 	return fmt.Errorf("%w at clock %d, with a checkpoint of clock %d; it goes on when its coordinator is started "+
 		"again in %s", ErrStopped, p.Clock, p.Durable, r.dir.Path())
 }

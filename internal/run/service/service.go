@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
@@ -41,11 +42,15 @@ type Coordinator struct {
 	Reach     settings.Reach // where processes of the job connect, and what they show
 	Advertise string         // what they are told; "": that
 	Control   string         // where the control API listens
-	Registry  string         // see location.Open; "": the folder's own
+	Registry  string         // see location.Open; "": the folder's own, or that which Place is in
+	Place     *Place         // the job in a registry of many; nil: its registry is its own
 	Log       *slog.Logger
 	Watch     role.Watched
 
-	shared bool // other coordinators may share the registry
+	shared  bool         // other coordinators may share the registry
+	leader  *jobs.Leader // in a registry of many, once it leads
+	stopped string       // how the job was stopped, if it was; "": it was not
+	reached perdure.Clock
 }
 
 // Job is the job that somebody asks for.
@@ -60,6 +65,14 @@ type Job struct {
 func (j *Job) settings() (s settings.Run, err error) {
 	if s, err = j.New(); err != nil && j.Blame != nil {
 		err = j.Blame(err)
+	}
+	return s, err
+}
+
+// Check makes the settings of the job, and refuses what no job of many hosts can have.
+func (j *Job) Check() (s settings.Run, err error) {
+	if s, err = j.settings(); err == nil {
+		err = localrun.Spread(&s)
 	}
 	return s, err
 }
@@ -88,6 +101,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	c.stopped = ""
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
@@ -122,6 +136,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	s.Reach = c.Reach
 	err = c.attend(ctx, open, &s)
 	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
+	c.leave(ctx)
 	return err
 }
 
@@ -171,12 +186,8 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 		return s, err
 	}
 	if !begun {
-		if s, err = c.Job.settings(); err != nil {
+		if s, err = c.Job.Check(); err != nil {
 			return s, err
-		}
-		if len(s.Faults) > 0 {
-			return s, fmt.Errorf("%w: fault: no fault reaches the processes of many hosts; leave it out, and make "+
-				"them fail there", perdure.ErrUsage)
 		}
 		s.Reach = c.Reach
 		if c.shared { // all who share it make the same job
@@ -189,6 +200,10 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 	}
 	if s, err = settings.Read(filepath.Join(c.Dir, rundir.RunFile)); err != nil {
 		return s, err
+	}
+	if c.Place != nil && s.Job.ID != c.idOf() {
+		return s, fmt.Errorf("%w: %s has another job than %s: its id is %s, and not %s; name another --dir",
+			perdure.ErrUsage, c.Dir, c.Job.Name, s.Job.ID, c.idOf())
 	}
 	before, err := os.ReadFile(filepath.Join(c.Dir, askedFile))
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
@@ -218,7 +233,7 @@ func (c *Coordinator) keepText() error {
 func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
 	r, err := localrun.Attend(ctx, localrun.Attended{
 		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: address.Dialled(open.Frames.Addr()),
-		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log},
+		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log}, Final: c.leader != nil,
 	})
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
@@ -226,6 +241,7 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	defer func() { _ = r.Leave() }() // how the job has ended counts
 	c.greet(open, s)
 	life, end := context.WithCancel(ctx)
+	defer c.tend(life, open.Addr, r)()
 	defer end()
 	coordinated := make(chan error, 1)
 	go func() {
@@ -277,7 +293,8 @@ func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
 func (c *Coordinator) over(err error, sum *rundir.Summary) error {
 	switch {
 	case errors.Is(err, localrun.ErrStopped):
-		c.Log.Info(err.Error())
+		c.stopped = err.Error()
+		c.Log.Info(c.stopped)
 		return nil
 	case err != nil:
 		return err

@@ -94,3 +94,20 @@ func TestSignal(t *testing.T) {
 		t.Error("the job is over")
 	}
 }
+
+// TestSameRegistry: coordinators that name members of etcd in another order, or some of them, have the same job; other
+// prefixes and other texts are other jobs.
+func TestSameRegistry(t *testing.T) {
+	id := func(registry, text string) string {
+		return (&Coordinator{Registry: registry, Job: job(text, 1)}).idOf()
+	}
+	first := id("etcd://a:1,b:1,c:1/jobs/one", "text")
+	for _, same := range []string{"etcd://c:1,a:1,b:1/jobs/one", "etcd://b:1/jobs/one/", "etcd://a:1/jobs/one?ca=/c"} {
+		if got := id(same, "text"); got != first {
+			t.Errorf("%s: %s; want %s", same, got, first)
+		}
+	}
+	if id("etcd://a:1/jobs/two", "text") == first || id("etcd://a:1/jobs/one", "other") == first {
+		t.Error("another job has the same id")
+	}
+}

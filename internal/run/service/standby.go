@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/location"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -25,15 +27,19 @@ const again = 100 * time.Millisecond
 
 // shares reports whether other coordinators may share the registry.
 func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
-	if c.Registry == "" {
+	if c.Registry == "" && c.Place == nil {
 		return false, nil
 	}
-	at, err := location.Parse(c.Registry)
-	if err != nil {
-		return false, fmt.Errorf("--registry: %w", err)
-	}
-	if _, own := at.File(); own {
-		return false, nil
+	at := fmt.Sprint(c.Place)
+	if c.Place == nil {
+		l, err := location.Parse(c.Registry)
+		if err != nil {
+			return false, fmt.Errorf("--registry: %w", err)
+		}
+		if _, own := l.File(); own {
+			return false, nil
+		}
+		at = l.String()
 	}
 	if ring == nil {
 		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
@@ -43,8 +49,13 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 }
 
 // idOf is the name of the job that all make who share a registry, and are asked for the same.
+// It does not depend on which members of etcd each names, nor in which order.
 func (c *Coordinator) idOf() string {
-	sum := sha256.Sum256(append([]byte(c.Registry+"\n"), c.Job.Text...))
+	if c.Place != nil {
+		return c.Place.Job.ID
+	}
+	at, _ := location.Parse(c.Registry) // as shares has
+	sum := sha256.Sum256(append([]byte(at.Identity()+"\n"), c.Job.Text...))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -55,18 +66,21 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened) (*role.Op
 	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
 		return nil, err
 	}
-	facts, err := location.Open(ctx, c.Registry)
+	facts, leader, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.take(ctx, facts)
+	lease, err := c.take(ctx, facts, leader)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
 		}
 		return nil, errors.Join(err, facts.Close())
 	}
-	over, err := c.isOver(ctx, facts)
+	over, err := c.arrive(ctx, leader)
+	if err == nil && !over {
+		over, err = c.isOver(ctx, facts)
+	}
 	if err != nil || over {
 		return nil, errors.Join(err, facts.Close())
 	}
@@ -75,7 +89,22 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened) (*role.Op
 		return nil, errors.Join(err, facts.Close())
 	}
 	open.Keys, open.Facts, open.Lease = known, facts, lease
+	if c.leader = leader; leader != nil {
+		open.Facts, open.Lease = lent{facts}, lentLease{lease}
+	}
 	return open, nil
+}
+
+// open opens the registry of the job; leader is nil for one that has a registry of its own.
+func (c *Coordinator) open(ctx context.Context) (facts registry.Registry, leader *jobs.Leader, err error) {
+	if c.Place == nil {
+		facts, err = location.Open(ctx, c.Registry)
+		return facts, nil, err
+	}
+	if leader, err = c.Place.Registry.Lead(ctx, c.Place.Job); err != nil {
+		return nil, nil, err
+	}
+	return leader, leader, nil
 }
 
 // isOver reports whether the job is over that a shared registry has: the coordinator that led it has written what it
@@ -91,7 +120,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	}
 	if f.Job.ID != c.idOf() {
 		return false, fmt.Errorf("%w: --registry %s has job %s, and %s asks for another one; choose another prefix",
-			perdure.ErrUsage, c.Registry, f.Job.ID, c.Job.Name)
+			perdure.ErrUsage, cmp.Or(c.Registry, fmt.Sprint(c.Place)), f.Job.ID, c.Job.Name)
 	}
 	if f.Failed != "" {
 		return true, fmt.Errorf("the job has failed: %s", f.Failed)
@@ -103,7 +132,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 }
 
 // take waits for the lease of a shared registry, whoever has it.
-func (c *Coordinator) take(ctx context.Context, facts registry.Registry) (registry.Lease, error) {
+func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader *jobs.Leader) (registry.Lease, error) {
 	tick := time.NewTicker(again)
 	defer tick.Stop()
 	told := ""
@@ -113,6 +142,10 @@ func (c *Coordinator) take(ctx context.Context, facts registry.Registry) (regist
 		case err == nil:
 			return lease, nil
 		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrAway):
+			if leader != nil {
+				_, gone := leader.There(ctx) // which says more
+				err = cmp.Or(gone, err)
+			}
 			return nil, err
 		case err.Error() != told:
 			told = err.Error()
