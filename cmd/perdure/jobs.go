@@ -73,7 +73,7 @@ func (c *jobLsCmd) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return jobs.List(stdout, all, c.Quiet, c.JSON)
+		return r.Print(stdout, all, c.Quiet, c.JSON)
 	})
 }
 

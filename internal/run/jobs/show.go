@@ -56,8 +56,8 @@ func (p Phase) words() string {
 	return string(p)
 }
 
-// List prints a list of jobs: a table, names alone, or JSON.
-func List(out io.Writer, all []Job, quiet, asJSON bool) error {
+// Print prints a list of the registry's jobs: a table, names alone, or JSON.
+func (r *Registry) Print(out io.Writer, all []Job, quiet, asJSON bool) error {
 	if asJSON {
 		docs := make([]Listed, len(all))
 		for i := range all {
@@ -70,6 +70,10 @@ func List(out io.Writer, all []Job, quiet, asJSON bool) error {
 			fmt.Fprintln(out, all[i].Name)
 		}
 		return nil
+	}
+	if len(all) == 0 { // it may be another registry than was meant
+		_, err := fmt.Fprintf(out, "%s has no jobs; perdure job create records one\n", r)
+		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tworkload\tstate\tclock\tleader\tmade")

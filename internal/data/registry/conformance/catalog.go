@@ -213,7 +213,7 @@ func testRemoveHeld(t *testing.T, open func(testing.TB) registry.Catalog, _ func
 	must(t, p.Publish(t.Context(), []byte("state")))
 	err := c.Remove(t.Context(), "one", record)
 	wantError(t, "removing what is led", err, registry.ErrHeld)
-	if !strings.Contains(err.Error(), "pid 7 on box") {
+	if !strings.Contains(fmt.Sprint(err), "pid 7 on box") {
 		t.Errorf("%q does not say who leads", err)
 	}
 	wantJobs(t, c, registry.Entry{Name: "one", Record: record, State: []byte("state"), Holder: "held"})

@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/conformance"
@@ -38,13 +40,12 @@ func TestCatalogAgain(t *testing.T) {
 				f := newFake(t, nil)
 				c := openCatalog(t, f)
 				strike := func() {
-					calls := 0
+					var calls atomic.Int32
 					f.strikes(func(call string) fault {
 						if call == "LeaseKeepAlive" || call == "Range" {
 							return none
 						}
-						calls++
-						if calls == at+1 {
+						if calls.Add(1) == int32(at+1) {
 							return fate
 						}
 						return none
@@ -93,12 +94,11 @@ func TestPublishLate(t *testing.T) {
 	_, err = p.Acquire(t.Context(), registry.Holder{PID: 7})
 	must(t, err)
 	must(t, p.Publish(t.Context(), []byte("1")))
-	held := false
+	var held atomic.Bool
 	f.strikes(func(call string) fault {
-		if call != "Txn" || held {
+		if call != "Txn" || held.Swap(true) {
 			return none
 		}
-		held = true
 		return late
 	})
 	must(t, p.Publish(t.Context(), []byte("2"))) // by its second try
@@ -110,6 +110,39 @@ func TestPublishLate(t *testing.T) {
 		t.Errorf("it is %q, %v", e.State, err)
 	}
 	must(t, p.Close())
+}
+
+// TestPublishFenced: one whose lease was taken away publishes nothing, though he has not noticed it, and though the
+// next one has published nothing yet.
+func TestPublishFenced(t *testing.T) {
+	f := newFake(t, nil)
+	blind := quick
+	blind.renew = time.Hour
+	c, err := openCatalogWith(t.Context(), "etcd://"+f.addr+"/a/jobs", blind)
+	must(t, err)
+	defer c.Close()
+	must(t, c.Create(t.Context(), "one", []byte("r")))
+	old, err := c.Open(t.Context(), "one")
+	must(t, err)
+	defer old.Close()
+	_, err = old.Acquire(t.Context(), registry.Holder{PID: 7})
+	must(t, err)
+	must(t, old.Publish(t.Context(), []byte("1")))
+	for _, next := range []bool{false, true} {
+		f.expire()
+		if next {
+			p, err := c.Open(t.Context(), "one")
+			must(t, err)
+			defer p.Close()
+			_, err = p.Acquire(t.Context(), registry.Holder{PID: 8})
+			must(t, err)
+		}
+		wantError(t, "publishing late", old.Publish(t.Context(), []byte("2")), registry.ErrLost)
+	}
+	e, err := c.Find(t.Context(), "one")
+	if err != nil || string(e.State) != "1" {
+		t.Errorf("it is %q, %v", e.State, err)
+	}
 }
 
 // TestListIsOneCall: however many jobs there are, and however large their documents, a list is one call, and reads none
