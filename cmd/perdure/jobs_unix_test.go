@@ -93,7 +93,7 @@ func (m *manyJobs) becomes(name string, state jobs.Phase) {
 // is killed, to the model of one that was left alone, and is removed. Nothing secret is in the registry.
 func TestManyJobs(t *testing.T) {
 	t.Parallel()
-	const clocks = "150"
+	const clocks = "300"
 	m := newManyJobs(t, clocks, nil)
 	wantOut(t, 0, m.job("ls"), m.registry+" has no jobs; perdure job create records one")
 	wantOut(t, 0, m.job("create", m.file, "--name", "first"), "job first is recorded in "+m.registry)
