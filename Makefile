@@ -164,7 +164,10 @@ check-kubernetes: $(TOOLS)/helm ## what the chart makes: with the types of Kuber
 	$(GO) -C tools/kubernetes test . -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
 	$(GO) -C tools/image test . -count 1
 
-.PHONY: check-hosts
+.PHONY: check-upgrade check-hosts
+check-upgrade: ## jobs that are upgraded while they run, FROM=an older program of Perdure; half a minute
+	$(GO) test ./cmd/perdure -run TestUpgrade -count 1 -v -timeout 10m -upgrade.from="$(FROM)"
+
 check-hosts: $(TOOLS)/etcd ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of three strategies, a quarter of a minute each
 	$(GO) test ./cmd/perdure -run "TestApart|TestCuts" -count 1 -v -timeout 0 -apart.storms=$(HOSTS) -apart.seed=$(SEED) -apart.etcd="$(CURDIR)/$(TOOLS)/etcd"
 
