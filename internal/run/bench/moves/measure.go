@@ -56,6 +56,13 @@ func (r *run) measure(ctx context.Context, bed Bed) (err error) {
 	if err != nil {
 		return err
 	}
+	for _, t := range tables {
+		if spec := t.Spec(); !spec.Sparse { // rows of 0 would be pulled packed
+			if err := t.pushed(ctx, nil, Delta(int(spec.Rows)*spec.Dim)); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range bed.Lines {
 		m := &bed.Lines[i]
 		res, err := r.line(ctx, m, tables[bed.TableOf(m)])
