@@ -1,0 +1,74 @@
+package outbox
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// An update of rows that are mostly 0 is sent packed, and counted as what it takes here: no part has more values than
+// if they were not packed, what the server reckons is what is sent, and packing it anew gives the same.
+func TestPackedParts(t *testing.T) {
+	const rows, dim = 40_000, 100
+	b, s := asked(t, "bsp", "none", Limits{Window: 1 << 30})
+	spec := b.terms.view.Tables[0]
+	spec.Rows, spec.Dim, spec.Sparse = rows*int64(len(b.shards)), dim, false
+	b.terms.view.Tables[0] = spec
+	d := b.Table(0, spec).Part(s.id)
+	values := make([]float32, rows*dim)
+	for i := 0; i < len(values); i += 50 {
+		values[i] = float32(i + 1)
+	}
+	values[77] = float32(math.Copysign(0, -1))
+	for at := 0; at < rows; at += 20 { // in runs with a gap behind each
+		d.AddRun(at, 19, values[at*dim:(at+19)*dim])
+	}
+	if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
+		t.Fatal(err)
+	}
+	b.Seal()
+	u := s.kept[len(s.kept)-1]
+	look := func() (sent [][]byte) {
+		wires, whole := int64(0), int64(0)
+		for _, f := range u.frames(wire.Header{}, nil) {
+			payload := slices.Concat(f.Payload, f.Body)
+			sent = append(sent, payload)
+			wires, whole = wires+int64(len(payload)), whole+int64(len(payload))
+			part := 0
+			blocks := wire.ReadBlocks(payload)
+			for blocks.Next() {
+				if part += 4 * blocks.Len; len(blocks.Given) == blocks.Len {
+					t.Errorf("%d rows are not packed", blocks.Count)
+				}
+				got := blocks.Whole(nil)
+				for i := range got.Count {
+					want := values[int(got.ID(i)-d.first)*dim:][:dim]
+					for k, v := range got.Values[i*dim : (i+1)*dim] {
+						if math.Float32bits(v) != math.Float32bits(want[k]) {
+							t.Fatalf("value %d of row %d is %v, want %v", k, got.ID(i), v, want[k])
+						}
+					}
+				}
+			}
+			if blocks.Err() != nil || part > wire.PartBytes {
+				t.Errorf("a part of %d bytes has %d of values, %v", len(payload), part, blocks.Err())
+			}
+		}
+		if got := u.payloadBytes(); got != wires {
+			t.Errorf("the update is reckoned as %d bytes, and %d are sent", got, wires)
+		}
+		if all := int64(4 * rows / 20 * 19 * dim); u.bytes < all || u.bytes > all+all/20 || wires > all/8 {
+			t.Errorf("%d bytes of values are counted as %d, and sent as %d", all, u.bytes, wires)
+		}
+		return sent
+	}
+	first := look()
+	u.sent = 0
+	u.rebuild()
+	if again := look(); !slices.EqualFunc(first, again, slices.Equal[[]byte]) {
+		t.Error("packed anew they are other bytes")
+	}
+}
