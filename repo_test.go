@@ -42,7 +42,7 @@ var layers = map[string]int{
 	"internal/core/weaken": 0, "internal/core/silence": 1, "internal/core/absence": 1, "internal/core/agenda": 1,
 	"internal/core/verdict": 1, "internal/core/belief": 1, "internal/core/gaps": 1,
 	"internal/core/spans": 1, "internal/core/teller": 1, "internal/core/saver": 1, "internal/core/pace": 1,
-	"internal/core/states": 1, "internal/core/rift": 0,
+	"internal/core/states": 1, "internal/core/rift": 0, "internal/core/leaving": 0,
 
 	// Pure cores over rows and frames.
 	"internal/core/reads": 2, "internal/core/replica": 2, "internal/core/outbox": 2,
@@ -90,6 +90,7 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/silence"}: "a view change asks who is silent; both are pure",
 	{"internal/core/membership", "internal/core/agenda"}:  "a view change is what is on the agenda; both are pure",
 	{"internal/core/membership", "internal/core/verdict"}: "a view change is decided by tables; both are pure",
+	{"internal/core/verdict", "internal/core/spans"}:      "who is let in may need one more slot; both are pure",
 	{"internal/core/replica", "internal/core/scar"}:       "a replica asks which rows are to be saved; both are pure",
 	{"internal/core/membership", "internal/core/facts"}:   "a view change is recorded; both are pure",
 	{"internal/core/facts", "internal/core/gaps"}:         "what is lost is recorded; both are pure",

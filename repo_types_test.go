@@ -25,7 +25,8 @@ var ceilings = map[string]int{
 	"fields internal/run/bench/strategies.Result": 42,   // a line of a table, as JSON
 	"lines internal/sim":                          3146, // a cluster, and who judges it by looking into it
 	"lines internal/proc/transport":               3366, // sockets, memory, faults, and how two processes meet
-	"lines internal/core/membership":              3039, // who is there, who is not, and all that follows from it
+	"lines internal/core/membership":              3061, // who is there, who is not, and all that follows from it
+	"lines internal/proc/server":                  3019, // connections, shards, streams and saves of one process
 	"lines worker":                                3047, // a client, and every word that a program may say to it
 	"fields worker.Config":                        26,   // what a program may say of itself
 	"fields internal/run/rundir.Summary":          40,   // a file, as JSON

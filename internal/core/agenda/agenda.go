@@ -27,6 +27,7 @@ type Agenda struct {
 	Open    Set // shards that are, perhaps, not as they should be; the others are ready
 	Due     Set // of those: to be looked at now, something happened that may matter to them
 	Wanting Set // of the open ones: those that wait until there is a server for them
+	Turns   Set // likewise: those that wait for their turn to be copied from a server that is to end
 	Orphans Set // likewise: shards that nobody has the rows of
 	Mending Set // shards that were restored, of which it is not known whether all was sent to them again
 	Unbased Set // lost shards of which it is not known what they begin with

@@ -158,7 +158,8 @@ func samePlace(a, b *Place) bool {
 	return a.Process == b.Process && a.PID == b.PID && a.Addr == b.Addr && a.Incarnation == b.Incarnation &&
 		a.Zone == b.Zone && a.Draining == b.Draining && a.Left == b.Left && a.Suspended == b.Suspended &&
 		a.Guest == b.Guest && a.AtCuts == b.AtCuts && a.Unkept == b.Unkept && a.Made == b.Made &&
-		a.Begun == b.Begun && slices.Equal(a.Short, b.Short) && slices.Equal(a.Former, b.Former) && a.Any == b.Any
+		a.Begun == b.Begun && slices.Equal(a.Short, b.Short) && slices.Equal(a.Former, b.Former) && a.Any == b.Any &&
+		a.Drained == b.Drained
 }
 
 func ownPlace(p Place) Place {

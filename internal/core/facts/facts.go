@@ -59,7 +59,9 @@ type Place struct {
 	Zone        string              `json:"zone,omitempty"` // of a server: the failure domain that it is in
 	// a server that is to end, once others have what it holds
 	Draining bool `json:"draining,omitempty"`
-	Left     bool `json:"left,omitempty"` // a server's place that nobody is awaited for any more
+	// Drained, of a server's place, is the newest incarnation of which others have taken over all that it held.
+	Drained perdure.Incarnation `json:"drained,omitempty"`
+	Left    bool                `json:"left,omitempty"` // a server's place that nobody is awaited for any more
 	// a slot that was given up, and takes part again when a process comes for it
 	Suspended bool `json:"suspended,omitempty"`
 	Guest     bool `json:"guest,omitempty"`   // a slot that was made for a process that came by itself

@@ -60,6 +60,7 @@ func (ch *chains) extend(whole bool) {
 			ch.agenda.Open.Remove(s)
 		}
 	}
+	ch.turns()
 	if whole && len(ch.agenda.Open.All()) == 0 {
 		ch.rebalance()
 	}
@@ -161,13 +162,11 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	ch.agenda.Wanting.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	ready := ch.job.ready(shard) && (!sv.Lost || sv.Base != nil)
-	if j := sv.Joining; j != nil {
-		if (!sv.Lost || sv.Base != nil) && ch.job.whole(shard) && ch.job.joined(shard, j) {
-			ch.promote(shard)
-		}
+	if j := sv.Joining; j != nil && (!sv.Lost || sv.Base != nil) && ch.job.whole(shard) && ch.job.joined(shard, j) {
+		ch.promote(shard)
 		return false
 	}
-	leaver := ch.leaver(verdict.Members(sv))
+	leaver := ch.leaver(verdict.Members(sv), sv.Joining != nil)
 	if sv.Yields {
 		leaver = sv.Server // it takes nothing in any more
 	}
@@ -179,12 +178,20 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		}
 		return false
 	}
+	if sv.Joining != nil {
+		return false
+	}
 	short, drains := sv.Replicas() < ch.job.traits.Copies, ch.facts.Draining(sv)
 	if !short && drains < 0 {
 		return ready
 	}
 	if short && refill || drains >= 0 {
-		if to := ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), drains); to >= 0 {
+		to := ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), drains)
+		switch {
+		case to >= 0 && drains >= 0:
+			ch.agenda.Turns.Add(shard)
+			return false
+		case to >= 0:
 			ch.join(shard, to)
 			return false
 		}
@@ -229,16 +236,18 @@ func (ch *chains) promote(shard int) {
 }
 
 // leaver returns the member that a chain can do without and that should
-// leave it, -1 if there is none: one that is draining, where there are enough others
-// or nobody could take its place; else one too many, after a move.
-func (ch *chains) leaver(holders []perdure.Holder) int {
+// leave it, -1 if there is none: one that is draining, where there are enough others,
+// nobody could take its place, or its notice is nearly over; else one too many, after a move. While somebody joins
+// only a notice counts: the others have the rows, and who joins goes on from them.
+func (ch *chains) leaver(holders []perdure.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
 	}
 	chain := verdict.ServersOf(holders)
-	surplus := len(chain) > ch.job.traits.Copies
+	surplus := !joins && len(chain) > ch.job.traits.Copies
 	for _, server := range chain {
-		if ch.facts.Servers[server].Draining && (surplus || ch.job.spread.Choose(chain, -1) < 0) {
+		if ch.facts.Servers[server].Draining &&
+			(surplus || ch.job.hurried(server) || !joins && ch.job.spread.Choose(chain, -1) < 0) {
 			return server
 		}
 	}
@@ -288,20 +297,6 @@ func (ch *chains) giveUp() {
 			ch.rec.touchServer(i)
 			ch.rec.event("taken", target(Server, i),
 				"server:%d has not come back; others take over what it had", i)
-		}
-	}
-}
-
-// drained lets the servers go that were to end and hold nothing any more.
-func (ch *chains) drained() {
-	for _, i := range ch.agenda.Leaving.Sorted() {
-		p := &ch.facts.Servers[i]
-		if !p.Draining || p.Left {
-			ch.agenda.Leaving.Remove(i)
-		} else if ch.facts.Placed() && ch.job.spread.Load(i) == 0 {
-			set(ch.rec, &p.Left, true)
-			ch.agenda.Unjudged.Add(i)
-			ch.rec.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
 		}
 	}
 }

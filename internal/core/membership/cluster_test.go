@@ -37,6 +37,8 @@ type cluster struct {
 	saveSeconds float64
 	careful     bool         // no more dies at once than the job stands
 	sparing     bool         // servers tell their counts at a slower pace
+	bytes       []int64      // by shard, in turn: of its rows; none: they are not told
+	weak        weaken.Set   // negative controls
 	excused     map[int]bool // shards that were dropped by order
 
 	forServers, forWorkers audience // what was told
@@ -82,6 +84,7 @@ type fakeServer struct {
 	fakeProcess
 	said     words.ServerSpeaker // on its connection
 	draining bool
+	notice   int64 // that it has then, in milliseconds; 0: none
 	shards   map[int]*fakeShard
 }
 
@@ -115,7 +118,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 
 // begin begins a coordinator from the registry.
 func (c *cluster) begin() {
-	c.core = New(c.saved.Clone(), c.patience, weaken.Set{})
+	c.core = New(c.saved.Clone(), c.patience, c.weak)
 	c.core.GiveUpAfter(c.job.SuspendMs/100, c.job.TakeOverMs/100)
 	c.forServers, c.forWorkers = newAudience(&c.saved.View), newAudience(&c.saved.View)
 	c.core.Shown()
@@ -416,7 +419,7 @@ func (c *cluster) report(k Kind, index int) {
 		return
 	}
 	s := c.servers[index]
-	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining}
+	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Notice: s.notice}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {

@@ -13,6 +13,8 @@ type Condition struct {
 	Problem string
 	Server  *words.ServerWord // nil: it has said nothing yet
 	Worker  *words.WorkerStatus
+	Held    int  // of a server: how many shards it holds, or begins to hold
+	Open    bool // of a server: it may be given more
 }
 
 // Condition returns how a place is.
@@ -30,6 +32,9 @@ func (c *Core) Condition(k Kind, index int) Condition {
 		d.State = "silent"
 	case !o.connected:
 		d.State = "waiting"
+	}
+	if k == Server {
+		d.Held, d.Open = c.job.spread.Load(index), c.job.eligible(index)
 	}
 	if k == Server && o.server != nil {
 		d.Clock, d.Problem = o.server.MinClock(), o.server.Problem()

@@ -263,7 +263,7 @@ func (cu *cuts) collectCut() {
 	}
 	cu.job.publishing, cu.job.publishes = cut, nil
 	for _, g := range segments {
-		cu.job.publishes = append(cu.job.publishes, stateNames(g.States)...)
+		cu.job.publishes = append(cu.job.publishes, words.StateNames(g.States)...)
 	}
 	cu.rec.out.Publish = p
 }

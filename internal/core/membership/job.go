@@ -3,6 +3,7 @@ package membership
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/leaving"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/silence"
@@ -19,6 +20,7 @@ type observed struct {
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	ear       silence.Ear
+	notice    leaving.Notice // of a server that is to end
 	server    *words.ServerWord
 	worker    *words.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
@@ -36,6 +38,7 @@ type job struct {
 	servers []observed
 	slots   []observed
 	tick    int64
+	seconds float64 // that a tick is long
 	watch   silence.Watch
 	judged  []silence.Subject // memory of subjects
 
@@ -75,17 +78,6 @@ func (j *job) size(k Kind) int {
 func (j *job) guest(k Kind, index int) bool {
 	p, _ := j.place(k, index)
 	return p.Any || k == Worker && (p.Guest || j.facts.Job.OwnWorkers)
-}
-
-// upshot says what becomes of a silent process.
-func (j *job) upshot(k Kind, index int) string {
-	switch {
-	case !j.guest(k, index):
-		return "it is killed and replaced"
-	case k == Server:
-		return "the others take over what it holds; start another if it does not come back"
-	}
-	return "start another in its place if it does not come back"
 }
 
 // heard notes a sign of life, and reports whether it counts.

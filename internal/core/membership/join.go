@@ -1,20 +1,19 @@
 package membership
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/verdict"
+)
 
-// Admission says what becomes of a process that asks for a place.
-type Admission int
+// Admission says what becomes of a process that asks for a place: see package verdict.
+type Admission = verdict.Admission
 
 // What becomes of it.
 const (
-	Granted   Admission = iota // it may speak
-	Wait                       // its place is not settled yet
-	Taken                      // a live process has the place; it may ask again later
-	Refused                    // there is no such place
-	Over                       // the job is done
-	Departed                   // the slot has left the job
-	Fixed                      // there is no free slot, and a newcomer's word makes none: all would wait for it
-	Unreached                  // others cannot reach the server; it may ask again later
+	Granted, Wait, Taken = verdict.Granted, verdict.Wait, verdict.Taken
+	Refused, Over        = verdict.Refused, verdict.Over
+	Departed, Fixed      = verdict.Departed, verdict.Fixed
+	Unreached            = verdict.Unreached
 )
 
 // Newcomer is a process that asks for a place.
@@ -35,77 +34,41 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 	if k == Server && c.rifts.Out(n.Addr) {
 		return index, 0, Unreached
 	}
-	a := asks{kind: k, index: index, over: c.facts.Over(), grows: n.Grow, fixed: c.facts.TwoStep() ||
-		c.roster.grace == 0}
+	a := verdict.Asks{
+		Worker: k == Worker, Index: index, Over: c.facts.Over(), Grows: n.Grow,
+		Fixed: c.facts.TwoStep() || c.roster.grace == 0,
+	}
 	anyPlace := index < 0 || k == Server && c.job.strange(index, n.Process)
-	if anyPlace && !a.over {
+	if anyPlace && !a.Over {
 		more := false
-		if a.index, more = c.job.free(k, n.Process); more {
+		if a.Index, more = c.job.free(k, n.Process); more {
 			c.facts.Servers = append(c.facts.Servers, Place{})
 			c.rec.addServer("")
 		}
 	}
-	if a.departed = k == Worker && c.facts.Departed(a.index); a.departed {
-		a.again = anyPlace || c.facts.Slots[a.index].Suspended // whoever asks for any had the slot
+	if a.Departed = k == Worker && c.facts.Departed(a.Index); a.Departed {
+		a.Again = anyPlace || c.facts.Slots[a.Index].Suspended // whoever asks for any had the slot
 	}
-	a.none = a.index >= c.job.size(k)
-	if a.index >= 0 && !a.none {
-		p, o := c.job.place(k, a.index)
-		a.other = p.Process != n.Process
-		a.taken = a.other && p.Process != "" &&
-			(o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.index))
+	a.None = a.Index >= c.job.size(k)
+	if a.Index >= 0 && !a.None {
+		p, o := c.job.place(k, a.Index)
+		a.Other = p.Process != n.Process
+		a.Taken = a.Other && p.Process != "" &&
+			(o.connected && !o.ear.Suspect() || k == Server && c.job.mayBeLast(a.Index))
 	}
-	if admission, change := a.admit(); admission != Granted {
+	if admission, change := a.Admit(); admission != Granted {
 		if change != nil && c.facts.Change == nil {
 			_ = c.Scale(*change) // it asks again
 		}
-		return a.index, 0, admission
+		return a.Index, 0, admission
 	}
-	c.letIn(k, a.index, n, a.other, anyPlace)
+	c.letIn(k, a.Index, n, a.Other, anyPlace)
 	c.reconcile()
-	p, _ := c.job.place(k, a.index)
-	if k == Worker && !c.facts.View.Slots[a.index].Settled {
-		return a.index, p.Incarnation, Wait
+	p, _ := c.job.place(k, a.Index)
+	if k == Worker && !c.facts.View.Slots[a.Index].Settled {
+		return a.Index, p.Incarnation, Wait
 	}
-	return a.index, p.Incarnation, Granted
-}
-
-// asks is what decides about a process that asks for a place.
-type asks struct {
-	kind     Kind
-	index    int  // of the place; -1: it asks for any, and none is free
-	none     bool // there is no such place
-	over     bool // the job is done, or has failed
-	departed bool // the slot has left the job
-	again    bool // it was suspended: it takes part again when a process comes for it
-	other    bool // another process had the place
-	taken    bool // and lives, or may have the last rows of a shard
-	grows    bool // the job is to have one slot more for it, where none is free
-	fixed    bool // all would have to wait for it
-}
-
-// admit decides whether the process is let in. Else there may be a change that makes room
-// for it, for when it asks again.
-func (a *asks) admit() (admission Admission, change *Change) {
-	switch {
-	case a.departed && !a.again:
-		return Departed, nil
-	case a.over:
-		return Over, nil
-	case a.index < 0 && a.kind == Worker && a.grows && a.fixed:
-		return Fixed, nil
-	case a.index < 0 && a.kind == Worker && a.grows:
-		return Taken, &Change{Add: 1, Guest: true}
-	case a.index < 0:
-		return Taken, nil
-	case a.none:
-		return Refused, nil
-	case a.departed:
-		return Taken, &Change{Again: []perdure.Slot{perdure.Slot(a.index)}}
-	case a.taken:
-		return Taken, nil
-	}
-	return Granted, nil
+	return a.Index, p.Incarnation, Granted
 }
 
 // letIn notes that a process has its place. other says that it is another one than had it,

@@ -119,6 +119,7 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
 		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), dropped: map[perdure.ShardID]bool{},
 		healing: map[Kind]*agenda.Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
+		seconds: usualTick,
 	}
 	a := agenda.New(n)
 	r := &record{facts: f, job: j, agenda: a, teller: teller.New(&f.View)}
@@ -158,7 +159,10 @@ func (c *Core) Ready() Ready { return c.rec.ready() }
 func (c *Core) Shown() { c.rec.teller.Shown() }
 
 // TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
-func (c *Core) TickSeconds(s float64) { c.cuts.timer.SetTick(s) }
+func (c *Core) TickSeconds(s float64) {
+	c.job.seconds = s
+	c.cuts.timer.SetTick(s)
+}
 
 // GiveUpAfter says after how many ticks nobody is awaited any more; 0: never. A slot that nobody speaks for is
 // suspended, where clocks are not ticked. From a server that has died the others take over what it had, as if its next

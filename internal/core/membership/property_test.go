@@ -152,6 +152,9 @@ func (s storm) run() error {
 	c := newCluster(s.Job, 4)
 	c.zones, c.careful = s.Zones, s.Careful && recovery.Of(s.Job.Recovery).Traits().Copies > 1
 	c.sparing = len(s.Deeds)%2 == 1
+	if len(s.Deeds)%3 > 0 {
+		c.bytes = []int64{50 << 20, 10 << 20, 100 << 20, 0}
+	}
 	if s.Earlier.Cut > 0 {
 		c.goOn(&s.Earlier)
 	}
@@ -230,7 +233,7 @@ func (c *cluster) do(d deed) {
 		}
 	case "drain":
 		if s := c.servers[d.A%len(c.servers)]; s.up && !s.silent && c.spare(d.A%len(c.servers), -1) {
-			s.draining = true
+			s.draining, s.notice = true, []int64{0, 1, 900, 3000}[d.B%4]
 		}
 	case "more":
 		if len(c.servers) < 6 && c.core.facts.Placed() {

@@ -359,6 +359,9 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 		Ready: sh.serves() && (!head || c.ready(sh, sv)), Joined: sh.joined,
 		Yielded: head && sv.Yields && sh.committed == len(sh.log), Segments: slices.Clone(sh.segments),
 	}
+	if len(c.bytes) > 0 && sh.serves() {
+		st.Bytes = c.bytes[i%len(c.bytes)]
+	}
 	if head && sv.Lost && sv.Base == nil && sh.serves() {
 		st.Applied, st.Seq = slices.Clone(sh.in.Applied()), sh.seq
 	}

@@ -1,8 +1,6 @@
 package membership
 
 import (
-	"strings"
-
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -15,9 +13,8 @@ type reports struct {
 	facts *Facts
 	job   *job
 	rec   *record
-	owed  bool   // people are to be told once all shards serve, of which some were dropped
-	waits int64  // the tick from which on somebody has waited for the update log, or the store; 0: nobody does
-	told  string // people were told that somebody waits for it: log or store; "": they were not
+	owed  bool // people are to be told once all shards serve, of which some were dropped
+	waits words.LogWait
 }
 
 // healed reports the places that work again after a failure.
@@ -48,25 +45,7 @@ func (re *reports) healed() {
 // watchLog tells people, once, that updates wait for the update log, or a slot's state for the store, and that they
 // go on.
 func (re *reports) watchLog() {
-	why := re.job.logProblem()
-	switch {
-	case why != "" && re.waits == 0:
-		re.waits = re.job.tick
-	case why != "" && re.told == "" && re.job.tick-re.waits >= logPatience:
-		if text, stores := strings.CutPrefix(why, words.StoreWaits); stores {
-			re.told = "store"
-			re.rec.event("trouble", re.told, "a worker waits, and goes on by itself when it can: %s", text)
-		} else {
-			re.told = "log"
-			re.rec.event("trouble", re.told, "updates wait, and go on by themselves when they can: %s", why)
-		}
-	case why == "" && re.told == "log":
-		re.rec.event("serving", "log", "updates go to the log again")
-		re.waits, re.told = 0, ""
-	case why == "" && re.told == "store":
-		re.rec.event("serving", "store", "no worker waits for the store any more")
-		re.waits, re.told = 0, ""
-	case why == "":
-		re.waits, re.told = 0, ""
+	if kind, target, text := re.waits.Note(re.job.tick, logPatience, re.job.logProblem()); kind != "" {
+		re.rec.event(kind, target, "%s", text)
 	}
 }

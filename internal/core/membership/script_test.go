@@ -368,11 +368,3 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 	}
 	fmt.Fprintf(out, "  slot %d: worker:%d.%d %s, %s\n", i, i, s.Incarnation, c.saved.Slots[i].Process, state)
 }
-
-// String is for messages of tests.
-func (a Admission) String() string {
-	return map[Admission]string{
-		Granted: "granted", Wait: "wait", Taken: "taken", Refused: "refused", Over: "over",
-		Departed: "departed", Fixed: "fixed",
-	}[a]
-}

@@ -5,7 +5,6 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/verdict"
-	"github.com/perdure/perdure/internal/core/words"
 )
 
 // HeldStates says which of what slots have saved, where it lies in the store, somebody may still need, as far as
@@ -39,27 +38,11 @@ func (c *Core) HeldStates() *states.Held {
 				break
 			}
 			newest = append(newest, st.States)
-			h.Hold(held(st)...)
+			h.Hold(st.Needs()...)
 		}
 		if all {
 			h.Heard(homes[i], newest)
 		}
 	}
 	return h
-}
-
-// held are the states that a replica needs beside those of its rows.
-func held(st *words.ShardWord) (names []string) {
-	names = append(names, st.Held...)
-	for _, seg := range st.Segments {
-		names = append(names, stateNames(seg.States)...)
-	}
-	return names
-}
-
-func stateNames(files []perdure.SavedFile) (names []string) {
-	for _, f := range files {
-		names = append(names, f.File)
-	}
-	return names
 }

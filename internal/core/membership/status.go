@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"fmt"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -33,9 +35,17 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	if d.Draining && !p.Draining {
 		set(c.rec, &p.Draining, true)
 		c.agenda.Leaving.Add(index)
-		c.rec.event("draining", target(Server, index), "server:%d is to end; others take over what it holds", index)
+		within := ""
+		if d.Notice > 0 {
+			within = fmt.Sprintf(" within %.3g s", float64(d.Notice)/1000)
+		}
+		c.rec.event("draining", target(Server, index), "server:%d is to end%s; others take over what it holds", index,
+			within)
 		c.rec.touchServer(index)
 		news = true
+	}
+	if d.Draining && d.Notice > 0 {
+		o.notice.Tell(c.job.tick, d.Notice, c.job.seconds)
 	}
 	o.server.Take(d, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
 		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news

@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/perdure/perdure/internal/core/verdict"
+
 // Tick lets time pass: silent processes become suspects.
 func (c *Core) Tick() {
 	c.job.watch.Pass()
@@ -37,6 +39,7 @@ func (c *Core) afterTick() {
 		c.cuts.saveByTime()
 	}
 	c.reports.watchLog()
+	c.chains.hurry()
 	c.rounds.record()
 	c.reconcile()
 }
@@ -59,7 +62,7 @@ func (c *Core) suspect(k Kind, index int) {
 			"%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
 	} else {
 		c.rec.event("suspected", target(k, index), "%s has been silent for too long; %s", target(k, index),
-			c.job.upshot(k, index))
+			verdict.Upshot(c.job.guest(k, index), k == Server))
 		c.rec.kill(k, index)
 	}
 	if k == Server {

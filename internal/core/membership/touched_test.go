@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/agenda"
-	"github.com/perdure/perdure/internal/core/weaken"
 )
 
 // checkTouched holds the core, which looked only at what was touched, against one that
@@ -19,7 +18,7 @@ func (c *cluster) checkTouched() {
 	if k.facts.View.Pause {
 		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
 	}
-	whole := New(k.facts.Clone(), k.job.watch.Patience(), weaken.Set{})
+	whole := New(k.facts.Clone(), k.job.watch.Patience(), k.job.weak)
 	whole.roster.grace = k.roster.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)

@@ -39,6 +39,17 @@ func Chain(members []Member) (sure, orphaned bool) {
 // surely has the rows.
 func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure }
 
+// Upshot says, for people, what becomes of a silent process. Of a guest nobody here has started it.
+func Upshot(guest, server bool) string {
+	switch {
+	case !guest:
+		return "it is killed and replaced"
+	case server:
+		return "the others take over what it holds; start another if it does not come back"
+	}
+	return "start another in its place if it does not come back"
+}
+
 // Start says from which clock a dead slot's next process goes on, given what every shard
 // has of it. Under two-step clocks: was any tick seen, all shards get that clock; was none
 // seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count

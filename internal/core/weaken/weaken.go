@@ -46,6 +46,8 @@ type Chain struct {
 	Epochs    bool // messages of other epochs are taken
 	Positions bool // entries are taken wherever they stand
 	Levels    bool // a joiner never counts
+	Turns     bool // what a server holds that is to end is copied all at once
+	Hurry     bool // it stays in its chains until its process ends
 }
 
 // Ebb says what is off of rows that are evicted.

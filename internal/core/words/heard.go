@@ -11,6 +11,7 @@ import (
 type ServerWord struct {
 	Revision  uint64
 	Draining  bool
+	Notice    int64 // as of its newest word: see ServerStatus
 	Log       string
 	Unreached []string
 	Resources perdure.Resources
@@ -30,12 +31,30 @@ func (w *ShardWord) Fence(slot perdure.Slot) (f Fence, told bool) {
 	return f, told
 }
 
+// Needs are the states that a replica needs beside those of its rows.
+func (w *ShardWord) Needs() (names []string) {
+	names = append(names, w.Held...)
+	for _, seg := range w.Segments {
+		names = append(names, StateNames(seg.States)...)
+	}
+	return names
+}
+
+// StateNames returns the names of states that lie in the store.
+func StateNames(files []SegmentFile) (names []string) {
+	for _, f := range files {
+		names = append(names, f.File)
+	}
+	return names
+}
+
 // Take takes what a server says next, and calls heard for each shard that it says
 // something new of, before that counts: with what was known of the shard, nil if nothing
 // was, and with what is told, nil if it is not held any more. The first delta of a
 // connection replaces all that was known. What it costs depends on what is told.
 func (w *ServerWord) Take(d *ServerDelta, heard func(s perdure.ShardID, before *ShardWord, now *ShardDelta)) {
-	w.Revision, w.Draining, w.Log, w.Unreached, w.Resources = d.Revision, d.Draining, d.Log, d.Unreached, d.Resources
+	w.Revision, w.Draining, w.Notice, w.Log = d.Revision, d.Draining, d.Notice, d.Log
+	w.Unreached, w.Resources = d.Unreached, d.Resources
 	known := w.Shards
 	if d.Number == 1 || known == nil {
 		w.Shards, w.troubled = make(map[perdure.ShardID]*ShardWord, len(d.Shards)), map[perdure.ShardID]struct{}{}
@@ -110,6 +129,14 @@ func (w *ServerWord) MinClock() perdure.Clock {
 	return least
 }
 
+// Bytes returns how large the rows of its shards are, as far as it has said.
+func (w *ServerWord) Bytes() (n int64) {
+	for _, sh := range w.Shards {
+		n += sh.Bytes
+	}
+	return n
+}
+
 // Unread returns how many records of the update log the rows of its shards lack; nil: that
 // is not known of some shard, or there is none.
 func (w *ServerWord) Unread() *int64 {
@@ -129,7 +156,8 @@ func (w *ServerWord) Unread() *int64 {
 // Status returns all that was said, as a status.
 func (w *ServerWord) Status() ServerStatus {
 	st := ServerStatus{
-		Revision: w.Revision, Draining: w.Draining, Log: w.Log, Unreached: w.Unreached, Resources: w.Resources,
+		Revision: w.Revision, Draining: w.Draining, Notice: w.Notice, Log: w.Log, Unreached: w.Unreached,
+		Resources: w.Resources,
 	}
 	for _, s := range slices.Sorted(maps.Keys(w.Shards)) {
 		sh := w.Shards[s].ShardStatus

@@ -13,6 +13,9 @@ type ServerStatus struct {
 	// Draining says that the server is to end, and asks that others take over what
 	// it holds.
 	Draining bool `json:"draining,omitempty"`
+	// Notice is for how long, of one that is to end, its process will still be there, in
+	// milliseconds from this word on; 0: until others have taken over all.
+	Notice int64 `json:"notice,omitempty"`
 	// Log says why what goes to the update log waits, "" if nothing does.
 	Log string `json:"log,omitempty"`
 	// Unreached are addresses of servers that it wants something of and cannot reach.
@@ -72,6 +75,8 @@ type ShardStatus struct {
 	// Unread is how many records of the shard's stream of the update log its rows lack; nil:
 	// it has none, or it was not to be found out lately how long it is.
 	Unread *int64 `json:"unread,omitempty"`
+	// Bytes is how large the replica's rows are, about; 0: that is not known.
+	Bytes int64 `json:"bytes,omitempty"`
 	// Problem says what keeps the shard from going on, "" if nothing does.
 	Problem string `json:"problem,omitempty"`
 }
@@ -116,6 +121,7 @@ type ServerDelta struct {
 	Number    uint64 // on its connection, from 1: that one tells all
 	Revision  uint64
 	Draining  bool
+	Notice    int64
 	Log       string
 	Unreached []string
 	Resources perdure.Resources
@@ -148,7 +154,8 @@ type ServerSpeaker struct {
 func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) (d ServerDelta, more bool) {
 	t.number++
 	d = ServerDelta{
-		Number: t.number, Revision: st.Revision, Draining: st.Draining, Log: st.Log, Unreached: st.Unreached,
+		Number: t.number, Revision: st.Revision, Draining: st.Draining, Notice: st.Notice, Log: st.Log,
+		Unreached: st.Unreached,
 		Resources: st.Resources,
 	}
 	if t.told == nil {
@@ -216,7 +223,7 @@ func decides(before, now *ShardStatus, end perdure.Clock) bool {
 // counted reports whether a shard's counts have changed.
 func counted(before, now *ShardStatus) bool {
 	return before.MinClock != now.MinClock || before.Seq != now.Seq || before.SaveSeconds != now.SaveSeconds ||
-		before.SaveBytes != now.SaveBytes ||
+		before.SaveBytes != now.SaveBytes || before.Bytes != now.Bytes ||
 		(before.Unread == nil) != (now.Unread == nil) || now.Unread != nil && *before.Unread != *now.Unread
 }
 

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/perdure/perdure"
 )
@@ -33,6 +34,7 @@ type Hello struct {
 	AtCuts      bool                `json:"at_cuts,omitempty"` // a worker that saves its state for checkpoints only
 	// Grow: a worker that finds no free slot asks for one more.
 	Grow   bool           `json:"grow,omitempty"`
+	Called string         `json:"called,omitempty"` // of an observer that is a host: what people call it
 	Asks   bool           `json:"asks,omitempty"`   // an observer wants to know what the job was asked to be
 	Secret perdure.Secret `json:"secret,omitempty"` // of the run, for this role
 	Nonce  perdure.Secret `json:"nonce,omitempty"`  // of a worker: what it drew at its beginning
@@ -136,6 +138,8 @@ const (
 	OrderKill  OrderKind = "kill"
 	OrderFault OrderKind = "fault" // to servers and workers, too: fail like this
 	OrderStop  OrderKind = "stop"
+	// To a server: hand over what it holds, and end. To a host: have all its processes do so.
+	OrderDrain OrderKind = "drain"
 
 	// To the coordinator.
 	OrderClose  OrderKind = "close"  // make a last checkpoint: the job is to end
@@ -152,6 +156,17 @@ type Order struct {
 	Target string    `json:"target,omitempty"`
 	PID    int       `json:"pid,omitempty"`
 	Spec   string    `json:"spec,omitempty"`
+}
+
+// Drain is the order to hand over and to end, within a notice of some milliseconds; 0: it takes as long as it takes.
+func Drain(notice int64) Order {
+	return Order{Kind: OrderDrain, Spec: strconv.FormatInt(notice, 10)}
+}
+
+// Notice is how many milliseconds whoever is ordered to drain has for that; 0: as long as it takes.
+func (o *Order) Notice() int64 {
+	ms, _ := strconv.ParseInt(o.Spec, 10, 64)
+	return max(0, ms)
 }
 
 // Exited tells the coordinator that a process has ended, as its parent saw it.

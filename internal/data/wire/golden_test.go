@@ -204,8 +204,8 @@ func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
 			Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711,
-			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Asks: true, Secret: "00ff",
-			Nonce: "n", Ticket: "11ee",
+			Addr: "127.0.0.1:9", Incarnation: 2, Zone: "a", AtCuts: true, Grow: true, Asks: true,
+			Called: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
 		}),
 		control("welcome", KindWelcome, Welcome{
 			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s", Run: []byte(`{"a":7}`), Folder: "/a",
@@ -275,12 +275,13 @@ func controlSamples() []sample {
 func statusSamples() []sample {
 	return []sample{
 		control("status-server", KindStatus, words.ServerDelta{
-			Number: 2, Revision: 9, Draining: true, Log: "it is full", Unreached: []string{"10.0.0.7:9"},
+			Number: 2, Revision: 9, Draining: true, Notice: 25_000, Log: "it is full",
+			Unreached: []string{"10.0.0.7:9"},
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
 				Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
-				Problem: "disk full",
+				Bytes: 1 << 30, Problem: "disk full",
 				Fences: []words.Fence{{
 					Slot: 2, Incarnation: 4,
 					Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,

@@ -16,6 +16,9 @@ func (c *coder) resources(r *perdure.Resources) {
 func (c *coder) serverDelta(d *words.ServerDelta) {
 	count(c, &d.Number)
 	c.flags(&d.Draining)
+	if d.Draining {
+		number(c, &d.Notice)
+	}
 	count(c, &d.Revision)
 	c.text(&d.Log)
 	list(c, &d.Unreached, (*coder).text)
@@ -35,6 +38,7 @@ func (c *coder) shardDelta(d *words.ShardDelta) {
 	count(c, &d.Seq)
 	count(c, &d.Roster)
 	number(c, &d.Named)
+	number(c, &d.Bytes)
 	c.text(&d.Problem)
 	if saved {
 		c.float(&d.SaveSeconds)

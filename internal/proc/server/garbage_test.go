@@ -31,9 +31,9 @@ import (
 
 // lines keeps what a server logs, without times.
 type lines struct {
-	mu    sync.Mutex // guards all
-	all   []string // that warn
-	came  int      // with those for developers
+	mu    sync.Mutex    // guards all
+	all   []string      // that warn
+	came  int           // with those for developers
 	added chan struct{} // capacity 1: a line was added
 }
 

@@ -74,7 +74,7 @@ func (e Eye) Look() (l Look) {
 	switch {
 	case s.job == nil:
 		l.NotReady = "it has no place in its job yet"
-	case s.draining:
+	case s.leaving.draining:
 		l.NotReady = "it hands over what it holds, to end"
 	}
 	var shards []*shard

@@ -60,6 +60,7 @@ type Config struct {
 	OnOrder       func(wire.Order) // faults for this process; may be nil
 	Keys          wire.Keys        // what it shows to others, and who connects to it must show
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
+	Notice        time.Duration    // how long it has for that; 0: as long as it takes
 	Joined        func(Eye, int)   // it has its place, perhaps again: its number; may be nil
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
@@ -98,7 +99,7 @@ type Server struct {
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
 	peers       peers
-	draining    bool
+	leaving     leaving
 	coordinator transport.Conn // nil while there is none
 
 	telling  telling // tellAll is on its way
@@ -141,6 +142,7 @@ func Run(ctx context.Context, cfg Config) error {
 		view:     &perdure.View{},
 	}
 	s.telling.of(s.tellAll)
+	s.leaving.s = s
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -157,7 +159,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.closeConns()
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
-	s.wg.Go(func() { s.drain(ctx) })
+	s.wg.Go(func() { s.leaving.heed(ctx) })
 	s.wg.Go(func() { s.peers.contact.Run(ctx) })
 	s.wg.Go(func() {
 		link := transport.Link{
@@ -268,7 +270,9 @@ func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 		if err := wire.ParseControl(f, &o); err != nil {
 			return err
 		}
-		if s.cfg.OnOrder != nil {
+		if o.Kind == wire.OrderDrain {
+			s.leaving.begin(time.Duration(o.Notice())*time.Millisecond, true)
+		} else if s.cfg.OnOrder != nil {
 			s.cfg.OnOrder(o)
 		}
 	}
@@ -323,21 +327,6 @@ func (s *Server) heartbeat(ctx context.Context) {
 		if fresh := w.say(s); !fresh {
 			time.AfterFunc(busyPause, s.notify)
 		}
-	}
-}
-
-// drain asks the coordinator, once this server is to end, that others take over what
-// it holds.
-func (s *Server) drain(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-s.cfg.Drain:
-		s.cfg.Log.Info("handing over what is held here, to end")
-		s.mu.Lock()
-		s.draining = true
-		s.leaveIfFree()
-		s.mu.Unlock()
-		s.notify()
 	}
 }
 

@@ -366,6 +366,11 @@ func (sh *shard) fullStatus(v *perdure.View) words.ShardStatus {
 		st.Joined, st.Unread = sh.link.Place().Joining && sh.stream.Level(), sh.stream.Unread()
 	}
 	sh.saver.Status(&st)
+	if sh.rep.State.Has() {
+		for _, p := range sh.rep.State.Parts() {
+			st.Bytes += int64(p.Stored()) * int64(p.RowBytes())
+		}
+	}
 	sh.rep.Status(v, &st)
 	st.Yielded = st.Ready && sh.link.Yielded(sh.view)
 	return st

@@ -63,7 +63,7 @@ func (s *Server) take(v perdure.View) {
 		s.bring(sh, at)
 	}
 	s.peers.drop(used)
-	s.leaveIfFree()
+	s.leaving.ifFree()
 	s.notify()
 }
 
@@ -83,14 +83,6 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 		s.wg.Go(func() { newReplay(s, sh).run(v) })
 	case !comes:
 		s.wg.Go(func() { s.restore(sh, v) })
-	}
-}
-
-// leaveIfFree ends a server that is to end, once the view gives it nothing to hold. It
-// needs s.mu.
-func (s *Server) leaveIfFree() {
-	if s.draining && len(s.shards) == 0 {
-		s.fail(fmt.Errorf("%w: what this server held is on others", perdure.ErrStopped))
 	}
 }
 

@@ -63,9 +63,10 @@ func (w *word) say(s *Server) (fresh bool) {
 
 // status needs s.mu. It is fresh unless some shard was at work.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
-	st, fresh = words.ServerStatus{
-		Revision: s.view.Revision, Draining: s.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
-	}, true
+	st = words.ServerStatus{
+		Revision: s.view.Revision, Draining: s.leaving.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
+	}
+	st.Notice, fresh = s.leaving.notice(time.Now()), true
 	for _, sh := range s.shards {
 		says, now := sh.status(s.view)
 		st.Shards = append(st.Shards, says)

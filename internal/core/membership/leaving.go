@@ -1,0 +1,88 @@
+package membership
+
+import (
+	"github.com/perdure/perdure/internal/core/leaving"
+	"github.com/perdure/perdure/internal/core/verdict"
+)
+
+// turns has others begin to copy what is held by servers that are to end, as far as it is the shards' turn.
+func (ch *chains) turns() {
+	var all []leaving.Shard
+	for _, s := range ch.agenda.Turns.Sorted() {
+		sv := &ch.facts.View.Shards[s]
+		t := leaving.Shard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
+		if t.Server < 0 || sv.Joining != nil || ch.agenda.Orphans.Has(s) {
+			ch.agenda.Turns.Remove(s) // who has changed it has looked at it
+			continue
+		}
+		for i := range sv.Replicas() {
+			if h := sv.Replica(i); !ch.facts.Servers[h.Server].Draining && ch.job.alive(&h) {
+				t.Others++
+			}
+		}
+		all = append(all, t)
+	}
+	if now := all; !ch.job.weak.Chain.Turns {
+		all = leaving.Next(now, ch.line)
+	}
+	for _, t := range all {
+		ch.agenda.Turns.Remove(t.Shard)
+		chain := verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[t.Shard]))
+		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
+			ch.join(t.Shard, to)
+		} else {
+			ch.agenda.Wanting.Add(t.Shard)
+		}
+	}
+}
+
+// line returns which shards of a server are being copied now. One that cannot be yet, since it does not serve, holds
+// nobody up.
+func (ch *chains) line(server int) *leaving.Line {
+	l := &leaving.Line{}
+	for s := range ch.job.spread.Held(server) {
+		j := ch.facts.View.Shards[s].Joining
+		if j != nil && j.Server != server && ch.job.ready(s) && !ch.job.joined(s, j) {
+			l.Add(ch.job.bytes(s))
+		}
+	}
+	return l
+}
+
+// bytes returns how large the rows of a shard are, as far as is known.
+func (j *job) bytes(shard int) int64 {
+	if st := j.shardStatus(shard); st != nil {
+		return st.Bytes
+	}
+	return 0
+}
+
+// hurried reports whether a server's notice is nearly over.
+func (j *job) hurried(server int) bool {
+	return j.servers[server].notice.NearlyOver(j.tick) && j.facts.Servers[server].Draining && !j.weak.Chain.Hurry
+}
+
+// hurry has servers whose notice is nearly over leave the chains that others are in.
+func (ch *chains) hurry() {
+	for _, i := range ch.agenda.Leaving.Sorted() {
+		if n := &ch.job.servers[i].notice; !n.Looked && ch.job.hurried(i) {
+			n.Looked = true
+			ch.rec.touchServer(i)
+		}
+	}
+}
+
+// drained lets the servers go that were to end and hold nothing any more.
+func (ch *chains) drained() {
+	for _, i := range ch.agenda.Leaving.Sorted() {
+		p := &ch.facts.Servers[i]
+		if !p.Draining || p.Left {
+			ch.agenda.Leaving.Remove(i)
+		} else if ch.facts.Placed() && ch.job.spread.Load(i) == 0 {
+			set(ch.rec, &p.Left, true)
+			set(ch.rec, &p.Drained, p.Incarnation)
+			ch.agenda.Unjudged.Add(i)
+			ch.rec.event("drained", target(Server, i), "others have taken over all that server:%d held; it may end", i)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/leaving"
+	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/weaken"
+)
+
+// leavers is a job of a number of shards, which runs.
+func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak weaken.Set) *cluster {
+	t.Helper()
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: servers, Shards: shards, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: strategy,
+	}, 100)
+	c.weak, c.bytes = weak, make([]int64, shards)
+	c.begin()
+	for i := range c.bytes { // the first shards are the largest
+		c.bytes[i] = int64(shards-i) * 100 << 20
+	}
+	c.wellness(5)
+	if !c.core.Serving() {
+		t.Fatal("the job does not run")
+	}
+	return c
+}
+
+// drains tells servers to end, with a notice in milliseconds.
+func (c *cluster) drains(notice int64, servers ...int) {
+	for _, i := range servers {
+		c.servers[i].draining, c.servers[i].notice = true, notice
+	}
+	for _, i := range servers {
+		c.report(Server, i)
+	}
+}
+
+// joining returns the shards that somebody begins to hold, the last one first.
+func (c *cluster) joining() (shards []int) {
+	for s := range slices.Backward(c.saved.View.Shards) {
+		if c.saved.View.Shards[s].Joining != nil {
+			shards = append(shards, s)
+		}
+	}
+	return shards
+}
+
+// copies returns the order in which shards began to be copied, and how many were at a time at most, until nobody is to
+// end any more.
+func (c *cluster) copies() (order []int, most int) {
+	for range 200 {
+		now := c.joining()
+		most = max(most, len(now))
+		for _, s := range now {
+			if !slices.Contains(order, s) {
+				order = append(order, s)
+			}
+		}
+		for i := range c.servers {
+			c.follow(Server, i)
+			now := c.joining()
+			most = max(most, len(now))
+			for _, s := range now {
+				if !slices.Contains(order, s) {
+					order = append(order, s)
+				}
+			}
+			c.report(Server, i)
+		}
+	}
+	return order, most
+}
+
+// TestTurns: of a server that is to end two large shards are copied at a time, the smallest first; and all at once, in
+// the order of their numbers, where the rule is switched off.
+func TestTurns(t *testing.T) {
+	const shards = 12
+	c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, weaken.Set{})
+	held := slices.Sorted(c.core.job.spread.Held(0))
+	slices.Reverse(held) // the last is the smallest
+	c.drains(0, 0)
+	order, most := c.copies()
+	if !slices.Equal(order, held) || most != leaving.Few {
+		t.Errorf("copied in the order %v, %d at a time; want %v", order, most, held)
+	}
+	if p := c.saved.Servers[0]; !p.Left || p.Drained != p.Incarnation {
+		t.Errorf("server 0 is not drained: %+v", p)
+	}
+	if c.wrong != nil {
+		t.Error(c.wrong)
+	}
+	c = leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, weaken.Set{Chain: weaken.Chain{Turns: true}})
+	c.drains(0, 0)
+	if now := c.joining(); len(now) != len(held) {
+		t.Errorf("without turns %v are copied at once", now)
+	}
+}
+
+// TestSmallTurns: small shards, and those of which nobody knows how large they are, are copied all at once.
+func TestSmallTurns(t *testing.T) {
+	for _, bytes := range []int64{0, leaving.Bytes / 8} {
+		c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, 12, weaken.Set{})
+		for i := range c.bytes {
+			c.bytes[i] = bytes
+		}
+		c.wellness(1)
+		c.drains(0, 0)
+		if now := c.joining(); len(now) != 4 {
+			t.Errorf("of %d bytes each, %v are copied at once", bytes, now)
+		}
+	}
+}
+
+// TestLastCopiesFirst: shards that only the server has which is to end go before those that others have, too, though
+// these are smaller.
+func TestLastCopiesFirst(t *testing.T) {
+	c := leavers(t, chain2, 4, 12, weaken.Set{})
+	c.kill(Server, 1, "gone") // its next process is awaited
+	alone := []int{}
+	for s := range c.saved.View.Shards {
+		sv := &c.saved.View.Shards[s]
+		if sv.Replicas() == 1 && sv.Server == 0 {
+			alone = append(alone, s)
+			c.bytes[s] += 5000 << 20
+		}
+	}
+	for range 3 {
+		for i := range c.servers {
+			c.follow(Server, i)
+			c.report(Server, i)
+		}
+	}
+	c.drains(0, 0)
+	order, _ := c.copies()
+	if len(alone) < 2 || len(order) < 4 {
+		t.Fatalf("%v are on server 0 alone, %v are copied", alone, order)
+	}
+	first := slices.Sorted(slices.Values(order[:len(alone)]))
+	if !slices.Equal(first, alone) {
+		t.Errorf("copied in the order %v, though %v are nowhere else", order, alone)
+	}
+	if c.wrong != nil {
+		t.Error(c.wrong)
+	}
+}
+
+// TestHurry: a server whose notice is nearly over leaves the chains that others are in, though nobody has copied
+// anything yet, and not before; one that nobody has told when it ends stays, and so does one where the rule is switched
+// off, or that alone has the rows.
+func TestHurry(t *testing.T) {
+	const notice = 3000 // 30 ticks, of which the last 10 are the last part
+	for _, of := range []struct {
+		name     string
+		strategy perdure.Recovery
+		notice   int64
+		weak     weaken.Set
+		leaves   int // after how many ticks; 0: it does not
+	}{
+		{"with a notice", chain2, notice, weaken.Set{}, 20},
+		{"with a long one", chain2, 100_000, weaken.Set{}, 0},
+		{"with a short one", chain2, 1, weaken.Set{}, 1},
+		{"without", chain2, 0, weaken.Set{}, 0},
+		{"switched off", chain2, notice, weaken.Set{Chain: weaken.Chain{Hurry: true}}, 0},
+		{"alone", perdure.Recovery{Kind: perdure.RecoverNone}, notice, weaken.Set{}, 0},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			c := leavers(t, of.strategy, 3, 6, of.weak)
+			holds := func() (n int) {
+				for s := range c.saved.View.Shards {
+					if slices.Contains(verdict.ServersOf(verdict.Members(&c.saved.View.Shards[s])), 0) {
+						n++
+					}
+				}
+				return n
+			}
+			before, left := holds(), 0
+			c.drains(of.notice, 0)
+			for tick := 1; tick <= 40; tick++ {
+				c.core.Tick()
+				c.flush()
+				for i := range c.servers {
+					c.report(Server, i) // and copies nothing
+				}
+				if n := holds(); n == 0 && left == 0 {
+					left = tick
+				} else if n != 0 && n != before {
+					t.Fatalf("after %d ticks it holds %d of %d shards", tick, n, before)
+				}
+			}
+			if left != of.leaves {
+				t.Errorf("it leaves after %d ticks, want %d", left, of.leaves)
+			}
+			c.weak = weaken.Set{}
+			if c.wellness(20); c.wrong != nil {
+				t.Error(c.wrong)
+			}
+		})
+	}
+}
