@@ -9,6 +9,22 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
+// TestClosesAtTheEnd: a job whose end is durable is closed with that, also where a slot stands behind the end: it would
+// have begun to take part there. It is asked for no other cut, since there can be none.
+func TestClosesAtTheEnd(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 2, Servers: 1, Shards: 1, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}, patience)
+	c.wellness(3)
+	v := &c.core.facts.View
+	v.End, v.Durable, v.Named, c.core.facts.Closing = 3, 3, 0, &facts.Closing{}
+	c.core.cuts.nameCut(4)
+	if last := c.core.facts.Closing; !last.Named || last.Cut != 3 || v.Named != 0 || c.core.facts.Closes() {
+		t.Errorf("the last cut is %+v, and cut %d is asked for", *last, v.Named)
+	}
+}
+
 // TestLastCut: a job that is to end is saved at the highest clock that any slot has come
 // to, also one whose process is dead, and of whose clocks some shards have more; the
 // coordinator may die meanwhile.

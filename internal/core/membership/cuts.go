@@ -180,8 +180,8 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 	}
 	at, asked := cu.calls()
 	if cu.facts.Closes() {
-		if max(at, stood) <= cu.facts.View.Durable {
-			cu.nameLast(cu.facts.View.Durable) // nothing was done since
+		if v := &cu.facts.View; max(at, stood) <= v.Durable || v.End > 0 && v.End <= v.Durable {
+			cu.nameLast(v.Durable) // nothing was done since, or nothing that the job counts
 			return
 		}
 		asked = true
