@@ -196,7 +196,8 @@ func parseShown(t *testing.T, line, makefile string) error {
 		}
 		return parsePerdure(t, rest[2:], false)
 	case "curl":
-		if !regexp.MustCompile(regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Stop)$`).MatchString(line) {
+		calls := regexp.QuoteMeta(control.Path) + `(Status|View|Fault|Scale|Drain|Stop)$`
+		if !regexp.MustCompile(calls).MatchString(line) {
 			return fmt.Errorf("there is no such method")
 		}
 		return nil

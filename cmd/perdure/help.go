@@ -105,6 +105,20 @@ var helps = map[string]string{
 		"free one (default the address of this machine that leads to the coordinator).",
 	"host_advertise": "What others are told of servers, where it is another address than --listen says.",
 	"host_zone":      "The failure domain of this host's servers, such as a rack (default none).",
+	"host_name":      "What people call this host, for perdure drain (default the machine's name).",
+	"host_notice": "How long the host has, once it is to end: then whoever is left ends with what others " +
+		"have not taken over. A little less than the notice before the machine is taken, such as 25s of 30 s " +
+		"(default: as long as it takes).",
+	"host_notice_command": "Run by sh again and again, 2 s after its last end; once it ends with 0, the machine is " +
+		"to be taken, and the host ends in order. For example a look into the cloud's metadata.",
+	"server_notice": "How long it has to hand over once it is told to end; then it ends anyway (default: as long as " +
+		"it takes).",
+	"perdure_drain": "Have others take over all that a server or a host holds, and end it. Shows what is left until " +
+		"that is done; exit code 1, and a line that says what was not handed over, where its notice was over before.",
+	"drain_who": "A server, as server:3, or the name of a host: all its servers, and its workers, which leave.",
+	"drain_notice": "End it after that time, whatever is left (default: as long as it takes, or what the host was " +
+		"told).",
+	"drain_no_wait": "Do not wait until it is done.",
 	"host_logs": "Where what its processes say goes: files, in its folder's logs/, or output, with the host's " +
 		"own log",
 	"signal_code": "Exit code when a signal ends it before its job is over: a supervisor that starts again only who " +

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -152,7 +154,12 @@ type hostCmd struct {
 	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
 	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
 	Zone      string `help:"@host_zone" placeholder:"NAME"`
-	Logs      string `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
+	Name      string `help:"@host_name" placeholder:"NAME"`
+
+	Notice        time.Duration `help:"@host_notice" placeholder:"TIME"`
+	NoticeCommand string        `help:"@host_notice_command" placeholder:"COMMAND"`
+
+	Logs string `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
 	roleFlags
 	Command []string `arg:"" optional:"" help:"@host_command"`
 }
@@ -164,14 +171,36 @@ func (c *hostCmd) Run(ctx context.Context) error {
 	}
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
+	name := c.Name
+	if name == "" {
+		name = machineName()
+	}
 	var output *os.File
 	if c.Logs == "output" {
 		output = stdout.File
 	}
-	return c.ended(ctx, (&host.Host{
+	h := &host.Host{
 		Join: c.Join, SecretFile: c.SecretFile, KeysDir: absolute(c.Keys), Servers: c.Servers, Workers: c.Workers,
 		Dir: c.Dir, Listen: c.Listen, Zone: c.Zone, Output: output,
 		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
-		Log: c.log(),
-	}).Run(ctx, atOnce))
+		Log: c.log(), Called: name, Notice: host.Notice{For: c.Notice, Command: c.NoticeCommand},
+	}
+	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
+		return c.ended(ctx, err)
+	}
+	return toldError{c.SignalCode} // by the command, which is as a signal
+}
+
+// machineName is what this machine calls itself, as a host's name.
+func machineName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "host"
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("._-", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, name)
 }

@@ -86,6 +86,8 @@ func TestKeysSay(t *testing.T) {
 			"change nothing",
 		"scale 9" + api + as("server"): "server/server may look at the job, and " +
 			"change nothing",
+		"drain server:0" + api + as("viewer"):                         "may look at the job, and change nothing",
+		"drain server:0" + api + as("server"):                         "may look at the job, and change nothing",
 		"fault kill:server:0@0s" + api + as("viewer"):                 "may look at the job, and change nothing",
 		"status" + api + file:                                         "name them with --keys",
 		"status" + api + file + " --keys " + others:                   "another job's keys",

@@ -50,6 +50,7 @@ type cli struct {
 	Job        jobCmds        `cmd:"" help:"Keep many jobs of many hosts in one registry, by name."`
 	Keys       keysCmds       `cmd:"" help:"@perdure_keys"`
 	Scale      scaleCmd       `cmd:"" help:"Let workers join or leave a running job."`
+	Drain      drainCmd       `cmd:"" help:"@perdure_drain"`
 	Data       dataCmd        `cmd:"" help:"List and fetch data sets."`
 	Workloads  workloadsCmd   `cmd:"" help:"List what can be trained."`
 	Log        logCmds        `cmd:"" help:"Serve an update log, for jobs on many machines, or look into one."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -58,6 +59,8 @@ type serverCmd struct {
 	Listen    string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Zone      string `help:"@server_zone" placeholder:"NAME"`
 	Advertise string `help:"@server_advertise" placeholder:"HOST[:PORT]"`
+
+	Notice time.Duration `help:"@server_notice" placeholder:"TIME"`
 	roleFlags
 }
 
@@ -66,10 +69,14 @@ func (c *serverCmd) Run(ctx context.Context) error {
 	defer cancel()
 	job := c.job()
 	job.Log = c.log()
-	return c.ended(ctx, (&role.Server{
+	err := (&role.Server{
 		Job: job, Index: c.Index, Beside: c.Beside, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise,
-		Log: c.log(), Watch: c.watched(),
-	}).Run(ctx, atOnce))
+		Log: c.log(), Watch: c.watched(), Notice: c.Notice,
+	}).Run(ctx, atOnce)
+	if errors.Is(err, role.ErrDrained) {
+		return toldError{supervisor.ExitDrained}
+	}
+	return c.ended(ctx, err)
 }
 
 type workerCmd struct {

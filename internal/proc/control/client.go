@@ -103,6 +103,15 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
 }
 
+// Drain implements Backend.
+func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
+	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: d.Notice.Milliseconds()})
+	if err != nil {
+		return Draining{}, fromConnect(ctx, c.addr, err)
+	}
+	return drainingFromProto(r), nil
+}
+
 // Stop implements Backend.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})

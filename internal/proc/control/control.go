@@ -15,6 +15,7 @@ package control
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -34,6 +35,10 @@ type Backend interface {
 	// cannot be gives perdure.ErrUsage; while another change is being made, or when
 	// the job is over, perdure.ErrRefused and perdure.ErrStopped.
 	Scale(ctx context.Context, s Scale) (accepted string, err error)
+	// Drain has others take over what a server holds, or all servers of a host, whose
+	// workers leave. It returns who is to end; Status says how far that has come. Who is not
+	// there gives perdure.ErrUsage, what nobody could take over perdure.ErrRefused.
+	Drain(ctx context.Context, d Drain) (Draining, error)
 	// Stop ends the job in order, without waiting for the end. A job that is over
 	// gives perdure.ErrStopped.
 	Stop(ctx context.Context) error
@@ -44,6 +49,27 @@ type Scale struct {
 	Workers int            // how many are to take part; 0: Leave says it
 	Leave   []perdure.Slot // slots that leave
 	At      perdure.Clock  // from this clock on, or nothing changes; 0: from the next that no slot has begun
+}
+
+// Drain says who is to hand over what is held there, and to end.
+type Drain struct {
+	Who    string        // server:N, or the name of a host
+	Notice time.Duration // how long they have; 0: as long as it takes, or as the host was told
+}
+
+// MostNotice bounds a notice: who has longer needs none.
+const MostNotice = 24 * time.Hour
+
+// Draining is what a Drain has begun.
+type Draining struct {
+	Places []DrainedPlace
+}
+
+// DrainedPlace is a place whose process is to end.
+type DrainedPlace struct {
+	Role        string // server or worker
+	Index       int
+	Incarnation perdure.Incarnation
 }
 
 // State says what a job is doing.
@@ -98,6 +124,11 @@ type Process struct {
 	Unread *int64
 	// Outage is what a worker goes on without; nil: nothing is out, or it waits.
 	Outage *perdure.WorkerOutage
+	Host   string // the name of the host that has started it; "": none has, or it is not connected
+	Shards int    // of a server: how many it holds, or begins to hold
+	Bytes  int64  // of their rows, as far as it has said
+	// Drained is the newest incarnation of a server's place of which others have taken over all.
+	Drained perdure.Incarnation
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

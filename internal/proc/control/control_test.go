@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -24,6 +25,8 @@ type fakeJob struct {
 	faults []string
 	stops  int
 	change Scale
+	drain  Drain
+	ends   Draining
 }
 
 func (f *fakeJob) Status(context.Context) (Status, error)     { return f.status, f.err }
@@ -37,6 +40,11 @@ func (f *fakeJob) Fault(_ context.Context, spec string) (string, error) {
 func (f *fakeJob) Scale(_ context.Context, s Scale) (string, error) {
 	f.change = s
 	return "accepted", f.err
+}
+
+func (f *fakeJob) Drain(_ context.Context, d Drain) (Draining, error) {
+	f.drain = d
+	return f.ends, f.err
 }
 
 func (f *fakeJob) Stop(context.Context) error {
@@ -98,6 +106,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	next := 0
 	fill(t, reflect.ValueOf(&job.status).Elem(), &next)
 	fill(t, reflect.ValueOf(&job.view).Elem(), &next)
+	fill(t, reflect.ValueOf(&job.ends).Elem(), &next)
 	c := NewClient(serve(t, &job), "", nil)
 	status, err := c.Status(t.Context())
 	if err != nil || !reflect.DeepEqual(status, job.status) {
@@ -106,6 +115,13 @@ func TestEveryFieldArrives(t *testing.T) {
 	view, err := c.View(t.Context())
 	if err != nil || !reflect.DeepEqual(view, job.view) {
 		t.Errorf("view: got %+v, %v\nwant %+v", view, err, job.view)
+	}
+	ends, err := c.Drain(t.Context(), Drain{Who: "a", Notice: 25 * time.Second})
+	if err != nil || !reflect.DeepEqual(ends, job.ends) {
+		t.Errorf("drain: got %+v, %v\nwant %+v", ends, err, job.ends)
+	}
+	if job.drain != (Drain{Who: "a", Notice: 25 * time.Second}) {
+		t.Errorf("the job was asked for %+v", job.drain)
 	}
 }
 
@@ -183,6 +199,7 @@ func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
 		"View":   func() error { _, err := c.View(t.Context()); return err },
 		"Fault":  func() error { _, err := c.Fault(t.Context(), "x"); return err },
 		"Scale":  func() error { _, err := c.Scale(t.Context(), Scale{}); return err },
+		"Drain":  func() error { _, err := c.Drain(t.Context(), Drain{}); return err },
 		"Stop":   func() error { return c.Stop(t.Context()) },
 	}
 	for _, k := range kinds {

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -66,6 +67,15 @@ func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*contro
 		return nil, toConnect(err)
 	}
 	return &controlv1.ScaleResponse{Accepted: accepted}, nil
+}
+
+func (s *service) Drain(ctx context.Context, r *controlv1.DrainRequest) (*controlv1.DrainResponse, error) {
+	ms := min(max(r.GetNoticeMs(), 0), MostNotice.Milliseconds())
+	d, err := s.backend.Drain(ctx, Drain{Who: r.GetWho(), Notice: time.Duration(ms) * time.Millisecond})
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	return drainingToProto(&d), nil
 }
 
 func (s *service) Stop(ctx context.Context, _ *controlv1.StopRequest) (*controlv1.StopResponse, error) {

@@ -52,6 +52,10 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			KeptBytes:   x.KeptBytes,
 			Outage:      outageToProto(x.Outage),
 			Unread:      x.Unread,
+			Host:        x.Host,
+			Shards:      int32(x.Shards),
+			Bytes:       x.Bytes,
+			Drained:     uint32(x.Drained),
 		})
 	}
 	return p
@@ -123,9 +127,33 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 			KeptBytes:   x.KeptBytes,
 			Outage:      outageFromProto(x.Outage),
 			Unread:      x.Unread,
+			Host:        x.Host,
+			Shards:      int(x.Shards),
+			Bytes:       x.Bytes,
+			Drained:     perdure.Incarnation(x.Drained),
 		})
 	}
 	return s, nil
+}
+
+func drainingToProto(d *Draining) *controlv1.DrainResponse {
+	p := &controlv1.DrainResponse{}
+	for _, x := range d.Places {
+		p.Places = append(p.Places, &controlv1.Drained{
+			Role: x.Role, Index: int32(x.Index), Incarnation: uint32(x.Incarnation),
+		})
+	}
+	return p
+}
+
+func drainingFromProto(p *controlv1.DrainResponse) Draining {
+	var d Draining
+	for _, x := range p.Places {
+		d.Places = append(d.Places, DrainedPlace{
+			Role: x.Role, Index: int(x.Index), Incarnation: perdure.Incarnation(x.Incarnation),
+		})
+	}
+	return d
 }
 
 func viewToProto(v perdure.View) *controlv1.ViewResponse {

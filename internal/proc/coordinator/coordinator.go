@@ -110,6 +110,11 @@ type Latest struct {
 	Log *wire.PlaceProgress
 	// Tally is the loop's, who asks may read it there.
 	Tally *Tally
+	// Host is what people call the host that has started a process of that name; "": none has, or it is not
+	// connected.
+	Host func(process string) string
+	// Drain orders a server, or all of a host, to hand over and to end.
+	Drain func(core *membership.Core, who string, notice time.Duration) ([]Drained, error)
 }
 
 // member is a connection that was admitted, or that waits for its slot.
@@ -188,7 +193,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
-	c.pruner.prune = c.prune
+	c.pruner.prune, c.latest.Host, c.latest.Drain = c.prune, c.crew.hostOf, c.crew.drain
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.TickSeconds(cfg.Tick.Seconds())

@@ -94,8 +94,11 @@ var ErrChild = errors.New("supervisor: a process of the job failed")
 
 // Codes of processes that nothing is wrong with.
 const (
-	exitFenced = 3   // its place was taken
-	exitSignal = 130 // a signal told it to end, perhaps before it had begun its work
+	exitFenced = 3 // its place was taken
+	// ExitDrained is how a server ends that the coordinator has ordered to hand over what it holds: it is not started
+	// again.
+	ExitDrained = 4
+	exitSignal  = 130 // a signal told it to end, perhaps before it had begun its work
 )
 
 // NewJob makes a job without processes. ctx's end does not end them; Stop does.
@@ -429,7 +432,8 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	if j.cfg.OwnWorkers && e.Role == wire.RoleWorker && e.Code == 0 && j.clock.End > 0 && j.clock.Clock >= j.clock.End {
 		return Restart(max(pause, leavePause)), false // it has done all, and the job's end is not known here yet
 	}
-	if !j.over {
+	drained := e.Role == wire.RoleServer && e.Code == ExitDrained
+	if !j.over && !drained {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
 		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
 			j.timeline.detected(target, e.At)
@@ -451,6 +455,8 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 				mostFailed, e.How, why))
 			return Never, false
 		}
+	case drained:
+		return Never, true
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:
 		j.end(fmt.Errorf("%w: %s: %s", ErrChild, target, j.reason(target, e)))
 		return Never, false

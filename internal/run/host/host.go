@@ -11,6 +11,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -54,8 +55,11 @@ type Host struct {
 	Watch      role.Watched
 	LogFormat  eyes.Format // of servers and perdure's workers
 	Log        *slog.Logger
+	Called     string // what people call it
+	Notice     Notice
 
 	name   string // its own, which nobody guesses
+	taken  bool   // the command has said that the machine is to be taken
 	secret string // the file
 	keys   wire.Keys
 	ring   *keys.Ring // nil: the job has no keys
@@ -97,6 +101,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(looks) }()
+	noticed := h.watch(looks)
 	select {
 	case w := <-l.joined:
 		if err := h.begin(k, &w); err != nil {
@@ -107,7 +112,11 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return h.over(err)
 	case <-ctx.Done():
 		return nil
+	case <-noticed:
+		h.taken = true
+		return nil
 	}
+	notice, why := h.Notice.For, "a signal"
 	select {
 	case err := <-ended:
 		k.over()
@@ -115,17 +124,27 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return h.over(err)
 	case err := <-k.fatal:
 		return err
+	case <-k.idle:
+		return nil
 	case <-ctx.Done():
+	case <-noticed:
+		why, h.taken = "the command of --notice-command has ended with 0", true
+	case n := <-l.ordered:
+		if why = "an operator"; n > 0 {
+			notice = n
+		}
 	}
-	h.Log.Info("the host is to end: workers leave, then servers hand over what they hold; told again, it ends at once")
 	go func() {
 		if err := <-ended; err != nil && atOnce.Err() == nil {
 			k.over() // who waits for others to take over waits no more: all hear it
 		}
 	}()
-	k.drain(atOnce)
+	h.handOver(ctx, atOnce, k, why, notice)
 	return nil
 }
+
+// Taken reports, once Run has ended, whether it has since the command said that the machine is to be taken.
+func (h *Host) Taken() bool { return h.taken }
 
 // check refuses what cannot be, before anything is started.
 func (h *Host) check() (err error) {
@@ -144,7 +163,7 @@ func (h *Host) check() (err error) {
 		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
 			h.Command[0])
 	}
-	if err := address.Check("--join", h.Join); err != nil {
+	if err := cmp.Or(address.Check("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
 		return err
 	}
 	if h.Zone != "" {
@@ -272,10 +291,11 @@ func (h *Host) over(err error) error {
 // look is the host's own connection to the job. It says which of its processes have ended, and hears when the
 // job is over.
 type look struct {
-	h      *Host
-	joined chan wire.Welcome // capacity 1: the first answer
-	job    string            // once there was one
-	lost   bool              // nobody answers, and that was told
+	h       *Host
+	joined  chan wire.Welcome  // capacity 1: the first answer
+	ordered chan time.Duration // capacity 1: an operator has told the host to end, with that notice
+	job     string             // once there was one
+	lost    bool               // nobody answers, and that was told
 
 	mu     sync.Mutex     // guards what follows
 	conn   transport.Conn // nil while there is none
@@ -308,7 +328,9 @@ func (l *look) connect(c transport.Conn) {
 	}
 }
 
-func newLook(h *Host) *look { return &look{h: h, joined: make(chan wire.Welcome, 1)} }
+func newLook(h *Host) *look {
+	return &look{h: h, joined: make(chan wire.Welcome, 1), ordered: make(chan time.Duration, 1)}
+}
 
 // run looks until the job is over, or ctx ends.
 func (l *look) run(ctx context.Context) error {
@@ -316,10 +338,10 @@ func (l *look) run(ctx context.Context) error {
 		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
 			hello := reach.Asking(l.h.keys.Job)
-			hello.Job = l.job
+			hello.Job, hello.Process, hello.Called = l.job, l.h.name, l.h.Called
 			return hello
 		},
-		Up: l.up, Frame: func(transport.Conn, *wire.Frame) error { return nil },
+		Up: l.up, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
 		Down: func(_ transport.Conn, err error) {
 			l.connect(nil)
 			if errors.Is(err, perdure.ErrStopped) {

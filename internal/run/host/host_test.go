@@ -134,6 +134,15 @@ func TestExits(t *testing.T) {
 	if _, why := k.look(); why != "server-0: wrong secret" {
 		t.Errorf("the host is not ready: %s", why)
 	}
+	server.Code = supervisor.ExitDrained
+	if k.onExit(server) != supervisor.Never || k.drained != 1 {
+		t.Error("a server that was drained is replaced")
+	}
+	select {
+	case <-k.idle:
+		t.Error("a host with a worker has nothing left to do")
+	default:
+	}
 	k.over()
 	program.PID = 7
 	if k.onExit(program) != supervisor.Never {

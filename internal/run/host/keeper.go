@@ -32,6 +32,7 @@ type keeper struct {
 	own    bool              // workers are programs of the user's
 	tell   func(wire.Exited) // the coordinator, of each end
 	fatal  chan error        // capacity 1: why the host cannot go on
+	idle   chan struct{}     // closed: all its processes were drained
 	counts map[wire.Role]int
 
 	mu       sync.Mutex // guards what follows
@@ -39,11 +40,13 @@ type keeper struct {
 	why      string     // the host does not do its work; "": it does
 	backoffs map[[2]string]*supervisor.Backoff
 	restarts map[wire.Role]int
+	drained  int // servers that somebody has had hand over: they are not started again
 }
 
 func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
 	k = &keeper{
 		log: h.Log, tell: tell, own: len(h.Command) > 0, fatal: make(chan error, 1),
+		idle:     make(chan struct{}),
 		counts:   map[wire.Role]int{wire.RoleServer: h.Servers, wire.RoleWorker: h.Workers},
 		backoffs: map[[2]string]*supervisor.Backoff{}, restarts: map[wire.Role]int{},
 	}
@@ -75,6 +78,14 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
 	if k.last {
 		log.Info(fmt.Sprintf("%s %s", who, e.How))
+		return supervisor.Never
+	}
+	if e.Role == wire.RoleServer && e.Code == supervisor.ExitDrained {
+		log.Info(who + " was drained; it is not started again")
+		if k.drained++; k.drained == k.counts[wire.RoleServer]+k.counts[wire.RoleWorker] {
+			log.Info("all that was kept alive here was drained; there is nothing left to do")
+			close(k.idle)
+		}
 		return supervisor.Never
 	}
 	own := k.own && e.Role == wire.RoleWorker
@@ -123,8 +134,12 @@ func (k *keeper) look() (all []metrics.Kept, why string) {
 				kept.Running++
 			}
 		}
-		if kept.Running < k.counts[role] && why == "" {
-			why = fmt.Sprintf("%d of %d %ss run", kept.Running, k.counts[role], role)
+		wanted := k.counts[role]
+		if role == wire.RoleServer {
+			wanted -= k.drained
+		}
+		if kept.Running < wanted && why == "" {
+			why = fmt.Sprintf("%d of %d %ss run", kept.Running, wanted, role)
 		}
 		all = append(all, kept)
 	}
@@ -139,14 +154,32 @@ func (k *keeper) over() {
 	k.group.NoMore()
 }
 
-// drain has all processes end in order: workers, and then servers, which others may need until then.
-func (k *keeper) drain(atOnce context.Context) {
+// drain has all processes end in order: workers, and then servers, which others may need until then. Where time is
+// short, all are told at once: a worker's clock may take longer than that.
+func (k *keeper) drain(until context.Context, short bool) {
 	k.over()
-	for _, role := range []wire.Role{wire.RoleWorker, wire.RoleServer} {
-		for i := range k.counts[role] {
-			_ = k.group.Terminate(role, i) // it has ended: all the better
+	roles := []wire.Role{wire.RoleWorker, wire.RoleServer}
+	for _, role := range roles {
+		k.each(role, k.group.Terminate)
+		if !short {
+			k.group.Await(until, role)
 		}
-		k.group.Await(atOnce, role)
+	}
+	for _, role := range roles {
+		k.group.Await(until, role)
+	}
+}
+
+// kill ends all that are left.
+func (k *keeper) kill() {
+	k.each(wire.RoleWorker, k.group.Kill)
+	k.each(wire.RoleServer, k.group.Kill)
+}
+
+// each does something to all processes of a role. One that has ended: all the better.
+func (k *keeper) each(role wire.Role, do func(wire.Role, int) error) {
+	for i := range k.counts[role] {
+		_ = do(role, i)
 	}
 }
 

@@ -61,6 +61,9 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	if h.Zone != "" {
 		args = append(args, "--zone", h.Zone)
 	}
+	if h.Notice.For > 0 {
+		args = append(args, "--notice", h.Notice.For.String())
+	}
 	return h.own(wire.RoleServer, index, index, args...)
 }
 

@@ -39,6 +39,25 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 	return accepted, errors.Join(err, refused)
 }
 
+// Drain implements control.Backend.
+func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.Draining, err error) {
+	if d.Notice < 0 || d.Notice > control.MostNotice {
+		return ends, fmt.Errorf("%w: a notice of %v; choose one above 0, and of %v at most", perdure.ErrUsage, d.Notice,
+			control.MostNotice)
+	}
+	var all []coordinator.Drained
+	var refused error
+	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
+		all, refused = latest.Drain(core, d.Who, d.Notice)
+	})
+	for _, p := range all {
+		ends.Places = append(ends.Places, control.DrainedPlace{
+			Role: string(p.Kind), Index: p.Index, Incarnation: p.Incarnation,
+		})
+	}
+	return ends, errors.Join(err, refused)
+}
+
 // backend answers the control API in the coordinator's process.
 type backend struct {
 	co   *coordinator.Coordinator
@@ -80,7 +99,12 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0),
 					State: processState(d.State),
 				}
+				if k == membership.Server {
+					p.Shards, p.Drained = d.Held, d.Drained
+				}
+				p.Host = latest.Host(d.Process)
 				if d.Server != nil {
+					p.Bytes = d.Server.Bytes()
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
 					if p.State == control.ProcessLive { // else it is not heard of
 						p.Unread = d.Server.Unread()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -31,8 +32,12 @@ type Server struct {
 	Log    *slog.Logger
 	// Advertise is the address that others are told; "": the one at which it listens.
 	Advertise string
-	Beside    int // how many servers of the job this machine has; 0: all
+	Beside    int           // how many servers of the job this machine has; 0: all
+	Notice    time.Duration // how long it has to hand over, once it is told to end; 0: as long as it takes
 }
+
+// ErrDrained is how a server ends that the job has ordered to hand over what it holds: it is not to be started again.
+var ErrDrained = server.ErrDrained
 
 // Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
 // when atOnce ends, it ends at once.
@@ -83,7 +88,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Publish:     func(at string) (string, error) { return address.Published(c.Listen, at, c.Advertise) },
-		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Store: in, Log: c.Log,
+		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Notice: c.Notice, Store: in, Log: c.Log,
 		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
 		Joined: func(sv server.Eye, index int) {
 			eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)

@@ -60,7 +60,18 @@ func processLine(p *control.Process) string {
 	}
 	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock,
 		p.Resources.Goroutines,
-		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread))
+		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread)+hostLine(p))
+}
+
+// hostLine says which host a process is of, and what a server has still to hand over.
+func hostLine(p *control.Process) (text string) {
+	if p.Draining && p.Shards > 0 {
+		text = fmt.Sprintf(", %d shards with %.1f MB left", p.Shards, float64(p.Bytes)/1e6)
+	}
+	if p.Host != "" {
+		text += ", host " + p.Host
+	}
+	return text
 }
 
 // pidText is "-" where there is no process.

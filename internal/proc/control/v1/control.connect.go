@@ -43,6 +43,8 @@ const (
 	ControlFaultProcedure = "/perdure.control.v1.Control/Fault"
 	// ControlScaleProcedure is the fully-qualified name of the Control's Scale RPC.
 	ControlScaleProcedure = "/perdure.control.v1.Control/Scale"
+	// ControlDrainProcedure is the fully-qualified name of the Control's Drain RPC.
+	ControlDrainProcedure = "/perdure.control.v1.Control/Drain"
 	// ControlStopProcedure is the fully-qualified name of the Control's Stop RPC.
 	ControlStopProcedure = "/perdure.control.v1.Control/Stop"
 )
@@ -60,6 +62,10 @@ type ControlClient interface {
 	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
 	// FAILED_PRECONDITION or PERMISSION_DENIED.
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
+	// Drain has others take over what a server holds, or all servers of a host, whose workers
+	// leave at a clock. It does not wait for that: Status says how far it has come. Who or what is not
+	// there is INVALID_ARGUMENT; what nobody could take over is PERMISSION_DENIED.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
@@ -102,6 +108,12 @@ func NewControlClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(controlMethods.ByName("Scale")),
 			connect.WithClientOptions(opts...),
 		),
+		drain: connect.NewClient[DrainRequest, DrainResponse](
+			httpClient,
+			baseURL+ControlDrainProcedure,
+			connect.WithSchema(controlMethods.ByName("Drain")),
+			connect.WithClientOptions(opts...),
+		),
 		stop: connect.NewClient[StopRequest, StopResponse](
 			httpClient,
 			baseURL+ControlStopProcedure,
@@ -117,6 +129,7 @@ type controlClient struct {
 	view   *connect.Client[ViewRequest, ViewResponse]
 	fault  *connect.Client[FaultRequest, FaultResponse]
 	scale  *connect.Client[ScaleRequest, ScaleResponse]
+	drain  *connect.Client[DrainRequest, DrainResponse]
 	stop   *connect.Client[StopRequest, StopResponse]
 }
 
@@ -156,6 +169,15 @@ func (c *controlClient) Scale(ctx context.Context, req *ScaleRequest) (*ScaleRes
 	return nil, err
 }
 
+// Drain calls perdure.control.v1.Control.Drain.
+func (c *controlClient) Drain(ctx context.Context, req *DrainRequest) (*DrainResponse, error) {
+	response, err := c.drain.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Stop calls perdure.control.v1.Control.Stop.
 func (c *controlClient) Stop(ctx context.Context, req *StopRequest) (*StopResponse, error) {
 	response, err := c.stop.CallUnary(ctx, connect.NewRequest(req))
@@ -178,6 +200,10 @@ type ControlHandler interface {
 	// begun. What cannot be is INVALID_ARGUMENT; while another change is being made it is
 	// FAILED_PRECONDITION or PERMISSION_DENIED.
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
+	// Drain has others take over what a server holds, or all servers of a host, whose workers
+	// leave at a clock. It does not wait for that: Status says how far it has come. Who or what is not
+	// there is INVALID_ARGUMENT; what nobody could take over is PERMISSION_DENIED.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Stop ends the job in order; nothing that a checkpoint holds is lost. It does not wait
 	// for the end. Stopping a job that is over is FAILED_PRECONDITION.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
@@ -216,6 +242,12 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(controlMethods.ByName("Scale")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controlDrainHandler := connect.NewUnaryHandlerSimple(
+		ControlDrainProcedure,
+		svc.Drain,
+		connect.WithSchema(controlMethods.ByName("Drain")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controlStopHandler := connect.NewUnaryHandlerSimple(
 		ControlStopProcedure,
 		svc.Stop,
@@ -232,6 +264,8 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 			controlFaultHandler.ServeHTTP(w, r)
 		case ControlScaleProcedure:
 			controlScaleHandler.ServeHTTP(w, r)
+		case ControlDrainProcedure:
+			controlDrainHandler.ServeHTTP(w, r)
 		case ControlStopProcedure:
 			controlStopHandler.ServeHTTP(w, r)
 		default:
@@ -257,6 +291,10 @@ func (UnimplementedControlHandler) Fault(context.Context, *FaultRequest) (*Fault
 
 func (UnimplementedControlHandler) Scale(context.Context, *ScaleRequest) (*ScaleResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("perdure.control.v1.Control.Scale is not implemented"))
+}
+
+func (UnimplementedControlHandler) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("perdure.control.v1.Control.Drain is not implemented"))
 }
 
 func (UnimplementedControlHandler) Stop(context.Context, *StopRequest) (*StopResponse, error) {

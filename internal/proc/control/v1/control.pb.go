@@ -266,6 +266,10 @@ type Process struct {
 	KeptBytes     int64                  `protobuf:"varint,12,opt,name=kept_bytes,json=keptBytes,proto3" json:"kept_bytes,omitempty"` // of a worker: of updates that it keeps until they are in a checkpoint
 	Outage        *Outage                `protobuf:"bytes,13,opt,name=outage,proto3" json:"outage,omitempty"`                         // of a worker that goes on without some shards; absent: there is none
 	Unread        *int64                 `protobuf:"varint,14,opt,name=unread,proto3,oneof" json:"unread,omitempty"`                  // of a server: records of the update log that its shards' rows lack; absent: there is no such log, or it is not known
+	Host          string                 `protobuf:"bytes,15,opt,name=host,proto3" json:"host,omitempty"`                             // the name of the host that has started it; "": none has, or it is not connected
+	Shards        int32                  `protobuf:"varint,16,opt,name=shards,proto3" json:"shards,omitempty"`                        // of a server: how many it holds, or begins to hold
+	Bytes         int64                  `protobuf:"varint,17,opt,name=bytes,proto3" json:"bytes,omitempty"`                          // of a server: of their rows, as far as it has said
+	Drained       uint32                 `protobuf:"varint,18,opt,name=drained,proto3" json:"drained,omitempty"`                      // of a server's place: the newest incarnation of which others have taken over all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +398,34 @@ func (x *Process) GetOutage() *Outage {
 func (x *Process) GetUnread() int64 {
 	if x != nil && x.Unread != nil {
 		return *x.Unread
+	}
+	return 0
+}
+
+func (x *Process) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Process) GetShards() int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *Process) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Process) GetDrained() uint32 {
+	if x != nil {
+		return x.Drained
 	}
 	return 0
 }
@@ -1546,6 +1578,163 @@ func (x *ScaleResponse) GetAccepted() string {
 	return ""
 }
 
+type DrainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Who           string                 `protobuf:"bytes,1,opt,name=who,proto3" json:"who,omitempty"`                            // server:N, or the name of a host
+	NoticeMs      int64                  `protobuf:"varint,2,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"` // how long they have, then they end anyway; 0: as long as it takes, or as the host was told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DrainRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *DrainRequest) GetNoticeMs() int64 {
+	if x != nil {
+		return x.NoticeMs
+	}
+	return 0
+}
+
+type DrainResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Places        []*Drained             `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"` // that are to end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DrainResponse) GetPlaces() []*Drained {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+// Drained is a place whose process is to end.
+type Drained struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
+	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Incarnation   uint32                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drained) Reset() {
+	*x = Drained{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drained) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drained) ProtoMessage() {}
+
+func (x *Drained) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drained.ProtoReflect.Descriptor instead.
+func (*Drained) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Drained) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Drained) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Drained) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1554,7 +1743,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1755,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1768,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 type StopResponse struct {
@@ -1590,7 +1779,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1791,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1804,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 // SavedFile is a file of rows in the run's folder of checkpoints.
@@ -1630,7 +1819,7 @@ type SavedFile struct {
 
 func (x *SavedFile) Reset() {
 	*x = SavedFile{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1831,7 @@ func (x *SavedFile) String() string {
 func (*SavedFile) ProtoMessage() {}
 
 func (x *SavedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1844,7 @@ func (x *SavedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedFile.ProtoReflect.Descriptor instead.
 func (*SavedFile) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SavedFile) GetFile() string {
@@ -1695,7 +1884,7 @@ type RowSaving struct {
 
 func (x *RowSaving) Reset() {
 	*x = RowSaving{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1896,7 @@ func (x *RowSaving) String() string {
 func (*RowSaving) ProtoMessage() {}
 
 func (x *RowSaving) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1909,7 @@ func (x *RowSaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowSaving.ProtoReflect.Descriptor instead.
 func (*RowSaving) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RowSaving) GetBytes() int64 {
@@ -1804,7 +1993,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\vcoordinator\x18\x12 \x01(\tR\vcoordinator\x122\n" +
 	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06savingB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\x93\x03\n" +
+	"\t_accuracy\"\xef\x03\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -1824,7 +2013,11 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"kept_bytes\x18\f \x01(\x03R\tkeptBytes\x122\n" +
 	"\x06outage\x18\r \x01(\v2\x1a.perdure.control.v1.OutageR\x06outage\x12\x1b\n" +
-	"\x06unread\x18\x0e \x01(\x03H\x00R\x06unread\x88\x01\x01B\t\n" +
+	"\x06unread\x18\x0e \x01(\x03H\x00R\x06unread\x88\x01\x01\x12\x12\n" +
+	"\x04host\x18\x0f \x01(\tR\x04host\x12\x16\n" +
+	"\x06shards\x18\x10 \x01(\x05R\x06shards\x12\x14\n" +
+	"\x05bytes\x18\x11 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\adrained\x18\x12 \x01(\rR\adrainedB\t\n" +
 	"\a_unread\"\xb5\x01\n" +
 	"\x06Saving\x12)\n" +
 	"\x10interval_seconds\x18\x01 \x01(\x01R\x0fintervalSeconds\x12\x10\n" +
@@ -1927,7 +2120,16 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x05leave\x18\x02 \x03(\x05R\x05leave\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\"+\n" +
 	"\rScaleResponse\x12\x1a\n" +
-	"\baccepted\x18\x01 \x01(\tR\baccepted\"\r\n" +
+	"\baccepted\x18\x01 \x01(\tR\baccepted\"=\n" +
+	"\fDrainRequest\x12\x10\n" +
+	"\x03who\x18\x01 \x01(\tR\x03who\x12\x1b\n" +
+	"\tnotice_ms\x18\x02 \x01(\x03R\bnoticeMs\"D\n" +
+	"\rDrainResponse\x123\n" +
+	"\x06places\x18\x01 \x03(\v2\x1b.perdure.control.v1.DrainedR\x06places\"U\n" +
+	"\aDrained\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x05R\x05index\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\rR\vincarnation\"\r\n" +
 	"\vStopRequest\"\x0e\n" +
 	"\fStopResponse\"G\n" +
 	"\tSavedFile\x12\x12\n" +
@@ -1943,12 +2145,13 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"age_clocks\x18\x05 \x01(\x03R\tageClocks\x12\x16\n" +
 	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x12\x1f\n" +
 	"\vpartly_lost\x18\a \x01(\x03R\n" +
-	"partlyLost2\x96\x03\n" +
+	"partlyLost2\xe4\x03\n" +
 	"\aControl\x12T\n" +
 	"\x06Status\x12!.perdure.control.v1.StatusRequest\x1a\".perdure.control.v1.StatusResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\x04View\x12\x1f.perdure.control.v1.ViewRequest\x1a .perdure.control.v1.ViewResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\x05Fault\x12 .perdure.control.v1.FaultRequest\x1a!.perdure.control.v1.FaultResponse\x12L\n" +
-	"\x05Scale\x12 .perdure.control.v1.ScaleRequest\x1a!.perdure.control.v1.ScaleResponse\x12I\n" +
+	"\x05Scale\x12 .perdure.control.v1.ScaleRequest\x1a!.perdure.control.v1.ScaleResponse\x12L\n" +
+	"\x05Drain\x12 .perdure.control.v1.DrainRequest\x1a!.perdure.control.v1.DrainResponse\x12I\n" +
 	"\x04Stop\x12\x1f.perdure.control.v1.StopRequest\x1a .perdure.control.v1.StopResponseB?Z=github.com/perdure/perdure/internal/proc/control/v1;controlv1b\x06proto3"
 
 var (
@@ -1963,7 +2166,7 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_internal_proc_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
@@ -1982,16 +2185,19 @@ var file_internal_proc_control_v1_control_proto_goTypes = []any{
 	(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
 	(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
 	(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
-	(*StopRequest)(nil),    // 17: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 18: perdure.control.v1.StopResponse
-	(*SavedFile)(nil),      // 19: perdure.control.v1.SavedFile
-	(*RowSaving)(nil),      // 20: perdure.control.v1.RowSaving
+	(*DrainRequest)(nil),   // 17: perdure.control.v1.DrainRequest
+	(*DrainResponse)(nil),  // 18: perdure.control.v1.DrainResponse
+	(*Drained)(nil),        // 19: perdure.control.v1.Drained
+	(*StopRequest)(nil),    // 20: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 21: perdure.control.v1.StopResponse
+	(*SavedFile)(nil),      // 22: perdure.control.v1.SavedFile
+	(*RowSaving)(nil),      // 23: perdure.control.v1.RowSaving
 }
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	3,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
 	4,  // 2: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
-	20, // 3: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
+	23, // 3: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
 	7,  // 4: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
 	10, // 5: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
 	12, // 6: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
@@ -1999,22 +2205,25 @@ var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	9,  // 8: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
 	11, // 9: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
 	11, // 10: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
-	19, // 11: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
-	0,  // 12: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	5,  // 13: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	13, // 14: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	15, // 15: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
-	17, // 16: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 17: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	6,  // 18: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	14, // 19: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	16, // 20: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
-	18, // 21: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	22, // 11: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
+	19, // 12: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
+	0,  // 13: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	5,  // 14: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	13, // 15: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	15, // 16: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	17, // 17: perdure.control.v1.Control.Drain:input_type -> perdure.control.v1.DrainRequest
+	20, // 18: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 19: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	6,  // 20: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	14, // 21: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	16, // 22: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	18, // 23: perdure.control.v1.Control.Drain:output_type -> perdure.control.v1.DrainResponse
+	21, // 24: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_internal_proc_control_v1_control_proto_init() }
@@ -2030,7 +2239,7 @@ func file_internal_proc_control_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proc_control_v1_control_proto_rawDesc), len(file_internal_proc_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/reach"
+)
+
+type drainCmd struct {
+	target
+	Who    string        `arg:"" help:"@drain_who"`
+	Notice time.Duration `help:"@drain_notice" placeholder:"TIME"`
+	NoWait bool          `help:"@drain_no_wait"`
+}
+
+func (c *drainCmd) Run(ctx context.Context) error {
+	if c.Notice < 0 || c.Notice > control.MostNotice {
+		return fmt.Errorf("%w: --notice %v; choose a time above 0, and of %v at most", perdure.ErrUsage, c.Notice,
+			control.MostNotice)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ends, err := client.Drain(ctx, control.Drain{Who: c.Who, Notice: c.Notice})
+	if err != nil {
+		return ended(err)
+	}
+	if c.NoWait {
+		fmt.Fprintf(stdout, "%s is to hand over what it holds, and to end\n", c.Who)
+		return nil
+	}
+	began := time.Now()
+	err = reach.AwaitDrained(ctx, client, &ends, c.Notice, func(r *reach.Remains) {
+		fmt.Fprintf(stdout, "%6.1fs  left: %s\n", time.Since(began).Seconds(), r)
+	})
+	if err != nil {
+		return ended(err)
+	}
+	fmt.Fprintf(stdout, "%6.1fs  %s is drained: others have all that was held there\n", time.Since(began).Seconds(),
+		c.Who)
+	return nil
+}

@@ -1,0 +1,204 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// drained is a job of three hosts, of which the third is to leave: it has a server and a worker, and another worker
+// stands by on the first.
+type drained struct {
+	*hosted
+	clocks string
+	hosts  map[string]*process
+	dirs   map[string]string
+}
+
+// newDrained starts the job, under some recovery.
+func newDrained(t *testing.T, recovery string, leaves ...string) *drained {
+	t.Helper()
+	d := &drained{clocks: "200", hosts: map[string]*process{}, dirs: map[string]string{}}
+	d.hosted = newHosted(t, "127.0.0.1", map[string]string{
+		"clocks": d.clocks, "compute-ms": "15", "recovery": recovery, "servers": "3",
+	})
+	d.lead()
+	for _, name := range []string{"a", "b", "c"} {
+		d.dirs[name] = newFolder(t)
+		args := []string{"--name", name, "--servers", "1", "--workers", "1"}
+		switch name {
+		case "a":
+			args[len(args)-1] = "2"
+		case "c":
+			args = append(args, leaves...)
+		}
+		d.hosts[name] = d.host(d.dirs[name], args...)
+	}
+	d.clock(10)
+	return d
+}
+
+// server is the server that a host has.
+func (d *drained) server(host string) (place string) {
+	d.Helper()
+	return awaitStatus(d, d.dir, `(server:\d+) .* host `+host+`\n`)[1]
+}
+
+// same waits for the job's end and for that of the hosts that stay: the model is that of an undisturbed job, and
+// nothing is lost.
+func (d *drained) same(redone bool) {
+	d.Helper()
+	s := d.done()
+	if want := undisturbedAt(d.T, d.clocks); *s.ModelSHA256 != want || *s.UpdatesLost != 0 ||
+		!redone && *s.ClocksRedone != 0 {
+		d.Errorf("model %s, %d updates lost, %d clocks redone; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost,
+			*s.ClocksRedone, want, d.all())
+	}
+	d.ends("a", d.hosts["a"])
+	d.ends("b", d.hosts["b"])
+	for _, dir := range d.dirs {
+		checkRaces(d.T, dir)
+	}
+}
+
+// TestDrainHost: an operator drains a host, twice: others take over what its server holds, its worker leaves, and it
+// ends; the job goes on to the same model, and no clock is done again. A name that is not there is one line.
+func TestDrainHost(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"chain:2", "resend:20"} {
+		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
+			d := newDrained(t, recovery)
+			for name, says := range map[string]string{
+				"d":        `there is no host "d" in this job: its hosts are a, b, c;`,
+				"server:9": "there is no server:9 in this job, whose servers are 0 to 2",
+				"worker:0": "it leaves with perdure scale --leave 0",
+			} {
+				if code, out, errs := invoke(t, "drain", name, "--run", d.dir); code != exitUsage ||
+					strings.Count(errs, "\n") != 1 || !strings.Contains(errs, says) {
+					t.Errorf("drain %s ends with code %d: %s%s", name, code, out, errs)
+				}
+			}
+			first := start(t, "drain", "c", "--run", d.dir)
+			if code, out, errs := invoke(t, "drain", "c", "--run", d.dir); code != 0 &&
+				!strings.Contains(errs, `there is no host "c"`) { // it has just ended
+				t.Errorf("a second drain ends with code %d: %s%s", code, out, errs)
+			}
+			code, out, errs := first.Wait()
+			if code != 0 || !strings.Contains(out, "c is drained: others have all that was held there") {
+				t.Errorf("drain ends with code %d: %s%s", code, out, errs)
+			}
+			d.ends("c", d.hosts["c"])
+			says := d.hosts["c"].stdout.String()
+			for _, want := range []string{`why="an operator"`, "worker-0 ended with code 0"} {
+				if !strings.Contains(says, want) {
+					t.Errorf("the host does not say %q: %s", want, says)
+				}
+			}
+			d.same(false)
+		})
+	}
+}
+
+// TestDrainServer: one server of a job on one machine is drained: it ends, nobody takes its place, and the job goes on
+// to the same model. The last one is not drained.
+func TestDrainServer(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	p := start(t, append(small("--recovery", "resend:20", "--clocks", "150", "--compute-ms", "15"), "--out", dir)...)
+	awaitStatus(t, dir, `training, clock [1-9]`)
+	code, out, errs := invoke(t, "drain", "server:1", "--run", dir)
+	if code != 0 || !strings.Contains(out, "server:1 is drained") {
+		t.Errorf("drain ends with code %d: %s%s", code, out, errs)
+	}
+	if code, out, errs = invoke(t, "drain", "server:0", "--run", dir); code == 0 ||
+		!strings.Contains(errs, "nobody could take over what server:0 holds") || strings.Count(errs, "\n") != 1 {
+		t.Errorf("the last server is drained, with code %d: %s%s", code, out, errs)
+	}
+	if code, out, errs := p.Wait(); code != 0 {
+		t.Fatalf("the job ends with code %d: %s%s", code, out, errs)
+	}
+	s := summary(t, dir)
+	if want := undisturbedAt(t, "150"); *s.ModelSHA256 != want || *s.UpdatesLost != 0 || *s.ClocksRedone != 0 {
+		t.Errorf("model %s, %d lost, %d redone; want %s", *s.ModelSHA256, *s.UpdatesLost, *s.ClocksRedone, want)
+	}
+	if events := eventsOf(t, dir); !strings.Contains(events, "server:1 ended with code 4, and is not replaced") {
+		t.Errorf("server:1 is replaced: %s", events)
+	}
+}
+
+// TestHostNotice: a host with a notice ends in order when it hears of its machine's end, by a signal or by a command,
+// while another server dies; the job goes on to the same model.
+func TestHostNotice(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"a signal", "a command"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			taken := filepath.Join(t.TempDir(), "taken")
+			d := newDrained(t, "resend:20", "--notice", "60s", "--notice-command", "test -e "+taken, "--signal-code",
+				"143")
+			dies := d.pid(d.server("b"))
+			if how == "a signal" {
+				d.hosts["c"].Signal(syscall.SIGTERM)
+			} else {
+				must(t, os.WriteFile(taken, nil, 0o666))
+			}
+			d.hosts["c"].Says("the host is to end within 1m0s")
+			must(t, syscall.Kill(dies, syscall.SIGKILL))
+			code, out, errs := d.hosts["c"].Wait()
+			if code != 143 || strings.Contains(out, "the notice is over") {
+				t.Errorf("the host ends with code %d: %s%s", code, out, errs)
+			}
+			d.same(true)
+		})
+	}
+}
+
+// TestShortNotice: a notice that is over at once ends the processes of a host, which says so; whoever has asked for it
+// hears what was not handed over, and the job goes on as its strategy says: to the same model, and without a loss.
+func TestShortNotice(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []string{"chain:2", "resend:20"} {
+		t.Run(recovery, func(t *testing.T) {
+			t.Parallel()
+			d := newDrained(t, recovery)
+			began := time.Now()
+			code, out, errs := invoke(t, "drain", "c", "--run", d.dir, "--notice", "1ms")
+			if code == 0 != (errs == "") || code != 0 && (code != exitError || strings.Count(errs, "\n") != 1 ||
+				!regexp.MustCompile(`server:\d: ended before others had all: .*recovery `+recovery).MatchString(errs)) {
+				t.Errorf("drain ends with code %d: %s%s", code, out, errs)
+			}
+			d.ends("c", d.hosts["c"])
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("the host ends after %v", took)
+			}
+			if says := d.hosts["c"].stdout.String(); !strings.Contains(says, "the notice is over") {
+				t.Errorf("the host does not say that the notice is over: %s", says)
+			}
+			d.same(true)
+		})
+	}
+}
+
+// TestNoticeUsage: what cannot be is one line.
+func TestNoticeUsage(t *testing.T) {
+	t.Parallel()
+	for says, args := range map[string][]string{
+		"cannot be a host's name":                        {"--name", "a b"},
+		"--notice -1s; choose a time above 0":            {"--notice=-1s"},
+		fmt.Sprintf("--notice %v; choose", 48*time.Hour): {"--notice", "48h"},
+	} {
+		args = append([]string{"host", "--join", "127.0.0.1:1", "--dir", newFolder(t)}, args...)
+		code, out, errs := invoke(t, args...)
+		if code != exitUsage || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, says) {
+			t.Errorf("host %q ends with code %d: %s%s", args, code, out, errs)
+		}
+	}
+}

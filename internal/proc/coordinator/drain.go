@@ -1,0 +1,170 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Drained is a place whose process was ordered to hand over what it holds, and to end.
+type Drained struct {
+	Kind        membership.Kind
+	Index       int
+	Incarnation perdure.Incarnation
+}
+
+// drain orders a server, or all of a host, to hand over what is held there and to end, within a notice; 0: it takes as
+// long as it takes, or as a host was told. It does not wait for that.
+func (c *crew) drain(core *membership.Core, who string, notice time.Duration) (all []Drained, err error) {
+	var to []*member
+	f := core.Facts()
+	worker, isWorker := strings.CutPrefix(who, string(membership.Worker)+":")
+	server, isServer := strings.CutPrefix(who, string(membership.Server)+":")
+	switch {
+	case f.Over():
+		return nil, fmt.Errorf("%w: the job is over", perdure.ErrStopped)
+	case isWorker:
+		return nil, fmt.Errorf("%w: a worker holds nothing to hand over; it leaves with perdure scale --leave %.20s",
+			perdure.ErrUsage, worker)
+	case isServer:
+		all, to, err = c.drainsServer(f, server)
+	default:
+		all, to, err = c.drainsHost(core, who)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if leave := serversOf(all); len(leave) > 0 && !stays(core, leave) {
+		return nil, fmt.Errorf("%w: nobody could take over what %s holds: no other server stays; start another one "+
+			"first", perdure.ErrRefused, who)
+	}
+	for _, m := range to {
+		if m.hello.Role != wire.RoleServer || notice > 0 || isServer { // else its host tells it, after its workers
+			m.send(wire.Control(wire.KindOrder, wire.Drain(notice.Milliseconds())))
+		}
+	}
+	return all, nil
+}
+
+func serversOf(all []Drained) (servers []int) {
+	for _, d := range all {
+		if d.Kind == membership.Server {
+			servers = append(servers, d.Index)
+		}
+	}
+	return servers
+}
+
+// stays reports whether there is a server that may be given more, beside some.
+func stays(core *membership.Core, beside []int) bool {
+	for i := range core.Facts().Servers {
+		if core.Condition(membership.Server, i).Open && !slices.Contains(beside, i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *crew) drainsServer(f *membership.Facts, number string) (all []Drained, to []*member, err error) {
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || int(n) >= len(f.Servers) {
+		return nil, nil, fmt.Errorf("%w: there is no server:%.20s in this job, whose servers are 0 to %d",
+			perdure.ErrUsage, number, len(f.Servers)-1)
+	}
+	m, p := c.seated[seat{membership.Server, int(n)}], &f.Servers[n]
+	if m == nil || !m.welcomed || p.Left && !p.Draining {
+		return nil, nil, fmt.Errorf("%w: server:%d is not connected: perdure status says how it is",
+			perdure.ErrUsage, n)
+	}
+	return []Drained{{membership.Server, int(n), p.Incarnation}}, []*member{m}, nil
+}
+
+func (c *crew) drainsHost(core *membership.Core, who string) (all []Drained, to []*member, err error) {
+	hosts := c.hosts(who)
+	if len(hosts) == 0 {
+		known := "no host is connected"
+		if names := c.hostNames(); len(names) > 0 {
+			known = "its hosts are " + strings.Join(names, ", ")
+		}
+		return nil, nil, fmt.Errorf("%w: there is no host %.40q in this job: %s; write the name of one, or server:N",
+			perdure.ErrUsage, who, known)
+	}
+	for _, h := range hosts {
+		var servers []*member
+		add := func(k membership.Kind, places []membership.Place) {
+			for i := range places {
+				if hostIn(places[i].Process) != h.hello.Process || core.Condition(k, i).State == "dead" {
+					continue
+				}
+				all = append(all, Drained{k, i, places[i].Incarnation})
+				if m := c.seated[seat{k, i}]; m != nil && k == membership.Server {
+					servers = append(servers, m)
+				}
+			}
+		}
+		add(membership.Server, core.Facts().Servers)
+		add(membership.Worker, core.Facts().Slots)
+		to = append(append(to, h), servers...)
+	}
+	return all, to, nil
+}
+
+// isHost reports whether a member is a host that people can call.
+func (m *member) isHost() bool {
+	return m.hello.Role == wire.RoleObserver && m.hello.Called != "" && len(m.hello.Process) >= leastHost
+}
+
+// hosts returns the hosts that people call so: several on one machine may have one name.
+func (c *crew) hosts(called string) (all []*member) {
+	for m := range c.members {
+		if m.isHost() && m.hello.Called == called {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.hello.Process, b.hello.Process) })
+	return all
+}
+
+// mostNames bounds how many hosts are named in one line.
+const mostNames = 20
+
+// hostNames returns what people call the hosts that are connected.
+func (c *crew) hostNames() (names []string) {
+	for m := range c.members {
+		if m.isHost() {
+			names = append(names, m.hello.Called)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), mostNames)]
+}
+
+// hostOf returns what people call the host of a process; "": it has none that is connected.
+func (c *crew) hostOf(process string) string {
+	host := hostIn(process)
+	if host == "" {
+		return ""
+	}
+	for m := range c.members {
+		if m.isHost() && m.hello.Process == host {
+			return m.hello.Called
+		}
+	}
+	return ""
+}
+
+// hostIn returns the name of the host that a process's name begins with; "": none has started it.
+func hostIn(process string) string {
+	host, _, _ := strings.Cut(process, "-")
+	if len(host) < leastHost {
+		return ""
+	}
+	return host
+}

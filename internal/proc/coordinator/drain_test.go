@@ -1,0 +1,136 @@
+package coordinator_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// ordered is what the next order on a connection says; "": none has come.
+func ordered(g *guarded, conn transport.Conn) string {
+	g.Helper()
+	synctest.Wait()
+	if err := conn.Send(wire.Frame{Header: wire.Header{Kind: wire.KindEcho}}); err != nil {
+		g.Fatal(err)
+	}
+	for {
+		var f wire.Frame
+		if err := conn.Recv(&f); err != nil {
+			g.Fatal(err)
+		}
+		switch f.Kind {
+		case wire.KindEcho:
+			return ""
+		case wire.KindOrder:
+			var o wire.Order
+			if err := wire.ParseControl(&f, &o); err != nil {
+				g.Fatal(err)
+			}
+			return string(o.Kind) + " " + o.Spec
+		}
+	}
+}
+
+// TestDrain: who is to end is told so, and nobody else: a server; a host, and where a notice is given its servers; what
+// cannot be is refused, and nobody is told anything.
+func TestDrain(t *testing.T) {
+	const a, b = "the name of a that nobody guesses", "the name of b that nobody guesses"
+	server := func(i int) coordinator.Drained {
+		return coordinator.Drained{Kind: membership.Server, Index: i, Incarnation: 1}
+	}
+	worker := coordinator.Drained{Kind: membership.Worker, Index: 0, Incarnation: 1}
+	for who, c := range map[string]struct {
+		notice time.Duration
+		all    []coordinator.Drained
+		told   [4]string // host a, host b, server 0 of a, server 1 of b
+		kind   error
+		says   string
+	}{
+		"server:1": {0, []coordinator.Drained{server(1)}, [4]string{3: "drain 0"}, nil, ""},
+		"host-a":   {0, []coordinator.Drained{server(0), worker}, [4]string{0: "drain 0"}, nil, ""},
+		"host-b": {
+			25 * time.Second, []coordinator.Drained{server(1)}, [4]string{1: "drain 25000", 3: "drain 25000"}, nil, "",
+		},
+		"host-c": {
+			0, nil, [4]string{}, perdure.ErrUsage, `no host "host-c" in this job: its hosts are host-a, host-b`,
+		},
+		"":         {0, nil, [4]string{}, perdure.ErrUsage, "no host"},
+		"server:2": {0, nil, [4]string{}, perdure.ErrUsage, "whose servers are 0 to 1"},
+		"server:x": {0, nil, [4]string{}, perdure.ErrUsage, "no server:x"},
+		"worker:0": {0, nil, [4]string{}, perdure.ErrUsage, "scale --leave 0"},
+	} {
+		t.Run(who, func(t *testing.T) {
+			inGuarded(t, func(g *guarded) {
+				var conns [4]transport.Conn
+				join := func(h wire.Hello) transport.Conn {
+					conn := g.joins(h)
+					await(g.T, conn, wire.KindWelcome, &wire.Welcome{})
+					return conn
+				}
+				conns[0] = join(wire.Hello{Role: wire.RoleObserver, Process: a, Called: "host-a"})
+				conns[1] = join(wire.Hello{Role: wire.RoleObserver, Process: b, Called: "host-b"})
+				conns[2] = join(wire.Hello{Role: wire.RoleServer, Index: -1, PID: 8, Process: wire.OfHost(a, 8) + "y"})
+				conns[3] = join(wire.Hello{Role: wire.RoleServer, Index: -1, PID: 9, Process: wire.OfHost(b, 9) + "z"})
+				g.joins(wire.Hello{
+					Role: wire.RoleWorker, Index: -1, PID: 7, Process: wire.OfHost(a, 7) + "x", Nonce: "drawn",
+				})
+				<-time.After(time.Second) // all have come
+				var all []coordinator.Drained
+				var refused error
+				host := ""
+				if err := g.Ask(g.Context(), func(core *membership.Core, latest coordinator.Latest) {
+					host = latest.Host(core.Facts().Servers[1].Process) + latest.Host("another's") + latest.Host("")
+					all, refused = latest.Drain(core, who, c.notice)
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if host != "host-b" {
+					t.Errorf("server 1 is said to be of host %q", host)
+				}
+				if !reflect.DeepEqual(all, c.all) || !errors.Is(refused, c.kind) ||
+					c.kind != nil && !strings.Contains(refused.Error(), c.says) {
+					t.Errorf("%+v, %v; want %+v, %v", all, refused, c.all, c.says)
+				}
+				for i, conn := range conns {
+					if says := ordered(g, conn); says != c.told[i] {
+						t.Errorf("connection %d is told %q, want %q", i, says, c.told[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDrainTheLast: what nobody could take over is not drained.
+func TestDrainTheLast(t *testing.T) {
+	inGuarded(t, func(g *guarded) {
+		for pid := range 2 {
+			hello := wire.Hello{Role: wire.RoleServer, Index: pid, PID: pid + 1, Process: fmt.Sprint("s", pid)}
+			conn := g.joins(hello)
+			await(g.T, conn, wire.KindWelcome, &wire.Welcome{})
+			if pid == 1 {
+				conn.Close()
+			}
+		}
+		<-time.After(100 * time.Millisecond) // it is known that it has gone
+		var refused error
+		if err := g.Ask(g.Context(), func(core *membership.Core, latest coordinator.Latest) {
+			_, refused = latest.Drain(core, "server:0", 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(refused, perdure.ErrRefused) || !strings.Contains(refused.Error(), "nobody could take over") {
+			t.Errorf("the last server: %v", refused)
+		}
+	})
+}
