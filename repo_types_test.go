@@ -24,7 +24,7 @@ var ceilings = map[string]int{
 	"fields cmd/perdure.trainCmd":                 29,   // flags
 	"lines cmd/perdure":                           3748, // one more command is some more text
 	"fields internal/run/bench/strategies.Result": 42,   // a line of a table, as JSON
-	"lines internal/sim":                          3146, // a cluster, and who judges it by looking into it
+	"lines internal/sim":                          3147, // a cluster, and who judges it by looking into it
 	"lines internal/proc/transport":               3366, // sockets, memory, faults, and how two processes meet
 	"lines internal/core/membership":              3061, // who is there, who is not, and all that follows from it
 	"lines internal/proc/server":                  3019, // connections, shards, streams and saves of one process

@@ -57,8 +57,9 @@ type Options struct {
 	Told   Told         // who is told what happens; may be nil
 	Log    *slog.Logger // nil: none
 
-	SnapshotBytes int64 // of an update log, after which shards are written; 0: 256 MiB
-	LogBytes      int64 // that it takes at most, of all shards; 0: there is no bound
+	Notice        time.Duration // that a server has to hand over, and ends then anyway; 0: as long as it takes
+	SnapshotBytes int64         // of an update log, after which shards are written; 0: 256 MiB
+	LogBytes      int64         // that it takes at most, of all shards; 0: there is no bound
 	// Snapshots makes of the store in which they are what servers see; nil: it is that one.
 	Snapshots func(store.Store) store.Store
 
@@ -247,7 +248,7 @@ func (c *Cluster) serve(ctx context.Context, p *process) error {
 			cfg.Zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
 		}
 		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Follow
-		cfg.OpenLog = c.counted(cfg.OpenLog)
+		cfg.OpenLog, cfg.Notice = c.counted(cfg.OpenLog), c.o.Notice
 		if c.o.Snapshots != nil {
 			cfg.Snapshots = c.o.Snapshots(cfg.Snapshots)
 		}

@@ -48,6 +48,7 @@ type scenario struct {
 	parent      bool          // of all processes: it tells of deaths, and kills suspects
 	pace        time.Duration // between two clocks
 	drains      int           // servers that are told to hand over and to end
+	notice      time.Duration // that these have, and end then anyway; 0: as long as it takes
 	joins       int           // servers that come as well
 	strikes     int           // faults a few milliseconds after which the coordinator dies
 	pairs       int           // times at which two servers die at once
@@ -399,7 +400,7 @@ func run(t *testing.T, seed uint64, s scenario, rng *rand.Rand, weaken func(*sim
 			Seed: seed, Job: s.job, Network: s.net, Sync: s.sync, Zones: s.zones,
 			Parent: s.parent, Plan: s.plan, Retain: s.retain, Follow: s.follow,
 			SnapshotBytes: s.snapshot, LogBytes: s.limit * int64(s.job.Shards),
-			StateBytes: s.states(weaken == nil, seed),
+			StateBytes: s.states(weaken == nil, seed), Notice: s.notice,
 		}
 		if *oneSeed != 0 {
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))

@@ -295,6 +295,22 @@ func drawOutages(draw drawing) drawing {
 // Splits do no harm.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
+// A notice that is over before others have all that a server holds does no harm that a death does not: of a chain
+// nothing is lost, and what was not handed over of a shard that nobody else has is restored and sent again.
+func TestNotices(t *testing.T) {
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		draw := drawChain
+		if seed%2 == 0 {
+			draw = drawResend
+		}
+		s, rng := draw(seed)
+		s.notice = []time.Duration{1, 10, 80, 1000}[seed/2%4] * time.Millisecond
+		s.drains, s.joins, s.kills = 4, max(s.joins, 1), min(s.kills, 2)
+		s.job.NoReplace = false // else all might go
+		return s, rng
+	})
+}
+
 // Where servers only come and leave in order, nothing is lost, whatever the strategy.
 func TestHandovers(t *testing.T) {
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
