@@ -14,7 +14,6 @@ type drainCmd struct {
 	target
 	Who    string        `arg:"" help:"@drain_who"`
 	Notice time.Duration `help:"@drain_notice" placeholder:"TIME"`
-	NoWait bool          `help:"@drain_no_wait"`
 }
 
 func (c *drainCmd) Run(ctx context.Context) error {
@@ -29,10 +28,6 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	ends, err := client.Drain(ctx, control.Drain{Who: c.Who, Notice: c.Notice})
 	if err != nil {
 		return ended(err)
-	}
-	if c.NoWait {
-		fmt.Fprintf(stdout, "%s is to hand over what it holds, and to end\n", c.Who)
-		return nil
 	}
 	began := time.Now()
 	err = reach.AwaitDrained(ctx, client, &ends, c.Notice, func(r *reach.Remains) {

@@ -118,7 +118,6 @@ var helps = map[string]string{
 	"drain_who": "A server, as server:3, or the name of a host: all its servers, and its workers, which leave.",
 	"drain_notice": "End it after that time, whatever is left (default: as long as it takes, or what the host was " +
 		"told).",
-	"drain_no_wait": "Do not wait until it is done.",
 	"host_logs": "Where what its processes say goes: files, in its folder's logs/, or output, with the host's " +
 		"own log",
 	"signal_code": "Exit code when a signal ends it before its job is over: a supervisor that starts again only who " +
@@ -281,7 +280,7 @@ var helps = map[string]string{
 	"strategies_rounds": "Rounds of each measurement",
 	"strategies_mb":     "faults: a model of N MB, beside softmax's small one",
 	"strategies_snapshot": "faults: also how fast a server that joins a chain copies its shards, and how fast " +
-		"they are read meanwhile; it takes --mb to be worth something.",
+		"they are read meanwhile, and how long a server drains; it takes --mb to be worth something.",
 	"strategies_shards":      "Parts that every table is split into",
 	"strategies_consistency": "Model of all tables; pushes are measured under asp",
 	"strategies_workload":    "train: what is trained, a workload with batches",

@@ -64,6 +64,8 @@ type Result struct {
 	Save *SaveCosts `json:"save"`
 	Rows *RowCosts  `json:"rows"`
 
+	Drain *DrainCosts `json:"drain"`
+
 	// Of a killed server's shards under stateless: until all serve again with ReplayMB of
 	// updates to read, and with none; how fast these were read in the time between the two
 	// (null: in some round there was none), and how fast a reader has them that throws them away.
@@ -126,7 +128,8 @@ type outage struct {
 	detected   time.Duration // below 0: nobody told
 	get, clock time.Duration
 	catchUp    catchUp
-	raw        catchUp // a plain copy of as much, afterwards
+	raw        catchUp  // a plain copy of as much, afterwards
+	drained    *drained // nil: nobody was to hand over
 }
 
 func (r *run) allFaults(ctx context.Context) error {
@@ -228,7 +231,15 @@ func (j *job) round(ctx context.Context, f *failure, draw func(n int) int) (o ou
 		clock:   longest(clocks, struck, func(int) bool { return true }),
 		catchUp: newCatchUp(told[at:], j.shardBytes(), gets, clocks, struck),
 	}
-	if j.rawDir != "" && o.catchUp.bytes > 0 {
+	if j.rawDir == "" {
+		return o, nil
+	}
+	if f.kind == supervisor.FaultTerm {
+		if o.drained, err = j.drainOf(ctx, serverOf(&status, target), told[at:], struck); err != nil {
+			return o, err
+		}
+	}
+	if o.catchUp.bytes > 0 {
 		o.raw, err = j.copyRaw(ctx, o.catchUp.bytes)
 	}
 	return o, err
@@ -299,6 +310,7 @@ func (r *run) faultResult(strategy perdure.Recovery, f *failure, rounds []outage
 	res.LongestClockMsMedian, res.LongestClockMsMax = bench.MiddleMost(clocks)
 	if r.Snapshot {
 		res.addCopies(rounds)
+		res.addDrains(rounds)
 	}
 	return res
 }
@@ -315,5 +327,5 @@ func (r *Result) Line() string {
 	return strings.TrimRight(fmt.Sprintf(faultColumns, r.Recovery, r.Fault, noticed,
 		pair(r.ServingAgainMsMedian, r.ServingAgainMsMax),
 		pair(r.LongestGetMsMedian, r.LongestGetMsMax), pair(r.LongestClockMsMedian, r.LongestClockMsMax), r.joining()),
-		" ")
+		" ") + r.drain()
 }

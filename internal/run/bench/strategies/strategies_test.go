@@ -285,3 +285,21 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestDrains: what rounds say of servers that have handed over, and nothing where nobody was to.
+func TestDrains(t *testing.T) {
+	var r Result
+	if r.addDrains([]outage{{}, {}}); r.Drain != nil || r.drain() != "" {
+		t.Errorf("nobody was to hand over: %+v", r.Drain)
+	}
+	r.addDrains([]outage{
+		{drained: &drained{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},
+		{drained: &drained{mb: 300, seconds: 0.1, tcp: 500, file: 400, lost: 2}},
+		{drained: &drained{mb: 200, seconds: 0.2, tcp: 400, file: 300, lost: 2}},
+	})
+	const want = "\n  hands over 200.0 MB in 0.20 s (0.10 to 0.50); 2 updates lost; plain TCP 500 MB/s, 0.40 s; " +
+		"a plain file 300 MB/s, 0.67 s"
+	if got := r.drain(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
