@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -205,12 +206,19 @@ func (r *Attendant) endedEarly(why error) error {
 	if !errors.Is(why, supervisor.ErrStopAsked) {
 		return why
 	}
-	p := r.tally.Told()
-	if r.final {
-		return fmt.Errorf("%w at clock %d, with a checkpoint of clock %d", ErrStopped, p.Clock, p.Durable)
+	p, keeps := r.tally.Told(), recovery.Of(r.s.Job.Recovery)
+	has := fmt.Sprintf("with a checkpoint of clock %d", p.Durable)
+	switch lost := keeps.MayResume(); {
+	case lost != nil:
+		return fmt.Errorf("%w at clock %d, and nothing is left to go on from: %w", ErrStopped, p.Clock, lost)
+	case keeps.Traits().Logged():
+		has = "and all updates are in its log"
 	}
-	return fmt.Errorf("%w at clock %d, with a checkpoint of clock %d; it goes on when its coordinator is started "+
-		"again in %s", ErrStopped, p.Clock, p.Durable, r.dir.Path())
+	if r.final {
+		return fmt.Errorf("%w at clock %d, %s", ErrStopped, p.Clock, has)
+	}
+	return fmt.Errorf("%w at clock %d, %s; it goes on when its coordinator is started again in %s", ErrStopped,
+		p.Clock, has, r.dir.Path())
 }
 
 // Leave lets go of a job of many hosts, and does nothing to it.

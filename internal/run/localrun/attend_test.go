@@ -1,0 +1,37 @@
+package localrun
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/tally"
+)
+
+// What is left of a job of many hosts that was ended early depends on its strategy, and people are told.
+func TestEndedEarly(t *testing.T) {
+	for strategy, want := range map[string]string{
+		"checkpoint:20": "at clock 0, with a checkpoint of clock 0",
+		"stateless":     "at clock 0, and all updates are in its log",
+		"chain:2":       "at clock 0, and nothing is left to go on from: a run under chain:2 keeps no checkpoints",
+		"none":          "and nothing is left to go on from: a run under none keeps no checkpoints",
+	} {
+		recovery, err := perdure.ParseRecovery(strategy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settings.Run{Job: perdure.JobSpec{Recovery: recovery}}
+		a := Attendant{&Run{s: s, tally: tally.New(&s, time.Now()), final: true}}
+		err = a.endedEarly(supervisor.ErrStopAsked)
+		if !errors.Is(err, ErrStopped) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", strategy, err, want)
+		}
+	}
+	if why := errors.New("another reason"); (&Attendant{&Run{}}).endedEarly(why) != why {
+		t.Error("another reason is not told")
+	}
+}
