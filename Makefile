@@ -104,9 +104,10 @@ check-static: $(TOOLS)/staticcheck
 # what else is still running; no test's findings come then, and there are sixty.
 # What is PLAIN is tested without: the cores, where by a rule of the repository
 # nothing starts a goroutine and explorers are what the detector makes slowest, topic
-# models and the rules of the repository, which start none either, and the command, whose tests are hundreds of small jobs of real processes, each of
-# which costs the detector a processor second before its first clock. RACED are the
-# command's tests whose jobs run long enough to have races: they run under it too.
+# models and the rules of the repository, which start none either, and the command,
+# whose tests are hundreds of small jobs of real processes, each of which costs the
+# detector a processor second before its first clock. RACED are the command's tests
+# whose jobs run long enough to have races: they run under it too.
 # PLAIN tests run three at a time: those of the command wait for processes, mostly.
 # What takes LONG begins first, so that at the end no processor waits for it.
 PLAIN := /internal/core/|/itercost$$|/cmd/perdure$$|/workload/lda$$|^github.com/perdure/perdure$$
