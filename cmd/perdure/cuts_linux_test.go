@@ -42,6 +42,10 @@ var cuts = []cut{
 	{what: "what workers send to the coordinator", cut: way(3, 0), unseen: true, told: []string{"suspected"}},
 	{what: "what the coordinator sends to workers", cut: way(0, 3), unseen: true},
 	{what: "a worker from all", cut: func(a *apart) { a.lan.Pull(3) }, told: []string{"suspected"}},
+	{
+		what: "two halves, one with the coordinator", cut: func(a *apart) { a.lan.Part([]int{0, 1, 2}, []int{3, 4}) },
+		unseen: true, told: []string{"suspected"},
+	},
 	{what: "the coordinator from all", cut: func(a *apart) { a.lan.Pull(0) }, unseen: true},
 }
 
