@@ -62,14 +62,16 @@ func (j *job) hurried(server int) bool {
 	return j.servers[server].notice.NearlyOver(j.tick) && j.facts.Servers[server].Draining && !j.weak.Chain.Hurry
 }
 
-// hurry has servers whose notice is nearly over leave the chains that others are in.
-func (ch *chains) hurry() {
+// hurry has servers whose notice is nearly over leave the chains that others are in. It reports whether there is one
+// whose shards are to be looked at for that.
+func (ch *chains) hurry() (news bool) {
 	for _, i := range ch.agenda.Leaving.Sorted() {
 		if n := &ch.job.servers[i].notice; !n.Looked && ch.job.hurried(i) {
-			n.Looked = true
+			n.Looked, news = true, true
 			ch.rec.touchServer(i)
 		}
 	}
+	return news
 }
 
 // drained lets the servers go that were to end and hold nothing any more.

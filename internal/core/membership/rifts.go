@@ -10,6 +10,9 @@ const ripe = 2
 // done here, too, and nothing else.
 func (r *record) lookForRifts(w *rift.Watch) {
 	j := r.job
+	if w.Quiet() && !j.complains() {
+		return // as nearly always, also in the largest jobs
+	}
 	all := rift.Job{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
 	addrs, said := make([]string, len(j.servers)), []rift.Complaint(nil)
 	whose := func(n int) (Kind, int) {
@@ -25,16 +28,10 @@ func (r *record) lookForRifts(w *rift.Watch) {
 			addrs[n] = p.Addr
 		}
 		all.Live[n] = p.Process != "" && !o.gone && o.connected
-		var unreached []string
-		switch {
-		case !all.Live[n]:
-		case o.server != nil:
-			unreached = o.server.Unreached
-		case o.worker != nil:
-			unreached = o.worker.Unreached
-		}
-		for _, addr := range unreached {
-			said = append(said, rift.Complaint{From: n, Addr: addr})
+		for _, addr := range o.unreached() {
+			if all.Live[n] {
+				said = append(said, rift.Complaint{From: n, Addr: addr})
+			}
 		}
 	}
 	news := w.Look(&all, said, addrs, j.tick, ripe*j.watch.Patience(), func(n int) string { return target(whose(n)) })
@@ -48,4 +45,27 @@ func (r *record) lookForRifts(w *rift.Watch) {
 		}
 		r.event(kind, is.Whom, "%s", is.Text)
 	}
+}
+
+// complains reports whether anybody cannot reach a server.
+func (j *job) complains() bool {
+	for _, k := range []Kind{Server, Worker} {
+		for i := range j.size(k) {
+			if _, o := j.place(k, i); len(o.unreached()) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unreached is what the process has said last of whom it cannot reach.
+func (o *observed) unreached() []string {
+	switch {
+	case o.server != nil:
+		return o.server.Unreached
+	case o.worker != nil:
+		return o.worker.Unreached
+	}
+	return nil
 }

@@ -46,6 +46,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	}
 	if d.Draining && d.Notice > 0 {
 		o.notice.Tell(c.job.tick, d.Notice, c.job.seconds)
+		news = c.chains.hurry() || news // it may be so short that it is nearly over
 	}
 	o.server.Take(d, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
 		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news

@@ -32,13 +32,13 @@ type News struct {
 // Out reports whether a server at an address is done without.
 func (w *Watch) Out(addr string) bool { return w.out[addr] != "" }
 
+// Quiet reports whether nothing has been said that is not over.
+func (w *Watch) Quiet() bool { return len(w.told) == 0 && len(w.since) == 0 }
+
 // Look takes what is said at a time. A complaint counts once it has been made for ripe: who was cut off from
 // everybody says for a moment, when he is back, that he reaches nobody. addrs are the servers' addresses, name is what
 // people call a number. It returns what to tell them.
 func (w *Watch) Look(job *Job, said []Complaint, addrs []string, now, ripe int64, name func(int) string) []News {
-	if len(said) == 0 && len(w.told) == 0 && len(w.since) == 0 {
-		return nil
-	}
 	if w.since == nil {
 		w.since, w.out = map[Complaint]int64{}, map[string]string{}
 	}
