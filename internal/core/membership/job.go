@@ -243,8 +243,10 @@ func (j *job) stand() (working, come perdure.Clock) {
 // part now; and whether that is where it stands until the pause that there is ends.
 func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 	v, sl, o := &j.facts.View, &j.facts.View.Slots[slot], &j.slots[slot]
+	// Who was let in takes part, though the one may have died since who had come so far that he was.
+	in := sl.Settled && j.facts.Slots[slot].Process != ""
 	switch w := o.worker; {
-	case sl.Left || j.isEarly(slot):
+	case sl.Left || !in && j.isEarly(slot):
 		return -1, true
 	case j.facts.Slots[slot].Process == "" && (sl.Settled || sl.Incarnation == 0):
 		// nobody is there: whoever comes hears of it first

@@ -15,6 +15,11 @@ func (ch *chains) turns() {
 			ch.agenda.Turns.Remove(s) // who has changed it has looked at it
 			continue
 		}
+		if ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), t.Server) < 0 {
+			ch.agenda.Turns.Remove(s) // who could have taken it when it began to wait is to end, too, or has died
+			ch.agenda.TouchShard(s)
+			continue
+		}
 		for i := range sv.Replicas() {
 			if h := sv.Replica(i); !ch.facts.Servers[h.Server].Draining && ch.job.alive(&h) {
 				t.Others++
@@ -30,8 +35,8 @@ func (ch *chains) turns() {
 		chain := verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[t.Shard]))
 		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
 			ch.join(t.Shard, to)
-		} else {
-			ch.agenda.Wanting.Add(t.Shard)
+		} else { // who could have taken it when it began to wait is to end, too, or has died
+			ch.agenda.TouchShard(t.Shard)
 		}
 	}
 }

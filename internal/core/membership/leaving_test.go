@@ -100,6 +100,28 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestTakerLeaves: who was to take over what a server holds is told to end, too, while shards wait for their turn: the
+// servers that stay have them then, and nothing waits for ever.
+func TestTakerLeaves(t *testing.T) {
+	for _, shards := range []int{5, 6, 12} {
+		c := leavers(t, chain2, 2, shards, weaken.Set{})
+		if c.more() != Granted {
+			t.Fatal("no third server comes")
+		}
+		c.drains(0, 0)
+		c.drains(0, 2)
+		c.copies()
+		for _, i := range []int{0, 2} {
+			if p := c.saved.Servers[i]; !p.Left || p.Drained != p.Incarnation {
+				t.Errorf("%d shards: server %d is not drained: %+v", shards, i, p)
+			}
+		}
+		if c.wrong != nil {
+			t.Error(c.wrong)
+		}
+	}
+}
+
 // TestSmallTurns: small shards, and those of which nobody knows how large they are, are copied all at once.
 func TestSmallTurns(t *testing.T) {
 	for _, bytes := range []int64{0, leaving.Bytes / 8} {

@@ -380,9 +380,12 @@ func (c *cluster) calm() error {
 	for _, s := range c.servers {
 		s.draining = s.draining && c.core.facts.Placed()
 	}
-	if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
-		c.wellness(int(silence.MostStarting * c.patience)) // it may have been silent from the beginning
+	noticed := func() { // it may have been silent from the beginning
+		if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
+			c.wellness(int(silence.MostStarting * c.patience))
+		}
 	}
+	noticed()
 	c.wellness(30)
 	if !c.careful && c.wrong == nil && (c.saved.Failed != "" || c.awaits()) {
 		return nil
@@ -397,6 +400,10 @@ func (c *cluster) calm() error {
 		goal = min(goal, end)
 	}
 	c.wellness(20)
+	if c.core.MinClock() < goal { // a worker that was early is awaited since it is not
+		noticed()
+		c.wellness(20)
+	}
 	if c.wrong == nil && c.core.MinClock() < goal {
 		c.fail("it is stuck at clock %d, goal %d", c.core.MinClock(), goal)
 	}
