@@ -20,6 +20,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ const lookEvery = time.Second
 
 // Ring is the keys of one process. It is safe for concurrent use.
 type Ring struct {
-	dir string
+	dir   string
+	clock func() time.Time // the wall clock: certificates run out by it
 
 	mu     sync.Mutex // guards what follows
 	now    held
@@ -58,10 +60,18 @@ type held struct {
 	revoked  map[string]bool // serial numbers
 }
 
-// stamp tells whether a file has changed.
+// stamp tells whether a file has changed. Files are replaced as a whole, so that each is another one: that tells it,
+// too, where the wall clock stands, or was set to what it was.
 type stamp struct {
-	size int64
-	at   time.Time
+	info fs.FileInfo // nil: it is not there
+}
+
+func (s stamp) same(as stamp) bool {
+	if s.info == nil || as.info == nil {
+		return s.info == as.info
+	}
+	return os.SameFile(s.info, as.info) && s.info.Size() == as.info.Size() &&
+		s.info.ModTime().Equal(as.info.ModTime())
 }
 
 // Folder is where a process of a role finds its keys: dir itself, or the folder of the role in it, as
@@ -75,7 +85,7 @@ func Folder(dir string, role Role) string {
 
 // Open reads a folder of keys.
 func Open(dir string) (*Ring, error) {
-	r := &Ring{dir: dir, live: map[*Hold]string{}}
+	r := &Ring{dir: dir, clock: time.Now, live: map[*Hold]string{}}
 	r.stamps = r.look() // before they are read: what changes meanwhile is read again
 	now, err := read(dir)
 	if err != nil {
@@ -126,7 +136,7 @@ func (r *Ring) Refresh() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stamps := r.look()
-	if stamps == r.stamps {
+	if slices.EqualFunc(stamps[:], r.stamps[:], stamp.same) {
 		return nil
 	}
 	now, err := read(r.dir)
@@ -156,7 +166,7 @@ func (r *Ring) current() held {
 func (r *Ring) look() (s [3]stamp) {
 	for i, name := range []string{CAFile, IdentityFile, RevokedFile} {
 		if info, err := os.Stat(filepath.Join(r.dir, name)); err == nil {
-			s[i] = stamp{info.Size(), info.ModTime()}
+			s[i] = stamp{info}
 		}
 	}
 	return s

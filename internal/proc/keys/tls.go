@@ -63,7 +63,7 @@ func (r *Ring) own() *tls.Certificate {
 
 // verify checks the certificates that a peer shows: the first is its own.
 func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []Role) error {
-	now := r.current()
+	now, at := r.current(), r.clock()
 	if len(shown) == 0 {
 		return foreign{errors.New("it shows no certificate")}
 	}
@@ -73,9 +73,9 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 	}
 	leaf := shown[0]
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: now.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{use},
+		Roots: now.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{use}, CurrentTime: at,
 	}); err != nil {
-		return explain(leaf, err)
+		return explain(leaf, at, err)
 	}
 	for _, c := range shown {
 		if now.revoked[c.SerialNumber.String()] {
@@ -98,11 +98,11 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 }
 
 // explain says in words that help why a certificate is not taken.
-func explain(leaf *x509.Certificate, err error) error {
+func explain(leaf *x509.Certificate, at time.Time, err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
 	switch {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && time.Now().After(leaf.NotAfter):
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && at.After(leaf.NotAfter):
 		return fmt.Errorf("its certificate ran out at %s; perdure keys renew makes new ones",
 			leaf.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
