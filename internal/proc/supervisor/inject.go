@@ -158,18 +158,26 @@ func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progr
 	})
 }
 
-func (t *timeline) detected(target string, at time.Time) {
+// took is how long after the failure something was, that was heard of at a later moment of this process. Others say
+// when it was by the wall clock, which may have jumped since the failure: what cannot be so was when it was heard.
+func (f *Failure) took(at, heard time.Time) *time.Duration {
+	took, most := at.Sub(f.at), heard.Sub(f.at)
+	if took < 0 || took > most {
+		took = most
+	}
+	return &took
+}
+
+func (t *timeline) detected(target string, at, heard time.Time) {
 	if f := t.open(target, func(f *Failure) bool { return f.Detected == nil }); f != nil {
-		d := at.Sub(f.at)
-		f.Detected = &d
+		f.Detected = f.took(at, heard)
 	}
 }
 
 // serving notes that a target works again, and what its failure cost meanwhile.
-func (t *timeline) serving(e wire.Event) {
+func (t *timeline) serving(e wire.Event, heard time.Time) {
 	if f := t.open(e.Target, func(f *Failure) bool { return f.Serving == nil && f.Detected != nil }); f != nil {
-		d := time.Unix(0, e.UnixNs).Sub(f.at)
-		f.Serving = &d
+		f.Serving = f.took(time.Unix(0, e.UnixNs), heard)
 		f.UpdatesLost, f.ClocksRedone = e.UpdatesLost-f.before.UpdatesLost, e.ClocksRedone-f.before.ClocksRedone
 	}
 }
@@ -191,12 +199,12 @@ func (t *timeline) settled(p *wire.Progress, now time.Time) {
 			continue
 		}
 		if f.Detected == nil {
-			t.detected(target, now)
+			t.detected(target, now, now)
 		}
 		t.serving(wire.Event{
 			Target: target, UnixNs: now.UnixNano(), UpdatesLost: p.UpdatesLost,
 			ClocksRedone: p.ClocksRedone,
-		})
+		}, now)
 	}
 }
 

@@ -223,10 +223,11 @@ func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 		j.logTold = j.logOrder()
 		j.line.send(wire.Control(wire.KindOrder, j.logTold))
 	}
+	now := time.Now()
 	j.timeline.serving(wire.Event{
-		Target: string(wire.RoleCoordinator), UnixNs: time.Now().UnixNano(),
+		Target: string(wire.RoleCoordinator), UnixNs: now.UnixNano(),
 		UpdatesLost: j.clock.UpdatesLost, ClocksRedone: j.clock.ClocksRedone,
-	})
+	}, now)
 }
 
 func (j *Job) down(c transport.Conn, _ error) {
@@ -272,13 +273,13 @@ func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 }
 
 func (j *Job) event(e wire.Event) {
-	at := time.Unix(0, e.UnixNs)
+	at, heard := time.Unix(0, e.UnixNs), time.Now()
 	j.mu.Lock()
 	switch e.Kind {
 	case "detected", "suspected":
-		j.timeline.detected(e.Target, at)
+		j.timeline.detected(e.Target, at, heard)
 	case "serving":
-		j.timeline.serving(e)
+		j.timeline.serving(e, heard)
 	case "trouble":
 		j.trouble[e.Target] = e.Text
 	case "left":
@@ -436,7 +437,7 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 	if !j.over && !drained {
 		j.timeline.died(target, e, j.since(e.At), j.clock)
 		if e.Role == wire.RoleCoordinator || e.Role == RoleLog {
-			j.timeline.detected(target, e.At)
+			j.timeline.detected(target, e.At, e.At)
 		}
 	}
 	if e.Role != RoleLog {

@@ -17,13 +17,14 @@ func (j *Job) awaitLog() {
 	for j.ctx.Err() == nil {
 		if c, err := dialer.DialContext(j.ctx, "tcp", j.cfg.LogAddr); err == nil {
 			_ = c.Close() // it was only to be seen that it answers
+			now := time.Now()
 			j.mu.Lock()
 			j.timeline.serving(wire.Event{
-				Target: string(RoleLog), UnixNs: time.Now().UnixNano(), UpdatesLost: j.clock.UpdatesLost,
+				Target: string(RoleLog), UnixNs: now.UnixNano(), UpdatesLost: j.clock.UpdatesLost,
 				ClocksRedone: j.clock.ClocksRedone,
-			})
+			}, now)
 			j.mu.Unlock()
-			j.say("serving", string(RoleLog), time.Now(), "log serves again")
+			j.say("serving", string(RoleLog), now, "log serves again")
 			j.tellLog(placeAlive)
 			return
 		}

@@ -134,7 +134,7 @@ func (j *Job) killSilent(role wire.Role, pid int) {
 	j.mu.Lock()
 	over := j.over
 	if !over {
-		j.timeline.detected(target, now)
+		j.timeline.detected(target, now, now)
 	}
 	j.mu.Unlock()
 	if over {

@@ -1,0 +1,32 @@
+package supervisor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/rig/wall"
+)
+
+// TestJumpedTimeline: the wall clock jumps between a failure and what is told of it. How long that took is by the
+// monotonic clock then, and never less than nothing.
+func TestJumpedTimeline(t *testing.T) {
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
+		var line timeline
+		at := time.Now()
+		line.died("worker:1", Exit{PID: 7, At: at}, time.Second, wire.Progress{})
+		told := func(after time.Duration) time.Time { return wall.Jump(at.Add(after), by) }
+		line.detected("worker:1", time.Unix(0, told(time.Second).UnixNano()), told(1100*time.Millisecond))
+		serves := wire.Event{Target: "worker:1", UnixNs: told(2 * time.Second).UnixNano()}
+		line.serving(serves, told(2200*time.Millisecond))
+		f := line.list()[0]
+		detected, serving := time.Second, 2*time.Second
+		if by != 0 { // nobody knows, but when it was heard
+			detected, serving = 1100*time.Millisecond, 2200*time.Millisecond
+		}
+		if *f.Detected != detected || *f.Serving != serving {
+			t.Errorf("after a jump by %v: detected after %v, and serving after %v; want %v and %v", by, *f.Detected,
+				*f.Serving, detected, serving)
+		}
+	}
+}
