@@ -26,9 +26,13 @@ var (
 	}
 	deniedCodes = []string{
 		"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
-		"RequestTimeTooSkewed", "AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed",
+		"AllAccessDisabled", "AccountProblem", "AuthorizationHeaderMalformed",
 	}
-	awayCodes = []string{"SlowDown", "SlowDownWrite", "SlowDownRead", "RequestTimeout", "InternalError", "Throttling"}
+	// A request is refused that was signed by a clock that is wrong: the next is not, once the clock is set right.
+	skewedCode = "RequestTimeTooSkewed"
+	awayCodes  = []string{
+		skewedCode, "SlowDown", "SlowDownWrite", "SlowDownRead", "RequestTimeout", "InternalError", "Throttling",
+	}
 )
 
 // wrong says what was done, and where, and what is wrong, of the kind that it is.
@@ -52,6 +56,9 @@ func kindOf(err error) (kind, cause error) {
 	}
 	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) {
 		kind := kindOfAnswer(answer)
+		if answer.Code == skewedCode {
+			return kind, fmt.Errorf("%w (%s); do the clocks of both machines agree?", err, answer.Code)
+		}
 		if answer.Code != "" && answer.Code != http.StatusText(answer.StatusCode) {
 			err = fmt.Errorf("%s (%s)", answer.Error(), answer.Code)
 		}
@@ -67,8 +74,11 @@ func kindOf(err error) (kind, cause error) {
 		return nil, err
 	}
 	var untrusted x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
 	var network net.Error
 	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired: // by this machine's clock, or it is renewed
+		return store.ErrAway, err
 	case errors.As(err, &untrusted):
 		return nil, err
 	case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):

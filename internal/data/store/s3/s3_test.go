@@ -200,6 +200,13 @@ func TestRefused(t *testing.T) {
 	status := func(n int) Options {
 		return by(func(_ http.RoundTripper, r *http.Request) (*http.Response, error) { return answer(r, n) })
 	}
+	skewed := by(func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+		refused, err := answer(r, http.StatusForbidden)
+		refused.Header.Set("Content-Type", "application/xml")
+		refused.Body = io.NopCloser(strings.NewReader("<Error><Code>RequestTimeTooSkewed</Code><Message>The " +
+			"difference between the request time and the current time is too large.</Message></Error>"))
+		return refused, err
+	})
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -224,6 +231,7 @@ func TestRefused(t *testing.T) {
 		{"busy", a, status(http.StatusServiceUnavailable), store.ErrAway, true},
 		{"nobody listens", away, Options{}, store.ErrAway, true},
 		{"no bucket", other, Options{}, store.ErrNoBucket, false},
+		{"a clock that is wrong", a, skewed, store.ErrAway, true},
 	} {
 		s := open(t, c.a, c.o)
 		_, listErr := s.List("")
