@@ -247,6 +247,7 @@ var rules = map[string]rule{
 	"floors":          checkFloors,
 	"purity":          checkPurity,
 	"exits":           eachGo(checkExits),
+	"wall clocks":     checkWallClocks,
 	"package comment": checkPackageComments,
 	"package name":    eachGo(checkPackageName),
 	"sleep":           eachGo(checkSleep),
@@ -641,6 +642,12 @@ var ruleCases = map[string][]ruleCase{
 		{"a.md", "```console parse\n$ perdure up\nx\n```\n", ""},
 		{"a.md", "```text\nperdure train\n```\nperdure train\n", ""},
 		{"a.md", "```\nperdure: it is full\n```\n", ""},
+	},
+	"wall clocks": {
+		{"internal/proc/server/a.go", "package a\n\nvar x = y.UnixNano()\n", "reads the wall clock"},
+		{"worker/a.go", "package a\n\nvar x = y.ModTime()\n", "reads the wall clock"},
+		{"worker/a.go", "package a\n\nvar x = y.Sub(z)\n", ""},
+		{"worker/a_test.go", "package a\n\nvar x = y.UnixNano()\n", ""},
 	},
 	"layers": {
 		{"internal/proc/server/a.go", importing(module + "/internal/data/wire"), ""},

@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/absence"
+	"github.com/perdure/perdure/internal/rig/wall"
+)
+
+// TestJumpedOutage: when the wall clock jumps no shard is out before its time, and none later.
+func TestJumpedOutage(t *testing.T) {
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
+		now := time.Now()
+		o := outages{Watch: absence.Watch{After: int64(defaultOutAfter)}, began: now}
+		var sh absence.Shard
+		gone := absence.Conduct{Owes: true}
+		for _, c := range []struct {
+			after time.Duration
+			want  absence.Verdict
+		}{
+			{0, absence.AsBefore},
+			{defaultOutAfter - time.Millisecond, absence.AsBefore},
+			{defaultOutAfter, absence.Gone},
+		} {
+			at := now.Add(time.Second + c.after)
+			if c.after > 0 {
+				at = wall.Jump(at, by)
+			}
+			if got := o.Judge(&sh, gone, o.at(at)); got != c.want {
+				t.Errorf("after %v, with a jump by %v: %v, want %v", c.after, by, got, c.want)
+			}
+		}
+	}
+}
