@@ -106,6 +106,21 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchTLS: over TLS it measures where that is asked for, and nothing else.
+func TestBenchTLS(t *testing.T) {
+	t.Parallel()
+	results, _ := benched[moves.Result](t, "--socket", "tls", "--size", "4KiB,64KiB", "--op", "pull,push",
+		"--rule", "add", "--conns", "1,2", "--rounds", "1", "--time", "10ms")
+	for _, r := range results {
+		if r.Socket != "tls" || r.Ratio <= 0 {
+			t.Errorf("impossible figures: %+v", r)
+		}
+	}
+	if len(results) != 2*2*2 {
+		t.Errorf("%d measurements", len(results))
+	}
+}
+
 // TestBenchInterrupted: Ctrl-C ends the bench soon, whatever it is at, and it
 // leaves neither processes nor files.
 func TestBenchInterrupted(t *testing.T) {

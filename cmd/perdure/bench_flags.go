@@ -27,7 +27,7 @@ type benchCmd struct {
 	Rule   []string      `help:"@moves_rule" placeholder:"RULE"`
 	Size   []string      `help:"@moves_size" placeholder:"SIZE"`
 	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N"`
-	Socket []string      `help:"Kinds of sockets: tcp, unix (default both)." placeholder:"KIND"`
+	Socket []string      `help:"Kinds of sockets: tcp, unix, tls (default tcp, unix)." placeholder:"KIND"`
 	Rounds int           `help:"@moves_rounds (default ${default})." default:"7" placeholder:"N"`
 	Time   time.Duration `help:"@moves_time (default ${default})." default:"600ms" placeholder:"TIME"`
 	Shards int           `help:"@moves_shards" placeholder:"N"`

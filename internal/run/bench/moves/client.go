@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/worker"
 )
@@ -42,15 +43,18 @@ type Client struct{ *worker.Client }
 
 // Dial joins a job over the connections that the bed asks for.
 func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
-	network := transport.TCP{Socket: transport.SocketTCP}
-	if b.Socket == "unix" {
-		network.Socket = transport.SocketAuto // the coordinator is reached over TCP, its servers are not
+	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.Conns}
+	switch b.Socket {
+	case raw.TLS:
+		c.Keys = r.Settings().Reach.Keys
+	case "unix":
+		// The coordinator is reached over TCP, its servers are not.
+		c.Network = transport.TCP{Socket: transport.SocketAuto}
+	default:
+		c.Network = transport.TCP{Socket: transport.SocketTCP}
 	}
-	c, err := worker.Dial(ctx, worker.Config{
-		Network: network, Coordinator: r.Coordinator(), Secret: r.Secrets().Job,
-		Slot: 0, Connections: b.Conns,
-	})
-	return Client{c}, err
+	w, err := worker.Dial(ctx, c)
+	return Client{w}, err
 }
 
 func (c Client) Close() { _ = c.Client.Close() } // never fails

@@ -409,5 +409,5 @@ func (r *run) dialRaw(ctx context.Context, m *Measurement, way rawWay) (*raw.Cli
 	if m.Op != "pull" {
 		s.Ask, s.Answer = m.Size.Bytes+ids, rawHeaderBytes
 	}
-	return raw.Dial(ctx, r.raw.Addrs[m.Socket], way.conns, s)
+	return raw.Dial(ctx, r.raw.Addrs[m.Socket], m.Socket == raw.TLS, way.conns, s)
 }

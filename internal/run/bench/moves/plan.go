@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -46,7 +47,10 @@ var (
 	allOps   = []string{"pull", "push", "inc"}
 	allRules = []string{string(perdure.RuleAdd), string(perdure.RuleSGD), string(perdure.RuleAdam)}
 	allConns = []int{1, 4}
-	Sizes    = []Size{
+
+	usualSockets = []string{"tcp", "unix"} // TLS is measured where it is asked for
+
+	Sizes = []Size{
 		{Name: "4KiB", Bytes: 4 << 10},
 		{Name: "64KiB", Bytes: 64 << 10},
 		{Name: "4MiB", Bytes: 4 << 20},
@@ -135,6 +139,9 @@ func (b *Options) plan() (beds []Bed, skipped []string, err error) {
 	ops, err1 := bench.Choose("op", b.Op, allOps, bench.Itself)
 	rules, err2 := bench.Choose("rule", b.Rule, allRules, bench.Itself)
 	sizes, err3 := bench.Choose("size", b.Size, Sizes, func(s Size) string { return s.Name })
+	if len(b.Socket) == 0 {
+		b.Socket = usualSockets
+	}
 	sockets, err4 := bench.Choose("socket", b.Socket, raw.Sockets, bench.Itself)
 	for _, err := range []error{err1, err2, err3, err4} {
 		if err != nil {
@@ -257,8 +264,15 @@ func StartJob(
 	if err != nil {
 		return nil, err
 	}
+	reach := settings.Reach{Listen: localrun.AnyPort}
+	if bed.Socket == raw.TLS {
+		reach.Keys = out + "-keys"
+		if _, err := authority.New(reach.Keys, "bench", goodFor, time.Now); err != nil {
+			return nil, err
+		}
+	}
 	s := settings.Run{
-		Version: version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
+		Version: version, Job: job, Reach: reach,
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.Silent{}})
@@ -275,6 +289,9 @@ func StartJob(
 	}
 	return b, nil
 }
+
+// goodFor is how long the keys of a job are good that is measured over TLS.
+const goodFor = 24 * time.Hour
 
 // EndlessClocks are more than any bench counts.
 const EndlessClocks = 1<<31 - 1

@@ -13,7 +13,10 @@ import (
 
 // Sockets are the kinds of sockets on which a peer answers, in the order of their
 // descriptors.
-var Sockets = []string{"tcp", "unix"}
+var Sockets = []string{"tcp", "unix", TLS}
+
+// TLS is Go's TLS over TCP, with the settings that connections of a job with keys have.
+const TLS = "tls"
 
 // Peer is the process that the raw exchanges are made with.
 type Peer struct {
@@ -35,11 +38,14 @@ func Start(dir string) (p *Peer, err error) {
 		}
 	}()
 	for _, kind := range Sockets {
-		addr := localrun.AnyPort
-		if kind == "unix" {
+		network, addr := kind, localrun.AnyPort
+		switch kind {
+		case "unix":
 			addr = filepath.Join(dir, "raw")
+		case TLS:
+			network = "tcp"
 		}
-		l, err := net.Listen(kind, addr)
+		l, err := net.Listen(network, addr)
 		if err != nil {
 			return nil, fmt.Errorf("bench: listen for the raw exchange: %w", err)
 		}

@@ -6,6 +6,7 @@ package raw
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 const (
 	rawTCPFD  = 3
 	rawUnixFD = 4
+	rawTLSFD  = 5
 )
 
 // Shape is what is exchanged on one connection, and how. It is the first
@@ -43,6 +45,9 @@ func (s *Shape) check() error {
 
 // setBuffers sets the kernel's buffers of a connection; the system may give less.
 func (s *Shape) setBuffers(c net.Conn) error {
+	if t, is := c.(*tls.Conn); is {
+		c = t.NetConn()
+	}
 	b, ok := c.(interface {
 		SetReadBuffer(bytes int) error
 		SetWriteBuffer(bytes int) error
@@ -80,10 +85,17 @@ func (s *Shape) write(c net.Conn, b []byte) error {
 // AnswerInherited is what a peer's process does: it answers raw exchanges on the sockets that
 // it has inherited, until ctx ends.
 func AnswerInherited(ctx context.Context) error {
-	for _, fd := range []uintptr{rawTCPFD, rawUnixFD} {
+	config, err := serverTLS()
+	if err != nil {
+		return err
+	}
+	for _, fd := range []uintptr{rawTCPFD, rawUnixFD, rawTLSFD} {
 		l, err := net.FileListener(os.NewFile(fd, "raw"))
 		if err != nil {
 			return fmt.Errorf("inherited socket: %w", err)
+		}
+		if fd == rawTLSFD {
+			l = tls.NewListener(l, config)
 		}
 		go func() {
 			for {
@@ -126,8 +138,8 @@ type rawPart struct {
 	start chan struct{}
 }
 
-// Dial opens connections and splits what is exchanged evenly over them.
-func Dial(ctx context.Context, addr net.Addr, conns int, whole Shape) (*Client, error) {
+// Dial opens connections and splits what is exchanged evenly over them. private says that they are TLS's.
+func Dial(ctx context.Context, addr net.Addr, private bool, conns int, whole Shape) (*Client, error) {
 	r := &Client{fails: make(chan error, conns)}
 	var d net.Dialer
 	for i := range int64(conns) {
@@ -137,6 +149,9 @@ func Dial(ctx context.Context, addr net.Addr, conns int, whole Shape) (*Client, 
 		c, err := d.DialContext(ctx, addr.Network(), addr.String())
 		if err != nil {
 			return nil, errors.Join(err, r.Close())
+		}
+		if private {
+			c = tls.Client(c, clientTLS())
 		}
 		p := &rawPart{Shape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
 		r.parts = append(r.parts, p)

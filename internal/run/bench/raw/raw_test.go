@@ -1,6 +1,7 @@
 package raw
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -36,12 +37,20 @@ func TestRawExchange(t *testing.T) {
 	for _, kind := range Sockets {
 		for _, conns := range []int{1, 3} {
 			t.Run(fmt.Sprint(kind, conns), func(t *testing.T) {
-				addr := localrun.AnyPort
-				if kind == "unix" {
+				network, addr := kind, localrun.AnyPort
+				switch kind {
+				case "unix":
 					addr = filepath.Join(t.TempDir(), "s")
+				case TLS:
+					network = "tcp"
 				}
-				l, err := net.Listen(kind, addr)
+				l, err := net.Listen(network, addr)
 				must(t, err)
+				if kind == TLS {
+					config, err := serverTLS()
+					must(t, err)
+					l = tls.NewListener(l, config)
+				}
 				defer l.Close()
 				var read, written atomic.Int64
 				served := make(chan struct{})
@@ -58,7 +67,7 @@ func TestRawExchange(t *testing.T) {
 					}
 				}()
 				s := Shape{Ask: 88, Answer: 1<<20 + 1, Chunk: 100_000, Buffer: 1 << 20}
-				r, err := Dial(t.Context(), l.Addr(), conns, s)
+				r, err := Dial(t.Context(), l.Addr(), kind == TLS, conns, s)
 				must(t, err)
 				const times = 5
 				for range times {
@@ -84,7 +93,7 @@ func TestRawStop(t *testing.T) {
 	l, err := net.Listen("tcp", localrun.AnyPort)
 	must(t, err)
 	defer l.Close() // nobody accepts: the system does
-	r, err := Dial(t.Context(), l.Addr(), 2, Shape{Ask: 1, Answer: 1, Chunk: 1})
+	r, err := Dial(t.Context(), l.Addr(), false, 2, Shape{Ask: 1, Answer: 1, Chunk: 1})
 	must(t, err)
 	failed := make(chan error)
 	go func() { failed <- r.Exchange() }()

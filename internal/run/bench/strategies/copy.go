@@ -66,7 +66,7 @@ func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error)
 		return c, err
 	}
 	defer peer.Close()
-	client, err := raw.Dial(ctx, peer.Addrs["unix"], 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	client, err := raw.Dial(ctx, peer.Addrs["unix"], false, 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return c, err
 	}

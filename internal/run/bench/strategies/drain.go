@@ -69,7 +69,7 @@ func (j *job) sendRaw(ctx context.Context, bytes int64) (mbPerS float64, err err
 		return 0, err
 	}
 	defer peer.Close()
-	client, err := raw.Dial(ctx, peer.Addrs["tcp"], 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	client, err := raw.Dial(ctx, peer.Addrs["tcp"], false, 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return 0, err
 	}
