@@ -185,19 +185,26 @@ var helps = map[string]string{
 		"behind its dot).",
 	"job_force":    "Also one that has not ended, or that cannot be read, if nobody leads it.",
 	"insecure":     "Let others reach it without keys: nothing is encrypted then.",
-	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach.",
+	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach, and make tokens.",
 	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +
 		"of a role may do what that role does.",
 	"keys_issue": "Make keys for one more machine or person, so that these alone can be revoked.",
 	"keys_renew": "Make new keys for those who have some, or for those who are named. A running job goes on with " +
 		"them once their files are there.",
-	"keys_revoke":       "See to it that nobody takes a certificate any more.",
+	"keys_revoke":       "See to it that nobody takes a certificate or a token any more.",
 	"keys_dir":          "The folder that perdure keys new has made.",
 	"keys_days":         "How long they are good, in days",
 	"keys_job":          "Whose keys they are: a name that stands in all certificates",
 	"keys_role":         "What the keys are for: coordinator, server, worker, operator or viewer.",
 	"keys_names":        "Folders within it, such as server or worker-alice (default all).",
-	"keys_revoke_names": "Folders within it, such as worker-alice, or serial numbers.",
+	"keys_revoke_names": "Folders within it, such as worker-alice, or serial numbers, of tokens, too.",
+	"keys_token": "Print a token, for a tool that cannot show a certificate to a job's control API: a call of curl, " +
+		"a dashboard. Whoever has it may do what its role may.",
+	"keys_token_role": "What it lets a tool do: viewer (look) or operator (steer, and stop).",
+	"keys_token_for":  "How long it is good, such as 24h.",
+	"keys_token_name": "Whose it is, for the log",
+	"token": "Show the token in this file instead of a certificate; ca.pem of the job's keys lies beside it, or in " +
+		"the folder that --keys names.",
 	"secret": "The file with the run's secret (default the file secret in the run's folder; a " +
 		"server needs that folder's secret.servers beside it).",
 	"server_listen": "Where to listen for workers: an address at which they reach this machine; port 0 picks a " +

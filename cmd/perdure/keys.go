@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ type keysCmds struct {
 	Issue  keysIssueCmd  `cmd:"" help:"@keys_issue"`
 	Renew  keysRenewCmd  `cmd:"" help:"@keys_renew"`
 	Revoke keysRevokeCmd `cmd:"" help:"@keys_revoke"`
+	Token  keysTokenCmd  `cmd:"" help:"@keys_token"`
 }
 
 // keysFolder is a folder of keys, and whose they are.
@@ -83,6 +85,28 @@ func (c *keysIssueCmd) Run() error {
 		return err
 	}
 	return listHolders([]authority.Holder{h}, false)
+}
+
+type keysTokenCmd struct {
+	keysFolder
+	Role string        `help:"@keys_token_role" required:"" placeholder:"ROLE"`
+	For  time.Duration `help:"@keys_token_for" required:"" placeholder:"TIME"`
+	Name string        `help:"@keys_token_name (default ${default})." default:"token" placeholder:"NAME"`
+}
+
+func (c *keysTokenCmd) Run() error {
+	a, err := c.open()
+	if err != nil {
+		return err
+	}
+	t, text, err := a.Token(keys.Role(c.Role), c.Name, c.For)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "The token of %s is good until %s; perdure keys revoke %s %s ends it before.\n", t.Identity,
+		t.Until.Format(time.RFC3339), c.Dir, keys.Serial(t.Serial))
+	_, err = fmt.Fprintln(stdout, text)
+	return err
 }
 
 type keysRenewCmd struct {

@@ -85,10 +85,15 @@ type target struct {
 	Run     string `help:"@target_run" placeholder:"DIR" type:"path"`
 	Address string `help:"@target_address" placeholder:"HOST:PORT"`
 	secretFlag
+	TokenFile string `name:"token-file" env:"PERDURE_TOKEN_FILE" help:"@token" placeholder:"FILE" type:"path"`
 }
 
 // client finds the job's control API; of a run it then knows the folder.
 func (t *target) client() (c *control.Client, err error) {
+	if t.TokenFile != "" {
+		c, t.Run, err = reach.ByToken(t.Address, t.Run, t.TokenFile, t.Keys)
+		return c, err
+	}
 	c, t.Run, err = reach.Control(t.Address, t.Run, t.SecretFile, t.Keys)
 	return c, err
 }

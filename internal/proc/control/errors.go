@@ -21,6 +21,7 @@ var kinds = []struct {
 	{perdure.ErrStopped, connect.CodeFailedPrecondition},
 	{perdure.ErrFenced, connect.CodeAborted},
 	{perdure.ErrRefused, connect.CodePermissionDenied},
+	{perdure.ErrRefused, connect.CodeUnauthenticated}, // said by the Gate alone
 	{context.Canceled, connect.CodeCanceled},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 }

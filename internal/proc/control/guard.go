@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/token"
 )
 
 // AlivePath is where whoever looks after the coordinator asks whether it is alive. It needs
@@ -47,8 +48,8 @@ type Gate struct {
 
 // Guard lets only those through who show the secret, in the header Authorization: Bearer,
 // and who name this machine, or one of its addresses, as the Host: a page of
-// another origin, in a browser of this machine, does neither. Where callers show certificates, what each may do
-// follows from its role instead. To AlivePath it answers as
+// another origin, in a browser of this machine, does neither. Where callers show certificates, or tokens, what each may
+// do follows from its role instead. To AlivePath it answers as
 // soon as Alive returns, whose context ends with the call.
 func (g *Gate) Guard(h http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
@@ -62,11 +63,16 @@ func (g *Gate) Guard(h http.Handler) http.Handler {
 		who, err := g.admits(r)
 		g.note(r, who, err)
 		if err != nil { // before anything of the request is read
+			status, code := http.StatusForbidden, connect.CodePermissionDenied
+			if errors.As(err, &unknownError{}) {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				status, code = http.StatusUnauthorized, connect.CodeUnauthenticated
+			}
 			if !refuse.IsSupported(r) {
-				http.Error(w, err.Error(), http.StatusForbidden)
+				http.Error(w, err.Error(), status)
 				return
 			}
-			_ = refuse.Write(w, r, connect.NewError(connect.CodePermissionDenied, err)) // its caller has gone
+			_ = refuse.Write(w, r, connect.NewError(code, err)) // its caller has gone
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -97,7 +103,7 @@ func (g *Gate) admits(r *http.Request) (who string, err error) {
 		if g.Ring != nil && slices.ContainsFunc(r.TLS.PeerCertificates, g.Ring.Revoked) { // since it has connected
 			return "somebody", errors.New("the caller's certificate is revoked")
 		}
-		return may(r)
+		return g.knows(r)
 	}
 	if !here(r.Host, g.Addrs) {
 		return "somebody", errors.New("the control API is called by the address of its machine, not by another name")
@@ -124,20 +130,36 @@ func showsSecret(r *http.Request, secret perdure.Secret) error {
 // looks are the calls that change nothing.
 var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
 
-// may reports whose certificate a caller shows, and whether it lets it do what it asks for.
-func may(r *http.Request) (who string, err error) {
-	if len(r.TLS.PeerCertificates) == 0 {
-		return "somebody", errors.New("the control API of a job with keys asks for a certificate: perdure keys new " +
-			"makes those of an operator and of a viewer")
+// unknownError is why a token does not say who calls.
+type unknownError struct{ error }
+
+// knows reports whose certificate or token a caller shows, and whether it lets it do what it asks for.
+func (g *Gate) knows(r *http.Request) (who string, err error) {
+	if len(r.TLS.PeerCertificates) > 0 { // a client with a certificate may show the run's secret, too
+		is, err := keys.Of(r.TLS.PeerCertificates[0])
+		if err != nil {
+			return "somebody", err
+		}
+		return is.String(), may(is, r)
 	}
-	is, err := keys.Of(r.TLS.PeerCertificates[0])
+	shown, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !is || g.Ring == nil {
+		return "somebody", errors.New("the control API of a job with keys asks for a certificate or a token: perdure " +
+			"keys new makes certificates of an operator and of a viewer, and perdure keys token a token")
+	}
+	t, err := token.Check(shown, g.Ring)
 	if err != nil {
-		return "somebody", err
+		return "somebody", unknownError{err}
 	}
+	return t.String(), may(t.Identity, r)
+}
+
+// may reports why somebody may not do what he asks for; nil: he may.
+func may(is keys.Identity, r *http.Request) error {
 	if is.Role == keys.Operator || slices.Contains(looks, r.URL.Path) {
-		return is.String(), nil
+		return nil
 	}
-	return is.String(), fmt.Errorf("%s may look at the job, and change nothing: that is for an operator", is)
+	return fmt.Errorf("%s may look at the job, and change nothing: that is for an operator", is)
 }
 
 // here reports whether a Host is this machine, or one of its addresses.

@@ -73,13 +73,31 @@ func Known() string {
 	return strings.Join(names, ", ")
 }
 
+// ofURL reads an identity as URL writes it, and does not validate it.
+func ofURL(u *url.URL) (i Identity, ok bool) {
+	role, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	return Identity{Domain: u.Host, Role: Role(role), Name: name}, ok && u.Scheme == scheme
+}
+
+// ParseIdentity reads an identity as URL writes it.
+func ParseIdentity(text string) (Identity, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return Identity{}, fmt.Errorf("nobody: a name has the form %s://JOB/ROLE/NAME", scheme)
+	}
+	i, ok := ofURL(u)
+	if !ok {
+		return Identity{}, fmt.Errorf("nobody: a name has the form %s://JOB/ROLE/NAME", scheme)
+	}
+	return i, i.Validate()
+}
+
 // Of reads who a certificate says that its holder is.
 func Of(c *x509.Certificate) (Identity, error) {
 	var found []Identity
 	for _, u := range c.URIs {
-		role, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-		if u.Scheme == scheme && ok {
-			found = append(found, Identity{Domain: u.Host, Role: Role(role), Name: name})
+		if i, ok := ofURL(u); ok {
+			found = append(found, i)
 		}
 	}
 	if len(found) != 1 {

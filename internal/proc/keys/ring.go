@@ -56,7 +56,8 @@ type Ring struct {
 type held struct {
 	own      tls.Certificate
 	identity Identity
-	roots    *x509.CertPool
+	trusted  []*x509.Certificate
+	roots    *x509.CertPool  // of trusted
 	revoked  map[string]bool // serial numbers
 }
 
@@ -92,6 +93,16 @@ func Open(dir string) (*Ring, error) {
 		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
 	}
 	r.now = now
+	return r, nil
+}
+
+// Trusting is the ring of somebody who has no certificate: whom a folder's certificates say to trust, of one job.
+func Trusting(dir, domain string) (*Ring, error) {
+	r := &Ring{dir: dir, clock: time.Now, live: map[*Hold]string{}}
+	if err := r.now.trust(dir); err != nil {
+		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
+	}
+	r.now.identity.Domain = domain
 	return r, nil
 }
 
@@ -191,6 +202,15 @@ func (r *Ring) Hold(peer *x509.Certificate, end func()) (*Hold, bool) {
 	return h, true
 }
 
+// IsRevoked reports whether nobody takes what has a serial number any more.
+func (r *Ring) IsRevoked(serial *big.Int) bool { return r.current().revoked[serial.String()] }
+
+// Trusted are the certificates that are trusted.
+func (r *Ring) Trusted() []*x509.Certificate { return r.current().trusted }
+
+// Now is what the wall clock shows, by which what is signed runs out.
+func (r *Ring) Now() time.Time { return r.clock() }
+
 // Revoked reports whether nobody takes a certificate any more.
 func (r *Ring) Revoked(c *x509.Certificate) bool { return r.current().revoked[c.SerialNumber.String()] }
 
@@ -203,13 +223,8 @@ func (h *Hold) Release() {
 
 // read reads a folder, and checks that what is in it fits together.
 func read(dir string) (h held, err error) {
-	trusted, err := certificates(filepath.Join(dir, CAFile))
-	if err != nil {
+	if err := h.trust(dir); err != nil {
 		return h, err
-	}
-	h.roots = x509.NewCertPool()
-	for _, c := range trusted {
-		h.roots.AddCert(c)
 	}
 	path := filepath.Join(dir, IdentityFile)
 	text, err := readPrivate(path)
@@ -222,8 +237,20 @@ func read(dir string) (h held, err error) {
 	if h.identity, err = Of(h.own.Leaf); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
-	h.revoked, err = revoked(filepath.Join(dir, RevokedFile), trusted)
-	return h, err
+	return h, nil
+}
+
+// trust reads whom to trust.
+func (h *held) trust(dir string) (err error) {
+	if h.trusted, err = certificates(filepath.Join(dir, CAFile)); err != nil {
+		return err
+	}
+	h.roots = x509.NewCertPool()
+	for _, c := range h.trusted {
+		h.roots.AddCert(c)
+	}
+	h.revoked, err = revoked(filepath.Join(dir, RevokedFile), h.trusted)
+	return err
 }
 
 // certificates reads a file of certificates.

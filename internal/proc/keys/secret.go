@@ -71,6 +71,20 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 		"secret in the run's folder, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
 }
 
+// ReadToken reads a token from its file. One that others can read, too, is none any more.
+func ReadToken(path string) (perdure.Secret, error) {
+	text, err := readPrivate(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: the token: %w", perdure.ErrUsage, err)
+	}
+	words := bytes.Fields(text)
+	if len(words) != 1 {
+		return "", fmt.Errorf("%w: %s has no token, which is one line that perdure keys token prints", perdure.ErrUsage,
+			path)
+	}
+	return perdure.Secret(words[0]), nil
+}
+
 // WriteSecret makes a file with a secret, that its owner alone can read.
 func WriteSecret(name string, secret perdure.Secret) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

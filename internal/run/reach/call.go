@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/token"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -34,18 +37,9 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 		k, err := secrets.Read(file, run, wire.RoleWorker)
 		return control.NewClient(address, k.Job, ring), run, err
 	}
-	if run == "" {
-		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
-		if len(runs) == 0 {
-			return nil, "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT",
-				perdure.ErrUsage)
-		}
-		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
-		run = filepath.Dir(newest)
-	}
-	b, err := disk.ReadRegular(filepath.Join(run, "control"), mostAddress)
+	at, run, err := controlOf(run)
 	if err != nil {
-		return nil, run, fmt.Errorf("%s is no run's folder: %w", run, err)
+		return nil, run, err
 	}
 	if keysDir == "" {
 		keysDir = keysOf(run)
@@ -55,7 +49,7 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 		return nil, run, err
 	}
 	k, err := secrets.ReadOf(secretFile, run)
-	return control.NewClient(strings.TrimSpace(string(b)), k.Job, ring), run, err
+	return control.NewClient(at, k.Job, ring), run, err
 }
 
 // keysOf is where the run in a folder has said that its keys are; "": it has none, or they are not here.
@@ -68,6 +62,51 @@ func keysOf(run string) string {
 		return ""
 	}
 	return s.Reach.Keys
+}
+
+// ByToken returns a client of a running job's control API that shows a token instead of a certificate. Whom to trust is
+// in the file ca.pem in keysDir, or, where none is named, beside the token. found is the folder, as of Control.
+func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found string, err error) {
+	text, err := keys.ReadToken(tokenFile)
+	if err != nil {
+		return nil, run, err
+	}
+	job, err := token.Job(text.Reveal())
+	if err != nil {
+		return nil, run, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, tokenFile, err)
+	}
+	dir := cmp.Or(keysDir, filepath.Dir(tokenFile))
+	if _, err := os.Stat(filepath.Join(dir, keys.CAFile)); err != nil && keysDir != "" {
+		dir = keys.Folder(dir, keys.Viewer)
+	}
+	ring, err := keys.Trusting(dir, job)
+	if err != nil {
+		return nil, run, fmt.Errorf("%w; copy the file ca/ca.pem of the job's keys beside the token", err)
+	}
+	if address == "" {
+		if address, run, err = controlOf(run); err != nil {
+			return nil, run, err
+		}
+	}
+	return control.NewClient(address, text, ring), run, nil
+}
+
+// controlOf is where the control API of the run in a folder is called; of the newest run, where none is named.
+func controlOf(run string) (address, found string, err error) {
+	if run == "" {
+		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
+		if len(runs) == 0 {
+			return "", "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT",
+				perdure.ErrUsage)
+		}
+		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
+		run = filepath.Dir(newest)
+	}
+	b, err := disk.ReadRegular(filepath.Join(run, "control"), mostAddress)
+	if err != nil {
+		return "", run, fmt.Errorf("%s is no run's folder: %w", run, err)
+	}
+	return strings.TrimSpace(string(b)), run, nil
 }
 
 func modified(path string) time.Time {

@@ -7,7 +7,6 @@
 package authority
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/token"
 )
 
 // How long certificates are good for unless somebody says otherwise, and how long before now they begin to be: clocks
@@ -46,7 +46,7 @@ const (
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
-	key  crypto.Signer
+	key  *ecdsa.PrivateKey
 	now  func() time.Time
 }
 
@@ -231,6 +231,24 @@ func (a *Authority) sign(who keys.Identity, good time.Duration) (identity []byte
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	return append(block("CERTIFICATE", der), block("PRIVATE KEY", private)...), cert, err
+}
+
+// Token makes a token for a tool that cannot show a certificate. text is to be shown, and to be kept secret.
+func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *token.Token, text string, err error) {
+	at := a.now()
+	t = &token.Token{
+		Identity: keys.Identity{Domain: a.domain(), Role: role, Name: name}, Serial: serial(),
+		From: at.Add(-early).UTC().Truncate(time.Second), Until: at.Add(good).UTC().Truncate(time.Second),
+	}
+	if err := t.Validate(); err != nil {
+		return nil, "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	if good < time.Second || good > DefaultGood {
+		return nil, "", fmt.Errorf("%w: a token that is good for %v; choose a second to %v", perdure.ErrUsage, good,
+			DefaultGood)
+	}
+	text, err = t.Sign(a.key)
+	return t, text, err
 }
 
 // hand gives a holder a copy of a file.

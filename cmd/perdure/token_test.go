@@ -1,0 +1,100 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+)
+
+// tokenOf writes a token into a folder, and returns it, and its number.
+func tokenOf(t *testing.T, ring, folder, role, name string, mode os.FileMode) (text, number string) {
+	t.Helper()
+	code, out, errs := invoke(t, "keys", "token", ring, "--role", role, "--for", "24h", "--name", name)
+	words := strings.Fields(errs)
+	if code != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(errs, role+"/"+name+" is good until") {
+		t.Fatalf("keys token ends with %d: %s", code, errs)
+	}
+	must(t, os.WriteFile(filepath.Join(folder, name), []byte(out), mode))
+	return strings.TrimSpace(out), words[len(words)-4]
+}
+
+// callAs asks a job how it does, as a tool does that trusts a file, and looks for the name of a coordinator.
+func callAs(t *testing.T, addr, ca, text string) (status int) {
+	t.Helper()
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM([]byte(fileOf(t, ca))) {
+		t.Fatal("nobody is trusted")
+	}
+	tool := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: string(keys.Coordinator)}, DisableKeepAlives: true,
+	}}
+	r, err := http.NewRequest(http.MethodPost, "https://"+addr+"/perdure.control.v1.Control/Status",
+		strings.NewReader("{}"))
+	must(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+text)
+	answer, err := tool.Do(r)
+	must(t, err)
+	must(t, answer.Body.Close())
+	return answer.StatusCode
+}
+
+// TestTokenFile: who has a token, and no keys, calls a job as its role may, by perdure or by any tool; its file is the
+// owner's alone, and what the job writes has nothing of it.
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	ring, dir, ci := newKeys(t), newFolder(t), t.TempDir()
+	look, number := tokenOf(t, ring, ci, "viewer", "ci", 0o600)
+	steer, _ := tokenOf(t, ring, ci, "operator", "robot", 0o600)
+	_, _ = tokenOf(t, ring, ci, "viewer", "all", 0o644)
+	wantRefused(t, exitUsage, `a token for the role "worker"`, "keys", "token", ring, "--role", "worker", "--for", "1h")
+
+	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h", "--keys", ring)...)
+	awaitStatus(t, dir, `server:1 .* live `)
+	api := []string{"--address", controlOf(t, dir)}
+	with := func(command, name string) []string {
+		return append([]string{command, "--token-file", filepath.Join(ci, name)}, api...)
+	}
+	wantRefused(t, exitUsage, `ca.pem: .*; copy the file ca/ca.pem of the job's keys beside the token`,
+		with("status", "ci")...)
+	must(t, os.WriteFile(filepath.Join(ci, keys.CAFile), []byte(fileOf(t, ring, "ca", keys.CAFile)), 0o600))
+	wantOut(t, 0, with("status", "ci"), "server:1")
+	wantOut(t, 0, []string{"status", "--run", dir, "--token-file", filepath.Join(ci, "ci")}, "server:1")
+	wantOut(t, 0, append(with("status", "ci"), "--keys", ring), "server:1")
+	start(t, with("stop", "ci")...).refused(exitError, "viewer/ci may look at the job, and change nothing")
+	start(t, with("status", "all")...).refused(exitUsage, "others than its owner can use .*; write chmod 600")
+
+	call := func(text string) int { return callAs(t, controlOf(t, dir), filepath.Join(ci, keys.CAFile), text) }
+	if is := call(look); is != http.StatusOK {
+		t.Errorf("a tool is answered %d", is)
+	}
+	wantOut(t, 0, []string{"keys", "revoke", ring, number}, "revoked.pem")
+	await(t, func() bool { return call(look) == http.StatusUnauthorized }, func() string { return "it is taken still" })
+	start(t, with("status", "ci")...).refused(exitError, "the token "+number+" is revoked")
+	wantOut(t, 0, with("stop", "robot"))
+	job.Wait()
+	checkRaces(t, dir)
+
+	if log := fileOf(t, dir, "logs", "coordinator.log"); !strings.Contains(log, "operator/robot by token ") {
+		t.Errorf("the log does not say who has stopped the job:\n%s", log)
+	}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, s := range []string{look, steer} {
+			if strings.Contains(string(text), s[len(s)-40:]) {
+				t.Errorf("%s has a token", path)
+			}
+		}
+		return err
+	}))
+}
