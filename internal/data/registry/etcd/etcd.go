@@ -37,13 +37,15 @@ type timing struct {
 	patience time.Duration // what a call may take, with all its tries
 	pause    time.Duration // between two tries
 	release  time.Duration // what giving a lease back may take; it ends by itself, too
+
+	now func() time.Time // by its monotonic clock a lease is given up
 }
 
 // usual has a ttl that is the least of etcd, whose clusters extend it to one and a half of
 // their election timeout, and a patience that bears the election of a leader.
 var usual = timing{
 	ttl: 2 * time.Second, renew: 500 * time.Millisecond, giveUp: 90 * time.Second, try: 2 * time.Second,
-	patience: 6 * time.Second, pause: 100 * time.Millisecond, release: time.Second,
+	patience: 6 * time.Second, pause: 100 * time.Millisecond, release: time.Second, now: time.Now,
 }
 
 // lingers is when the lease of somebody who has died is surely over, also where leases are longer

@@ -35,7 +35,7 @@ func must(t testing.TB, err error) {
 // quick is for a fake, which answers at once.
 var quick = timing{
 	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, try: 5 * time.Second,
-	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second,
+	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
 }
 
 func open(t testing.TB, f *fake, change ...func(*timing)) *Registry {

@@ -105,7 +105,7 @@ func (r *Registry) revoke(id clientv3.LeaseID) error {
 // it gives up.
 func (l *lease) renew() {
 	defer l.end()
-	heard := time.Now()
+	heard := l.r.t.now()
 	tick := time.NewTicker(l.r.t.renew)
 	defer tick.Stop()
 	for {
@@ -119,8 +119,8 @@ func (l *lease) renew() {
 		case err == nil && !there:
 			return
 		case err == nil:
-			heard = time.Now()
-		case time.Since(heard) > l.r.t.giveUp:
+			heard = l.r.t.now()
+		case l.r.t.now().Sub(heard) > l.r.t.giveUp:
 			return
 		}
 	}
