@@ -25,7 +25,7 @@ var ceilings = map[string]int{
 	"lines cmd/perdure":                           3778, // one more command is some more text
 	"fields internal/run/bench/strategies.Result": 43,   // a line of a table, as JSON
 	"lines internal/sim":                          3147, // a cluster, and who judges it by looking into it
-	"lines internal/proc/transport":               3366, // sockets, memory, faults, and how two processes meet
+	"lines internal/proc/transport":               3379, // sockets, memory, faults, and how two processes meet
 	"lines internal/core/membership":              3091, // who is there, who is not, and all that follows from it
 	"lines internal/proc/server":                  3019, // connections, shards, streams and saves of one process
 	"lines worker":                                3047, // a client, and every word that a program may say to it

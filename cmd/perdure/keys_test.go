@@ -91,7 +91,7 @@ func TestKeysSay(t *testing.T) {
 		"fault kill:server:0@0s" + api + as("viewer"):                 "may look at the job, and change nothing",
 		"status" + api + file:                                         "name them with --keys",
 		"status" + api + file + " --keys " + others:                   "another job's keys",
-		"worker --join " + at + file + " --run " + dir:                "no job answers",
+		"worker --join " + at + file + " --run " + dir:                "the job has keys, and the caller shows none",
 		"worker --join " + at + " --keys " + others + " --run " + dir: "another job's keys",
 		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* are those of " +
 			"server/server, and a worker needs its own",

@@ -28,6 +28,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -257,6 +258,9 @@ func PutHeader(dst []byte, f *Frame) {
 	le.PutUint16(h[62:], f.Parts)
 	le.PutUint32(h[12:], checksum(h, f.Payload, f.Body))
 }
+
+// Begins reports whether bytes begin as a frame does, of whatever version.
+func Begins(b []byte) bool { return bytes.HasPrefix(b, []byte(magic)) }
 
 func checksum(header, payload, body []byte) uint32 {
 	return addCold(addCold(add(0, header), payload), body)

@@ -99,6 +99,7 @@ func (c *socketConn) shakeHands(ctx context.Context) error {
 		err = p.settle(func() { go c.breakWith(errRevoked) })
 	}
 	if err != nil && p.called {
+		c.tellBare(err)
 		c.lastWord()
 	}
 	p.end(err)
@@ -160,6 +161,18 @@ func (p *private) settle(broken func()) error {
 	}
 	p.peer, p.hold = who, hold
 	return nil
+}
+
+// tellBare tells a caller that has begun with a frame, and not with a handshake, what it lacks.
+func (c *socketConn) tellBare(err error) {
+	var record tls.RecordHeaderError
+	if !errors.As(err, &record) || !wire.Begins(record.RecordHeader[:]) {
+		return
+	}
+	f := wire.Control(wire.KindRefuse, wire.Refusal{
+		Reason: "the job has keys, and the caller shows none; name them with --keys, or in PERDURE_KEYS",
+	})
+	_, _ = c.sock.Write(wire.Append(nil, &f)) // it may have gone
 }
 
 // lastWord lets the peer read why its certificate is not taken, before the socket is closed: with something unread the

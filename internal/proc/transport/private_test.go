@@ -212,7 +212,10 @@ func TestStrangers(t *testing.T) {
 			as(t, other, keys.Worker), as(t, dir, keys.Server), keys.Server,
 			"another job's keys", false,
 		},
-		"no keys": {as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "", true},
+		"no keys": {
+			as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "the job has keys, and the caller shows none",
+			false,
+		},
 		"a job without keys": {
 			as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
 			"has its job keys, too?", true,
