@@ -46,7 +46,31 @@ type apart struct {
 // newApart makes hosts and the file of a job.
 func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
 	t.Helper()
-	l, err := lan.New(apartHosts, seed)
+	a := hostsApart(t, apartHosts, seed)
+	a.write(fmt.Sprintf(`consistency: bsp
+recovery: %s
+clocks: %d
+batch: 8
+workers: 4
+servers: 4
+shards: 8
+seed: 7
+eval-every: '0'
+compute-ms: 10
+data: %s
+store: file://%s
+`, recovery, clocks, pictures, filepath.Join(a.work, "store")))
+	if *apartEtcd != "" {
+		a.coordinates = []int{0, 1}
+		a.startEtcd()
+	}
+	return a
+}
+
+// hostsApart makes hosts, and the keys of a job whose file is to be written.
+func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
+	t.Helper()
+	l, err := lan.New(hosts, seed)
 	if errors.Is(err, lan.ErrUnable) {
 		t.Skip(err)
 	}
@@ -64,25 +88,11 @@ func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
 		}
 	})
 	a.file = filepath.Join(a.work, "job.yaml")
-	must(t, os.WriteFile(a.file, fmt.Appendf(nil, `consistency: bsp
-recovery: %s
-clocks: %d
-batch: 8
-workers: 4
-servers: 4
-shards: 8
-seed: 7
-eval-every: '0'
-compute-ms: 10
-data: %s
-store: file://%s
-`, recovery, clocks, pictures, filepath.Join(a.work, "store")), 0o600))
-	if *apartEtcd != "" {
-		a.coordinates = []int{0, 1}
-		a.startEtcd()
-	}
 	return a
 }
+
+// write writes the file of the job.
+func (a *apart) write(text string) { must(a, os.WriteFile(a.file, []byte(text), 0o600)) }
 
 // run starts a process on a host, in a group of its own, under a name.
 func (a *apart) run(host int, name string, p *process) *process {

@@ -37,6 +37,9 @@ var ownPrograms = map[string]program{
 	"older": newOlderWorker,
 }
 
+// wholePrograms have a process to themselves. They return its exit code.
+var wholePrograms = map[string]func(args []string) int{}
+
 // stepper is a training program that has its tables.
 type stepper interface {
 	resume(ctx context.Context) error                    // the process has begun, or the job was rolled back
@@ -45,6 +48,9 @@ type stepper interface {
 
 // runProgram is the whole process of a program. It returns the exit code.
 func runProgram(name string) int {
+	if run := wholePrograms[name]; run != nil {
+		return run(os.Args[1:])
+	}
 	err := work(context.Background(), ownPrograms[name])
 	switch {
 	case err == nil || errors.Is(err, perdure.ErrStopped):

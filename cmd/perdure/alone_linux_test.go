@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/rig/lan"
+	"github.com/perdure/perdure/worker"
+)
+
+// aloneProgram is the name of a program as a user writes it: package worker, and nothing else of Perdure.
+const aloneProgram = "alone"
+
+func init() { wholePrograms[aloneProgram] = runAlone }
+
+// runAlone is its whole process. It adds 1 in each clock, and ends if it reads anything but what it has added.
+func runAlone([]string) int {
+	cfg := worker.Config{Slot: perdure.NoSlot, Patience: time.Second}
+	err := worker.Run(context.Background(), cfg, func(ctx context.Context, c *worker.Client) (worker.Step, error) {
+		table, err := c.Table(ctx, perdure.TableSpec{
+			Name: "t", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		})
+		return func(ctx context.Context, clock perdure.Clock) error {
+			var got [4]float32
+			if err := table.GetRun(ctx, 0, got[:]); err != nil {
+				return err
+			}
+			if got != [4]float32{float32(clock), float32(clock), float32(clock), float32(clock)} {
+				return fmt.Errorf("the table is %v at clock %d", got, clock)
+			}
+			return table.IncRun(0, []float32{1, 1, 1, 1})
+		}, err
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "train:", err)
+		return exitError
+	}
+	return 0
+}
+
+// alone starts that program on a host.
+func (a *apart) alone(host int, keys string) *process {
+	a.Helper()
+	p := command(a)
+	p.Env = append(os.Environ(), asProgram+"="+aloneProgram, worker.EnvCoordinator+"="+a.coordinator(),
+		worker.EnvKeys+"="+keys)
+	return a.run(host, "program with "+keys, p)
+}
+
+// coordinator is the address of the first coordinator.
+func (a *apart) coordinator() string { return fmt.Sprintf("%s:7000", lan.AddrOf(0)) }
+
+// expired makes keys of a worker that have run out.
+func expired(t *testing.T, ring string) string {
+	t.Helper()
+	a, err := authority.Open(ring, func() time.Time { return time.Now().Add(-time.Hour) })
+	must(t, err)
+	h, err := a.Issue(keys.Worker, "late", time.Minute)
+	must(t, err)
+	return h.Folder
+}
+
+// posing makes a folder of keys in which a role's certificate lies where a worker's belongs, with the secret that a
+// worker shows.
+func posing(t *testing.T, ring string, role keys.Role) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), string(role))
+	must(t, os.CopyFS(dir, os.DirFS(filepath.Join(ring, string(role)))))
+	must(t, os.Chmod(filepath.Join(dir, keys.IdentityFile), 0o600))
+	secret, err := os.ReadFile(filepath.Join(ring, string(keys.Worker), keys.SecretFile))
+	must(t, err)
+	path := filepath.Join(dir, keys.SecretFile)
+	must(t, os.WriteFile(path, secret, 0o600))
+	must(t, os.Chmod(path, 0o600))
+	return dir
+}
+
+// TestAloneApart: a program that has nothing of Perdure but package worker trains from another host with a worker's
+// keys, and with nothing else: it is told in one line why not.
+func TestAloneApart(t *testing.T) {
+	t.Parallel()
+	a := hostsApart(t, 3, 1)
+	a.write("workload: own\nconsistency: bsp\nrecovery: checkpoint:20\nclocks: 60\nworkers: 1\nservers: 1\n" +
+		"shards: 2\nstore: file://" + filepath.Join(a.work, "store") + "\n")
+	wantOut(t, 0, []string{"keys", "issue", a.keys, "worker", "gone"}, "worker-gone")
+	wantOut(t, 0, []string{"keys", "revoke", a.keys, "worker-gone"}, "revoked.pem")
+	a.lead(0)
+	a.processes["coordinator 0"].Says("the coordinator of job ")
+	a.run(1, "server", command(a, "server", "--join", a.coordinator(), "--keys", a.keys, "--listen",
+		fmt.Sprintf("%s:0", lan.AddrOf(1))))
+	wrong := map[string]*process{}
+	for keys, want := range map[string]string{
+		"":                                   "the job has keys, and the caller shows none",
+		expired(t, a.keys):                   "ran out",
+		filepath.Join(a.keys, "worker-gone"): "does not take our certificate",
+		newKeys(t):                           "another job's keys",
+		posing(t, a.keys, "server"):          "server/server",
+		posing(t, a.keys, "coordinator"):     "coordinator/coordinator",
+		posing(t, a.keys, "operator"):        "operator/operator",
+		posing(t, a.keys, "viewer"):          "viewer/viewer",
+	} {
+		wrong[want] = a.alone(2, keys)
+	}
+	for want, p := range wrong {
+		p.refused(exitError, want)
+	}
+	right := a.alone(2, a.keys)
+	if code, _, errs := right.Wait(); code != 0 {
+		t.Errorf("with its keys it ends with %d: %s\n%s", code, errs, a.all())
+	}
+	await(t, a.over, a.all)
+	if s := summary(t, a.dir(0)); *s.UpdatesLost != 0 {
+		t.Errorf("%d updates are lost", *s.UpdatesLost)
+	}
+}
