@@ -18,7 +18,7 @@ import (
 // aloneProgram is the name of a program as a user writes it: package worker, and nothing else of Perdure.
 const aloneProgram = "alone"
 
-func init() { wholePrograms[aloneProgram] = runAlone }
+func init() { wholePrograms[aloneProgram], wholePrograms[attackerProgram] = runAlone, runAttacker }
 
 // runAlone is its whole process. It adds 1 in each clock, and ends if it reads anything but what it has added.
 func runAlone([]string) int {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -135,8 +136,7 @@ func TestKeysSay(t *testing.T) {
 	checkRaces(t, dir)
 }
 
-// knock is what somebody does to a job's addresses who has no keys: many connections that say nothing, nonsense, half
-// of a greeting, or all of one. None is told anything of the job.
+// knock opens many connections to a job's addresses, for somebody who has no keys. None is told anything of the job.
 func knock(t *testing.T, addrs ...string) {
 	t.Helper()
 	const each = 1000
@@ -151,22 +151,38 @@ func knock(t *testing.T, addrs ...string) {
 			continue
 		}
 		all.Go(func() {
-			switch i % 8 {
-			case 2, 3:
-				_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) // it may have closed
-			case 4, 5:
-				_, _ = c.Write([]byte{22, 3, 1, 1, 0, 1})
-			default:
-				s := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-				_, _ = s.Write([]byte("GET /perdure.control.v1.Control/Status HTTP/1.1\r\nHost: x\r\nConnection: " +
-					"close\r\n\r\n"))
-				c = s
-			}
-			_ = c.SetReadDeadline(time.Now().Add(time.Second))
-			said, _ := io.ReadAll(io.LimitReader(c, 1<<16)) // until it is closed
-			if text := string(said); strings.Contains(text, "softmax") || strings.Contains(text, "server:") {
-				t.Errorf("%s tells somebody without keys %q", addr, text)
+			if said := rattle(c, i, nil, time.Second); tellsOfJob(said) {
+				t.Errorf("%s tells somebody without keys %q", addr, said)
 			}
 		})
 	}
+}
+
+// rattle says one of some things that somebody without keys can say, and returns what is answered: until the connection
+// is closed, or patience is over. recorded is what somebody with keys has said once.
+func rattle(c net.Conn, i int, recorded []byte, patience time.Duration) (said string) {
+	switch _ = c.SetDeadline(time.Now().Add(patience)); i % 8 {
+	case 0, 1:
+		return ""
+	case 2:
+		_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) // it may have closed
+	case 3:
+		_, _ = c.Write(slices.Repeat([]byte{byte(i), 'P', 'R', 'D', 'R'}, 200))
+	case 4:
+		_, _ = c.Write([]byte{22, 3, 1, 1, 0, 1})
+	case 5, 6:
+		_, _ = c.Write(recorded)
+	default:
+		s := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+		_, _ = s.Write([]byte("GET /perdure.control.v1.Control/Status HTTP/1.1\r\nHost: x\r\nConnection: " +
+			"close\r\n\r\n"))
+		c = s
+	}
+	all, _ := io.ReadAll(io.LimitReader(c, 1<<16)) // until it is closed
+	return string(all)
+}
+
+// tellsOfJob reports whether an answer has anything of the job in it.
+func tellsOfJob(said string) bool {
+	return strings.Contains(said, "softmax") || strings.Contains(said, "server:")
 }

@@ -55,3 +55,26 @@ func ToCoordinator() map[string]wire.Frame {
 		"a fence of another slot":   {Header: wire.Header{Kind: wire.KindFence, Slot: 1, Incarnation: 9}},
 	}
 }
+
+// ToServer is what no worker of slot 0, of incarnation 1, may say to a server of such a job, whatever shards that has.
+// Each ends its connection.
+func ToServer() map[string]wire.Frame {
+	frame := func(kind wire.Kind, slot perdure.Slot) wire.Frame {
+		return wire.Frame{Header: wire.Header{
+			Kind: kind, Generation: 1, Epoch: 1, Slot: slot, Incarnation: 1, Parts: 1,
+		}}
+	}
+	return map[string]wire.Frame{
+		"an update for another slot":      frame(wire.KindUpdate, 1),
+		"a tick for another slot":         frame(wire.KindTick, 1),
+		"the state of another slot":       frame(wire.KindLoad, 1),
+		"the state of a slot that is not": frame(wire.KindLoad, 3),
+		"a fence":                         frame(wire.KindFence, 0),
+		"a fence of another slot":         frame(wire.KindFence, 1),
+		"a wish to follow a shard":        frame(wire.KindFollow, 0),
+		"a snapshot":                      frame(wire.KindSnapshot, 0),
+		"a roster":                        frame(wire.KindRoster, 0),
+		"a second hello":                  frame(wire.KindHello, 0),
+		"what is no kind":                 frame(99, 0),
+	}
+}
