@@ -41,12 +41,21 @@ type apart struct {
 	coordinates []int // hosts
 	processes   map[string]*process
 	etcds       string
+	env         []string                            // of all processes, beside what is everybody's
+	planned     []func() (what string, heal func()) // troubles that come before others, in turns with these
 }
 
 // newApart makes hosts and the file of a job.
 func newApart(t *testing.T, recovery string, clocks int, seed uint64) *apart {
 	t.Helper()
 	a := hostsApart(t, apartHosts, seed)
+	a.ask(recovery, clocks, "store: file://"+filepath.Join(a.work, "store"))
+	return a
+}
+
+// ask writes the file of a job of four servers and four workers, with a line of where it keeps what it keeps.
+func (a *apart) ask(recovery string, clocks int, keeps string) {
+	a.Helper()
 	a.write(fmt.Sprintf(`consistency: bsp
 recovery: %s
 clocks: %d
@@ -58,13 +67,12 @@ seed: 7
 eval-every: '0'
 compute-ms: 10
 data: %s
-store: file://%s
-`, recovery, clocks, pictures, filepath.Join(a.work, "store")))
+%s
+`, recovery, clocks, pictures, keeps))
 	if *apartEtcd != "" {
 		a.coordinates = []int{0, 1}
 		a.startEtcd()
 	}
-	return a
 }
 
 // hostsApart makes hosts, and the keys of a job whose file is to be written.
@@ -98,6 +106,9 @@ func (a *apart) write(text string) { must(a, os.WriteFile(a.file, []byte(text), 
 func (a *apart) run(host int, name string, p *process) *process {
 	a.Helper()
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Env == nil {
+		p.Env = append(os.Environ(), a.env...)
+	}
 	p.startBy(a.lan.Host(host).Start)
 	a.processes[name] = p
 	return p
@@ -156,13 +167,22 @@ func (a *apart) serve(host int, servers, workers string) {
 // clock returns the clock that the job has come to, as its leader says; -1: nobody says.
 func (a *apart) clock() int {
 	for _, c := range a.coordinates {
-		if m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(a.status(c)); m != nil {
-			at, err := strconv.Atoi(m[1])
-			must(a, err)
+		if at := a.clockOf(c); at >= 0 {
 			return at
 		}
 	}
 	return -1
+}
+
+// clockOf is clock as the coordinator of a host says it.
+func (a *apart) clockOf(host int) int {
+	m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(a.status(host))
+	if m == nil {
+		return -1
+	}
+	at, err := strconv.Atoi(m[1])
+	must(a, err)
+	return at
 }
 
 // status is what the coordinator of a host says.
@@ -186,6 +206,17 @@ func (a *apart) all() string {
 	return text
 }
 
+// freeze takes the quorum of etcd away.
+func (a *apart) freeze() (what string, heal func()) {
+	signal := func(s syscall.Signal) {
+		for host := 2; host < 4; host++ {
+			must(a, a.processes[fmt.Sprintf("etcd %d", host)].Process.Signal(s))
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return "two of three members of etcd are frozen", func() { signal(syscall.SIGCONT) }
+}
+
 // trouble makes something fail, and says what; heal ends it.
 func (a *apart) trouble() (what string, heal func()) {
 	pick := func() int { return 1 + a.rng.IntN(apartHosts-1) }
@@ -194,14 +225,8 @@ func (a *apart) trouble() (what string, heal func()) {
 		kinds = 7
 	}
 	switch a.rng.IntN(kinds) {
-	case 6: // no quorum
-		signal := func(s syscall.Signal) {
-			for host := 2; host < 4; host++ {
-				must(a, a.processes[fmt.Sprintf("etcd %d", host)].Process.Signal(s))
-			}
-		}
-		signal(syscall.SIGSTOP)
-		return "two of three members of etcd are frozen", func() { signal(syscall.SIGCONT) }
+	case 6:
+		return a.freeze()
 	case 0:
 		host := a.rng.IntN(apartHosts)
 		a.lan.Pull(host)
@@ -251,7 +276,11 @@ func (a *apart) storm(clocks, troubles int) string {
 	}
 	for i := range troubles {
 		reach((i + 1) * clocks / (troubles + 2))
-		what, heal := a.trouble()
+		next := a.trouble
+		if i%2 == 0 && len(a.planned) > 0 {
+			next, a.planned = a.planned[0], a.planned[1:]
+		}
+		what, heal := next()
 		lasts := time.Duration(200+a.rng.IntN(2300)) * time.Millisecond
 		a.Logf("%s, for %v", what, lasts)
 		select {
