@@ -41,6 +41,7 @@ type apart struct {
 	coordinates []int // hosts
 	processes   map[string]*process
 	etcds       string
+	member      func(host int)                      // starts a member of etcd, perhaps again
 	env         []string                            // of all processes, beside what is everybody's
 	planned     []func() (what string, heal func()) // troubles that come before others, in turns with these
 }
@@ -122,7 +123,7 @@ func (a *apart) startEtcd() {
 		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, lan.AddrOf(host)))
 		clients = append(clients, fmt.Sprintf("%s:2379", lan.AddrOf(host)))
 	}
-	for host := 2; host < 5; host++ {
+	a.member = func(host int) {
 		at := lan.AddrOf(host).String()
 		p := command(a, "version")
 		p.Cmd = exec.CommandContext(a.Context(), *apartEtcd, "--name", fmt.Sprintf("m%d", host), "--data-dir",
@@ -132,6 +133,9 @@ func (a *apart) startEtcd() {
 			"--log-level", "error")
 		p.Stdout, p.Stderr = p.stdout, p.stderr
 		a.run(host, fmt.Sprintf("etcd %d", host), p)
+	}
+	for host := 2; host < 5; host++ {
+		a.member(host)
 	}
 	a.etcds = "etcd://" + strings.Join(clients, ",") + "/job"
 }
