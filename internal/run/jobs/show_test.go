@@ -29,13 +29,15 @@ func TestShown(t *testing.T) {
 		{Job{}, Waiting, "waiting for a coordinator  0 of 30  -", "perdure coordinator --registry "},
 		{Job{Holder: holder}, Running, "running  0 of 30  -", "its leader is just beginning"},
 		{
-			Job{Holder: holder, State: state(Running)}, Running, "running  7 of 30  10.0.0.5:7000",
+			Job{Holder: holder, State: state(Running)},
+			Running, "running  7 of 30  10.0.0.5:7000",
 			"perdure host --join 10.0.0.5:7000 --keys KEYS --servers N --workers N -- PROGRAM",
 		},
 		{Job{State: state(Running)}, Away, "away (nobody leads it)  7 of 30  -", "--name first --dir DIR"},
 		{Job{Wish: stops}, Stopping, "stopping  0 of 30  -", "start a coordinator, which ends it"},
 		{
-			Job{Holder: holder, State: state(Running), Wish: stops}, Stopping, "stopping  7 of 30  10.0.0.5:7000",
+			Job{Holder: holder, State: state(Running), Wish: stops},
+			Stopping, "stopping  7 of 30  10.0.0.5:7000",
 			"nothing;",
 		},
 		{Job{Holder: holder, State: state(Stopping)}, Stopping, "stopping  7 of 30  10.0.0.5:7000", "nothing;"},
