@@ -138,7 +138,8 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if allocs := testing.AllocsPerRun(100, func() { _, _, _, _ = Cut(word(1, 1, 2, 3, 4), 64) }); allocs > 1 {
+	src := word(1, 1, 2, 3, 4)
+	if allocs := testing.AllocsPerRun(100, func() { _, _, _, _ = Cut(src, 64) }); allocs > 0 {
 		t.Errorf("cutting takes memory %v times", allocs)
 	}
 }
