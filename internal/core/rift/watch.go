@@ -42,10 +42,22 @@ func (w *Watch) Look(job *Job, said []Complaint, addrs []string, now, ripe int64
 	if w.since == nil {
 		w.since, w.out = map[Complaint]int64{}, map[string]string{}
 	}
-	maps.DeleteFunc(w.since, func(c Complaint, _ int64) bool { return !slices.Contains(said, c) })
+	at, still := map[string]int{}, map[Complaint]bool{}
+	for addr := range w.out {
+		at[addr] = -1 // one that comes again is still to be turned away
+	}
+	for i, addr := range addrs {
+		at[addr] = i
+	}
+	for _, c := range said {
+		if _, known := at[c.Addr]; known { // else who lies could have any number of addresses remembered
+			still[c] = true
+		}
+	}
+	maps.DeleteFunc(w.since, func(c Complaint, _ int64) bool { return !still[c] })
 	var pairs []Pair
 	about := map[string]bool{}
-	for _, c := range said {
+	for c := range still {
 		if _, before := w.since[c]; !before {
 			w.since[c] = now
 		}
@@ -53,7 +65,7 @@ func (w *Watch) Look(job *Job, said []Complaint, addrs []string, now, ripe int64
 			continue
 		}
 		about[c.Addr] = true
-		if to := slices.Index(addrs, c.Addr); to >= 0 && job.Live[c.From] && job.Live[to] {
+		if to := at[c.Addr]; to >= 0 && job.Live[c.From] && job.Live[to] {
 			pairs = append(pairs, Pair{c.From, to})
 		}
 	}
