@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,35 +58,45 @@ def agents_of(program: Path) -> list[int]:
     return sorted(found)
 
 
+@contextlib.contextmanager
+def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Iterator[None]:
+    """Meanwhile agents of a program are killed, at random moments. rng: None: they are not. most: how many; a job ends
+    where a program fails five times before its work got on.
+    """
+    over = threading.Event()
+
+    def kill() -> None:
+        killed = 0
+        while rng is not None and killed < most and not over.wait(rng.uniform(0.2, 1.0)):
+            for agent in rng.sample(agents_of(program), k=1) if agents_of(program) else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(agent, 9)
+                    killed += 1
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents: random.Random | None) -> str:
     """Train in two slots; returns the hash of the model."""
     script = folder / f"{name}.py"
     script.write_text(TRAIN)
     command = f"{os.environ['PERDURE_BINARY']} up --workers 2 --servers 2 --clocks 150 --recovery {recovery}".split()
-    process = subprocess.Popen(
-        [*command, *SMALL, "-q", "--exec", f"{sys.executable} {script}", "--out", str(folder / name), *faults],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    over = threading.Event()
-
-    def killer(rng: random.Random) -> None:
-        while not over.wait(rng.uniform(0.2, 1.0)):
-            for agent in rng.sample(agents_of(script), k=1) if agents_of(script) else []:
-                try:
-                    os.kill(agent, 9)
-                except ProcessLookupError:
-                    continue
-
-    thread = threading.Thread(target=killer, args=(kill_agents,)) if kill_agents is not None else None
-    if thread is not None:
-        thread.start()
-    _, said = process.communicate(timeout=120)
-    over.set()
-    if thread is not None:
-        thread.join()
-    assert process.returncode == 0, said
+    with agents_die(script, kill_agents):
+        done = subprocess.run(
+            [*command, *SMALL, "-q", "--exec", f"{sys.executable} {script}", "--out", str(folder / name), *faults],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
     return hashlib.sha256((folder / name / "model.safetensors").read_bytes()).hexdigest()
 
 

@@ -168,6 +168,7 @@ class Table:
             raise UsageError(
                 f"table {self.name}: an array of shape {values.shape} for {count} rows of {self.dim} values"
             )
+        self._job._inced = True
         with self._job._lent(values) as of, self._job._lent(which) as at:
             self._call(op, of.address, at.address, count)
 
@@ -217,6 +218,7 @@ class Job:
         self._spare: list[Lot] = []
         self._mapping = threading.Lock()
         self._finished = False
+        self._inced = False  # in the present clock
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -275,7 +277,9 @@ class Job:
         """End the iteration: what was Inc'd becomes this slot's update. Returns the clock to work on now: one more, an
         earlier one if the job was rolled back, or the same one if the slot's work ends here.
         """
-        return self._agent.call(_agent.CLOCK).a
+        now = self._agent.call(_agent.CLOCK).a
+        self._inced = False
+        return now
 
     @property
     def now(self) -> int:

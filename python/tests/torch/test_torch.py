@@ -63,19 +63,21 @@ if how == "parallel":
         total = counts.get_run(0, 4096)
 else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
-    with perdure.DiLoCo(job, model, inner, sync_every=5, weights=lambda: 80.0, state=[loader]) as d:
+    weights = (lambda: 80.0) if how == "diloco" else None  # there are drafts only without them, and without an Inc
+    with perdure.DiLoCo(job, model, inner, sync_every=5, weights=weights, state=[loader]) as d:
         for batch in batches():
             if job.now > steps:
                 break
             inner.zero_grad()
             loss_of(batch).backward()
-            counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
+            if how == "diloco":
+                counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
             inner.step()
         total = counts.get_run(0, 4096)
 h = hashlib.sha256()
 for name, v in model.state_dict().items():
     h.update(v.numpy().tobytes())
-seen = 16 * steps * world * (5 if how == "diloco" else 1)
+seen = 16 * steps * world * {"parallel": 1, "diloco": 5, "drafts": 0}[how]
 assert total.sum() == seen and total.max() - total.min() <= 1, (total.sum(), seen, total.min(), total.max())
 with open(f"{out}.{rank}", "w") as f:
     f.write(h.hexdigest())
@@ -84,7 +86,7 @@ with open(f"{out}.{rank}", "w") as f:
 
 
 def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> list[str]:
-    """Train with two processes; returns the hash of each one's model."""
+    """Train with two processes, by parallel, diloco or drafts; returns the hash of each one's model."""
     program, out = folder / "train.py", folder / name
     program.write_text(PERDURE)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

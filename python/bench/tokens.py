@@ -1,0 +1,113 @@
+"""What DiLoCo's seldom averaging costs in loss: four learners beside one process, at equal tokens.
+
+    python tokens.py --data tinyshakespeare.txt --seeds 5
+
+One process trains twice: with as many steps as the learners have together, of the same batch; and with as many steps
+as each learner has, of a batch that is as large as all of theirs. Each ends with the loss on the whole test text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from text import Model, Text, loss_of, test_loss
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import perdure
+
+BATCH, WIDTH, LAYERS, RATE = 16, 128, 4, 1e-3
+
+
+def alone(a: argparse.Namespace, seed: int, steps: int, batch: int) -> float:
+    """One process, without Perdure: the loss behind so many steps."""
+    text, model, inner = made(a, seed)
+    torch.manual_seed(seed)
+    done = 0
+    while done < steps:
+        for rows in StatefulDataLoader(text.train, batch_size=batch, shuffle=True, drop_last=True):
+            inner.zero_grad()
+            loss_of(model, rows).backward()
+            inner.step()
+            done += 1
+            if done == steps:
+                break
+    return test_loss(model, text)
+
+
+def made(a: argparse.Namespace, seed: int) -> tuple[Text, Model, torch.optim.Optimizer]:
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    text = Text(a.data)
+    model = Model(text.letters, WIDTH, LAYERS)
+    return text, model, torch.optim.AdamW(model.parameters(), RATE)
+
+
+def learn(a: argparse.Namespace) -> None:
+    """One learner of DiLoCo, which `perdure launch` has started."""
+    text, model, inner = made(a, a.seed)
+    with perdure.start() as job:
+        rank, of = job.share
+        torch.manual_seed(1000 * a.seed + rank)
+        loader = StatefulDataLoader(text.train[rank::of], batch_size=BATCH, shuffle=True, drop_last=True)
+        with perdure.DiLoCo(job, model, inner, sync_every=a.sync_every, state=[loader]) as d:
+            rounds = a.steps // a.sync_every
+            while job.now <= rounds:
+                for rows in loader:
+                    inner.zero_grad()
+                    loss_of(model, rows).backward()
+                    inner.step()
+                    if d.synced and job.now > rounds:
+                        break
+        if rank == 0:
+            a.loss.write_text(json.dumps(test_loss(model, text)))
+
+
+def together(a: argparse.Namespace, seed: int) -> float:
+    """All learners of DiLoCo: the loss of what they have come to."""
+    a.loss.unlink(missing_ok=True)
+    launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(a.learners), "--recovery", "resend:auto"]
+    own = ["--data", a.data, "--steps", a.steps, "--sync-every", a.sync_every, "--seed", seed, "--loss", a.loss]
+    done = subprocess.run([*launch, __file__, *map(str, own)], capture_output=True, text=True, check=False)
+    if done.returncode or not a.loss.exists():
+        raise SystemExit(f"the learners of seed {seed} failed:\n{done.stderr[-2000:]}")
+    return float(json.loads(a.loss.read_text()))
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description="Loss of DiLoCo beside one process, at equal tokens.")
+    p.add_argument("--data", type=Path, required=True, help="a text, such as tiny Shakespeare")
+    p.add_argument("--steps", type=int, default=1000, help="inner steps of each learner")
+    p.add_argument("--sync-every", type=int, default=50, help="of them between two outer steps")
+    p.add_argument("--learners", type=int, default=4)
+    p.add_argument("--seeds", type=int, default=5, help="how many; the first is 1")
+    p.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    p.add_argument("--loss", type=Path, default=Path("tokens.loss"), help="a file for the learners' loss meanwhile")
+    a = p.parse_args()
+    if a.seed is not None:
+        learn(a)
+        return
+    rows: list[tuple[float, ...]] = []
+    for seed in range(1, a.seeds + 1):
+        many = alone(a, seed, a.steps * a.learners, BATCH)
+        large = alone(a, seed, a.steps, BATCH * a.learners)
+        rows.append((together(a, seed), many, large))
+        ours = rows[-1][0]
+        print(f"seed {seed}: DiLoCo {ours:.4f}; as many steps {many:.4f}, as large a batch {large:.4f}", flush=True)
+    a.loss.unlink(missing_ok=True)
+    ours, many, large = (statistics.mean(column) for column in zip(*rows, strict=True))
+    tokens = a.steps * a.learners * BATCH * 64 / 1e6
+    print(
+        f"{tokens:.1f} M tokens, {a.learners} learners, {a.sync_every} steps between outer ones: {ours:.4f}, which is"
+    )
+    print(f"{ours / many - 1:+.1%} of one process with as many steps,")
+    print(f"{ours / large - 1:+.1%} of one with as large a batch.")
+
+
+if __name__ == "__main__":
+    main()
