@@ -59,6 +59,10 @@ class Perdure(System):
         program = [str(HERE / "storm_learner.py"), "perdure", *self.own]
         self.process = self.begin([sys.executable, "-m", "perdure", *launch, *program])
 
+    def tend(self) -> None:
+        if self.process.poll() is not None and not (self.folder / "stop").exists():
+            raise SystemExit(f"the job has ended: {(self.folder / 'log').read_text()[-500:].strip()}")
+
     def others(self) -> list[int]:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):

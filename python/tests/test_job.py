@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SMALL
+from conftest import SMALL, Cluster
 
 import perdure
 
@@ -169,6 +169,24 @@ def test_threads(job: perdure.Job) -> None:
     job.clock()
     assert not wrong
     assert table.get_run(0, 16)[:, 0].tolist() == [20 * row for row in range(16)]
+
+
+def test_waits_without_the_interpreter(cluster: Cluster) -> None:
+    """While one thread waits for another slot, others of the program go on: here one that ends the waiting."""
+    job, other = cluster.join(0), cluster.join(1)
+    tables = [of.table("w", rows=8, dim=4, rule=perdure.Add()) for of in (job, other)]
+    job.clock()
+    read: list[perdure.job.Floats] = []
+    waits = threading.Thread(target=lambda: read.append(tables[0].get_run(0, 8)))
+    waits.start()
+    for _ in range(20):  # of which each lets the other thread go on
+        assert job.now == 1
+    tables[1].inc_run(0, np.ones((8, 4)))
+    other.clock()
+    waits.join()
+    assert (read[0] == 1).all()
+    job.close()
+    other.close()
 
 
 def test_mistakes(job: perdure.Job) -> None:

@@ -1,0 +1,223 @@
+"""Tables and a picture of the files that `storm.py` has written.
+
+    python storm_page.py storms/*.json --picture storms.svg
+
+A run without kills of the same system and as many learners is what the others are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Line = dict[str, Any]
+
+
+class Kill(NamedTuple):
+    """What one kill cost, in seconds. Only of a kill that no other came upon."""
+
+    survivors: float  # by how much later their next outer step came than it would have
+    back: float | None  # until an outer step had the victim's samples; None: it was no learner
+    preparing: float  # of that, until its next process had imported its modules and read its data
+
+
+class Run:
+    """What one file says."""
+
+    def __init__(self, path: Path) -> None:
+        of = json.loads(path.read_text())
+        self.of = of
+        self.system: str = of["system"]
+        self.learners: int = of["learners"]
+        self.per_hour: float = of["per_hour"]
+        self.also: bool = of["also"]
+        self.begun, self.ended = of["begun"], of["ended"]
+        self.said: list[Line] = of["said"]
+        self.kills: list[Line] = [k for k in of["kills"] if not k.get("missed")]
+        self.loss = next((line["loss"] for line in self.said if line["what"] == "loss"), None)
+        self.resets = 0  # how often the model began anew
+        self.steps = self._steps()
+
+    def _steps(self) -> list[tuple[float, int]]:
+        """When there were how many rounds of a learner in the model, in order.
+
+        A step that a learner made, of a model that others then went on from without it, is taken away again.
+        """
+        counted: dict[int, set[int]] = defaultdict(set)  # by outer step: whose samples are in it
+        now, course = 0, []
+        for line in self.said:
+            if line["what"] != "commit":
+                continue
+            step = line["step"]
+            if step < now:
+                self.resets += 1
+                for late in [s for s in counted if s >= step]:
+                    del counted[late]
+            now = step
+            if line["counts"]:
+                counted[step].add(line["learner"])
+            course.append((line["at"], sum(map(len, counted.values()))))
+        return course
+
+    def rounds(self, at: float) -> int:
+        """Rounds of learners that are in the model at a time."""
+        return next((count for when, count in reversed(self.steps) if when <= at), 0)
+
+    @property
+    def rate(self) -> float:
+        """Rounds that have come into the model, a second."""
+        return (self.rounds(self.ended) - self.rounds(self.begun)) / (self.ended - self.begun)
+
+    def times(self, without: int | None = None) -> list[float]:
+        """When there were outer steps, of any learner but one."""
+        found: list[float] = []
+        for line in self.said:
+            if line["what"] == "commit" and line["learner"] != without and (not found or line["at"] > found[-1] + 0.5):
+                found.append(line["at"])
+        return found
+
+    def preparing(self) -> float:
+        """Seconds in which a killed learner's next process was importing its modules and reading its data."""
+        spans = sorted(s for s in (self._prepared(k) for k in self.kills) if s is not None)
+        total, until = 0.0, 0.0
+        for begun, ended in spans:
+            total += max(0.0, ended - max(begun, until))
+            until = max(until, ended)
+        return total
+
+    def _prepared(self, kill: Line) -> tuple[float, float] | None:
+        begun = [
+            s for s in self.said if s["what"] == "begun" and s["learner"] == kill["learner"] and s["at"] > kill["at"]
+        ]
+        for first in begun:
+            for line in self.said:
+                if line["pid"] == first["pid"] and line["what"] == "prepared":
+                    return first["at"], line["at"]
+        return None
+
+    def cost(self, rhythm: float) -> list[Kill]:
+        """What each kill cost. rhythm: seconds between two outer steps where nobody is killed."""
+        found = []
+        for i, kill in enumerate(self.kills):
+            at, victim = kill["at"], kill["learner"]
+            until = self.kills[i + 1]["at"] if i + 1 < len(self.kills) else self.ended
+            times = self.times(victim)
+            before = [t for t in times if t <= at]
+            behind = [t for t in times if at < t]
+            returned = [s["at"] for s in self.said if s["what"] == "commit" and s["learner"] == victim and s["counts"]]
+            back = next((t for t in returned if t > at), None)
+            if not before or not behind or max(behind[0], back or 0.0) > until or (victim is not None and back is None):
+                continue
+            if i and self.kills[i - 1]["at"] > before[-1]:
+                continue  # both fell upon the same interval
+            spent = self._prepared(kill)
+            preparing = spent[1] - spent[0] if spent is not None else 0.0
+            found.append(Kill(behind[0] - before[-1] - rhythm, back - at if back is not None else None, preparing))
+        return found
+
+
+def spread(values: list[float]) -> str:
+    """The median, and between which quarters lie; of few values all of them."""
+    if not values:
+        return "–"
+    middle = statistics.median(values)
+    if len(values) < 4:
+        return f"{middle:.1f} ({', '.join(f'{v:.1f}' for v in sorted(values))})"
+    low, _, high = statistics.quantiles(values, n=4)
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
+
+
+def table(runs: list[Run]) -> list[str]:
+    """The lines of the table."""
+    calm: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    for run in runs:
+        if not run.per_hour:
+            calm[run.system, run.learners].append(run)
+    lines = [
+        "| learners | killed | by | kills | of the samples | without preparing | survivors' outer step later by, s "
+        "| victim's samples count again after, s | of that, preparing | model begun anew | loss |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[int, float, bool, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.learners, run.per_hour, run.also, run.system].append(run)
+    for (learners, per_hour, also, system), of in sorted(groups.items()):
+        beside = calm[system, learners]
+        if not beside:
+            raise SystemExit(f"there is no run of {system} with {learners} learners and --per-hour 0 to compare with")
+        rate = statistics.mean(run.rate for run in beside)
+        gaps = [b - a for run in beside for a, b in zip(run.times(), run.times()[1:], strict=False)]
+        kills = [kill for run in of for kill in run.cost(statistics.median(gaps))]
+        parts = [run.rate / rate for run in of]
+        apart = [run.rate / rate / (1 - run.preparing() / (run.ended - run.begun)) for run in of]
+        whom = "nobody" if not per_hour else f"learners{', servers, coordinator' if also else ''}, {per_hour:g} an hour"
+        lines.append(
+            f"| {learners} | {whom} | {system} | {sum(len(run.kills) for run in of)} "
+            f"| {', '.join(f'{p:.1%}' for p in parts)} | {', '.join(f'{p:.1%}' for p in apart)} "
+            f"| {spread([k.survivors for k in kills])} | {spread([k.back for k in kills if k.back is not None])} "
+            f"| {spread([k.preparing for k in kills if k.back is not None])} | {sum(run.resets for run in of)} "
+            f"| {', '.join(f'{run.loss:.3f}' for run in of if run.loss is not None)} |"
+        )
+    return lines
+
+
+def picture(runs: list[Run], path: Path) -> None:
+    """How many samples were in the model, over time; a plot for each kind of storm."""
+    import matplotlib.pyplot as plt
+
+    kinds = sorted({(r.learners, r.per_hour, r.also) for r in runs if r.per_hour})
+    figure, axes = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 3.6), squeeze=False, sharey=False)
+    colors = {"perdure": "#1f77b4", "torchft": "#d95f02"}
+    for axis, kind in zip(axes[0], kinds, strict=True):
+        seen = set()
+        for run in runs:
+            if (run.learners, run.per_hour, run.also) != kind:
+                continue
+            scale = run.of["sync_every"] * run.of["batch"] / 1000
+            first = run.rounds(run.begun)
+            points = [(t, n) for t, n in run.steps if run.begun <= t <= run.ended]
+            label = run.system if run.system not in seen else None
+            axis.step(
+                [(t - run.begun) / 60 for t, _ in points],
+                [(n - first) * scale for _, n in points],
+                where="post",
+                color=colors[run.system],
+                label=label,
+                linewidth=1.4,
+            )
+            if run.system not in seen and run.system == "perdure":
+                for kill in run.kills:
+                    color = "#999999" if kill["learner"] is not None else "#c00000"
+                    axis.axvline((kill["at"] - run.begun) / 60, color=color, linewidth=0.6, linestyle=":")
+            seen.add(run.system)
+        learners, per_hour, also = kind
+        axis.set_title(
+            f"{learners} learners, {per_hour:g} kills an hour{', of any process' if also else ''}", fontsize=10
+        )
+        axis.set_xlabel("minutes")
+        axis.set_ylabel("thousand samples in the model")
+        axis.set_ylim(bottom=0)
+        axis.legend(frameon=False, fontsize=9)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    plt.rcParams["svg.hashsalt"] = "perdure"
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description="Tables and a picture of storms.")
+    p.add_argument("files", type=Path, nargs="+")
+    p.add_argument("--picture", type=Path, help="an SVG file to write")
+    a = p.parse_args()
+    runs = [Run(path) for path in a.files]
+    print("\n".join(table(runs)))
+    if a.picture is not None:
+        picture(runs, a.picture)
+
+
+if __name__ == "__main__":
+    main()
