@@ -48,6 +48,8 @@ type Config struct {
 	OutageBytes int64 // 0: as the job says
 	CacheBytes  int   // of cached rows; 0: 256 MiB
 
+	Memory Memory // what Table.Deltas lends; nil: Go's own
+
 	Connections int           // to each server, over which its shards are spread; 0: 1
 	Heartbeat   time.Duration // between two statuses; 0: 100 ms
 	// Patience is how long Dial looks for a coordinator that lets it in, or says that it has
@@ -94,7 +96,7 @@ const NeverLost time.Duration = -1
 func (cfg *Config) limits() outbox.Limits {
 	return outbox.Limits{
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
-		Weak: cfg.weak,
+		Memory: cfg.Memory, Weak: cfg.weak,
 	}
 }
 

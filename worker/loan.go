@@ -5,7 +5,11 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/outbox"
 )
+
+// Memory is what Deltas lends, if that is not of Go's own: memory that another process shares.
+type Memory = outbox.Memory
 
 // Deltas returns memory for the deltas of n consecutive rows of a dense table, from first on:
 // n·Dim values, row by row. The program fills it before it calls Clock or Flush: then it counts
@@ -26,7 +30,10 @@ func (t *Table) Deltas(first perdure.RowID, n int) ([]float32, error) {
 		return nil, fmt.Errorf("%w: table %s", err, t.spec.Name)
 	}
 	dim := t.spec.Dim
-	r := t.out.Room(n * dim)
+	r, err := t.out.Room(n * dim)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", t.spec.Name, err)
+	}
 	return r.Values, t.eachRun(first, n, func(p *part, at, run, i int) error {
 		p.deltas.Lend(at, run, r, r.Values[i*dim:(i+run)*dim])
 		return nil

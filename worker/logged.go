@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -90,6 +91,7 @@ func (u *updateLog) append(sh *shardLink, f wire.Frame, completes *outbox.Update
 	wire.PutHeader(header, &f)
 	parts := [][]byte{header, f.Payload, f.Body}
 	err := u.log.Append(context.Background(), int(sh.id), parts, func(_ updatelog.Position, err error) {
+		runtime.KeepAlive(f.Release) // keeps the body's memory
 		if err != nil || completes != nil {
 			appended(sh, completes, err)
 		}

@@ -230,3 +230,45 @@ def test_closed(tmp_path: Path) -> None:
     job.close()
     with pytest.raises(perdure.UsageError, match="closed"):
         job.clock()
+
+
+def test_deltas(job: perdure.Job) -> None:
+    table, other = (job.table(name, rows=100, dim=3, rule=perdure.SGD(0.5)) for name in "wv")
+    delta, rest = table.deltas(10, 20), other.deltas()
+    assert (delta.shape, rest.shape) == ((20, 3), (100, 3))
+    delta[...] = np.arange(60).reshape(20, 3)
+    rest[...] = 2
+    table.inc([5], [[2, 2, 2]])
+    with pytest.raises(perdure.UsageError, match="Deltas"):
+        table.inc([10], [[2, 2, 2]])
+    delta[3, 1] = np.nan
+    with pytest.raises(perdure.NonFinite, match="row 13 of table w"):
+        job.clock()
+    delta[3, 1] = 10  # it is the program's still
+    other.flush()
+    assert (delta.flags.writeable, rest.flags.writeable) == (True, False)
+    assert job.clock() == 1
+    with pytest.raises(ValueError, match="read-only"):
+        delta[0] = 1
+    want = np.zeros((100, 3))
+    want[10:30], want[5] = np.arange(60).reshape(20, 3), 2
+    assert (table.get_run(0, 100) == -0.5 * want).all()
+    assert (other.get_run(0, 100) == -1).all()
+    sparse = job.table("s", dim=3, rule=perdure.Add())
+    with pytest.raises(perdure.UsageError, match="sparse"):
+        sparse.deltas(0, 1)
+    with pytest.raises(perdure.UsageError, match="rows 0 to 99"):
+        table.deltas(90, 11)
+
+
+def test_deltas_through_kills(tmp_path: Path) -> None:
+    faults = [f"--fault=kill:server:{i % 2}@clock:{20 + 30 * i}" for i in range(4)]
+    args = [*SMALL, *faults]
+    with perdure.start(recovery="resend:30", out=tmp_path / "run", args=args) as job:
+        table = job.table("w", rows=300, dim=64, rule=perdure.Add())
+        for clock in range(150):
+            for first in range(0, 300, 3):  # more pieces than are kept mapped
+                table.deltas(first, 3)[...] = clock + first
+            job.clock()
+        want = np.repeat(150 * 149 / 2 + 150 * np.arange(0, 300, 3), 3)
+        assert (table.get_run(0, 300) == want[:, None]).all()

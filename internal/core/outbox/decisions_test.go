@@ -367,7 +367,7 @@ func TestTrimKeepsWhatWasWanted(t *testing.T) {
 		r.leave()
 	}
 	x.trim() // both lay unused from here on
-	wanted := x.Room(1)
+	wanted, _ := x.Room(1)
 	if x.trim(); len(x.rooms) != 1 {
 		t.Errorf("%d rooms lie ready, want the one that was behind what was wanted", len(x.rooms))
 	}

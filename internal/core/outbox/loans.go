@@ -23,7 +23,25 @@ type Room struct {
 	Values []float32
 	of     *Table
 	users  int // loans and updates that it is in
+	keeper any // of Memory; nil: it is of Go's own
 }
+
+// Memory is where what is lent lies, if that is not Go's own: memory that another process shares. The
+// garbage collector does not know of it, but of what keeps it: the memory is there for as long as that
+// can be reached, or until Give. It is used with the caller's lock held.
+type Memory interface {
+	// Take returns memory for n values, or more, and what keeps it.
+	Take(n int) (values []float32, keeper any, err error)
+	// Give takes memory back that nobody uses.
+	Give(keeper any)
+}
+
+// keepers has what keeps the memory of an update's frames. As their Releaser it can be reached for as
+// long as a frame is queued in some connection, and does nothing when it is not any more.
+type keepers struct{ of []any }
+
+// Release implements wire.Releaser.
+func (*keepers) Release() {}
 
 // lent marks the rows of a loan.
 const lent = -1
@@ -95,24 +113,40 @@ func (d *Deltas) Lend(at, n int, r *Room, values []float32) {
 func (d *Deltas) Loans() []Loan { return d.loans }
 
 // Room returns memory for n values. What it holds is not defined.
-func (t *Table) Room(n int) *Room {
+func (t *Table) Room(n int) (*Room, error) {
 	for i, r := range t.rooms {
 		if cap(r.Values) >= n {
 			t.rooms = slices.Delete(t.rooms, i, i+1)
 			t.idle = min(t.idle, i) // those before it were not wanted
-			t.box.spareLeft += 4 * cap(r.Values)
+			t.box.spareLeft += r.spare()
 			r.Values = r.Values[:n]
-			return r
+			return r, nil
 		}
 	}
-	return &Room{of: t, Values: make([]float32, n)}
+	if m := t.box.limits.Memory; m != nil {
+		values, keeper, err := m.Take(n)
+		if err != nil {
+			return nil, err
+		}
+		return &Room{of: t, Values: values[:n], keeper: keeper}, nil
+	}
+	return &Room{of: t, Values: make([]float32, n)}, nil
+}
+
+// spare is how much the memory takes of what may be kept to be used again. Of Memory all is kept: to map
+// it anew, page by page, would cost what is saved by it.
+func (r *Room) spare() int {
+	if r.keeper != nil {
+		return 0
+	}
+	return 4 * cap(r.Values)
 }
 
 // leave gives the memory back once nobody uses it.
 func (r *Room) leave() {
 	b := r.of.box
-	if r.users--; r.users == 0 && 4*cap(r.Values) <= b.spareLeft {
-		b.spareLeft -= 4 * cap(r.Values)
+	if r.users--; r.users == 0 && r.spare() <= b.spareLeft {
+		b.spareLeft -= r.spare()
 		r.of.rooms = append(r.of.rooms, r)
 	}
 }
@@ -123,7 +157,10 @@ func (t *Table) trim() {
 		d.trim()
 	}
 	for _, r := range t.rooms[:t.idle] {
-		t.box.spareLeft += 4 * cap(r.Values)
+		t.box.spareLeft += r.spare()
+		if r.keeper != nil {
+			t.box.limits.Memory.Give(r.keeper)
+		}
 	}
 	t.rooms = slices.Delete(t.rooms, 0, t.idle)
 	t.idle = len(t.rooms)
@@ -141,6 +178,12 @@ func (d *Deltas) encodeLoans(p *packer) {
 		}
 		d.runs = append(d.runs, run{l.At, l.N})
 		p.u.rooms = append(p.u.rooms, l.room)
+		if k := l.room.keeper; k != nil {
+			if p.u.keepers == nil {
+				p.u.keepers = new(keepers) // of this update alone: its frames have it
+			}
+			p.u.keepers.of = append(p.u.keepers.of, k)
+		}
 	}
 	clear(d.loans)
 	d.loans, d.from = d.loans[:0], len(d.runs)

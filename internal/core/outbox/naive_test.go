@@ -344,7 +344,7 @@ func (w *world) lend() error {
 	if d.MayLend(int(id-d.first), 1) != nil {
 		return nil
 	}
-	r := w.tables[0].Room(testDim)
+	r, _ := w.tables[0].Room(testDim)
 	d.Lend(int(id-d.first), 1, r, r.Values)
 	copy(r.Values, []float32{99, 99}) // not defined until then
 	w.loans = append(w.loans, func() {

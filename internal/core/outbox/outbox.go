@@ -38,6 +38,8 @@ type Limits struct {
 	Outage int64 // of updates for shards that are out; likewise; 0: as the job says
 	Spare  int   // of memory that is kept to be used again
 
+	Memory Memory // what is lent lies in; nil: in Go's own
+
 	// For negative controls in tests only.
 	Weak weaken.Set
 }

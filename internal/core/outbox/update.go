@@ -41,6 +41,7 @@ type Update struct {
 	ids     []perdure.RowID // what the ids of runs that became lists lie in
 	taken   []taken         // what the blocks lie in
 	rooms   []*Room         // likewise
+	keepers *keepers        // of the rooms' memory; nil: it is Go's own
 	indexes map[int]map[perdure.RowID]int32
 }
 
@@ -152,7 +153,11 @@ func (u *Update) frames(as wire.Header, to []wire.Frame) []wire.Frame {
 	}
 	for i, p := range u.parts[u.sent:] {
 		as.Part = uint16(u.sent + i)
-		to = append(to, wire.Frame{Header: as, Payload: p.head, Body: p.body})
+		f := wire.Frame{Header: as, Payload: p.head, Body: p.body}
+		if u.keepers != nil {
+			f.Release = u.keepers
+		}
+		to = append(to, f)
 	}
 	u.sent = len(u.parts)
 	return to

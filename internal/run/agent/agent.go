@@ -38,6 +38,7 @@ type Options struct {
 type Agent struct {
 	Options
 	arena  arena
+	lender *lender
 	client *worker.Client // set by the hello, which is the first call
 	greet  sync.Mutex
 
@@ -58,7 +59,7 @@ func Serve(ctx context.Context, socket *Socket, o Options) error {
 	if o.Dial == nil {
 		o.Dial = worker.Dial
 	}
-	a := &Agent{Options: o, names: map[string]int{}, cancels: map[uint32]context.CancelFunc{}}
+	a := &Agent{Options: o, lender: &lender{}, names: map[string]int{}, cancels: map[uint32]context.CancelFunc{}}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	err := a.channel(ctx, end, socket)
@@ -155,6 +156,11 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return answer(err, address)
 	case opUnmap:
 		return answer(a.arena.remove(r.args[0]))
+	case opLend:
+		if len(files) != 1 {
+			return failed(mistake("memory to lend comes with one file, and not %d", len(files)))
+		}
+		return answer(a.lender.open(files[0]))
 	}
 	a.greet.Lock()
 	c := a.client
@@ -237,6 +243,7 @@ func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 		Coordinator: g.Coordinator, SecretFile: g.SecretFile, Keys: g.Keys, Slot: perdure.NoSlot, Grow: g.Grow,
 		SavesAtCuts: g.SavesAtCuts, Observer: g.Observer, PID: a.PID,
 		WindowBytes: g.WindowMB << 20, RetainBytes: g.RetainMB << 20, CacheBytes: g.CacheMB << 20,
+		Memory: a.lender,
 	}
 	if g.Coordinator == "" {
 		if cfg, err = cfg.FromEnv(); err != nil {

@@ -32,9 +32,8 @@ type region struct {
 // add maps a file of shared memory, and returns the address of its first byte. Its size must be sealed: an agent that
 // reads beyond the end of a file dies.
 func (a *arena) add(fd int, size int64) (address int64, err error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return 0, mistake("the memory is no memfd with F_SEAL_SHRINK")
+	if err := sealed(fd); err != nil {
+		return 0, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -60,6 +59,15 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 	a.next++
 	a.regions[at] = &region{bytes: bytes}
 	return at << placeBits, nil
+}
+
+// sealed refuses a file that may become shorter.
+func sealed(fd int) error {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return mistake("the memory is no memfd with F_SEAL_SHRINK")
+	}
+	return nil
 }
 
 // remove unmaps a region, once no call uses it.

@@ -17,7 +17,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opTable:
 		return a.table(ctx, c, r.text)
-	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored:
+	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas:
 		t := a.at(r.table)
 		if t == nil {
 			return failed(mistake("there is no table %d", r.table))
@@ -103,6 +103,8 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 		return answer(t.Weigh(math.Float64frombits(uint64(r.args[0]))))
 	case opStored:
 		return a.stored(ctx, t, r)
+	case opDeltas:
+		return a.deltas(t, r)
 	}
 	values, done, err := a.valuesOf(t, r)
 	if err != nil {
@@ -140,6 +142,20 @@ func (a *Agent) valuesOf(t *worker.Table, r *request) (values []float32, done fu
 		return nil, nil, mistake("%d rows", r.args[2])
 	}
 	return in[float32](&a.arena, r.args[0], r.args[2]*dim)
+}
+
+// deltas lends memory for the deltas of args[2] rows from row args[1] on: it says where it is in the file that is lent
+// from, how large the whole piece is, and how many pieces were given back so far.
+func (a *Agent) deltas(t *worker.Table, r *request) reply {
+	if r.args[2] < 0 || r.args[2] > 1<<placeBits/int64(t.Spec().Dim) {
+		return failed(mistake("%d rows", r.args[2]))
+	}
+	values, err := t.Deltas(perdure.RowID(r.args[1]), int(r.args[2]))
+	if err != nil {
+		return failed(err)
+	}
+	at, err := a.lender.where(values)
+	return answer(err, at[:]...)
 }
 
 // stored writes the numbers of the rows that a sparse table stores to an address, as many as there is room for, and

@@ -52,6 +52,8 @@ const (
 	opEndJob
 	opFinish
 	opGoodbye
+	opLend
+	opDeltas
 )
 
 // request is a call.

@@ -45,7 +45,9 @@ PROTOCOL = 1
     END_JOB,
     FINISH,
     GOODBYE,
-) = range(1, 27)
+    LEND,
+    DELTAS,
+) = range(1, 29)
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # bytes of a packet

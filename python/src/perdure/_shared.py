@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 _ADD_SEALS = 1033  # F_ADD_SEALS
 _SEAL_SHRINK = 2  # F_SEAL_SHRINK: the agent would die of a file that became shorter
 
+_MOST_KNOWN = 64  # each is a file to the system
+
 
 class Region:
     """A piece of shared memory: where it lies in this process, and where the agent finds it."""
@@ -24,14 +26,44 @@ class Region:
         self.dead = False  # nobody has an array of it: what lies there now is something else
 
 
+def _memory(size: int) -> int:
+    """A file of shared memory, which does not become shorter."""
+    fd = os.memfd_create("perdure", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SHRINK)
+    return fd
+
+
+class Loans:
+    """Memory that the agent lends, in one file, which the agent makes longer."""
+
+    def __init__(self) -> None:
+        self.fd = _memory(0)
+        self._known: dict[int, NDArray[np.uint8]] = {}  # pieces by their place; to map one anew costs what loans save
+        self._gone = 0  # how many pieces the agent had given back to the system when this was last known
+        self._changing = threading.Lock()
+
+    def piece(self, place: int, size: int, gone: int) -> NDArray[np.uint8]:
+        """The memory at a place of the file."""
+        with self._changing:
+            if gone != self._gone:  # whichever it was
+                self._known.clear()
+                self._gone = gone
+            known = self._known.pop(place, None)
+            if known is None:
+                known = np.frombuffer(mmap.mmap(self.fd, size, offset=place), dtype=np.uint8)
+            self._known[place] = known  # the newest is the last
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            return known
+
+
 class Lot:
     """A region with its memory, which lives as long as anybody has an array of it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.fd = os.memfd_create("perdure", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        fcntl.fcntl(self.fd, _ADD_SEALS, _SEAL_SHRINK)
+        self.fd = _memory(size)
         self.map = mmap.mmap(self.fd, size)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self.map, dtype=np.uint8)
         self.address = -1

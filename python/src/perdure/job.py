@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -10,8 +11,9 @@ import struct
 import subprocess
 import tempfile
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -21,9 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _agent
 from ._agent import Agent
-from ._shared import Lot, Regions
+from ._shared import Loans, Lot, Regions
 from ._state import Encoded
-from .errors import PerdureError, RolledBack, UsageError
+from .errors import NonFinite, PerdureError, RolledBack, UsageError
 from .rules import Rule
 from .run import Run
 
@@ -96,6 +98,24 @@ class Table:
         values = self._values(delta)
         self._write(_agent.INC_RUN, first, values.size // self.dim, values)
 
+    def deltas(self, first: int = 0, count: int | None = None) -> Floats:
+        """Memory for what this slot does to ``count`` consecutive rows of a dense table in the present clock, all from
+        ``first`` on if None: an array of shape (count, dim), which is sent from where it lies, without a copy.
+
+        Write all of it (it holds anything at first), and call ``clock`` or ``flush``: then it counts as Inc'd, and
+        is the program's no more. The array cannot be written then. Views and tensors that were made of it can, and must
+        not be: what is sent again would be another update. Until then its rows cannot be Inc'd, nor does a get show
+        them; NaN and Inf in it are found by ``clock``.
+        """
+        count = self.rows - first if count is None else count
+        loans = self._job._lending()
+        place, size, gone, _, _ = self._call(_agent.DELTAS, 0, first, count)
+        values: Floats = loans.piece(place, size, gone)[: 4 * count * self.dim].view(np.float32)
+        array = values.reshape(count, self.dim)
+        self._job._lent_out.append((self._number, weakref.ref(array)))
+        self._job._inced = True
+        return array
+
     def prefetch(self, rows: ArrayLike) -> None:
         """Ask for rows that will be read in this clock. It does not wait."""
         ids = self._ids(rows)
@@ -104,7 +124,8 @@ class Table:
 
     def flush(self) -> None:
         """Send what was Inc'd so far, while the program goes on computing. Nothing is applied before ``clock``."""
-        self._call(_agent.FLUSH)
+        with self._job._taking_back(self._number):
+            self._call(_agent.FLUSH)
 
     def forget(self) -> None:
         """Read what comes next from the servers, and not from the cache."""
@@ -112,6 +133,7 @@ class Table:
 
     def weigh(self, weight: float) -> None:
         """Say how much this clock's update counts, for a table whose ``combine`` is weighted: tokens, for example."""
+        self._job._inced = True
         self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
 
     def stored_rows(self) -> Rows:
@@ -216,9 +238,11 @@ class Job:
         self._owner = owner
         self._regions = Regions()
         self._spare: list[Lot] = []
+        self._loans: Loans | None = None
+        self._lent_out: list[tuple[int, weakref.ref[Floats]]] = []  # arrays of the present clock, by their table
         self._mapping = threading.Lock()
         self._finished = False
-        self._inced = False  # in the present clock
+        self._inced = False  # by this process in the present clock: what would die with it
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -277,7 +301,8 @@ class Job:
         """End the iteration: what was Inc'd becomes this slot's update. Returns the clock to work on now: one more, an
         earlier one if the job was rolled back, or the same one if the slot's work ends here.
         """
-        now = self._agent.call(_agent.CLOCK).a
+        with self._taking_back(None):
+            now = self._agent.call(_agent.CLOCK).a
         self._inced = False
         return now
 
@@ -424,6 +449,37 @@ class Job:
 
     def _lent(self, array: NDArray[Any] | int, load: bool = True) -> _Lent:
         return _Lent(self, array, load)
+
+    def _lending(self) -> Loans:
+        """The memory that the agent lends, which is made when the first of it is wanted."""
+        with self._mapping:
+            if self._loans is None:
+                loans = Loans()
+                self._agent.call(_agent.LEND, files=[loans.fd])
+                self._loans = loans
+            return self._loans
+
+    @contextlib.contextmanager
+    def _taking_back(self, table: int | None) -> Iterator[None]:
+        """Around a call that takes what was lent, of a table or of all: behind it nobody is to write to it."""
+        try:
+            yield
+        except (NonFinite, UsageError):
+            raise  # it took nothing: what is wrong can be mended
+        except BaseException:  # nobody knows what it took
+            self._take_back(table)
+            raise
+        self._take_back(table)
+
+    def _take_back(self, table: int | None) -> None:
+        kept = []
+        for of, lent in self._lent_out:
+            array = lent()
+            if array is not None and table in (None, of):
+                array.flags.writeable = False
+            elif array is not None:
+                kept.append((of, lent))
+        self._lent_out = kept
 
     def _borrow(self, size: int) -> Lot:
         """Shared memory for a copy, of a size at least; who has done with it appends it to ``_spare``."""

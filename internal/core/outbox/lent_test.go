@@ -1,0 +1,83 @@
+package outbox
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// counted is memory that counts what is taken of it, and what comes back.
+type counted struct{ taken, given int }
+
+func (c *counted) Take(n int) ([]float32, any, error) {
+	c.taken++
+	return make([]float32, n, n+1), c.taken, nil
+}
+
+func (c *counted) Give(any) { c.given++ }
+
+// What is lent of memory that another process shares is lent again once its update is safe, however
+// little may be kept of Go's own, and given back when it lies unused. Frames have what keeps it: where
+// an update may be queued still, it is neither lent again nor given back, and is there for as long as
+// they are.
+func TestLentMemory(t *testing.T) {
+	memory := &counted{}
+	b, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20, Memory: memory})
+	x := b.Table(0, b.terms.view.Tables[0])
+	clock := func() []wire.Frame {
+		t.Helper()
+		r, err := x.Room(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Part(0).MayLend(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		x.Part(0).Lend(0, 4, r, r.Values)
+		if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
+			t.Fatal(err)
+		}
+		b.Seal()
+		b.Next()
+		frames := s.Feed(wire.Header{}, nil)
+		for _, f := range frames {
+			if k, ok := f.Release.(*keepers); !ok || len(k.of) != 1 || k.of[0] != memory.taken {
+				t.Fatalf("a frame keeps %v, want the piece %d", f.Release, memory.taken)
+			}
+		}
+		return frames
+	}
+	applied := func() {
+		c := b.Clock()
+		s.Ack(perdure.Counts{Staged: c, Ticked: c, Applied: c, Seen: c})
+	}
+	for range 3 {
+		if len(clock()) == 0 {
+			t.Fatal("nothing is sent")
+		}
+		applied()
+	}
+	if memory.taken != 1 || memory.given != 0 {
+		t.Errorf("%d pieces are taken, and %d given back; want the same one for each clock", memory.taken, memory.given)
+	}
+	clock()
+	if _, err := s.Resend(perdure.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	applied()
+	x.trim()
+	x.trim()
+	if memory.given != 0 {
+		t.Error("what may be queued in a connection is given back")
+	}
+	clock()
+	applied()
+	x.trim()
+	x.trim()
+	if memory.taken != 2 || memory.given != 1 {
+		t.Errorf("%d pieces are taken, and %d given back; want 2, and the one that lay unused", memory.taken,
+			memory.given)
+	}
+}
