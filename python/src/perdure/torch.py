@@ -29,6 +29,7 @@ from .job import Floats, Job, Table
 from .rules import SGD, Adagrad, Adam, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values of a row
+_MOST_KEPT = 1 << 30  # bytes of what a slot keeps, as SaveState has it
 _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
 
 
@@ -149,6 +150,7 @@ class _Model:
     ) -> None:
         self.job, self.model = job, model
         self._state = list(state)
+        _refuse_large(self._state)
         for of in self._state:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
@@ -413,6 +415,44 @@ class DiLoCo(_Model):
     ) -> bool | None:
         self._hook.remove()
         return super().__exit__(kind, error, trace)
+
+
+def _refuse_large(state: Sequence[Stateful]) -> None:
+    """Refuse optimizers whose states are too large to be kept, before anything is trained.
+
+    What else there is to keep is not asked: a loader begins when it is asked where it is.
+    """
+    optimizers = [of for of in state if isinstance(of, Optimizer)]
+    size = sum(_bytes_of(of) for of in optimizers)
+    if size <= _MOST_KEPT:
+        return
+    count = sum(p.numel() for of in optimizers for group in of.param_groups for p in group["params"])
+    names = " and ".join(dict.fromkeys(type(of).__name__ for of in optimizers))
+    raise UsageError(
+        f"the state of {names}, of {count:,} parameters, comes to {_gib(size)}, and {_gib(_MOST_KEPT)} at most is "
+        "kept of a slot: take an optimizer that keeps less, such as SGD with momentum, train fewer parameters, or use "
+        "DataParallel, whose optimizer runs on servers"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB".replace(".00", "")
+
+
+def _bytes_of(optimizer: Optimizer) -> int:
+    """How large an optimizer's state will be, as far as it is known: that of others than these is what it is now."""
+    held = will = 0
+    for group in optimizer.param_groups:
+        copies = 0
+        if isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
+            copies = 3 if group["amsgrad"] else 2
+        elif isinstance(optimizer, torch.optim.SGD) and group["momentum"]:
+            copies = 1
+        for p in group["params"]:
+            will += copies * p.numel() * p.element_size() if p.requires_grad else 0
+            kept = optimizer.state.get(p, {}).values()
+            held += sum(v.numel() * v.element_size() for v in kept if isinstance(v, torch.Tensor))
+    return max(held, will)
 
 
 def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tuple[str, nn.Parameter]], Rule]]:

@@ -266,3 +266,40 @@ def test_mistakes(tmp_path: Path) -> None:
             p.step()
         with pytest.raises(perdure.UsageError, match="sync_every is 0"):
             perdure.DiLoCo(job, model, torch.optim.SGD(parameters, 0.1), sync_every=0)
+
+
+def test_large_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch import nn
+    from torch.optim import SGD, AdamW, RMSprop
+
+    from perdure import torch as of
+
+    large = nn.Linear(1 << 14, 10_000, bias=False, device="meta")
+    small = nn.Linear(32, 32)
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        with pytest.raises(perdure.UsageError) as refused:  # before the first clock, and before any memory is taken
+            perdure.DiLoCo(job, large, AdamW(large.parameters(), 1e-3))
+        said = str(refused.value)
+        assert said.startswith("the state of AdamW, of 163,840,000 parameters, comes to 1.22 GiB, and 1 GiB at most")
+        assert "\n" not in said
+        with pytest.raises(perdure.UsageError, match=r"of AdamW and SGD, of 163,841,056 parameters"):
+            perdure.DataParallel(
+                job, small, perdure.SGD(1e-3), state=[AdamW(large.parameters()), SGD(small.parameters(), 0.1)]
+            )
+        assert job.now == 0
+        monkeypatch.setattr(of, "_MOST_KEPT", 8000)
+        inner = RMSprop(small.parameters(), 1e-3)
+        with perdure.DiLoCo(job, small, inner, sync_every=5):  # nobody knows yet what it will keep
+            assert job.now == 1
+    for make, copies in (
+        (lambda p: AdamW(p), 2),
+        (lambda p: AdamW(p, amsgrad=True), 3),
+        (lambda p: SGD(p, 0.1, momentum=0.9), 1),
+        (lambda p: SGD(p, 0.1), 0),
+    ):
+        optimizer = make(small.parameters())
+        foretold = of._bytes_of(optimizer)
+        small(torch.ones(1, 32)).sum().backward()
+        optimizer.step()
+        assert foretold == 4 * copies * (32 * 32 + 32)
+        assert foretold <= of._bytes_of(optimizer) <= foretold + 8  # two numbers of steps
