@@ -64,8 +64,12 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	defer func() { _ = r.Close() }() // how the job has ended counts
 	if u.Exec == "" && !u.Quiet && !u.JSON {
-		fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with %s=%s %s=%s\n", r.Coordinator(),
-			s.WorkersAtFirst(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path)
+		keys := ""
+		if s.Reach.Keys != "" {
+			keys = " " + worker.EnvKeys + "=" + s.Reach.Keys
+		}
+		fmt.Fprintf(stdout, "the coordinator is at %s: start %d workers with %s=%s %s=%s%s\n", r.Coordinator(),
+			s.WorkersAtFirst(), worker.EnvCoordinator, r.Coordinator(), worker.EnvSecretFile, r.Secrets().Path, keys)
 	}
 	switch sum, err := r.Wait(ctx, atOnce); {
 	case errors.Is(err, localrun.ErrStopped):

@@ -12,10 +12,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,7 +195,7 @@ type greeting struct {
 	Protocol    int      `json:"protocol"`
 	Coordinator string   `json:"coordinator"` // "": as the environment says
 	SecretFile  string   `json:"secret_file"`
-	Keys        string   `json:"keys"` // the folder of its keys; "": the job has none
+	Keys        string   `json:"keys"` // the folder of its keys; "": the environment's; without one the job has none
 	Slot        *int32   `json:"slot"` // null: any that is free
 	Grow        bool     `json:"grow"`
 	Observer    bool     `json:"observer"`
@@ -249,7 +251,9 @@ func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 		if cfg, err = cfg.FromEnv(); err != nil {
 			return cfg, err
 		}
+		cfg.SecretFile = cmp.Or(g.SecretFile, cfg.SecretFile)
 	}
+	cfg.Keys = cmp.Or(g.Keys, os.Getenv(worker.EnvKeys))
 	if g.Slot != nil {
 		cfg.Slot = perdure.Slot(*g.Slot)
 	}

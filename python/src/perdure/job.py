@@ -513,13 +513,15 @@ class _Owner:
         args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said: deque[str] = deque(maxlen=100)  # the last lines: a job may talk for days
-        self.coordinator = self.secret_file = ""
+        self.coordinator = self.secret_file = self.keys = ""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
-            where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(\S+)", line)
+            where = re.search(
+                r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line.rstrip()
+            )
             if where:
-                self.coordinator, self.secret_file = where.groups()
+                self.coordinator, self.secret_file, self.keys = where.groups(default="")
                 break
         else:
             self.process.wait()
@@ -568,7 +570,8 @@ def join(
     grow: where no slot is free the job is to have one more. saves_at_cuts: see Config.SavesAtCuts in Go.
     cache_mb, window_mb, retain_mb: bounds of cached rows and of updates that are kept; 0: the usual ones.
     patience, lost_after: seconds to look for a coordinator, and after which a job that is not heard is lost.
-    keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too.
+    keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
+    environment's PERDURE_KEYS.
     """
     return Job(
         {
@@ -612,6 +615,7 @@ def start(
         "protocol": _agent.PROTOCOL,
         "coordinator": owner.coordinator,
         "secret_file": owner.secret_file,
+        "keys": owner.keys,
         "slot": 0,
     }
     try:
