@@ -338,10 +338,14 @@ func (c *Client) heartbeat(ctx context.Context) {
 }
 
 // Report tells the coordinator what the program measured, for people to see. It does not
-// wait. Slot and Generation are filled in.
+// wait. Slot and Generation are filled in. An observer has no slot to report of: nobody sees what it says.
 func (c *Client) Report(r wire.Report) {
 	l := c.lock()
 	defer c.mu.Unlock()
+	if l.slot < 0 {
+		c.cfg.Log.Warn("an observer's report is not sent: it has no slot to report of")
+		return
+	}
 	l.report(r)
 }
 

@@ -276,7 +276,7 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 }
 
 // EndJob asks that the job end as soon as every slot can, because its goal is reached at this
-// clock, and waits until that is recorded.
+// clock, and waits until that is recorded. An observer has no clock of its own, and gets perdure.ErrUsage.
 func (c *Client) EndJob(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -284,7 +284,7 @@ func (c *Client) EndJob(ctx context.Context) error {
 		before, clock := l.view.End, l.out.Clock()
 		planned := l.job.Clocks > 0 && before == l.job.Clocks
 		ended := before > 0 && (before <= clock || !planned)
-		if err := l.usable(); err != nil || ended {
+		if err := cmp.Or(l.asSlot(ends), l.usable()); err != nil || ended {
 			return err
 		}
 		l.report(wire.Report{Clock: clock, EndAfter: true})

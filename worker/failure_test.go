@@ -131,6 +131,11 @@ func TestObserver(t *testing.T) {
 				if err := table.Inc(0, make([]float32, dim)); !errors.Is(err, perdure.ErrUsage) {
 					t.Errorf("an observer's Inc: %v", err)
 				}
+				err := o.EndJob(c.ctx)
+				if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "perdure stop") {
+					t.Errorf("an observer's EndJob: %v", err)
+				}
+				o.Report(wire.Report{Clock: 0}) // which would end its connection to the coordinator
 				o.At(2)
 				got := go1(func() float32 { return c.get(table) })
 				for clock := range perdure.Clock(2) {

@@ -73,6 +73,7 @@ func (l *locked) failIf(err error) {
 const (
 	incs   = "cannot Inc"
 	clocks = "has no clocks to end and no state to save"
+	ends   = "has no slot that has reached a goal; perdure stop ends a job for its operator"
 )
 
 // asSlot returns why this process cannot do what only a slot can, rolled back or not.

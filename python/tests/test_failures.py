@@ -61,6 +61,13 @@ def test_interrupt(cluster: Cluster, raised: type[BaseException]) -> None:
 def test_observer(cluster: Cluster) -> None:
     with perdure.join(cluster.owner.coordinator, cluster.owner.secret_file, observer=True) as job:
         assert job.slot < 0
+        for what, said in ((job.end_job, "perdure stop"), (lambda: job.report(train_loss=1.0), "no slot to report of")):
+            with pytest.raises(perdure.UsageError, match=said):
+                what()
+        worker = cluster.join(0)
+        for of in (worker, job):  # it is connected still: it hears of the table
+            assert of.table("w", rows=4, dim=2, rule=perdure.Add()).get([1]).tolist() == [[0, 0]]
+        worker.close()
 
 
 def test_agent_dies(tmp_path: Path) -> None:

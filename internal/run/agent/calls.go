@@ -35,6 +35,9 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opSaveState, opLoadState, opFetch:
 		return a.states(ctx, c, r)
 	case opReport:
+		if c.Slot() < 0 {
+			return failed(mistake("an observer has no slot to report of"))
+		}
 		var of wire.Report
 		if err := json.Unmarshal(r.text, &of); err != nil {
 			return failed(mistake("the report cannot be read: %v", err))
