@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import SMALL
+
+import perdure
+from perdure._agent import binary
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,6 +23,30 @@ def test_first_program(page: str, tmp_path: Path) -> None:
     assert program is not None
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", program.group(1)], env=environment, cwd=tmp_path, check=True)
+
+
+def test_program_of_its_clock(tmp_path: Path) -> None:
+    program = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/python.md").read_text(), re.DOTALL)[1]
+    given = "import numpy as np, perdure\ngradient, position = np.ones((1000, 16)), b'7'\n"
+    (tmp_path / "train.py").write_text(given + program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--clocks", "20", "-q", "train.py"]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+
+
+def test_kill_and_look(tmp_path: Path) -> None:
+    page = (ROOT / "docs/guide/python.md").read_text()
+    commands = re.findall(r"^perdure (.* --run runs/first)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    with perdure.start(out=tmp_path / "runs" / "first", args=SMALL) as job:
+        table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+        for command in commands:
+            subprocess.run([binary(), *command.split()], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        clocks = 0
+        while clocks < 20 or "killed" not in (tmp_path / "runs/first/events.jsonl").read_text():
+            table.inc([1], [[1, 1]])
+            clocks = job.clock()
+        assert table.get([1]).tolist() == [[clocks, clocks]]
 
 
 def test_launch(tmp_path: Path) -> None:

@@ -70,6 +70,13 @@ def test_observer(cluster: Cluster) -> None:
         worker.close()
 
 
+def test_starts_aloud(tmp_path: Path) -> None:
+    for flag in ("-q", "--quiet", "--json"):
+        with pytest.raises(perdure.UsageError, match=f"leave {flag} out"):
+            perdure.start(out=tmp_path / "run", args=[*SMALL, flag])
+    assert not (tmp_path / "run").exists()
+
+
 def test_agent_dies(tmp_path: Path) -> None:
     job = perdure.start(out=tmp_path / "run", clocks=9, args=SMALL)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())

@@ -608,6 +608,11 @@ def start(
     """
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
+    silent = {"-q", "--quiet", "--json"}.intersection(args)
+    if silent:
+        raise UsageError(
+            f"start: leave {min(silent)} out; where the job is, this program reads in what perdure up says"
+        )
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
     flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
     owner = _Owner(folder, [*(f"--{flag}={value}" for flag, value in flags.items()), *args])

@@ -1,4 +1,4 @@
-"""What docs/guide/pytorch.md shows of trainers runs."""
+"""What docs/guide/pytorch.md shows runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+
+#: What the page takes for granted of the program that is to be changed.
+BEGUN = """
+import torch
+data = [(torch.randn(4), torch.randn(1)) for _ in range(320)]
+model = torch.nn.Linear(4, 1)
+def loss_of(a, b):
+    return (a - b).square().mean()
+"""
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pytorch.md"
 
@@ -48,3 +57,14 @@ def test_program(library: str, tmp_path: Path) -> None:
     (program,) = [of for of in programs if library in of]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", GIVEN[library] + program], env=environment, cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("way", ["DataParallel", "DiLoCo"])
+def test_dozen_lines(way: str, tmp_path: Path) -> None:
+    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
+    if way == "DiLoCo":
+        first = first[: first.index("with perdure.DataParallel")] + second
+    (tmp_path / "train.py").write_text(BEGUN + first)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--recovery", "resend:auto", "-q", "train.py"]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
