@@ -127,7 +127,7 @@ func (c *Core) endPause() {
 			c.rec.endAt(end)
 		}
 	}
-	if ch := c.facts.Change; ch != nil {
+	if ch := c.facts.Change; ch != nil && !c.rec.teller.Left() { // else that is told first: its slot may be given anew
 		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)
 	}

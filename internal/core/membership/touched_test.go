@@ -28,6 +28,9 @@ func (c *cluster) checkTouched() {
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
+	if k.rec.teller.Left() {
+		whole.rec.teller.Slot(0, &perdure.SlotView{}, &perdure.SlotView{Left: true}, false)
+	}
 	j.publishing, j.complete, whole.reports.owed = k.job.publishing, k.job.complete, k.reports.owed
 	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty
 	for kind, s := range k.job.healing {

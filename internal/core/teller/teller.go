@@ -65,6 +65,7 @@ type Teller struct {
 	course    course // that was told last
 	servers   news
 	workers   news
+	left      bool // a slot has, and nobody was told
 	vacant    int  // slots
 	expectant bool // of those some workers or observers know
 }
@@ -87,6 +88,7 @@ func (t *Teller) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
 		t.course = now
 		t.servers.due, t.workers.due = true, true
 	}
+	t.left = false
 	servers, workers = t.servers.delta(v), t.workers.delta(v)
 	if workers != nil {
 		t.expectant = t.vacant > 0
@@ -112,6 +114,7 @@ func (t *Teller) Shard(shard int, before, next *perdure.ShardView) {
 // own before it speaks. Of when slots take part all hear, since their number is another
 // then; and where some come later, of each that comes.
 func (t *Teller) Slot(slot int, before, next *perdure.SlotView, later bool) {
+	t.left = t.left || next.Left && !before.Left
 	matters := before.Left != next.Left || later && vacant(before) && !vacant(next)
 	if vacant(before) {
 		t.vacant--
@@ -132,6 +135,10 @@ func (t *Teller) Tables() {
 
 // Add notes that there is one more slot, which nobody speaks for.
 func (t *Teller) Add() { t.vacant++ }
+
+// Left reports whether a slot has left of which nobody was told. Whoever had it ends in order if it hears so, and is
+// turned away if it hears first that the slot was given anew.
+func (t *Teller) Left() bool { return t.left }
 
 // Paused reports whether workers pause by what they were told last.
 func (t *Teller) Paused() bool { return t.course.pause }

@@ -91,3 +91,24 @@ func TestVacancies(t *testing.T) {
 		t.Errorf("workers are told %v as slots are settled, want of the last", told)
 	}
 }
+
+// That a slot has left is news until it was told, whatever becomes of the slot since.
+func TestLeft(t *testing.T) {
+	there := perdure.SlotView{Incarnation: 1, Settled: true, Span: perdure.Span{Until: 3}}
+	left, anew := there, perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
+	left.Left = true
+	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{there, there}}
+	teller := New(v)
+	change := func(slot int, next perdure.SlotView) bool {
+		teller.Slot(slot, &v.Slots[slot], &next, true)
+		v.Slots[slot] = next
+		return teller.Left()
+	}
+	untold := []bool{teller.Left(), change(0, left), change(1, perdure.SlotView{Incarnation: 2}), change(0, anew)}
+	v.Revision++
+	teller.Tell(v)
+	untold = append(untold, teller.Left(), change(0, perdure.SlotView{Incarnation: 3}))
+	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
+		t.Errorf("somebody has left, and nobody was told: %v, want %v", untold, want)
+	}
+}
