@@ -250,7 +250,7 @@ func (c *Client) Finish(ctx context.Context) error {
 	l.notify()
 	l.time.Over(time.Now())
 	defer l.out.Last(false)
-	over := func() bool { return l.view.Done || l.view.Slots[l.slot].Left }
+	over := func() bool { return l.view.Done || l.leftAt > 0 }
 	err := l.waits.Until(ctx, func() (bool, error) { return over(), l.usable() })
 	if over() || errors.Is(err, perdure.ErrDone) {
 		return nil // whatever became of the connections since; or it was away when the others were told

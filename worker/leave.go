@@ -33,16 +33,12 @@ func (c *Client) Share() (rank, of int) {
 	return l.view.Share(l.slot, l.out.Clock())
 }
 
-// Left returns whether this slot has left the job, and the clock from which on it does not
+// Left returns whether this slot has left the job while this process had it, and the clock from which on it does not
 // take part.
 func (c *Client) Left() (at perdure.Clock, left bool) {
 	l := c.lock()
 	defer c.mu.Unlock()
-	if l.slot < 0 || int(l.slot) >= len(l.view.Slots) {
-		return 0, false
-	}
-	s := &l.view.Slots[l.slot]
-	return s.Until, s.Left
+	return l.leftAt, l.leftAt > 0
 }
 
 // join waits until this process may speak for its slot, and knows the servers.

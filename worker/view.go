@@ -10,9 +10,12 @@ func (l *locked) onView(v perdure.View) {
 	if l.viewed && v.Revision <= l.view.Revision {
 		return
 	}
-	rolled := l.viewed && v.Generation > l.generation
-	ends := v.End != l.view.End
+	rolled, ends := l.viewed && v.Generation > l.generation, v.End != l.view.End
 	l.view, l.viewed, l.generation = v, true, v.Generation
+	s, own := int(l.slot), l.session.incarnation
+	if s >= 0 && s < len(v.Slots) && v.Slots[s].Left && v.Slots[s].Incarnation == own {
+		l.leftAt = v.Slots[s].Until
+	}
 	l.out.See(v, rolled)
 	if len(l.shards) == 0 {
 		l.reads = reads.New(l.cfg.reads(&l.job, l.slot), len(v.Shards))

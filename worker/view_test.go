@@ -132,3 +132,61 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 	c.welcome(view(10)) // it came back
 	c.follows(10)
 }
+
+// TestLeftStays: a process that was told that its slot has left ends in order, though the slot is another's when it
+// looks. One whose slot was given to another, and has not left, does not.
+func TestLeftStays(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		rig.In(t, time.Minute, hosts(transport.MemoryOptions{}),
+			func(t *testing.T, ctx context.Context, h *rig.Hosts) { leftStays(ctx, t, h, left) })
+	}
+}
+
+func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
+	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialed, told, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	h.Start("worker:0", func(ctx context.Context, p *rig.Process) error {
+		w, err := p.Dial(ctx, 0)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		close(dialed)
+		<-told
+		within, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err = w.Finish(within)
+		if at, is := w.Left(); is != left || is && at != 3 {
+			t.Errorf("it has left: %v, at clock %d; want %v, at 3", is, at, left)
+		}
+		ended <- err
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	v := perdure.View{
+		Revision: 4, Generation: 1, Roster: 1,
+		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots: []perdure.SlotView{
+			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Span: perdure.Span{Until: 3}},
+			{Incarnation: 1, Decided: true, Settled: true},
+		},
+	}
+	c := &puppet{T: t, listener: l}
+	c.welcome(v)
+	<-dialed
+	v.Slots[0].Left = left
+	for range 2 {
+		v.Revision++
+		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, []perdure.Slot{0})))
+		v.Slots[0] = perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
+	}
+	c.follows(v.Revision)
+	close(told)
+	if err := <-ended; (err == nil) != left {
+		t.Errorf("it was told that it has left: %v; it ends with %v", left, err)
+	}
+}
