@@ -21,11 +21,10 @@ import (
 //     LoadState gives what had been saved by then;
 //   - the same one, if the job ends here, or the slot's part in it.
 //
-// Under a model with two-step clocks (bsp) it returns once the updates are staged on all
-// shards; otherwise as soon as they are queued. Before, it waits while more is kept than
-// Config.WindowBytes, RetainBytes and OutageBytes allow, and under vap until the updates that
-// not every slot can see are small enough. If it returns ctx's error it can be called again,
-// and goes on where it was. perdure.ErrNonFinite says which value is NaN or Inf.
+// Under a model with two-step clocks (bsp) it returns once the updates are staged on all shards; otherwise as soon as
+// they are queued. Before, it waits while more is kept than Config.WindowBytes, RetainBytes and OutageBytes allow, and
+// under vap until the updates that not every slot can see are small enough. If it returns ctx's error it can be called
+// again, and goes on where it was. perdure.ErrNonFinite says which value is NaN or Inf.
 func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -114,8 +113,7 @@ func (l *locked) tick() {
 	l.servers.flush()
 }
 
-// buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon
-// as vap lets it.
+// buildUpdates turns what was Inc'd into one update for every shard, and sends them, as soon as vap lets it.
 func (l *locked) buildUpdates() error {
 	if err := l.out.Check(); err != nil {
 		return err
@@ -152,11 +150,10 @@ func (l *locked) sendUpdates() {
 	l.servers.flush()
 }
 
-// Flush sends what was Inc'd to the table so far in this clock, while the program goes on
-// computing, so that a large update is on its way before Clock. (What fills a message leaves
-// by itself, unless rows were Inc'd twice in the last clock.) It changes nothing else: nothing
-// is applied before Clock, and rows that are Inc'd again are sent again, with all that was
-// Inc'd to them in the clock. It does not wait.
+// Flush sends what was Inc'd to the table so far in this clock, while the program goes on computing, so that a large
+// update is on its way before Clock. (What fills a message leaves by itself, unless rows were Inc'd twice in the last
+// clock.) It changes nothing else: nothing is applied before Clock, and rows that are Inc'd again are sent again, with
+// all that was Inc'd to them in the clock. It does not wait.
 func (t *Table) Flush() error {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
@@ -203,9 +200,8 @@ func (l *locked) sendParts(sh *shardLink, mayHold bool) {
 	}
 }
 
-// Settle waits until all updates of the clocks that this client has ended are applied. Under
-// bsp that needs the other slots to end them, too. If the job is rolled back meanwhile it
-// returns perdure.ErrRolledBack.
+// Settle waits until all updates of the clocks that this client has ended are applied. Under bsp that needs the other
+// slots to end them, too. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
 func (c *Client) Settle(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -225,11 +221,10 @@ func (c *Client) Settle(ctx context.Context) error {
 	return l.waits.Until(ctx, func() (bool, error) { return l.out.AllApplied(), l.usable() })
 }
 
-// SaveDue reports whether a checkpoint will be of the end of the present clock. A program to
-// which it costs much to save its state may call SaveState in such clocks only, before Clock,
-// if its Config says SavesAtCuts. Then the death of its process takes the whole job back to
-// the last checkpoint, whose state LoadState gives; and a job that keeps no checkpoints
-// refuses it.
+// SaveDue reports whether a checkpoint will be of the end of the present clock. A program to which it costs much to
+// save its state may call SaveState in such clocks only, before Clock, if its Config says SavesAtCuts. Then the death
+// of its process takes the whole job back to the last checkpoint, whose state LoadState gives; and a job that keeps no
+// checkpoints refuses it.
 func (c *Client) SaveDue() bool {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -275,28 +270,33 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	})
 }
 
-// EndJob asks that the job end as soon as every slot can, because its goal is reached at this
-// clock, and waits until that is recorded. An observer has no clock of its own, and gets perdure.ErrUsage.
+// EndJob asks that the job end as soon as every slot can, because its goal is reached at this clock, and waits until
+// that is recorded; or, where another slot is at the planned end already, until it is clear that all go on to it. An
+// observer has no clock of its own, and gets perdure.ErrUsage.
 func (c *Client) EndJob(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
-	for {
-		before, clock := l.view.End, l.out.Clock()
-		planned := l.job.Clocks > 0 && before == l.job.Clocks
-		ended := before > 0 && (before <= clock || !planned)
-		if err := cmp.Or(l.asSlot(ends), l.usable()); err != nil || ended {
-			return err
-		}
-		l.report(wire.Report{Clock: clock, EndAfter: true})
-		pause, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		err := l.waits.Until(pause, func() (bool, error) { return l.view.End != before, l.usable() })
-		over := pause.Err() != nil
-		cancel()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil && !over {
-			return err
-		}
+	if err := l.asSlot(ends); err != nil {
+		return err
 	}
+	conn, asked := l.session.conn, l.pauses
+	over := func() (bool, error) {
+		// A pause that began since the coordinator was asked does not end without its answer.
+		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
+		end := l.view.End
+		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
+	}
+	for ctx.Err() == nil {
+		if ended, err := over(); err != nil || ended {
+			return err
+		}
+		if conn != l.session.conn { // what was said on another one may be lost
+			conn, asked = l.session.conn, l.pauses
+		}
+		l.report(wire.Report{Clock: l.out.Clock(), EndAfter: true})
+		again, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_ = l.waits.Until(again, over) // it is asked once more
+		cancel()
+	}
+	return ctx.Err()
 }

@@ -406,6 +406,21 @@ func TestEndJob(t *testing.T) {
 	}
 }
 
+// A goal that is reached when another has done the last clock already ends the job no earlier: EndJob says so, and the
+// slot goes on to the end that was planned.
+func TestEndJobTooLate(t *testing.T) {
+	for _, model := range []string{"asp", "ssp:3"} {
+		inCluster(t, model, "none", 2, 6, func(c *cluster) {
+			ws := c.workers()
+			ts := c.tables(ws)
+			both(2, func(slot int) { c.untilEnd(ws[slot], ts[slot], 4) })
+			if end := ws[0].End(); end != 6 || ws[0].Now() != end {
+				t.Errorf("%s: slot 0 is at clock %d, and the job ends at clock %d", model, ws[0].Now(), end)
+			}
+		})
+	}
+}
+
 // untilEnd trains as a program does; slot 0 has enough at a clock.
 func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clock) {
 	for clock := perdure.Clock(0); w.End() == 0 || clock < w.End(); {

@@ -34,6 +34,7 @@ type locked struct {
 	view       perdure.View
 	viewed     bool
 	generation perdure.Generation
+	pauses     int           // that have begun
 	leftAt     perdure.Clock // from which on this slot takes no part, whoever has it since; 0: it has not left
 
 	out     *outbox.Box   // what this slot has made, and the present clock

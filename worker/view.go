@@ -11,6 +11,9 @@ func (l *locked) onView(v perdure.View) {
 		return
 	}
 	rolled, ends := l.viewed && v.Generation > l.generation, v.End != l.view.End
+	if v.Pause && !l.view.Pause {
+		l.pauses++
+	}
 	l.view, l.viewed, l.generation = v, true, v.Generation
 	s, own := int(l.slot), l.session.incarnation
 	if s >= 0 && s < len(v.Slots) && v.Slots[s].Left && v.Slots[s].Incarnation == own {

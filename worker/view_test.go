@@ -30,6 +30,7 @@ func (c *puppet) welcome(v perdure.View) {
 		c.Fatal(err)
 	}
 	welcome := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1}
+	welcome.Job.Clocks = v.End
 	c.tell(wire.Control(wire.KindWelcome, welcome), wire.Control(wire.KindView, v))
 }
 
@@ -188,5 +189,60 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 	close(told)
 	if err := <-ended; (err == nil) != left {
 		t.Errorf("it was told that it has left: %v; it ends with %v", left, err)
+	}
+}
+
+// TestEndStays: who asks for the job's end is answered, where the planned one stays, by the end of a pause that began
+// since, and on the same connection; and by nothing else.
+func TestEndStays(t *testing.T) {
+	rig.In(t, time.Minute, hosts(transport.MemoryOptions{}), endStays)
+}
+
+func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {
+	l, err := h.Net.Host(rig.CoordinatorHost).Listen(coordinatorAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asks, ended := make(chan struct{}), make(chan error, 1)
+	h.Start("worker:0", func(ctx context.Context, p *rig.Process) error {
+		w, err := p.Dial(ctx, 0)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		close(asks)
+		ended <- w.EndJob(ctx)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	v := perdure.View{
+		Revision: 4, Generation: 1, End: 9, Pause: true,
+		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots:  []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true, Start: 3}},
+	}
+	c := &puppet{T: t, listener: l}
+	c.welcome(v)
+	<-asks
+	tell := func(pause, answers bool) {
+		t.Helper()
+		<-time.After(time.Second)
+		v.Revision++
+		v.Pause = pause
+		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, nil)))
+		<-time.After(time.Second)
+		if got := len(ended) > 0; got != answers {
+			t.Fatalf("at revision %d, pause %v, it is answered: %v", v.Revision, pause, got)
+		}
+	}
+	tell(false, false) // this pause was there before
+	tell(true, false)
+	c.conn.Close() // so what was asked may never have come
+	v.Revision, v.Pause = v.Revision+1, false
+	c.welcome(v)
+	tell(true, false)
+	tell(false, true)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -96,7 +96,8 @@ type fakeWorker struct {
 	sent    perdure.Clock   // it has made the updates of clocks < sent
 	ticked  perdure.Clock   // it has decided to tick the clocks < ticked
 	acked   []perdure.Clock // by shard: acknowledged as applied
-	ending  bool            // it has asked for the job's end, and does nothing before it knows of one
+	ending  bool            // it has asked for the job's end, and does nothing before it is answered
+	paused  bool            // since it has asked
 }
 
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
@@ -375,6 +376,7 @@ func (c *cluster) follow(k Kind, index int) {
 		w.acked = make([]perdure.Clock, c.job.Shards)
 		w.ending = false // it comes to that clock once more
 	}
+	w.paused = w.ending && (w.paused || v.Pause)
 	w.view = v
 }
 
@@ -492,9 +494,10 @@ func (c *cluster) work(index int) {
 }
 
 // asksForEnd has a worker that has asked for the job's end ask again, as Client.EndJob does,
-// until its view has one: it reports whether the worker waits for that.
+// until its view has one, or the planned one stays after a pause: it reports whether the worker waits for that.
 func (c *cluster) asksForEnd(w *fakeWorker) bool {
-	if end := w.view.End; end > 0 && (end <= w.clock || end != c.job.Clocks) {
+	stays := w.paused && !w.view.Pause && !c.job.Consistency.TwoStep()
+	if end := w.view.End; end > 0 && (end <= w.clock || end != c.job.Clocks || stays) {
 		w.ending = false
 	}
 	if w.ending {

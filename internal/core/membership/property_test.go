@@ -268,7 +268,7 @@ func (c *cluster) do(d deed) {
 		c.flush()
 	case "end":
 		if w := c.workers[slot]; w.granted && w.up {
-			w.ending = true
+			w.ending, w.paused = true, w.ending && w.paused
 			c.asksForEnd(w)
 		}
 	}
