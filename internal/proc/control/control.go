@@ -105,6 +105,15 @@ type Status struct {
 	Coordinator     string // the address at which processes join the job
 	// Saving is how often a checkpoint is made where the job chooses that; nil: it does not.
 	Saving *perdure.Saving
+	// RegistryAway says that the coordinator waits for its registry; nil: it does not. Of processes this status has
+	// what was known when that began, and of decisions those that are recorded.
+	RegistryAway *Away
+}
+
+// Away is a coordinator's waiting for its registry.
+type Away struct {
+	Seconds float64 // so far
+	Why     string  // the last try has failed; "": none has yet
 }
 
 // Process is one process of the job.

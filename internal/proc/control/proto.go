@@ -36,6 +36,9 @@ func statusToProto(s Status) *controlv1.StatusResponse {
 			IntervalSeconds: a.Interval, Why: a.Why, Failures: a.Failures, RanSeconds: a.Ran, Rows: rowsToProto(a.Rows),
 		}
 	}
+	if w := s.RegistryAway; w != nil {
+		p.RegistryAway = &controlv1.Away{Seconds: w.Seconds, Why: w.Why}
+	}
 	for _, x := range s.Processes {
 		p.Processes = append(p.Processes, &controlv1.Process{
 			Role:        x.Role,
@@ -107,6 +110,9 @@ func statusFromProto(p *controlv1.StatusResponse) (s Status, err error) {
 			Interval: a.IntervalSeconds, Why: a.Why, Failures: a.Failures, Ran: a.RanSeconds,
 			Rows: rowsFromProto(a.Rows),
 		}
+	}
+	if w := p.RegistryAway; w != nil {
+		s.RegistryAway = &Away{Seconds: w.Seconds, Why: w.Why}
 	}
 	if p.Recovery != "" {
 		if s.Recovery, err = perdure.ParseRecovery(p.Recovery); err != nil {

@@ -9,6 +9,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,9 +83,7 @@ type Coordinator struct {
 	attention  attention
 	sweeper    sweeper
 	pruner     pruner
-	lease      registry.Lease
-	revision   uint64 // of the registry's document
-	document   membership.Document
+	book       book
 	crew       crew
 	asked      bool // somebody has asked for a place, and waits for an answer
 	supervisor *member
@@ -188,12 +187,13 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, inbox: make(inbox, inboxSize),
-		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)), lease: lease, revision: revision,
+		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
+		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		bye:  farewell{met: map[string]struct{}{}},
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
-	c.pruner.prune, c.latest.Host, c.latest.Drain = c.prune, c.crew.hostOf, c.crew.drain
+	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.crew.hostOf, c.crew.drain
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.TickSeconds(cfg.Tick.Seconds())
@@ -212,7 +212,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 // fails or takes the lease away (perdure.ErrFenced).
 func (c *Coordinator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { _ = c.lease.Release() }() // it ends with the process anyway
+	defer func() { _ = c.book.lease.Release() }() // it ends with the process anyway
 	defer c.wg.Wait()
 	defer func() {
 		cancel()
@@ -229,7 +229,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.lease.Done():
+		case <-c.book.lease.Done():
 			return fenced(registry.ErrLost)
 		case d := <-c.inbox:
 			if err := c.read(ctx, d); err != nil {
@@ -357,55 +357,19 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// A document that cannot be saved is tried again this number of times before the coordinator
-// gives up; on a full disk until there is room, and in a registry that is away until it is
-// back. Nothing goes on without it: what is not recorded has not been decided.
-const (
-	saveTries = 10
-	savePause = time.Second
-)
-
-// passes reports that an error of the registry is nobody's mistake.
-func passes(err error) bool { return disk.Full(err) || errors.Is(err, registry.ErrAway) }
-
-// outdated reports that another process is the coordinator, or may be.
-func outdated(err error) bool {
-	return errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrLost)
-}
-
-// fenced is how a coordinator ends whose lease was taken away. Whoever has started it may start the next
-// one: if nobody else has the lease that one goes on.
-func fenced(err error) error { return fmt.Errorf("coordinator: %w: %w", perdure.ErrFenced, err) }
-
 func (c *Coordinator) save(ctx context.Context, f *membership.Facts) error {
-	doc, err := c.document.Encode(f)
-	if err != nil {
-		return fmt.Errorf("coordinator: %w", err)
-	}
 	c.onDisk.Store(true)
 	defer c.onDisk.Store(false)
-	lost := func(err error) bool { return outdated(err) || ctx.Err() != nil }
 	told := false
-	err = disk.Retry{Tries: saveTries, Pause: savePause, Over: lost, Passes: passes}.Do(ctx, func() error {
-		revision, err := c.lease.Save(ctx, doc, c.revision)
-		if err == nil {
-			c.revision = revision
-		} else if !told && !lost(err) {
+	return c.book.save(ctx, f, func(err error) {
+		if !told {
 			told = true
 			c.tell(membership.Event{
 				Kind: "trouble", Target: string(wire.RoleCoordinator),
 				Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
 			})
 		}
-		return err
 	})
-	switch {
-	case err == nil:
-		return nil
-	case outdated(err):
-		return fenced(err)
-	}
-	return fmt.Errorf("coordinator: %w", err)
 }
 
 // publish writes the manifest of a cut that every shard has written, and then
@@ -446,10 +410,10 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 
 // prune deletes what a checkpoint has made superfluous. The next one may have been quicker, and have
 // deleted this one.
-func (c *Coordinator) prune(m checkpoint.Manifest) {
-	err := checkpoint.Prune(c.cfg.Store, m, c.cfg.Keep)
+func (cfg *Config) prune(m checkpoint.Manifest) {
+	err := checkpoint.Prune(cfg.Store, m, cfg.Keep)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
+		cfg.Log.Warn("cannot delete an old checkpoint", "err", err)
 	}
 }
 

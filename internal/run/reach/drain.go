@@ -87,6 +87,8 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.Draini
 		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < awayPatience:
 		case err != nil:
 			return err
+		case s.RegistryAway != nil: // what ends now is not recorded, and so not decided
+			heard = time.Now()
 		default:
 			heard = time.Now()
 			r := Left(&s, d)

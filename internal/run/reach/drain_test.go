@@ -1,8 +1,11 @@
 package reach
 
 import (
+	"context"
 	"reflect"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
@@ -46,4 +49,39 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
+}
+
+// says is a job that says how it is as often as it is asked.
+type says struct {
+	control.Backend
+	next []control.Status // the last one for ever
+}
+
+func (s *says) Status(context.Context) (now control.Status, err error) {
+	if now = s.next[0]; len(s.next) > 1 {
+		s.next = s.next[1:]
+	}
+	return now, nil
+}
+
+// TestDrainAway: what a coordinator shows while its registry is away decides nothing about a drain, however long that
+// is so.
+func TestDrainAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := &control.Draining{Places: []control.DrainedPlace{{Role: "server", Incarnation: 2}}}
+		status := func(state control.ProcessState, drained perdure.Incarnation, a *control.Away) control.Status {
+			p := control.Process{Role: "server", State: state, Incarnation: 2, Drained: drained}
+			return control.Status{Processes: []control.Process{p}, RegistryAway: a}
+		}
+		job := &says{next: []control.Status{status(control.ProcessLive, 0, nil)}}
+		for range 1000 {
+			job.next = append(job.next, status(control.ProcessDead, 0, &control.Away{Seconds: 1}))
+		}
+		job.next = append(job.next, status(control.ProcessDead, 2, nil))
+		began := time.Now()
+		err := AwaitDrained(t.Context(), job, ends, 0, func(*Remains) {})
+		if took := time.Since(began); err != nil || took < 1000*drainLook {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }

@@ -72,14 +72,17 @@ type backend struct {
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 	b.settle(ctx)
-	err = b.co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
-		f := core.Facts()
+	err = b.co.Look(ctx, func(seen *coordinator.Seen) {
+		f, core, latest := seen.Facts, seen.Core, &seen.Latest
 		s = control.Status{
 			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
-			Clock: core.MinClock(), End: f.View.End, State: state(core),
+			Clock: core.MinClock(), End: f.View.End, State: state(f, core),
 			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
+		}
+		if w := seen.Waits; w != nil {
+			s.RegistryAway = &control.Away{Seconds: w.For.Seconds(), Why: w.Why}
 		}
 		s.Saving = recovery.Saving(f.Job.Recovery, f.Saving, f.Running.Saving)
 		s.Processes = append(s.Processes, control.Process{
@@ -92,9 +95,10 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				State: processState(log.State),
 			})
 		}
-		add := func(role wire.Role, k membership.Kind, n int) {
-			for i := range n {
+		add := func(role wire.Role, k membership.Kind, places []membership.Place) {
+			for i := range places {
 				d := core.Condition(k, i)
+				d.Place = places[i]
 				p := control.Process{
 					Role: string(role), Index: i, PID: d.PID, Incarnation: d.Incarnation, Clock: max(d.Clock, 0),
 					State: processState(d.State),
@@ -121,8 +125,8 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				s.Processes = append(s.Processes, p)
 			}
 		}
-		add(wire.RoleServer, membership.Server, len(f.Servers))
-		add(wire.RoleWorker, membership.Worker, len(f.Slots))
+		add(wire.RoleServer, membership.Server, f.Servers)
+		add(wire.RoleWorker, membership.Worker, f.Slots)
 	})
 	return s, err
 }
@@ -150,10 +154,9 @@ func (b *backend) settle(ctx context.Context) {
 	}
 }
 
-func state(core *membership.Core) control.State {
-	f := core.Facts()
+func state(f *membership.Facts, core *membership.Core) control.State {
 	switch {
-	case f.View.Done || core.Complete():
+	case f.View.Done || f == core.Facts() && core.Complete():
 		return control.StateDone
 	case core.Serving():
 		return control.StateTraining
@@ -178,7 +181,7 @@ func processState(s string) control.ProcessState {
 }
 
 func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { v = core.Facts().View.Clone() })
+	err = b.co.Look(ctx, func(s *coordinator.Seen) { v = s.Facts.View.Clone() })
 	return v, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -30,6 +31,9 @@ func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
 	}
 	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent,
 		float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	if s.RegistryAway != nil {
+		fmt.Fprintln(out, awayLine(s.RegistryAway, time.Now()))
+	}
 	for i := range s.Processes {
 		fmt.Fprintf(out, "  %s\n", processLine(&s.Processes[i]))
 	}
@@ -42,6 +46,17 @@ func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
 	if log != "" {
 		fmt.Fprintln(out, "  "+log)
 	}
+}
+
+// awayLine says that a coordinator waits for its registry, and what that means.
+func awayLine(a *control.Away, now time.Time) string {
+	waits := time.Duration(a.Seconds * float64(time.Second))
+	line := fmt.Sprintf("the registry is away since %s, for %.0f s: nothing is decided until it answers; training "+
+		"goes on, and this is how all was then", now.Add(-waits).Format(time.TimeOnly), a.Seconds)
+	if a.Why != "" {
+		line += "; " + a.Why
+	}
+	return line
 }
 
 // processLine is a process in a line: its name, its pid, and how it is.

@@ -77,11 +77,12 @@ type StatusResponse struct {
 	BytesPulled     int64                  `protobuf:"varint,12,opt,name=bytes_pulled,json=bytesPulled,proto3" json:"bytes_pulled,omitempty"`
 	UpdatesLost     int64                  `protobuf:"varint,13,opt,name=updates_lost,json=updatesLost,proto3" json:"updates_lost,omitempty"` // under strategies that may lose updates
 	Processes       []*Process             `protobuf:"bytes,14,rep,name=processes,proto3" json:"processes,omitempty"`
-	LastEvent       string                 `protobuf:"bytes,15,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`  // one line
-	Recovery        string                 `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`                     // the strategy as on the command line: none, checkpoint:20, chain:3, …
-	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"` // a dead server's place stays empty
-	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`               // the address at which processes join the job
-	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                         // absent: the strategy says how often a checkpoint is made, or makes none
+	LastEvent       string                 `protobuf:"bytes,15,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`          // one line
+	Recovery        string                 `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`                             // the strategy as on the command line: none, checkpoint:20, chain:3, …
+	NoReplace       bool                   `protobuf:"varint,17,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"`         // a dead server's place stays empty
+	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`                       // the address at which processes join the job
+	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                                 // absent: the strategy says how often a checkpoint is made, or makes none
+	RegistryAway    *Away                  `protobuf:"bytes,20,opt,name=registry_away,json=registryAway,proto3" json:"registry_away,omitempty"` // absent: the coordinator does not wait for its registry
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -249,6 +250,67 @@ func (x *StatusResponse) GetSaving() *Saving {
 	return nil
 }
 
+func (x *StatusResponse) GetRegistryAway() *Away {
+	if x != nil {
+		return x.RegistryAway
+	}
+	return nil
+}
+
+// Away says that the coordinator waits for its registry. Of processes a status has what was known when that began, and
+// of decisions those that are recorded.
+type Away struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seconds       float64                `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"` // so far
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`           // the last try has failed; "": none has yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Away) Reset() {
+	*x = Away{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Away) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Away) ProtoMessage() {}
+
+func (x *Away) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Away.ProtoReflect.Descriptor instead.
+func (*Away) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Away) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *Away) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Process is one process of the job.
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -276,7 +338,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -288,7 +350,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -301,7 +363,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Process) GetRole() string {
@@ -444,7 +506,7 @@ type Saving struct {
 
 func (x *Saving) Reset() {
 	*x = Saving{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +518,7 @@ func (x *Saving) String() string {
 func (*Saving) ProtoMessage() {}
 
 func (x *Saving) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +531,7 @@ func (x *Saving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saving.ProtoReflect.Descriptor instead.
 func (*Saving) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Saving) GetIntervalSeconds() float64 {
@@ -519,7 +581,7 @@ type Outage struct {
 
 func (x *Outage) Reset() {
 	*x = Outage{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +593,7 @@ func (x *Outage) String() string {
 func (*Outage) ProtoMessage() {}
 
 func (x *Outage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +606,7 @@ func (x *Outage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outage.ProtoReflect.Descriptor instead.
 func (*Outage) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Outage) GetShards() []int32 {
@@ -576,7 +638,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +650,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +663,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 type ViewResponse struct {
@@ -624,7 +686,7 @@ type ViewResponse struct {
 
 func (x *ViewResponse) Reset() {
 	*x = ViewResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +698,7 @@ func (x *ViewResponse) String() string {
 func (*ViewResponse) ProtoMessage() {}
 
 func (x *ViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +711,7 @@ func (x *ViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewResponse.ProtoReflect.Descriptor instead.
 func (*ViewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ViewResponse) GetRevision() uint64 {
@@ -759,7 +821,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +833,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +846,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Table) GetName() string {
@@ -903,7 +965,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +977,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +990,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rule) GetKind() string {
@@ -1047,7 +1109,7 @@ type Init struct {
 
 func (x *Init) Reset() {
 	*x = Init{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1121,7 @@ func (x *Init) String() string {
 func (*Init) ProtoMessage() {}
 
 func (x *Init) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1134,7 @@ func (x *Init) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Init.ProtoReflect.Descriptor instead.
 func (*Init) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Init) GetKind() string {
@@ -1112,7 +1174,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1186,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1199,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Shard) GetServer() int32 {
@@ -1237,7 +1299,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1311,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1324,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Holder) GetServer() int32 {
@@ -1309,7 +1371,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1383,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1396,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Slot) GetIncarnation() uint32 {
@@ -1395,7 +1457,7 @@ type FaultRequest struct {
 
 func (x *FaultRequest) Reset() {
 	*x = FaultRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1469,7 @@ func (x *FaultRequest) String() string {
 func (*FaultRequest) ProtoMessage() {}
 
 func (x *FaultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1482,7 @@ func (x *FaultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultRequest.ProtoReflect.Descriptor instead.
 func (*FaultRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FaultRequest) GetSpec() string {
@@ -1439,7 +1501,7 @@ type FaultResponse struct {
 
 func (x *FaultResponse) Reset() {
 	*x = FaultResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1513,7 @@ func (x *FaultResponse) String() string {
 func (*FaultResponse) ProtoMessage() {}
 
 func (x *FaultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1526,7 @@ func (x *FaultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultResponse.ProtoReflect.Descriptor instead.
 func (*FaultResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FaultResponse) GetAccepted() string {
@@ -1485,7 +1547,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1559,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1572,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1543,7 +1605,7 @@ type ScaleResponse struct {
 
 func (x *ScaleResponse) Reset() {
 	*x = ScaleResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1617,7 @@ func (x *ScaleResponse) String() string {
 func (*ScaleResponse) ProtoMessage() {}
 
 func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1630,7 @@ func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleResponse.ProtoReflect.Descriptor instead.
 func (*ScaleResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScaleResponse) GetAccepted() string {
@@ -1588,7 +1650,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1662,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1675,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainRequest) GetWho() string {
@@ -1639,7 +1701,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1713,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1726,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DrainResponse) GetPlaces() []*Drained {
@@ -1686,7 +1748,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1760,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1773,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Drained) GetRole() string {
@@ -1743,7 +1805,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1817,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1830,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 type StopResponse struct {
@@ -1779,7 +1841,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1853,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1866,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 // SavedFile is a file of rows in the run's folder of checkpoints.
@@ -1819,7 +1881,7 @@ type SavedFile struct {
 
 func (x *SavedFile) Reset() {
 	*x = SavedFile{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1893,7 @@ func (x *SavedFile) String() string {
 func (*SavedFile) ProtoMessage() {}
 
 func (x *SavedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1906,7 @@ func (x *SavedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedFile.ProtoReflect.Descriptor instead.
 func (*SavedFile) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SavedFile) GetFile() string {
@@ -1884,7 +1946,7 @@ type RowSaving struct {
 
 func (x *RowSaving) Reset() {
 	*x = RowSaving{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1958,7 @@ func (x *RowSaving) String() string {
 func (*RowSaving) ProtoMessage() {}
 
 func (x *RowSaving) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1971,7 @@ func (x *RowSaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowSaving.ProtoReflect.Descriptor instead.
 func (*RowSaving) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RowSaving) GetBytes() int64 {
@@ -1966,7 +2028,7 @@ var File_internal_proc_control_v1_control_proto protoreflect.FileDescriptor
 const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"&internal/proc/control/v1/control.proto\x12\x12perdure.control.v1\"\x0f\n" +
-	"\rStatusRequest\"\x85\x05\n" +
+	"\rStatusRequest\"\xc4\x05\n" +
 	"\x0eStatusResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x17\n" +
@@ -1991,9 +2053,13 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"no_replace\x18\x11 \x01(\bR\tnoReplace\x12 \n" +
 	"\vcoordinator\x18\x12 \x01(\tR\vcoordinator\x122\n" +
-	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06savingB\a\n" +
+	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06saving\x12=\n" +
+	"\rregistry_away\x18\x14 \x01(\v2\x18.perdure.control.v1.AwayR\fregistryAwayB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"\xef\x03\n" +
+	"\t_accuracy\"2\n" +
+	"\x04Away\x12\x18\n" +
+	"\aseconds\x18\x01 \x01(\x01R\aseconds\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\xef\x03\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -2166,64 +2232,66 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_internal_proc_control_v1_control_proto_goTypes = []any{
 	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-	(*Process)(nil),        // 2: perdure.control.v1.Process
-	(*Saving)(nil),         // 3: perdure.control.v1.Saving
-	(*Outage)(nil),         // 4: perdure.control.v1.Outage
-	(*ViewRequest)(nil),    // 5: perdure.control.v1.ViewRequest
-	(*ViewResponse)(nil),   // 6: perdure.control.v1.ViewResponse
-	(*Table)(nil),          // 7: perdure.control.v1.Table
-	(*Rule)(nil),           // 8: perdure.control.v1.Rule
-	(*Init)(nil),           // 9: perdure.control.v1.Init
-	(*Shard)(nil),          // 10: perdure.control.v1.Shard
-	(*Holder)(nil),         // 11: perdure.control.v1.Holder
-	(*Slot)(nil),           // 12: perdure.control.v1.Slot
-	(*FaultRequest)(nil),   // 13: perdure.control.v1.FaultRequest
-	(*FaultResponse)(nil),  // 14: perdure.control.v1.FaultResponse
-	(*ScaleRequest)(nil),   // 15: perdure.control.v1.ScaleRequest
-	(*ScaleResponse)(nil),  // 16: perdure.control.v1.ScaleResponse
-	(*DrainRequest)(nil),   // 17: perdure.control.v1.DrainRequest
-	(*DrainResponse)(nil),  // 18: perdure.control.v1.DrainResponse
-	(*Drained)(nil),        // 19: perdure.control.v1.Drained
-	(*StopRequest)(nil),    // 20: perdure.control.v1.StopRequest
-	(*StopResponse)(nil),   // 21: perdure.control.v1.StopResponse
-	(*SavedFile)(nil),      // 22: perdure.control.v1.SavedFile
-	(*RowSaving)(nil),      // 23: perdure.control.v1.RowSaving
+	(*Away)(nil),           // 2: perdure.control.v1.Away
+	(*Process)(nil),        // 3: perdure.control.v1.Process
+	(*Saving)(nil),         // 4: perdure.control.v1.Saving
+	(*Outage)(nil),         // 5: perdure.control.v1.Outage
+	(*ViewRequest)(nil),    // 6: perdure.control.v1.ViewRequest
+	(*ViewResponse)(nil),   // 7: perdure.control.v1.ViewResponse
+	(*Table)(nil),          // 8: perdure.control.v1.Table
+	(*Rule)(nil),           // 9: perdure.control.v1.Rule
+	(*Init)(nil),           // 10: perdure.control.v1.Init
+	(*Shard)(nil),          // 11: perdure.control.v1.Shard
+	(*Holder)(nil),         // 12: perdure.control.v1.Holder
+	(*Slot)(nil),           // 13: perdure.control.v1.Slot
+	(*FaultRequest)(nil),   // 14: perdure.control.v1.FaultRequest
+	(*FaultResponse)(nil),  // 15: perdure.control.v1.FaultResponse
+	(*ScaleRequest)(nil),   // 16: perdure.control.v1.ScaleRequest
+	(*ScaleResponse)(nil),  // 17: perdure.control.v1.ScaleResponse
+	(*DrainRequest)(nil),   // 18: perdure.control.v1.DrainRequest
+	(*DrainResponse)(nil),  // 19: perdure.control.v1.DrainResponse
+	(*Drained)(nil),        // 20: perdure.control.v1.Drained
+	(*StopRequest)(nil),    // 21: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 22: perdure.control.v1.StopResponse
+	(*SavedFile)(nil),      // 23: perdure.control.v1.SavedFile
+	(*RowSaving)(nil),      // 24: perdure.control.v1.RowSaving
 }
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
-	2,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
-	3,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
-	4,  // 2: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
-	23, // 3: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
-	7,  // 4: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
-	10, // 5: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
-	12, // 6: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
-	8,  // 7: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
-	9,  // 8: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
-	11, // 9: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	11, // 10: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
-	22, // 11: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
-	19, // 12: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
-	0,  // 13: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	5,  // 14: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	13, // 15: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	15, // 16: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
-	17, // 17: perdure.control.v1.Control.Drain:input_type -> perdure.control.v1.DrainRequest
-	20, // 18: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 19: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	6,  // 20: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	14, // 21: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	16, // 22: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
-	18, // 23: perdure.control.v1.Control.Drain:output_type -> perdure.control.v1.DrainResponse
-	21, // 24: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	3,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
+	4,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
+	2,  // 2: perdure.control.v1.StatusResponse.registry_away:type_name -> perdure.control.v1.Away
+	5,  // 3: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
+	24, // 4: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
+	8,  // 5: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
+	11, // 6: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
+	13, // 7: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
+	9,  // 8: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
+	10, // 9: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
+	12, // 10: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
+	12, // 11: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	23, // 12: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
+	20, // 13: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
+	0,  // 14: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	6,  // 15: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	14, // 16: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	16, // 17: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	18, // 18: perdure.control.v1.Control.Drain:input_type -> perdure.control.v1.DrainRequest
+	21, // 19: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 20: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	7,  // 21: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	15, // 22: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	17, // 23: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	19, // 24: perdure.control.v1.Control.Drain:output_type -> perdure.control.v1.DrainResponse
+	22, // 25: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_internal_proc_control_v1_control_proto_init() }
@@ -2232,14 +2300,14 @@ func file_internal_proc_control_v1_control_proto_init() {
 		return
 	}
 	file_internal_proc_control_v1_control_proto_msgTypes[1].OneofWrappers = []any{}
-	file_internal_proc_control_v1_control_proto_msgTypes[2].OneofWrappers = []any{}
+	file_internal_proc_control_v1_control_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proc_control_v1_control_proto_rawDesc), len(file_internal_proc_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

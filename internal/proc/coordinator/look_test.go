@@ -1,0 +1,98 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/rig"
+)
+
+// TestLookAway: while its registry is away a coordinator shows soon what it knows, and as a fact only what is recorded;
+// it says for how long it has waited, and why. Who has given up is shown nothing. When the registry is back all is as
+// it was before.
+func TestLookAway(t *testing.T) {
+	rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}}, func(t *testing.T, ctx context.Context,
+		h *rig.Hosts,
+	) {
+		var away atomic.Bool
+		begin := membership.Begin(rig.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+		p := h.Life("coordinator")
+		c, err := p.Coordinator(begin, func(cfg *coordinator.Config) {
+			cfg.Registry = absent{registry.NewMemory(), &away}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Go(c.Run)
+		sees := func(tables, known int, waits time.Duration, why string) {
+			t.Helper()
+			seesSoon(ctx, t, c, tables, known, waits, why)
+		}
+		sees(0, 0, 0, "")
+		away.Store(true)
+		const while = time.Minute
+		time.AfterFunc(while, func() { away.Store(false) })
+		table := perdure.TableSpec{
+			Name: "weights", Rows: 8, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+			Consistency: perdure.Consistency{Kind: perdure.BSP},
+		}
+		asked := c.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) { err = core.AddTable(table) })
+		if asked != nil || err != nil {
+			t.Fatal(asked, err)
+		}
+		sees(0, 1, time.Millisecond, "no answer")
+		for range 3000 { // more than there is room for
+			go c.Occupy(ctx, func() {})
+		}
+		<-time.After(20 * time.Second)
+		for range 3 {
+			sees(0, 1, 20*time.Second, "no answer")
+		}
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if err := c.Look(soon, func(*coordinator.Seen) {
+			t.Error("who has given up is shown something")
+		}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who gives up: %v", err)
+		}
+		<-time.After(while)
+		sees(1, 1, 0, "")
+		p.Stop()
+		if err := p.Wait(); !errors.Is(err, context.Canceled) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
+
+// seesSoon asks that a coordinator shows soon how many tables are recorded and known, and for how long it has waited.
+func seesSoon(ctx context.Context, t *testing.T, c *coordinator.Coordinator, tables, known int, waits time.Duration,
+	why string,
+) {
+	t.Helper()
+	began := time.Now()
+	err := c.Look(ctx, func(s *coordinator.Seen) {
+		if n := len(s.Facts.View.Tables); n != tables {
+			t.Errorf("it shows %d tables; %d are recorded", n, tables)
+		}
+		if n := len(s.Core.Facts().View.Tables); n != known {
+			t.Errorf("it knows %d tables; want %d", n, known)
+		}
+		switch w := s.Waits; {
+		case w == nil && waits > 0, w != nil && waits == 0:
+			t.Errorf("it waits: %v; want %v", w, waits)
+		case w != nil && (w.For < waits || w.For > waits+time.Second || !strings.Contains(w.Why, why)):
+			t.Errorf("it waits for %v, %q; want %v, %q", w.For, w.Why, waits, why)
+		}
+	})
+	if took := time.Since(began); err != nil || took > time.Second/2 {
+		t.Errorf("seen after %v: %v", took, err)
+	}
+}
