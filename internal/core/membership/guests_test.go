@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -40,6 +41,50 @@ func TestSilentGuest(t *testing.T) {
 		if !strings.HasPrefix(text, "worker:0 has been silent for too long; ") ||
 			strings.Contains(text, "killed and replaced") != c.killed {
 			t.Errorf("own workers: %v, slot asked for: %d: told %q", c.own, c.asked, text)
+		}
+	}
+}
+
+// TestNeverSpoke: a worker that was let in, has never said how it is, and whose connection has ended is given up as
+// soon as anybody, so that nobody holds a slot by coming once. One that is connected may be loading, and one whose slot
+// is not settled may dial again. Who asks for any slot has it after a third of that, and who asks for its number at
+// once.
+func TestNeverSpoke(t *testing.T) {
+	for name, c := range map[string]struct {
+		connected, unsettled bool
+		asks                 int // for a slot, at each tick; -2: nobody does
+		after                int // ticks until nobody has the slot, or another one
+	}{
+		"it is gone":                    {asks: -2, after: patience},
+		"it is gone, any slot is asked": {asks: -1, after: patience/3 + 1},
+		"it is gone, its slot is asked": {asks: 0, after: 1},
+		"it waits for its slot":         {unsettled: true, asks: -2, after: silence.MostStarting * patience},
+		"it is loading":                 {connected: true, asks: -2, after: silence.MostStarting * patience},
+		"it is loading, others ask":     {connected: true, asks: 0, after: silence.MostStarting * patience},
+	} {
+		job := perdure.JobSpec{
+			Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
+			Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
+		}
+		core := New(Begin(job, 1, 0, nil), patience, weaken.Set{})
+		come(t, core, 0, "server", Granted)
+		core.Join(Worker, 0, Newcomer{Process: "thief", PID: 9})
+		core.facts.View.Slots[0].Settled = !c.unsettled
+		if !c.connected {
+			core.Disconnected(Worker, 0, "thief")
+		}
+		after := 0
+		for core.facts.Slots[0].Process == "thief" && !core.job.slots[0].gone && !core.job.slots[0].ear.Suspect() {
+			after++
+			core.ServerStatus(0, "server", words.ServerStatus{})
+			core.Tick()
+			core.Ready()
+			if c.asks >= -1 {
+				core.Join(Worker, c.asks, Newcomer{Process: "worker", PID: 10})
+			}
+		}
+		if after != c.after {
+			t.Errorf("%s: it has the slot for %d ticks, want %d", name, after, c.after)
 		}
 	}
 }

@@ -98,13 +98,13 @@ func (j *job) subjects() []silence.Subject {
 	for _, k := range []Kind{Server, Worker} {
 		for i := range j.size(k) {
 			p, o := j.place(k, i)
-			speaks := k == Worker || !p.Left || j.spread.Load(i) > 0
-			if k == Worker { // told to wait, it has nothing to say
+			speaks, waits := k == Worker || !p.Left || j.spread.Load(i) > 0, false
+			if k == Worker { // told to wait, it has nothing to say, and may dial again
 				sl := &j.facts.View.Slots[i]
-				speaks = !sl.Left && (sl.Settled || !o.connected)
+				speaks, waits = !sl.Left && (sl.Settled || !o.connected), !sl.Settled
 			}
 			j.judged = append(j.judged, silence.Subject{
-				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: k == Worker,
+				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: waits,
 			})
 		}
 	}
