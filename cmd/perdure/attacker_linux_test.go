@@ -350,8 +350,9 @@ func (a *attacker) command(ring *keys.Ring, secret perdure.Secret) {
 	}
 }
 
-// crowd is one peer with many connections, which it greets on and then never reads.
+// crowd is one peer with many connections, which it greets on and then never reads: more than one peer may have.
 func (a *attacker) crowd(ring *keys.Ring, secret perdure.Secret, n int) {
+	kept := 0
 	for range n {
 		_, f, err := a.greets(ring, a.coordinator, wire.Hello{
 			Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "one peer", Secret: secret,
@@ -359,5 +360,12 @@ func (a *attacker) crowd(ring *keys.Ring, secret perdure.Secret, n int) {
 		if err != nil || f.Kind != wire.KindWelcome && f.Kind != wire.KindRefuse {
 			a.breach("an observer is answered with kind %d: %v", f.Kind, err)
 		}
+		if f.Kind == wire.KindWelcome {
+			kept++
+		}
+	}
+	fmt.Printf("%d of %d connections of one peer were kept\n", kept, n)
+	if kept == n {
+		a.breach("one peer may have %d connections", n)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/door"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -64,7 +65,6 @@ type Config struct {
 const (
 	defaultTick     = 100 * time.Millisecond
 	defaultPatience = 1500 * time.Millisecond
-	greeting        = 5 * time.Second
 	mostUnread      = 64 // frames of one connection that wait for the loop
 	inboxSize       = 1024
 	maxEvents       = 4096 // kept for a supervisor that is away
@@ -73,6 +73,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
+	door  door.Door
 	inbox inbox
 	wg    sync.WaitGroup // Run's goroutines
 	// onDisk says that the loop waits for its disk.
@@ -112,6 +113,8 @@ type Latest struct {
 	// Host is what people call the host that has started a process of that name; "": none has, or it is not
 	// connected.
 	Host func(process string) string
+	// Refused counts connections of peers that had as many as one may have.
+	Refused func() int64
 	// Drain orders a server, or all of a host, to hand over and to end.
 	Drain func(core *membership.Core, who string, notice time.Duration) ([]Drained, error)
 }
@@ -186,7 +189,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, inbox: make(inbox, inboxSize),
+		cfg: cfg, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		bye:  farewell{met: map[string]struct{}{}},
@@ -194,6 +197,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
 	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.crew.hostOf, c.crew.drain
+	c.latest.Refused = c.door.Refused
+	c.door.Expect(len(facts.Servers) + len(facts.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.GiveUpAfter(ticks(facts.Job.SuspendMs), ticks(facts.Job.TakeOverMs))
 	c.core.TickSeconds(cfg.Tick.Seconds())
@@ -311,6 +316,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if err := c.save(ctx, r.Facts); err != nil {
 			return err
 		}
+		c.door.Expect(len(r.Facts.Servers) + len(r.Facts.Slots))
 		c.crew.tell(r.Delta, c.crew.servers)
 		c.crew.tell(r.WorkerDelta, c.crew.readers)
 	}

@@ -49,11 +49,11 @@ func (c *Coordinator) accept(ctx context.Context) {
 func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	hello, err := transport.Greet(conn, greeting, c.cfg.Keys)
+	hello, left, err := c.door.Enter(conn)
 	if err != nil {
-		c.cfg.Log.Warn("closed a connection that did not say who it is", "peer", conn.Peer(), "err", err)
-		return
+		return // the log has it
 	}
+	defer left()
 	hello.Process = hello.Name()
 	unanswered, answered := context.WithCancel(ctx)
 	defer answered()

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
@@ -18,9 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
-
-// greeting is how long a peer may take to say who it is.
-const greeting = 5 * time.Second
 
 // conn is a connection from a worker or an observer, or from another server.
 type conn struct {
@@ -184,15 +179,11 @@ func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
 	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
-	hello, err := transport.Greet(tc, greeting, s.cfg.Keys)
-	if errors.Is(err, io.EOF) { // whoever wants to know only whether this server can be reached says nothing
-		s.cfg.Log.Debug("a connection ended before it said who it is", "peer", tc.Peer(), "err", err)
-		return
-	}
+	hello, left, err := s.door.Enter(tc)
 	if err != nil {
-		s.cfg.Log.Warn("closed a connection that did not say who it is", "peer", tc.Peer(), "err", err)
-		return
+		return // the log has it
 	}
+	defer left()
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
 		tc:     tc, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{},

@@ -23,6 +23,7 @@ type Look struct {
 	Waiting     int    // reads
 	Unread      *int64 // records of the update log that its rows lack; nil: none, or it is not known
 	Connections int
+	Refused     int64 // connections of peers that had as many as one may have
 
 	Updates, Answers int64 // applied, and of reads
 
@@ -54,9 +55,10 @@ func doneBy(rep *replica.Replica, to *service) done { return done{rep.State.Done
 
 // work is what a server does on the side of its shards.
 type work struct {
-	turn  chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
-	saves segments.Counts // safe for concurrent use
-	past  done            // by shards that are not here any more; guarded by Server.mu
+	parallel bool            // there are cores for several shards at once
+	turn     chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
+	saves    segments.Counts // safe for concurrent use
+	past     done            // by shards that are not here any more; guarded by Server.mu
 }
 
 // Eye looks at a server.
@@ -69,7 +71,7 @@ func (e Eye) Look() (l Look) {
 	s.mu.Lock()
 	l = Look{
 		Index: s.index, MinClock: -1, Connections: len(s.conns), LogWaits: s.waits.Why(), Shards: map[Part]int{},
-		Tables: map[string]Rows{},
+		Tables: map[string]Rows{}, Refused: s.door.Refused(),
 	}
 	switch {
 	case s.job == nil:

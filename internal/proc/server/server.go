@@ -33,6 +33,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/copies"
+	"github.com/perdure/perdure/internal/proc/door"
 	"github.com/perdure/perdure/internal/proc/frames"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -79,6 +80,7 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 // Server is one server process.
 type Server struct {
 	cfg     Config
+	door    door.Door
 	addr    string
 	changed chan struct{} // capacity 1: a status is worth sending
 	failed  chan error    // capacity 1: the server cannot go on
@@ -103,7 +105,6 @@ type Server struct {
 	coordinator transport.Conn // nil while there is none
 
 	telling  telling // tellAll is on its way
-	parallel bool    // there are cores for several shards at once
 	buffers  frames.Buffers
 	throttle copies.Throttle // of the snapshots that come
 }
@@ -132,14 +133,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s := &Server{
 		cfg: cfg, addr: addr, index: cfg.Index,
-		changed:  make(chan struct{}, 1),
-		failed:   make(chan error, 1),
-		work:     work{turn: make(chan struct{}, 1)},
-		parallel: runtime.GOMAXPROCS(0) > 1,
-		shards:   map[perdure.ShardID]*shard{},
-		conns:    map[*conn]struct{}{},
-		peers:    peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
-		view:     &perdure.View{},
+		changed: make(chan struct{}, 1),
+		failed:  make(chan error, 1),
+		work:    work{turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1},
+		door:    door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true},
+		shards:  map[perdure.ShardID]*shard{},
+		conns:   map[*conn]struct{}{},
+		peers:   peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
+		view:    &perdure.View{},
 	}
 	s.telling.of(s.tellAll)
 	s.leaving.s = s

@@ -118,7 +118,7 @@ func (sh *shard) advance() {
 		if !sh.rep.State.Has() {
 			return
 		}
-		if large && sh.s.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
+		if large && sh.s.work.parallel && !sh.due && sh.rep.Ready() && !sh.rep.Audience.Opening() {
 			// Another core applies it, while this connection's next frames are received.
 			sh.due = true
 			sh.rep.Rest()

@@ -39,6 +39,7 @@ func (s *Server) take(v perdure.View) {
 		return
 	}
 	s.view = &v
+	s.door.Expect(len(v.Slots) + len(v.Shards))
 	s.fenceConns()
 	used := map[*peer]bool{}
 	for i := range v.Shards {

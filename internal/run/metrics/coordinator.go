@@ -51,6 +51,8 @@ var (
 		"Updates of the job that are lost for good.")
 	redone = inCoordinator(eyes.Counter, "perdure_coordinator_clocks_redone_total",
 		"Clocks of slots that were done, wholly or in part, and then done again.")
+	turnedAway = inCoordinator(eyes.Counter, "perdure_coordinator_connections_refused_total",
+		"Connections that were refused since their peer had as many as one may have.")
 	saves = inCoordinator(eyes.Summary, "perdure_coordinator_registry_save_seconds",
 		"Saves of the job's facts in the registry: how many, and how long they took.")
 	saveFailures = inCoordinator(eyes.Counter, "perdure_coordinator_registry_failures_total",
@@ -79,6 +81,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 	go func() {
 		answered <- co.Ask(ctx, func(core *membership.Core, latest coordinator.Latest) {
 			l = lookAt(core, latest.Tally)
+			l.Samples = append(l.Samples, turnedAway.Is(float64(latest.Refused())))
 		})
 	}()
 	again := time.NewTicker(slow / 20)

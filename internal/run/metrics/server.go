@@ -29,6 +29,8 @@ var (
 		"Reads that wait until their MinClock is reached.")
 	clients = inServer(eyes.Gauge, "perdure_server_connections",
 		"Connections of workers, observers and other servers.")
+	crowded = inServer(eyes.Counter, "perdure_server_connections_refused_total",
+		"Connections that were refused since their peer had as many as one may have.")
 	written = inServer(eyes.Summary, "perdure_server_checkpoint_save_seconds",
 		"Segments of checkpoints, and snapshots beside an update log, that were written: how many, and how "+
 			"long it took.")
@@ -61,6 +63,7 @@ func Server(sv server.Eye, who Who) *eyes.Probe {
 		}
 		add(unready.Is(float64(at.Unready)), applied.Is(float64(at.Updates)), answered.Is(float64(at.Answers)),
 			waiting.Is(float64(at.Waiting)), clients.Is(float64(at.Connections)),
+			crowded.Is(float64(at.Refused)),
 			written.Sums(at.Saves, at.SaveTime.Seconds()), writtenBytes.Is(float64(at.SaveBytes)),
 			failures.Is(float64(at.SaveFailures)), logWaits.Is(is(at.LogWaits != "")))
 		return l
