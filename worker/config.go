@@ -23,7 +23,7 @@ import (
 // Coordinator must be given.
 type Config struct {
 	Network     transport.Network // nil: TCP
-	Coordinator string            // its address, or several with commas between them, which are tried in turn
+	Coordinator string            // its address, or several with commas between them, tried in turn; @FILE has them
 	Slot        perdure.Slot      // the slot to take; perdure.NoSlot: any that is free
 	Grow        bool              // where none is free, the job is to have one slot more
 	SavesAtCuts bool              // the program calls SaveState only when SaveDue says so: see there

@@ -96,7 +96,11 @@ var helps = map[string]string{
 		"which --dir's file control has).",
 	"perdure_host": "Keep servers and workers of this machine alive, in a job of many hosts. SIGTERM has workers " +
 		"leave at a clock, and then servers hand over what they hold; a second one ends all at once.",
-	"host_join":    "Where the job's coordinators listen, with commas between them; they are tried in turn.",
+	"host_join": "Where the job's coordinators listen, with commas between them; they are tried in turn.",
+	"host_registry": "The registry of many jobs that has the one of --job: etcd://HOST:PORT,HOST:PORT/PREFIX, or the " +
+		"path of a folder (default what PERDURE_REGISTRY says).",
+	"host_job": "The job's name in a registry of many, instead of --join: its leader says there where it is, and is " +
+		"followed when it is another one.",
 	"host_servers": "How many servers",
 	"host_workers": "How many workers",
 	"host_dir": "The host's own folder, with the logs of its processes; also with the secret, unless --secret-file " +
@@ -163,7 +167,8 @@ var helps = map[string]string{
 	"scale_at": "The clock from which this is so; nothing changes if a worker has begun it (default the next " +
 		"that none has begun).",
 	"join_join": "Join the running job at this address, which perdure status shows; the control API's, which " +
-		"the run's folder has in its file control, does too. Several, of coordinators, have commas between them.",
+		"the run's folder has in its file control, does too. Several, of coordinators, have commas between them; " +
+		"@FILE reads them from a file, anew for each try.",
 	"join_run":         "The run's folder, or a copy of its run.json in one (default where the job says that it is).",
 	"join_coordinator": "The coordinator's address, of a process that the run's parent starts.",
 	"keys": "The folder of keys that this process shows, of a job whose connections are private: its role's, as " +

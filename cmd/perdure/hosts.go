@@ -146,7 +146,9 @@ func jobOf(ctx context.Context, name string, text []byte) (job service.Job, err 
 
 // hostCmd keeps the servers and workers of a machine alive.
 type hostCmd struct {
-	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
+	Join     string `help:"@host_join" placeholder:"HOST:PORT,…"`
+	Registry string `help:"@host_registry" placeholder:"URL"`
+	Job      string `help:"@host_job" placeholder:"NAME"`
 	secretFlag
 	Servers   int    `help:"@host_servers (default ${default})." default:"1" placeholder:"N"`
 	Workers   int    `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
@@ -184,6 +186,18 @@ func (c *hostCmd) Run(ctx context.Context) error {
 		Dir: c.Dir, Listen: c.Listen, Zone: c.Zone, Output: output,
 		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
 		Log: c.log(), Called: name, Notice: host.Notice{For: c.Notice, Command: c.NoticeCommand},
+	}
+	if c.Job == "" && c.Registry != "" {
+		return fmt.Errorf("%w: --registry %s has many jobs; say which one with --job NAME (--name is what this host "+
+			"is called)", perdure.ErrUsage, c.Registry)
+	}
+	if c.Job != "" {
+		in, err := jobs.Open(ctx, cmp.Or(c.Registry, os.Getenv(jobs.Variable)))
+		if err != nil {
+			return err
+		}
+		defer in.Close() // it was only read
+		h.Of = &host.Named{Registry: in, Name: c.Job}
 	}
 	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
 		return c.ended(ctx, err)

@@ -54,10 +54,21 @@ func (m *manyJobs) coordinator(name, dir, addr string, more ...string) []string 
 	}, more...)
 }
 
-// hosts starts a host.
+// host starts a host.
 func (m *manyJobs) host(args ...string) *process {
 	m.Helper()
-	p := command(m, append([]string{"host", "--join", m.join, "--keys", m.keys, "--dir", newFolder(m)}, args...)...)
+	return m.startHost(append([]string{"--join", m.join}, args...)...)
+}
+
+// hostOf starts a host that knows of a job its name alone.
+func (m *manyJobs) hostOf(name string, args ...string) *process {
+	m.Helper()
+	return m.startHost(append([]string{"--registry", m.registry, "--job", name}, args...)...)
+}
+
+func (m *manyJobs) startHost(args ...string) *process {
+	m.Helper()
+	p := command(m, append([]string{"host", "--keys", m.keys, "--dir", newFolder(m)}, args...)...)
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Start()
 	m.Cleanup(func() { kill(p) })
@@ -89,8 +100,9 @@ func (m *manyJobs) becomes(name string, state jobs.Phase) {
 	}, func() string { return fmt.Sprintf("job %s is %+v", name, l) })
 }
 
-// TestManyJobs: a job that is created is listed, taken by two coordinators by its name, goes on when the one that leads
-// is killed, to the model of one that was left alone, and is removed. Nothing secret is in the registry.
+// TestManyJobs: a job that is created is listed, taken by two coordinators and a host by its name, goes on when the one
+// that leads is killed, to the model of one that was left alone, and is removed. The host finds each leader by the name
+// of the job alone. Nothing secret is in the registry.
 func TestManyJobs(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
@@ -109,6 +121,9 @@ func TestManyJobs(t *testing.T) {
 	}
 	wantRefused(t, exitError, `job first has not ended: it is waiting`, m.job("rm", "first")...)
 
+	h := m.hostOf("first", "--servers", "2", "--workers", "3")
+	h.Says("nobody has led the job yet; the host waits")
+
 	one, two := newFolder(t), newFolder(t)
 	addr := m.addr
 	a := m.coordinate("first", one, addr)
@@ -117,20 +132,20 @@ func TestManyJobs(t *testing.T) {
 	m.moves()()
 	b := m.coordinate("first", two, m.addr)
 	b.Says("the coordinator stands by")
-	h := m.host("--servers", "2", "--workers", "3")
 	m.leader, m.dir = a, one
 	m.clock(10)
 	l := m.listed("first")
 	if l.State != jobs.Running || l.Leader != addr || l.Holder == "" || fmt.Sprint(l.End) != clocks {
 		t.Errorf("it is %+v", l)
 	}
-	wantOut(t, 0, m.job("show", "first"), "state     running", "perdure host --join "+addr)
+	wantOut(t, 0, m.job("show", "first"), "state     running", "perdure host --registry "+m.registry+" --job first")
 	wantRefused(t, exitError, `job first has not ended: it is running`, m.job("rm", "first")...)
 	wantRefused(t, exitError, `somebody leads job first, which is not removed: .*pid \d+`, m.job("rm", "--force",
 		"first")...)
 	m.noSecret()
 	a.Kill()
 	b.Says("the coordinator of job ")
+	h.Says("the job has another leader")
 	m.leader, m.dir = b, two
 	m.clock(40)
 	if l := m.listed("first"); l.State != jobs.Running || l.Leader != m.addr {
@@ -147,11 +162,25 @@ func TestManyJobs(t *testing.T) {
 	}
 	m.noSecret()
 	wantOut(t, 0, m.coordinator("first", one, addr), "job first is over: it is done")
+	wantOut(t, 0, []string{
+		"host", "--registry", m.registry, "--job", "first", "--keys", m.keys, "--dir", newFolder(t),
+	}, "the job is done")
 	wantRefused(t, exitError, `job first is over already: it is done`, m.job("stop", "first")...)
 	wantOut(t, 0, m.job("rm", "first"), "job first is removed")
 	wantOut(t, 0, m.job("ls", "-q"), "job\n")
 	wantOut(t, 0, m.job("create", m.file, "--name", "first"), "job first is recorded")
 	wantRefused(t, exitUsage, `has another job than first: its id is `+l.ID, m.coordinator("first", one, addr)...)
+}
+
+// TestHostOfNoJob: a host that is told of no job, of two, or of one that is not there says so.
+func TestHostOfNoJob(t *testing.T) {
+	t.Parallel()
+	m := newManyJobs(t, "10", nil)
+	wantRefused(t, exitUsage, `has no job none;`, "host", "--registry", m.registry, "--job", "none", "--keys", m.keys,
+		"--dir", newFolder(t))
+	wantRefused(t, exitUsage, `has many jobs; say which one with --job NAME`, "host", "--registry", m.registry)
+	wantRefused(t, exitUsage, `leave one of them out`, "host", "--registry", m.registry, "--job", "first", "--join",
+		"127.0.0.1:7")
 }
 
 // noSecret looks into all files of the registry for what the keys keep secret.

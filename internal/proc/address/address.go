@@ -5,16 +5,25 @@ package address
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
 )
 
+// mostFile bounds what is read of a file of addresses.
+const mostFile = 1 << 12
+
 // List are the addresses that a text names: of a peer that listens at one of them. There is one at
-// least, which is "" in an empty text.
+// least, which is "" in an empty text. A text @FILE names those in a file, which is read anew each time: whoever
+// writes it may know better by then.
 func List(text string) []string {
+	if name, is := strings.CutPrefix(text, "@"); is {
+		text, _ = read(name) // nobody can dial ""; it is tried again
+	}
 	all := strings.Split(text, ",")
 	for i := range all {
 		all[i] = strings.TrimSpace(all[i])
@@ -22,9 +31,25 @@ func List(text string) []string {
 	return all
 }
 
+// read returns what a file of addresses has.
+func read(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostFile))
+	return strings.TrimSpace(string(b)), err
+}
+
 // Check refuses a text that does not name addresses that one can dial; flag is what people
 // know it by.
 func Check(flag, text string) error {
+	if name, is := strings.CutPrefix(text, "@"); is {
+		if _, err := read(name); err != nil {
+			return fmt.Errorf("%w: %s %s: the file of addresses cannot be read: %w", perdure.ErrUsage, flag, text, err)
+		}
+	}
 	for _, addr := range List(text) {
 		host, port, err := net.SplitHostPort(addr)
 		number, bad := strconv.ParseUint(port, 10, 16)

@@ -2,6 +2,9 @@ package address
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,5 +71,38 @@ func TestPublished(t *testing.T) {
 	}
 	if got := Leading("127.0.0.1:7"); got != "127.0.0.1" {
 		t.Errorf("connections to this machine go out at %q", got)
+	}
+}
+
+// TestFile: addresses may stand in a file, which is read anew each time; one that is not there names nobody, and is
+// refused where people write it.
+func TestFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "addresses")
+	if err := Check("--join", "@"+name); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "cannot be read") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if got := List("@" + name); !slices.Equal(got, []string{""}) {
+		t.Errorf("it names %q", got)
+	}
+	for text, want := range map[string][]string{
+		"a:1\n": {"a:1"}, "a:1, b:2": {"a:1", "b:2"}, "\n[fd00::5]:7,b:2\n\n": {"[fd00::5]:7", "b:2"}, "": {""},
+		"@other": {"@other"},
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := List("@" + name); !slices.Equal(got, want) {
+			t.Errorf("%q names %q", text, got)
+		}
+		if err := Check("--join", "@"+name); (err == nil) != strings.Contains(text, ":") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := List("@" + name); len(got) != 1 || len(got[0]) > mostFile {
+		t.Errorf("of a large file %d addresses are read", len(got))
 	}
 }

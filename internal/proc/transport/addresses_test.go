@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +62,51 @@ func TestLinkAddresses(t *testing.T) {
 			t.Errorf("dialled %v, want %v", dialled, want)
 		}
 		l.mem.Kill("c")
+	})
+}
+
+// TestLinkFile: addresses in a file are read anew for each try, so a link finds a peer that has moved.
+func TestLinkFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "addresses")
+	moves := func(addrs string) { must(t, os.WriteFile(name, []byte(addrs), 0o600)) }
+	dialled := []string{}
+	var ups chan bool
+	var conns chan Conn
+	moves("a/1,c/1")
+	runLink(t, nil, func(l *linked) {
+		ups, conns = make(chan bool, 4), make(chan Conn, 2)
+		l.link.Up = func(Conn, *wire.Frame) { ups <- true }
+		l.link.Addr = "@" + name
+		l.link.Network = noting{l.link.Network, &dialled}
+		for _, host := range []string{"b", "d"} {
+			listener, err := l.mem.Host(host).Listen(host + "/1")
+			must(t, err)
+			go func() {
+				c, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				var f wire.Frame
+				_ = c.Recv(&f)                                             // hello
+				_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{})) // it may be gone
+				conns <- c
+			}()
+		}
+	}, func(l *linked) {
+		defer l.mem.Kill("b")
+		defer l.mem.Kill("d")
+		<-time.After(3 * time.Second) // a try takes 2 s
+		moves("b/1\n")
+		<-ups
+		c := <-conns
+		moves("d/1") // and its connection holds
+		<-time.After(time.Second)
+		c.Close()
+		<-ups
+		(<-conns).Close()
+		if n := len(dialled); n < 4 || dialled[0] != "a/1" || dialled[1] != "c/1" || dialled[n-1] != "d/1" {
+			t.Errorf("dialled %v", dialled)
+		}
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Link keeps a connection to one peer: it dials, says Hello, hands every frame
 // to its user, and when the connection breaks it begins again, with a growing
-// pause. Of several addresses it takes the next one after each try that fails. Its functions are
+// pause. Of several addresses (address.List) it takes the next one after each try that fails. Its functions are
 // called from Run's goroutine, one at a time.
 type Link struct {
 	Network Network
@@ -55,8 +55,8 @@ const (
 // over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
 	pause, addrs := linkPauseLeast, address.List(l.Addr)
-	for at, attempts := 0, 1; ; attempts++ {
-		up, err := l.once(ctx, addrs[at])
+	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, address.List(l.Addr) { // in a file they may have changed
+		up, err := l.once(ctx, addrs[at%len(addrs)])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

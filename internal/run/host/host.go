@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ import (
 // Host is what one machine does for a job.
 type Host struct {
 	Join       string // the addresses of its coordinators, with commas between them
+	Of         *Named // the job in a registry of many, instead; nil: none
 	SecretFile string // "": that beside the keys, or in Dir
 	KeysDir    string // with the keys of servers and workers; "": the job has none
 	Servers    int    // how many are kept alive
@@ -75,10 +77,7 @@ const programGrace = time.Minute
 func (h *Host) Run(ctx, atOnce context.Context) error {
 	h.name = rand.Text()
 	eyes.Name(h.Log, "", hostRole, -1)
-	if err := h.check(); err != nil {
-		return err
-	}
-	if err := h.identify(ctx); err != nil {
+	if err := h.ready(ctx); err != nil {
 		return err
 	}
 	lock, err := h.hold()
@@ -87,6 +86,9 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	}
 	defer lock()
 	l := newLook(h)
+	if l.leader, err = h.follow(ctx); err != nil {
+		return h.over(err)
+	}
 	k, err := newKeeper(h, l.tell)
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	looks, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- l.run(looks) }()
+	go func() { ended <- following(looks, l.leader, l.run) }()
 	noticed := h.watch(looks)
 	select {
 	case w := <-l.joined:
@@ -146,12 +148,23 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 // Taken reports, once Run has ended, whether it has since the command said that the machine is to be taken.
 func (h *Host) Taken() bool { return h.taken }
 
+// ready prepares what is needed before anything is started.
+func (h *Host) ready(ctx context.Context) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	return h.identify(ctx)
+}
+
 // check refuses what cannot be, before anything is started.
 func (h *Host) check() (err error) {
 	switch {
-	case h.Join == "":
-		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has printed",
-			perdure.ErrUsage)
+	case h.Join == "" && h.Of == nil:
+		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has "+
+			"printed, or --registry URL --job NAME, a job in a registry of many", perdure.ErrUsage)
+	case h.Join != "" && h.Of != nil:
+		return fmt.Errorf("%w: --join %s and --job %s: a job is found by its coordinators' addresses, or in a "+
+			"registry of many; leave one of them out", perdure.ErrUsage, h.Join, h.Of.Name)
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
 		return fmt.Errorf("%w: --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
 	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
@@ -163,7 +176,12 @@ func (h *Host) check() (err error) {
 		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
 			h.Command[0])
 	}
-	if err := cmp.Or(address.Check("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
+	if h.Of == nil {
+		if err := address.Check("--join", h.Join); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(checkName(h.Called), h.Notice.check()); err != nil {
 		return err
 	}
 	if h.Zone != "" {
@@ -263,7 +281,7 @@ func (h *Host) sameJob(id string) error {
 	if was, err := os.ReadFile(path); err == nil {
 		if text := string(was); text != id+"\n" {
 			return fmt.Errorf("%w: %s is of job %.40q; the job at %s is %s; choose another --dir", perdure.ErrUsage,
-				h.Dir, text[:max(0, len(text)-1)], h.Join, id)
+				h.Dir, text[:max(0, len(text)-1)], strings.Join(address.List(h.Join), ","), id)
 		}
 		return nil
 	}
@@ -296,6 +314,7 @@ type look struct {
 	ordered chan time.Duration // capacity 1: an operator has told the host to end, with that notice
 	job     string             // once there was one
 	lost    bool               // nobody answers, and that was told
+	leader  *follower          // nil: it is where Join says
 
 	mu     sync.Mutex     // guards what follows
 	conn   transport.Conn // nil while there is none
@@ -353,7 +372,8 @@ func (l *look) run(ctx context.Context) error {
 		Patient: func(attempts int, err error) bool {
 			if !l.lost && attempts >= len(address.List(l.h.Join)) {
 				l.lost = true
-				l.h.Log.Warn("no coordinator answers; it is tried again", "addresses", l.h.Join, "err", err)
+				l.h.Log.Warn("no coordinator answers; it is tried again", "addresses",
+					strings.Join(address.List(l.h.Join), ","), "err", err)
 			}
 			return true
 		},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -134,7 +135,7 @@ func (h *Host) listens(index int) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w: it is not known which address of this machine leads to %s; say where servers listen "+
-		"with --listen HOST:PORT", perdure.ErrUsage, h.Join)
+		"with --listen HOST:PORT", perdure.ErrUsage, strings.Join(address.List(h.Join), ","))
 }
 
 // free refuses an address that somebody else has.

@@ -179,8 +179,8 @@ func (r *Registry) next(j *Job) []string {
 		command = " -- PROGRAM"
 	}
 	return []string{
-		"on each machine, with the addresses of those who stand by behind commas:",
-		fmt.Sprintf("perdure host --join %s --keys KEYS --servers N --workers N%s", j.State.Address, command),
+		"on each machine:",
+		fmt.Sprintf("perdure host --registry %s --job %s --keys KEYS --servers N --workers N%s", r, j.Name, command),
 	}
 }
 

@@ -31,7 +31,7 @@ func TestShown(t *testing.T) {
 		{
 			Job{Holder: holder, State: state(Running)},
 			Running, "running  7 of 30  10.0.0.5:7000",
-			"perdure host --join 10.0.0.5:7000 --keys KEYS --servers N --workers N -- PROGRAM",
+			" --job first --keys KEYS --servers N --workers N -- PROGRAM",
 		},
 		{Job{State: state(Running)}, Away, "away (nobody leads it)  7 of 30  -", "--name first --dir DIR"},
 		{Job{Wish: stops}, Stopping, "stopping  0 of 30  -", "start a coordinator, which ends it"},
