@@ -118,6 +118,7 @@ func TestDrainServer(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "server:1 is drained") {
 		t.Errorf("drain ends with code %d: %s%s", code, out, errs)
 	}
+	awaitStatus(t, dir, `(?m)server:1 .* drained .*, gone$`)
 	if code, out, errs = invoke(t, "drain", "server:0", "--run", dir); code == 0 ||
 		!strings.Contains(errs, "nobody could take over what server:0 holds") || strings.Count(errs, "\n") != 1 {
 		t.Errorf("the last server is drained, with code %d: %s%s", code, out, errs)

@@ -109,7 +109,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				p.Host = latest.Host(d.Process)
 				if d.Server != nil {
 					p.Bytes = d.Server.Bytes()
-					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining
+					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining && d.State != "dead"
 					if p.State == control.ProcessLive { // else it is not heard of
 						p.Unread = d.Server.Unread()
 					}

@@ -65,22 +65,34 @@ func processLine(p *control.Process) string {
 	if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {
 		name = fmt.Sprintf("%s:%d", p.Role, p.Index)
 	}
-	condition := string(p.State)
-	if p.Draining {
-		condition = "draining"
-	}
+	condition, more := conditionOf(p)
 	who := fmt.Sprintf("%-12s pid %-8s incarnation %-3d", name, pidText(p.PID), p.Incarnation)
 	if p.Role == string(supervisor.RoleLog) {
 		return who + " " + condition
 	}
 	return fmt.Sprintf("%s %-9s clock %-8d %4d goroutines, heap %.1f MB%s", who, condition, p.Clock,
 		p.Resources.Goroutines,
-		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread)+hostLine(p))
+		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
+}
+
+// conditionOf is how a process is in a word, and what is to be said beside. The place of a server that was drained
+// stays until another one takes it.
+func conditionOf(p *control.Process) (condition, more string) {
+	ended := p.State == control.ProcessDead || p.State == control.ProcessStarting
+	switch drained := p.Drained > 0 && p.Drained >= p.Incarnation; {
+	case drained && ended:
+		return "drained", ", gone"
+	case drained:
+		return "drained", ""
+	case p.Draining && !ended:
+		return "draining", ""
+	}
+	return string(p.State), ""
 }
 
 // hostLine says which host a process is of, and what a server has still to hand over.
 func hostLine(p *control.Process) (text string) {
-	if p.Draining && p.Shards > 0 {
+	if condition, _ := conditionOf(p); condition == "draining" && p.Shards > 0 {
 		text = fmt.Sprintf(", %d shards with %.1f MB left", p.Shards, float64(p.Bytes)/1e6)
 	}
 	if p.Host != "" {

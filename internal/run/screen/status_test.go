@@ -10,6 +10,39 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
+// TestDrainedLine: a server that is to end is draining while it hands over, drained when others have all that it held,
+// and gone when it has ended, however often the coordinator has begun since; one that comes after it in its place is
+// what it is, and one that has ended before others had all is dead.
+func TestDrainedLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		state                control.ProcessState
+		draining             bool
+		drained, incarnation perdure.Incarnation
+		word                 string
+		gone                 bool
+	}{
+		"it works":               {control.ProcessLive, false, 0, 2, "live", false},
+		"it never came":          {control.ProcessStarting, false, 0, 0, "starting", false},
+		"it hands over":          {control.ProcessLive, true, 0, 2, "draining", false},
+		"one before was drained": {control.ProcessLive, true, 1, 2, "draining", false},
+		"others have all":        {control.ProcessLive, true, 2, 2, "drained", false},
+		"it has ended":           {control.ProcessDead, true, 2, 2, "drained", true},
+		"the coordinator is new": {control.ProcessStarting, false, 2, 2, "drained", true},
+		"another has its place":  {control.ProcessLive, false, 2, 3, "live", false},
+		"another is to have it":  {control.ProcessStarting, false, 2, 3, "starting", false},
+		"it ended before":        {control.ProcessDead, true, 1, 2, "dead", false},
+	} {
+		line := processLine(&control.Process{
+			Role: "server", Index: 1, State: c.state, Draining: c.draining, Drained: c.drained,
+			Incarnation: c.incarnation, Shards: 3, Bytes: 2e6,
+		})
+		if word := strings.Fields(line)[5]; word != c.word || strings.HasSuffix(line, ", gone") != c.gone ||
+			strings.Contains(line, "left") != (c.word == "draining") {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
 // TestAwayLine: a status says that the registry is away, since when and why; one that is not says nothing of it.
 func TestAwayLine(t *testing.T) {
 	now := time.Date(2026, time.November, 26, 7, 0, 5, 0, time.UTC)
