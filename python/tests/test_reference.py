@@ -1,0 +1,113 @@
+"""The reference of the Python package is made of its docstrings. `python tests/test_reference.py` writes it anew."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "perdure"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+
+#: The pages, and of which modules they are. Sources are parsed and not imported: some need PyTorch.
+PAGES = {
+    "python-reference.md": ("of the Python package", "python.md", ("job", "rules", "run", "errors")),
+    "pytorch-reference.md": ("of PyTorch's part", "pytorch.md", ("torch", "hf", "lightning")),
+}
+TITLES = {
+    "job": "Jobs and tables",
+    "rules": "Update rules",
+    "run": "Runs that have been",
+    "errors": "Errors",
+    "torch": "`perdure.torch`: DataParallel and DiLoCo",
+    "hf": "`perdure.hf`: Hugging Face's Trainer",
+    "lightning": "`perdure.lightning`",
+}
+
+
+def page(name: str) -> str:
+    """The whole page."""
+    of, begin, modules = PAGES[name]
+    parts = [
+        f"# Reference {of}\n\nWhat does each class and function take, and what does it do? This page is made of the "
+        f"docstrings;\n[here]({begin}) is how to begin.\n"
+    ]
+    for module in modules:
+        lines = (SOURCE / f"{module}.py").read_text().splitlines()
+        shown = [p for node in ast.parse("\n".join(lines)).body for p in described(node, lines, "")]
+        parts.append(f"## {TITLES[module]}\n\n" + "\n".join(shown) + ("" if shown[-1].endswith("\n") else "\n"))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
+    """A class with its methods, or a function; nothing of what is not public, or has no docstring."""
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
+        return []
+    text = ast.get_docstring(node)
+    if text is None or node.name.startswith("on_") or node.name in ("setup", "spec"):  # libraries call these
+        return []
+    if isinstance(node, ast.FunctionDef):
+        said = signature(node, of)
+        return [(code(said) if "\n" in said else f"**`{said}`** –") + f"\n{prose(text)}\n"]
+    if any(ast.unparse(base) in ("Exception", "PerdureError", "Stopped") for base in node.bases):
+        return [wrapped(f"- `{node.name}`: {prose(text)}")]
+    own = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    make = next((n for n in own if n.name == "__init__"), None)
+    shown = f"### {node.name}\n\n"
+    if make is not None and node.name not in ("Table", "Job"):
+        shown += code(signature(make, "").replace("__init__", node.name, 1).partition(" -> ")[0]) + "\n"
+    fields = [
+        n for n in node.body if isinstance(n, ast.AnnAssign) and not ast.unparse(n.annotation).startswith("Class")
+    ]
+    if fields:
+        shown += wrapped(", ".join(f"`{ast.unparse(n)}`" for n in fields)) + "\n\n"
+    shown += prose(text) + "\n" + attributes(node, lines)
+    return [shown, *(p for n in own for p in described(n, lines, ""))]
+
+
+def signature(node: ast.FunctionDef, of: str) -> str:
+    """How it is called, one parameter a line where one line would be long."""
+    given = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
+        return f"{node.name}{returns}"
+    line = f"{of}{node.name}({given}){returns}"
+    if len(line) <= 100:
+        return line
+    parts = re.split(r", (?=[^\[\]()]*(?:[\[(][^\[\]()]*(?:[\[(][^\[\]()]*[\])][^\[\]()]*)*[\])][^\[\]()]*)*$)", given)
+    return f"{of}{node.name}(\n" + "".join(f"    {p},\n" for p in parts) + f"){returns}"
+
+
+def attributes(node: ast.ClassDef, lines: list[str]) -> str:
+    """What a class says of its attributes, by comments that begin ``#:``."""
+    found = []
+    for line in lines[node.lineno - 1 : node.end_lineno]:
+        said = re.match(r"\s+self\.(\w+)(?:: ([^=]+?))? = .*#: (.*)", line)
+        if said is not None:
+            found.append(f"- `{said[1]}`: {prose(said[3])}")
+    return "\n" + "\n".join(found) + "\n" if found else ""
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def prose(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, subsequent_indent="  " if text.startswith("-") else "", break_on_hyphens=False)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_reference_is_of_these_docstrings(name: str) -> None:
+    assert (GUIDE / name).read_text() == page(name), f"{name} is old; run python tests/test_reference.py"
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (GUIDE / name).write_text(page(name))
