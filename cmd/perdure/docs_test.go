@@ -191,6 +191,9 @@ func parseShown(t *testing.T, line, makefile string) error {
 		}
 		return nil
 	case "python":
+		if len(rest) > 0 && strings.HasPrefix(rest[0], "python/bench/") {
+			return ofProgram(rest)
+		}
 		if len(rest) < 3 || !slices.Equal(rest[:3], []string{"-m", "perdure", "launch"}) {
 			return fmt.Errorf("it is no perdure launch")
 		}
@@ -260,6 +263,23 @@ func parsePerdure(t *testing.T, args []string, inText bool) error {
 	return err
 }
 
+// sources is the folder of the repository, wherever a test is meanwhile.
+var sources, _ = filepath.Abs("../..")
+
+// ofProgram checks that a program in Python is there, and knows each flag. The package's own tests run it.
+func ofProgram(words []string) error {
+	text, err := os.ReadFile(filepath.Join(sources, words[0]))
+	if err != nil {
+		return err
+	}
+	for _, word := range words[1:] {
+		if strings.HasPrefix(word, "--") && !strings.Contains(string(text), `"`+word+`"`) {
+			return fmt.Errorf("%s has no flag %s", words[0], word)
+		}
+	}
+	return nil
+}
+
 // asUp is the command line that perdure launch, of the Python package, comes to.
 func asUp(args []string) []string {
 	up := []string{"up"}
@@ -267,6 +287,7 @@ func asUp(args []string) []string {
 		switch {
 		case arg == "--nproc":
 			up = append(up, "--workers")
+		case arg == "--preload", i > 0 && args[i-1] == "--preload":
 		case strings.HasSuffix(arg, ".py"):
 			return append(up, "--exec", strings.Join(args[i:], " "))
 		default:
@@ -325,6 +346,9 @@ func parseInText(t *testing.T, code string) error {
 	}
 	var first error
 	name := strings.TrimPrefix(strings.Split(args[0], "=")[0], "--")
+	if name == "nproc" || name == "preload" {
+		return nil // of perdure launch, which is Python's
+	}
 	for _, command := range takers {
 		if !slices.Contains(flagsOf(command), name) {
 			continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import runpy
 import shlex
 import sys
 
-from . import _agent
+from . import _agent, _warm
 from .errors import UsageError
 
 LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
@@ -16,6 +18,11 @@ Start PROGRAM.py in N slots of a job on this machine, with a coordinator and ser
 Each process has RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, as torchrun has them; RANK is its slot.
 
   perdure launch --nproc 4 --servers 2 --recovery resend:auto train.py --epochs 3
+
+With --preload MODULE,… a slot's process imports these modules, which may take longer than all else, and forks the
+program. Where that is killed it is forked anew, and need not import them again:
+
+  perdure launch --nproc 4 --preload torch,perdure.torch train.py
 """
 
 #: What the command of a slot begins with, behind ``python -m perdure``.
@@ -28,8 +35,8 @@ def main() -> None:
         match sys.argv[1:]:
             case ["launch", *rest]:
                 launch(rest)
-            case [flag, processes, program, *rest] if flag == _AS_SLOT:
-                as_slot(processes, program, rest)
+            case [flag, processes, modules, program, *rest] if flag == _AS_SLOT:
+                as_slot(processes, modules, program, rest)
             case rest:
                 os.execv(_agent.binary(), ["perdure", *rest])
     except UsageError as error:
@@ -42,7 +49,7 @@ def launch(args: list[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         print(LAUNCH, end="")
         return
-    processes, flags = "1", []
+    processes, modules, flags = "1", "", []
     while args and args[0].startswith("-"):
         flag, has, value = args.pop(0).partition("=")
         if flag == "--":
@@ -51,6 +58,8 @@ def launch(args: list[str]) -> None:
             value, has = args.pop(0), "="
         if flag == "--nproc":
             processes = value
+        elif flag == "--preload":
+            modules = value
         else:
             flags.append(flag + has + value)
     if not args:
@@ -59,18 +68,29 @@ def launch(args: list[str]) -> None:
         raise UsageError(f"launch: --nproc {processes}; say how many processes there are to be, 1 or more")
     if not os.path.isfile(args[0]):
         raise UsageError(f"launch: there is no file {args[0]}")
+    for module in filter(None, modules.split(",")):
+        try:
+            known = importlib.util.find_spec(module) is not None
+        except ImportError:
+            known = False
+        if not known:
+            raise UsageError(f"launch: --preload {module}: there is no such module")
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
         flags.append("--clocks=1000000000")  # programs end when they have done
-    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, *args])
+    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, modules, *args])
     os.execv(_agent.binary(), ["perdure", "up", "--workers", processes, *flags, "--exec", command])
 
 
-def as_slot(processes: str, program: str, args: list[str]) -> None:
-    """Run a program in this process, which ``perdure up`` has started for a slot."""
+def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:
+    """Run a program in this process, which ``perdure up`` has started for a slot, or in one that this one forks."""
     rank = os.environ.get("PERDURE_SLOT", "0")
     os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes)
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
+    if modules:
+        for module in modules.split(","):
+            importlib.import_module(module)
+        _warm.fork(program)
     runpy.run_path(program, run_name="__main__")
 
 

@@ -1,0 +1,96 @@
+"""`perdure launch --preload`: who has imported what a program needs forks it, again where it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SMALL
+
+#: A module whose imports are counted.
+HEAVY = """
+import os, perdure._warm
+perdure._warm.QUICK = {quick}
+with open(os.environ["IMPORTS"], "a") as f:
+    f.write(f"{{os.getpid()}}\\n")
+"""
+
+#: It kills itself in clock 3, once.
+TRAIN = """
+import os, signal, sys
+import numpy as np, heavy, perdure
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=1, rule=perdure.Add())
+
+    def step(clock):
+        if clock == 3 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        table.inc_run(0, np.ones((8, 1)))
+
+    job.run(step)
+    assert (table.get_run(0, 8) == 6).all()
+"""
+
+
+def environment(folder: Path, quick: float) -> dict[str, str]:
+    (folder / "heavy.py").write_text(HEAVY.format(quick=quick))
+    path = os.pathsep.join([str(folder), *sys.path])
+    return os.environ | {"PYTHONPATH": path, "IMPORTS": str(folder / "imports")}
+
+
+@pytest.mark.parametrize(("quick", "imports"), [(0.0, 1), (1000.0, 2)])
+def test_preload(tmp_path: Path, quick: float, imports: int) -> None:
+    """Who is killed is forked again, without another import; but who is killed soon is the supervisor's."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "1", "--preload", "heavy,perdure", "--clocks=6"]
+    subprocess.run(
+        [*command, *SMALL, "-q", f"--out={tmp_path / 'run'}", str(tmp_path / "train.py"), str(tmp_path / "killed")],
+        env=environment(tmp_path, quick),
+        check=True,
+    )
+    assert len((tmp_path / "imports").read_text().splitlines()) == imports
+
+
+def slot(folder: Path, program: str) -> subprocess.Popen[str]:
+    """Start a program as `perdure up` does for a slot."""
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "heavy", str(folder / "program.py")]
+    return subprocess.Popen(command, env=environment(folder, 0.0), stdout=subprocess.PIPE, text=True)
+
+
+def test_signals_are_handed_on(tmp_path: Path) -> None:
+    with slot(
+        tmp_path, "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint(1, flush=True)\nsignal.pause()"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.terminate()
+        assert process.wait() == 7
+
+
+def test_a_program_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    with slot(tmp_path, "import signal\nprint(1, flush=True)\nwhile True: signal.pause()") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        process.kill()
+        assert process.stdout.read() == ""  # which ends with the program
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    for modules in ("nothing_of_that_name", "perdure.nothing", "nothing.at.all"):
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", "launch", "--preload", modules, str(tmp_path / "train.py")],
+            env=environment(tmp_path, 0.0),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr == f"perdure: launch: --preload {modules}: there is no such module\n"
