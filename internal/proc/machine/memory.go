@@ -9,15 +9,19 @@ import (
 	"strings"
 )
 
-// Memory returns the bytes of memory that this machine has; 0: it does not say.
+// Memory returns the bytes of memory that this machine has, or that the group may use that this process is in; 0: the
+// system does not say.
 func Memory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
 	}
-	var kb int64
 	for line := range bytes.Lines(text) {
+		var kb int64
 		if n, _ := fmt.Sscanf(string(line), "MemTotal: %d kB", &kb); n == 1 {
+			if most, limited := number(filepath.Join(cgroup(), "memory.max")); limited {
+				return min(kb<<10, int64(most))
+			}
 			return kb << 10
 		}
 	}

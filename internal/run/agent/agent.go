@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -240,12 +241,17 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 	return told(&welcome{a.Version, a.client.Slot(), a.client.Job()})
 }
 
+// retain is how many bytes of updates are kept at most, where the program does not say: a sixteenth of the memory.
+// Updates of whole models are large, and half of it is a checkpoint: 512 MiB would be one each six updates of 40 MB.
+func retain(memory int64) int64 { return max(512<<20, memory/16) }
+
 func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 	cfg = worker.Config{
 		Coordinator: g.Coordinator, SecretFile: g.SecretFile, Keys: g.Keys, Slot: perdure.NoSlot, Grow: g.Grow,
 		SavesAtCuts: g.SavesAtCuts, Observer: g.Observer, PID: a.PID,
-		WindowBytes: g.WindowMB << 20, RetainBytes: g.RetainMB << 20, CacheBytes: g.CacheMB << 20,
-		Memory: a.lender,
+		WindowBytes: g.WindowMB << 20, RetainBytes: cmp.Or(g.RetainMB<<20, retain(machine.Memory())),
+		CacheBytes: g.CacheMB << 20,
+		Memory:     a.lender,
 	}
 	if g.Coordinator == "" {
 		if cfg, err = cfg.FromEnv(); err != nil {

@@ -568,7 +568,8 @@ def join(
 
     slot: the slot to take; None: the environment's, or any that is free. observer: only read.
     grow: where no slot is free the job is to have one more. saves_at_cuts: see Config.SavesAtCuts in Go.
-    cache_mb, window_mb, retain_mb: bounds of cached rows and of updates that are kept; 0: the usual ones.
+    cache_mb, window_mb, retain_mb: bounds of cached rows, and of updates that are on their way, or are kept until a
+    checkpoint has them; 0: 256, 64, and a sixteenth of the machine's memory, 512 at least.
     patience, lost_after: seconds to look for a coordinator, and after which a job that is not heard is lost.
     keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
     environment's PERDURE_KEYS.

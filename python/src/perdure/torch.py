@@ -11,7 +11,9 @@ A process that takes the slot over finds its weights, and that, as they were whe
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -69,13 +71,6 @@ class _Rows:
             for tensor, place in self.views(values):
                 tensor.copy_(place)
 
-    def name_of(self, values: Floats) -> str:
-        """The first tensor whose place has NaN or Inf in it."""
-        for name, (_, place) in zip(self.names, self.views(values), strict=False):
-            if not torch.isfinite(place).all():
-                return name
-        return "?"
-
 
 class _Bytes:
     """Tensors of any type in rows: two bytes of theirs are the value of a float32, so that all come back exactly."""
@@ -103,9 +98,9 @@ class _Bytes:
 
 
 class _Group:
-    """A group of parameters, with one rule."""
+    """A group of parameters, with one rule. keep: whether an update is made of the weights that it goes on from."""
 
-    def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str) -> None:
+    def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str, keep: bool) -> None:
         self.rows = rows
         self.decay = rule.decay
         if rule.decay:  # of the weights, and not of what was added to them: see DataParallel.step
@@ -113,32 +108,54 @@ class _Group:
         self.begun = job.table(f"{name}.begin", rows.rows, dim=_DIM, rule=Set())
         self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine)
         shape = (rows.rows, _DIM)
-        self.first, self.added, self.delta = job.empty(shape), job.empty(shape), job.empty(shape)
-        self.weights: Floats = np.zeros(shape, np.float32)
-        self.touched = [True] * len(rows.tensors)  # in the present clock: rows of others do not run their rule
-        for values in (self.first, self.delta):
-            values[...] = 0
+        self.first, self.added = job.empty(shape), job.empty(shape)
+        self.first[...] = 0
+        self.weights: Floats | None = None  # at the present clock, where the next update needs them
+        if self.decay or keep:
+            self.weights = np.zeros(shape, np.float32)
+            self.was = [place for _, place in rows.views(self.weights)]
 
-    def send(self) -> None:
-        """Inc the rows of the tensors that are touched, neighbours together."""
+    def send(self, touched: Sequence[bool], write: Callable[[int, torch.Tensor], None]) -> None:
+        """Have this clock's update written into the memory that it is sent from, a tensor after the other.
+
+        touched: which tensors have an update; rows of others do not run their rule. write: is given the number of one,
+        and its place.
+        """
         starts, at = self.rows.starts, 0
-        while at < len(self.touched):
+        while at < len(touched):
             end = at
-            while end < len(self.touched) and self.touched[end]:
+            while end < len(touched) and touched[end]:  # neighbours together
                 end += 1
-            if end > at and starts[end] > starts[at]:
-                self.table.inc_run(starts[at], self.delta[starts[at] : starts[end]])
+            if starts[end] > starts[at]:
+                values = self.table.deltas(starts[at], starts[end] - starts[at])
+                flat = torch.from_numpy(values.reshape(-1))
+                for i in range(at, end):
+                    tensor, first = self.rows.tensors[i], (starts[i] - starts[at]) * _DIM
+                    write(i, flat[first : first + tensor.numel()].view(tensor.shape))
+                    flat[first + tensor.numel() : (starts[i + 1] - starts[at]) * _DIM] = 0
             at = end + 1
 
     def read(self) -> None:
         """Bring the parameters to what they are at the present clock."""
         self.table.get_run(0, self.rows.rows, out=self.added)
-        np.add(self.first, self.added, out=self.weights)
-        self.rows.take(self.weights)
+        if self.weights is not None:
+            np.add(self.first, self.added, out=self.weights)
+            self.rows.take(self.weights)
+            return
+        with torch.no_grad():
+            for (tensor, added), (_, first) in zip(
+                self.rows.views(self.added), self.rows.views(self.first), strict=True
+            ):
+                if tensor.dtype == torch.float32 and tensor.device.type == "cpu":
+                    torch.add(first, added, out=tensor)  # without a copy between
+                else:
+                    tensor.copy_(first + added)
 
 
 class _Model:
     """What both ways to train have in common."""
+
+    _keep = False  # whether updates are made of weights
 
     def __init__(
         self,
@@ -156,7 +173,8 @@ class _Model:
                 # A loader that begins again, amid its data, would take a number from those of the program.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         self._groups = [
-            _Group(job, f"weights.{i}", _Rows(job, of), rule, combine) for i, (of, rule) in enumerate(groups)
+            _Group(job, f"weights.{i}", _Rows(job, of), rule, combine, self._keep)
+            for i, (of, rule) in enumerate(groups)
         ]
         buffers = [b for b in model.buffers() if b.numel()]
         self._buffers = _Bytes(job, buffers) if buffers else None
@@ -208,26 +226,32 @@ class _Model:
             if g.table.spec.get("combine") == "weighted":
                 g.table.weigh(1.0 if weight is None else weight)
 
+    def _source(self, g: _Group, i: int) -> torch.Tensor | None:
+        """What the update of a tensor is made of; None: it has none."""
+        raise NotImplementedError
+
+    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
+        """Write the update of a tensor where it is sent from."""
+        raise NotImplementedError
+
     def _exchange(self, weight: float | None) -> None:
-        """End the clock with what is in the deltas, and read what has come of it.
+        """End the clock with an update, and read what has come of it.
 
         It raises Done at the end of the slot's work, and RolledBack where the job has gone back: neither the program
         nor what ``state`` lists has.
         """
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
-        for g in self._groups:  # all of them before the first is sent
-            # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
-            if not np.isfinite(g.delta.sum()) and not np.isfinite(g.delta).all():
-                raise NonFinite(f"{g.rows.name_of(g.delta)} has NaN or Inf in its update; nothing was sent")
+        touched = [[self._is_finite(g, i) for i in range(len(g.rows.tensors))] for g in self._groups]
         kept = _state.Encoded({"state": [of.state_dict() for of in self._state], "random": _random()})
         before = self.job._now()
         if before.ended:
             raise Done("the slot's work has ended: leave the loop")
         self._half = True
         self.job._save(kept)  # a large one is put into the store while updates are handed over
-        for g in self._groups:
-            g.send()
+        with torch.no_grad():
+            for g, of in zip(self._groups, touched, strict=True):
+                g.send(of, functools.partial(self._write, g))
         self._send_buffers()
         self._weigh(weight)
         self.job.clock()
@@ -235,6 +259,14 @@ class _Model:
         if self.job._now().generation != before.generation:
             raise RolledBack("the job was rolled back: let this program end, and start it again")
         self._read()
+
+    def _is_finite(self, g: _Group, i: int) -> bool:
+        """Whether a tensor has an update. It raises NonFinite where that has NaN or Inf, before anything is sent."""
+        source = self._source(g, i)
+        # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
+        if source is not None and not math.isfinite(float(source.sum())) and not bool(torch.isfinite(source).all()):
+            raise NonFinite(f"{g.rows.names[i]} has NaN or Inf in its update; nothing was sent")
+        return source is not None
 
     def finish(self) -> None:
         """End the work of this process's slot, and wait until all have. The model is then that which all have."""
@@ -291,18 +323,18 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
-        for g in self._groups:
-            with torch.no_grad():
-                for i, (parameter, place) in enumerate(g.rows.views(g.delta)):
-                    g.touched[i] = parameter.grad is not None
-                    if parameter.grad is None:
-                        place.zero_()
-                    else:
-                        place.copy_(parameter.grad)
-            if g.decay:  # all slots have the same weights, so that the mean has their decay once
-                g.delta += np.float32(g.decay) * g.weights  # what is not touched is not sent
         self._exchange(weight)
         return self.job.now
+
+    def _source(self, g: _Group, i: int) -> torch.Tensor | None:
+        return g.rows.tensors[i].grad
+
+    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
+        grad = g.rows.tensors[i].grad
+        assert grad is not None
+        place.copy_(grad)
+        if g.decay:  # all slots have the same weights, so that the mean has their decay once
+            place.add_(g.was[i], alpha=g.decay)
 
     def zero_grad(self) -> None:
         """Forget the gradients, as an optimizer's zero_grad."""
@@ -326,6 +358,8 @@ class DiLoCo(_Model):
     a process that takes the slot over there does only the steps behind the last draft again. There are none with
     ``weights``, whose counting begins at an outer step, nor behind an ``inc`` of the program's own in the same clock.
     """
+
+    _keep = True
 
     def __init__(
         self,
@@ -363,9 +397,10 @@ class DiLoCo(_Model):
 
     def _origin(self) -> str:
         """What the steps since the last outer one go on from: clock, share of the data, weights, saved state."""
-        (g,) = self._groups
-        weights = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
-        return f"{self.job.now} {self.job.share} {self.sync_every} {weights}"
+        weights = self._groups[0].weights
+        assert weights is not None
+        digest = hashlib.blake2b(weights.data, digest_size=16).hexdigest()
+        return f"{self.job.now} {self.job.share} {self.sync_every} {digest}"
 
     def _own(self) -> list[torch.Tensor]:
         return [*self._groups[0].rows.tensors, *(b for b in self.model.buffers() if b.numel())]
@@ -397,11 +432,15 @@ class DiLoCo(_Model):
     def sync(self) -> int:
         """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
         self._steps = 0
-        (g,) = self._groups
-        g.rows.put(g.delta)
-        np.subtract(g.weights, g.delta, out=g.delta)
         self._exchange(None if self._weights is None else self._weights())
         return self.job.now
+
+    def _source(self, g: _Group, i: int) -> torch.Tensor | None:
+        return g.rows.tensors[i].detach()
+
+    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
+        place.copy_(g.rows.tensors[i])
+        torch.sub(g.was[i], place, out=place)
 
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
