@@ -56,6 +56,8 @@ class Perdure(System):
         super().__init__(a, folder)
         launch = ["launch", "--nproc", str(a.learners), "--servers=2", "--recovery=resend:auto", "-q"]
         launch += ["--out", str(folder / "run")]
+        if a.preload:
+            launch += ["--preload", "torch,torchdata.stateful_dataloader,perdure.torch"]
         program = [str(HERE / "storm_learner.py"), "perdure", *self.own]
         self.process = self.begin([sys.executable, "-m", "perdure", *launch, *program])
 
@@ -66,7 +68,7 @@ class Perdure(System):
     def others(self) -> list[int]:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError, IndexError):  # it has just ended
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 command = (folder / "cmdline").read_text().split("\0")
                 if parent == self.process.pid and command[1] in ("server", "coordinator"):
@@ -171,6 +173,7 @@ def main() -> None:
     p.add_argument("--per-hour", type=float, default=70, help="kills, on average")
     p.add_argument("--minutes", type=float, default=10)
     p.add_argument("--also", action="store_true", help="kill servers and the coordinator, too")
+    p.add_argument("--preload", action="store_true", help="Perdure: processes are forked by one that has imported all")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--sync-every", type=int, default=20)
     p.add_argument("--pace", type=float, default=0.15, help="seconds that a step lasts at least")

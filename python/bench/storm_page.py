@@ -32,6 +32,7 @@ class Run:
         of = json.loads(path.read_text())
         self.of = of
         self.system: str = of["system"]
+        self.by = self.system + (", preloaded" if of.get("preload") else "")
         self.learners: int = of["learners"]
         self.per_hour: float = of["per_hour"]
         self.also: bool = of["also"]
@@ -139,14 +140,14 @@ def table(runs: list[Run]) -> list[str]:
             calm[run.system, run.learners].append(run)
     lines = [
         "| learners | killed | by | kills | of the samples | without preparing | survivors' outer step later by, s "
-        "| victim's samples count again after, s | of that, preparing | model begun anew | loss |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| apart from preparing | victim's samples count again after, s | preparing of that | begun anew | loss |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[int, float, bool, str], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[run.learners, run.per_hour, run.also, run.system].append(run)
+        groups[run.learners, run.per_hour, run.also, run.by].append(run)
     for (learners, per_hour, also, system), of in sorted(groups.items()):
-        beside = calm[system, learners]
+        beside = calm[of[0].system, learners]
         if not beside:
             raise SystemExit(f"there is no run of {system} with {learners} learners and --per-hour 0 to compare with")
         rate = statistics.mean(run.rate for run in beside)
@@ -158,7 +159,8 @@ def table(runs: list[Run]) -> list[str]:
         lines.append(
             f"| {learners} | {whom} | {system} | {sum(len(run.kills) for run in of)} "
             f"| {', '.join(f'{p:.1%}' for p in parts)} | {', '.join(f'{p:.1%}' for p in apart)} "
-            f"| {spread([k.survivors for k in kills])} | {spread([k.back for k in kills if k.back is not None])} "
+            f"| {spread([k.survivors for k in kills])} | {spread([k.survivors - k.preparing for k in kills])} "
+            f"| {spread([k.back for k in kills if k.back is not None])} "
             f"| {spread([k.preparing for k in kills if k.back is not None])} | {sum(run.resets for run in of)} "
             f"| {', '.join(f'{run.loss:.3f}' for run in of if run.loss is not None)} |"
         )
@@ -170,30 +172,34 @@ def picture(runs: list[Run], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     kinds = sorted({(r.learners, r.per_hour, r.also) for r in runs if r.per_hour})
-    figure, axes = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 3.6), squeeze=False, sharey=False)
-    colors = {"perdure": "#1f77b4", "torchft": "#d95f02"}
-    for axis, kind in zip(axes[0], kinds, strict=True):
-        seen = set()
+    rows = len({kind[0] for kind in kinds})  # one for so many learners
+    wide = -(-len(kinds) // rows)
+    figure, axes = plt.subplots(rows, wide, figsize=(4.6 * wide, 3.4 * rows), squeeze=False)
+    for axis in axes.flat[len(kinds) :]:
+        axis.set_visible(False)
+    colors = {"perdure": "#1f77b4", "perdure, preloaded": "#2ca02c", "torchft": "#d95f02"}
+    for axis, kind in zip(axes.flat, kinds, strict=False):
+        seen: set[str] = set()
         for run in runs:
             if (run.learners, run.per_hour, run.also) != kind:
                 continue
             scale = run.of["sync_every"] * run.of["batch"] / 1000
             first = run.rounds(run.begun)
             points = [(t, n) for t, n in run.steps if run.begun <= t <= run.ended]
-            label = run.system if run.system not in seen else None
+            label = run.by if run.by not in seen else None
             axis.step(
                 [(t - run.begun) / 60 for t, _ in points],
                 [(n - first) * scale for _, n in points],
                 where="post",
-                color=colors[run.system],
+                color=colors[run.by],
                 label=label,
                 linewidth=1.4,
             )
-            if run.system not in seen and run.system == "perdure":
+            if run.system == "perdure" and not seen:
                 for kill in run.kills:
                     color = "#999999" if kill["learner"] is not None else "#c00000"
                     axis.axvline((kill["at"] - run.begun) / 60, color=color, linewidth=0.6, linestyle=":")
-            seen.add(run.system)
+            seen.add(run.by)
         learners, per_hour, also = kind
         axis.set_title(
             f"{learners} learners, {per_hour:g} kills an hour{', of any process' if also else ''}", fontsize=10

@@ -1,0 +1,53 @@
+"""What measures runs: briefly here, and without looking at how fast it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torchdata")
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("To be, or not to be: that is the question.\n" * 2000)
+    return path
+
+
+def run(folder: Path, program: str, *args: object) -> str:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(BENCH / program), *map(str, args)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_storm(tmp_path: Path, text: Path) -> None:
+    small = ("perdure", "--data", text, "--sync-every", 2, "--pace", 0.02, "--width", 16, "--layers", 1)
+    for name, kills in (("calm", 0), ("storm", 900)):
+        run(tmp_path, "storm.py", *small, "--per-hour", kills, "--minutes", 0.5, "--also", "--out", f"{name}.json")
+    of = json.loads((tmp_path / "storm.json").read_text())
+    assert of["kills"]
+    assert any(line["what"] == "loss" for line in of["said"])
+    page = run(tmp_path, "storm_page.py", "calm.json", "storm.json", "--picture", "storm.svg")
+    assert "| 2 | learners, servers, coordinator, 900 an hour | perdure |" in page
+    assert "</svg>" in (tmp_path / "storm.svg").read_text()
+
+
+def test_tokens(tmp_path: Path, text: Path) -> None:
+    said = run(tmp_path, "tokens.py", "--data", text, "--steps", 4, "--sync-every", 2, "--learners", 2, "--seeds", 1)
+    assert "of one process with as many steps" in said
+
+
+def test_steps(tmp_path: Path) -> None:
+    said = run(tmp_path, "steps.py", "--batch", 2, "--processes", 2, "--steps", 2, "--rounds", 1, "--recovery", "none")
+    assert "of DDP's time" in said
