@@ -21,7 +21,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import perdure
 
-BATCH, WIDTH, LAYERS, RATE = 16, 128, 4, 1e-3
+BATCH, RATE = 16, 1e-3
 
 
 def alone(a: argparse.Namespace, seed: int, steps: int, batch: int) -> float:
@@ -44,7 +44,7 @@ def made(a: argparse.Namespace, seed: int) -> tuple[Text, Model, torch.optim.Opt
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     text = Text(a.data)
-    model = Model(text.letters, WIDTH, LAYERS)
+    model = Model(text.letters, a.width, a.layers)
     return text, model, torch.optim.AdamW(model.parameters(), RATE)
 
 
@@ -73,6 +73,7 @@ def together(a: argparse.Namespace, seed: int) -> float:
     a.loss.unlink(missing_ok=True)
     launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(a.learners), "--recovery", "resend:auto"]
     own = ["--data", a.data, "--steps", a.steps, "--sync-every", a.sync_every, "--seed", seed, "--loss", a.loss]
+    own += ["--width", a.width, "--layers", a.layers]
     done = subprocess.run([*launch, __file__, *map(str, own)], capture_output=True, text=True, check=False)
     if done.returncode or not a.loss.exists():
         raise SystemExit(f"the learners of seed {seed} failed:\n{done.stderr[-2000:]}")
@@ -85,7 +86,10 @@ def main() -> None:
     p.add_argument("--steps", type=int, default=1000, help="inner steps of each learner")
     p.add_argument("--sync-every", type=int, default=50, help="of them between two outer steps")
     p.add_argument("--learners", type=int, default=4)
-    p.add_argument("--seeds", type=int, default=5, help="how many; the first is 1")
+    p.add_argument("--seeds", type=int, default=5, help="how many")
+    p.add_argument("--first", type=int, default=1, help="the first seed")
+    p.add_argument("--width", type=int, default=128)
+    p.add_argument("--layers", type=int, default=4)
     p.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     p.add_argument("--loss", type=Path, default=Path("tokens.loss"), help="a file for the learners' loss meanwhile")
     a = p.parse_args()
@@ -93,7 +97,7 @@ def main() -> None:
         learn(a)
         return
     rows: list[tuple[float, ...]] = []
-    for seed in range(1, a.seeds + 1):
+    for seed in range(a.first, a.first + a.seeds):
         many = alone(a, seed, a.steps * a.learners, BATCH)
         large = alone(a, seed, a.steps, BATCH * a.learners)
         rows.append((together(a, seed), many, large))
