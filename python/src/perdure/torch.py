@@ -263,6 +263,8 @@ class _Model:
     def _is_finite(self, g: _Group, i: int) -> bool:
         """Whether a tensor has an update. It raises NonFinite where that has NaN or Inf, before anything is sent."""
         source = self._source(g, i)
+        if source is not None:
+            source = source.to(torch.float32)  # as it is sent: what is finite in more bits may not be in these
         # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
         if source is not None and not math.isfinite(float(source.sum())) and not bool(torch.isfinite(source).all()):
             raise NonFinite(f"{g.rows.names[i]} has NaN or Inf in its update; nothing was sent")
@@ -396,7 +398,7 @@ class DiLoCo(_Model):
             self._draft()
 
     def _origin(self) -> str:
-        """What the steps since the last outer one go on from: clock, share of the data, weights, saved state."""
+        """What the steps since the last outer one go on from: clock, share of the data, and weights."""
         weights = self._groups[0].weights
         assert weights is not None
         digest = hashlib.blake2b(weights.data, digest_size=16).hexdigest()
