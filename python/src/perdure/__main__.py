@@ -59,7 +59,7 @@ def launch(args: list[str]) -> None:
         if flag == "--nproc":
             processes = value
         elif flag == "--preload":
-            modules = value
+            modules = value or ","  # which names no module
         else:
             flags.append(flag + has + value)
     if not args:
@@ -68,10 +68,11 @@ def launch(args: list[str]) -> None:
         raise UsageError(f"launch: --nproc {processes}; say how many processes there are to be, 1 or more")
     if not os.path.isfile(args[0]):
         raise UsageError(f"launch: there is no file {args[0]}")
-    for module in filter(None, modules.split(",")):
+    sys.path[0] = os.path.dirname(os.path.abspath(args[0]))  # as in a slot
+    for module in modules.split(",") if modules else ():
         try:
             known = importlib.util.find_spec(module) is not None
-        except ImportError:
+        except (ImportError, ValueError):
             known = False
         if not known:
             raise UsageError(f"launch: --preload {module}: there is no such module")

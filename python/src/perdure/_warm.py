@@ -39,10 +39,11 @@ def fork(program: str) -> None:
         if ending:
             os.kill(child, signal.SIGTERM)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        child = 0  # whoever has its number now is somebody else
         if code >= 0:
             sys.exit(code)
         if ending or time.monotonic() - begun < QUICK:
-            if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            if -code != signal.SIGKILL:
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         print(f"perdure: {program} was killed by {signal.Signals(-code).name}; it begins again", file=sys.stderr)
