@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -88,7 +89,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
             write(timed(step, ALONE + count), alone)
 
 
-def measure(how: str, processes: int, batch: int, count: int) -> dict[str, list[float]]:
+def measure(how: str, processes: int, batch: int, count: int) -> dict[str, Any]:
     """Run the processes of one way. how: ddp, or a recovery strategy."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/out"

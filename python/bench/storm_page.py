@@ -129,7 +129,7 @@ def spread(values: list[float]) -> str:
     if len(values) < 4:
         return f"{middle:.1f} ({', '.join(f'{v:.1f}' for v in sorted(values))})"
     low, _, high = statistics.quantiles(values, n=4)
-    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})".replace("-0.0", "0.0")
 
 
 def table(runs: list[Run]) -> list[str]:
