@@ -59,12 +59,23 @@ def test_program(library: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", GIVEN[library] + program], env=environment, cwd=tmp_path, check=True)
 
 
+def by_two(program: str, folder: Path) -> None:
+    """Two processes run a program that is shown."""
+    (folder / "train.py").write_text(BEGUN + program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--recovery", "resend:auto", "-q", "train.py"]
+    subprocess.run(command, env=environment, cwd=folder, check=True)
+
+
 @pytest.mark.parametrize("way", ["DataParallel", "DiLoCo"])
 def test_dozen_lines(way: str, tmp_path: Path) -> None:
     first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
     if way == "DiLoCo":
         first = first[: first.index("with perdure.DataParallel")] + second
-    (tmp_path / "train.py").write_text(BEGUN + first)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--recovery", "resend:auto", "-q", "train.py"]
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+    by_two(first, tmp_path)
+
+
+def test_readme(tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (PAGE.parents[2] / "README.md").read_text(), re.DOTALL)
+    (program,) = [of for of in programs if "torch" in of]
+    by_two(program, tmp_path)
