@@ -26,8 +26,8 @@ from .run import Run
 
 
 def __getattr__(name: str) -> object:
-    """DataParallel and DiLoCo, which need PyTorch."""
-    if name in ("DataParallel", "DiLoCo"):
+    """What needs PyTorch."""
+    if name in ("Count", "DataParallel", "DiLoCo"):
         from . import torch
 
         return getattr(torch, name)

@@ -10,10 +10,12 @@ synced: a machine that dies loses them.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
 import time
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -39,12 +41,7 @@ class Drafts:
         self._due = 0.0  # seconds of the monotonic clock
         if folder is None or not folder.is_dir():
             return
-        folder /= "drafts"
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError:  # who may not write there does without
-            return
-        self._files = [folder / f"slot-{slot}-{i}" for i in range(2)]
+        self._files = [folder / "drafts" / f"slot-{slot}-{i}" for i in range(2)]
 
     def due(self) -> bool:
         """Whether one more may be written: as often as takes SHARE of the time."""
@@ -56,13 +53,25 @@ class Drafts:
         kept = _state.Encoded(draft)
         try:
             self._put(kept)
-        except OSError:  # a full disk, for example
-            self.forget()
+        except OSError as error:  # a full disk, for example
+            self._do_without(self._files[0].parent, error)
         now = time.monotonic()
         self._due = now + (now - begun) / SHARE
 
+    def _do_without(self, folder: Path, error: OSError) -> None:
+        """Say why there are no more drafts, which is said once, since nobody tries again. A full disk has room then."""
+        self.forget()
+        warnings.warn(
+            f"drafts cannot be written into {folder} ({error.strerror}): training goes on without them, and a process "
+            "that takes this slot over does all steps since its last outer one again; make room in that folder, or let "
+            "this user write to it, and the slot's next process writes drafts again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
     def _put(self, kept: _state.Encoded) -> None:
         size = _HEAD.size + kept.size
+        self._files[0].parent.mkdir(mode=0o700, exist_ok=True)
         with open(os.open(self._files[self._count % 2], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as f:
             f.write(bytes(_HEAD.size))  # until it is whole, it is none
             f.flush()
@@ -92,5 +101,6 @@ class Drafts:
     def forget(self) -> None:
         """Delete them: nobody will go on from them."""
         for path in self._files:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # who cannot delete them leaves what nobody will go on from
+                path.unlink(missing_ok=True)
         self._files = []

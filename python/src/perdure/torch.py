@@ -31,6 +31,7 @@ from .job import Floats, Job, Table
 from .rules import SGD, Adagrad, Adam, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values of a row
+_NAME = "weights.{}"  # of a group's table
 _MOST_KEPT = 1 << 30  # bytes of what a slot keeps, as SaveState has it
 _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
 
@@ -43,6 +44,38 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> Any:
         """Go on from that."""
+
+
+class Count:
+    """Counts what this slot's part of an outer step is worth, in tokens for example: ``DiLoCo``'s ``weights``.
+
+    Add a batch before the optimizer's step that it counts for: so a draft behind that step has it, too.
+    """
+
+    def __init__(self) -> None:
+        self._counted = 0.0
+
+    def add(self, n: float) -> None:
+        """Count n more: a number, or a tensor of one value."""
+        n = float(n)
+        if not 0 <= n < math.inf:
+            raise UsageError(f"{n} was to be counted; count by numbers that are not negative")
+        self._counted += n
+
+    def __call__(self) -> float:
+        """What was counted; then it begins anew."""
+        if not self._counted:
+            raise UsageError("nothing was counted since the last outer step; call add before the optimizer's step")
+        counted, self._counted = self._counted, 0.0
+        return counted
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it needs to go on."""
+        return {"counted": self._counted}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from that."""
+        self._counted = state["counted"]
 
 
 class _Rows:
@@ -135,11 +168,16 @@ class _Group:
                     flat[first + tensor.numel() : (starts[i + 1] - starts[at]) * _DIM] = 0
             at = end + 1
 
-    def read(self) -> None:
-        """Bring the parameters to what they are at the present clock."""
+    def fetch(self) -> None:
+        """Read what was added, and the weights where the next update needs them."""
         self.table.get_run(0, self.rows.rows, out=self.added)
         if self.weights is not None:
             np.add(self.first, self.added, out=self.weights)
+
+    def read(self) -> None:
+        """Bring the parameters to what they are at the present clock."""
+        self.fetch()
+        if self.weights is not None:
             self.rows.take(self.weights)
             return
         with torch.no_grad():
@@ -173,7 +211,7 @@ class _Model:
                 # A loader that begins again, amid its data, would take a number from those of the program.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         self._groups = [
-            _Group(job, f"weights.{i}", _Rows(job, of), rule, combine, self._keep)
+            _Group(job, _NAME.format(i), _Rows(job, of), rule, combine, self._keep)
             for i, (of, rule) in enumerate(groups)
         ]
         buffers = [b for b in model.buffers() if b.numel()]
@@ -352,13 +390,16 @@ class DiLoCo(_Model):
     the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The optimizer's step does the rest.
 
     job: the job, under bsp. inner: the optimizer of this process, of all parameters. outer: the outer rule.
-    weights: how much this slot's part counts, asked for at each outer step, in tokens for example; None: all alike.
+    weights: how much this slot's part counts, asked for at each outer step: a ``Count``, to which the program adds its
+    tokens, for example, or any function that returns a number above 0; None: all alike.
     schedulers: of the inner optimizer; they are stepped behind each of its steps, before what they are is saved.
     state: as in DataParallel. The inner optimizer's state is kept, too.
 
     Between outer steps it keeps drafts in the run's folder, at 2% of the time at most, where that is on this machine:
-    a process that takes the slot over there does only the steps behind the last draft again. There are none with
-    ``weights``, whose counting begins at an outer step, nor behind an ``inc`` of the program's own in the same clock.
+    a process that takes the slot over there does only the steps behind the last draft again. There are none behind an
+    ``inc`` of the program's own in the same clock; nor where ``weights`` is without ``state_dict``: what it has counted
+    dies with the process, and counting must begin at an outer step. A ``Count`` has it. A folder that cannot be written
+    to is said once, as a RuntimeWarning, and training goes on without drafts.
     """
 
     _keep = True
@@ -380,11 +421,13 @@ class DiLoCo(_Model):
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
-        rule = outer if outer is not None else Nesterov(0.7, 0.9)
-        of = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        combine = "mean" if weights is None else "weighted"
-        self._drafts = Drafts(job.run_folder if weights is None else None, job.slot)
-        super().__init__(job, model, [(of, rule)], combine, [*state, inner, *self._schedulers])
+        of, rule, combine = self._settings(model, outer, weights)
+        kept = [*state, inner, *self._schedulers]
+        counts = hasattr(weights, "state_dict") and hasattr(weights, "load_state_dict")
+        if counts and not any(has_state is weights for has_state in kept):
+            kept.append(weights)
+        self._drafts = Drafts(job.run_folder if weights is None or counts else None, job.slot)
+        super().__init__(job, model, [(of, rule)], combine, kept)
         self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
 
     def _stepped(self) -> None:
@@ -397,23 +440,40 @@ class DiLoCo(_Model):
         elif self._drafts.due() and not self.job._inced:
             self._draft()
 
-    def _origin(self) -> str:
-        """What the steps since the last outer one go on from: clock, share of the data, and weights."""
-        weights = self._groups[0].weights
-        assert weights is not None
-        digest = hashlib.blake2b(weights.data, digest_size=16).hexdigest()
-        return f"{self.job.now} {self.job.share} {self.sync_every} {digest}"
+    @staticmethod
+    def _settings(
+        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None
+    ) -> tuple[list[tuple[str, nn.Parameter]], Rule, str]:
+        """Of the group of parameters: which they are, its rule, and how slots' updates are combined."""
+        trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        rule = outer if outer is not None else Nesterov(0.7, 0.9)
+        return trained, rule, "mean" if weights is None else "weighted"
+
+    @staticmethod
+    def _drafted(
+        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None
+    ) -> Any:
+        """The draft from which ``DiLoCo`` of these would go on, before it is made; None: there is none."""
+        draft = Drafts(job.run_folder, job.slot).read()
+        if draft is None or job.now == 0:
+            return None
+        of, rule, combine = DiLoCo._settings(model, outer, weights)
+        g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
+        g.begun.get_run(0, g.rows.rows, out=g.first)
+        g.fetch()
+        return draft if draft["origin"] == _origin(job, sync_every, g) else None
 
     def _own(self) -> list[torch.Tensor]:
         return [*self._groups[0].rows.tensors, *(b for b in self.model.buffers() if b.numel())]
 
-    def _draft(self) -> None:
+    def _draft(self, state: list[dict[str, Any]] | None = None) -> None:
+        """Write a draft. state: what ``state`` lists had behind the step; None: they have it still."""
         self._drafts.write(
             {
-                "origin": self._origin(),
+                "origin": _origin(self.job, self.sync_every, self._groups[0]),
                 "steps": self._steps,
                 "tensors": self._own(),
-                "state": [of.state_dict() for of in self._state],
+                "state": [of.state_dict() for of in self._state] if state is None else state,
                 "random": _random(),
             }
         )
@@ -421,7 +481,7 @@ class DiLoCo(_Model):
     def _load(self) -> None:
         super()._load()
         draft = self._drafts.read()
-        if draft is None or draft["origin"] != self._origin():
+        if draft is None or draft["origin"] != _origin(self.job, self.sync_every, self._groups[0]):
             return
         with torch.no_grad():
             for tensor, was in zip(self._own(), draft["tensors"], strict=True):
@@ -456,6 +516,13 @@ class DiLoCo(_Model):
     ) -> bool | None:
         self._hook.remove()
         return super().__exit__(kind, error, trace)
+
+
+def _origin(job: Job, sync_every: int, g: _Group) -> str:
+    """What steps since the last outer one go on from: clock, share of the data, and weights."""
+    assert g.weights is not None
+    digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
+    return f"{job.now} {job.share} {sync_every} {digest}"
 
 
 def _refuse_large(state: Sequence[Stateful]) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from conftest import SMALL
 
+import perdure
 from perdure._draft import Drafts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
 #: Slot 1 kills itself behind the 13th step of clock 3, once. It writes a draft at each step. Each process adds the step
-#: that it begins with to a file.
+#: that it begins with to a file. Its argument says what else is so.
 TRAIN = """
 import hashlib, os, signal, sys
 import torch
@@ -25,7 +26,12 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import perdure, perdure._draft
 perdure._draft.SHARE = 1e9
 torch.set_num_threads(1)
-out, kill, incs, torn = sys.argv[1], *(arg == "yes" for arg in sys.argv[2:])
+out, how = sys.argv[1], sys.argv[2].split()
+if "unwritten" in how:
+    with open(os.path.join(os.environ["PERDURE_RUN"], "drafts"), "w") as f:
+        f.write("a file where the folder would be")
+tokens = perdure.Count()
+weights = {"counted": tokens, "by hand": lambda: tokens()}.get(" ".join(how[1:]))
 job = perdure.start()
 rank, of = job.share
 torch.manual_seed(rank)
@@ -34,19 +40,20 @@ inner = torch.optim.AdamW(model.parameters(), 1e-2)
 x = torch.randn(512, 4, generator=torch.Generator().manual_seed(9))
 loader = StatefulDataLoader(x[rank::of], batch_size=4, shuffle=True)
 counts = job.table("counts", 8, dim=1, rule=perdure.Add())
-with perdure.DiLoCo(job, model, inner, sync_every=20, state=[loader]) as d:
+with perdure.DiLoCo(job, model, inner, sync_every=20, weights=weights, state=[loader]) as d:
     with open(f"{out}.begun.{rank}", "a") as f:
         f.write(f"{job.now}:{d._steps} ")
     while job.now <= 6:
         for batch in loader:
             inner.zero_grad()
             (model(batch) - batch.sum(1, keepdim=True)).square().mean().backward()
-            if incs and d._steps == 9:
+            tokens.add(batch.abs().sum())
+            if "incs" in how and d._steps == 9:
                 counts.inc([0], [[1.0]])
             inner.step()
-            if kill and rank == 1 and job.now == 3 and d._steps == 13 and not os.path.exists(f"{out}.killed"):
+            if "kill" in how and rank == 1 and job.now == 3 and d._steps == 13 and not os.path.exists(f"{out}.killed"):
                 open(f"{out}.killed", "w").close()
-                if torn:
+                if "torn" in how:
                     newest = max(d._drafts._files, key=lambda path: path.stat().st_mtime_ns)
                     os.truncate(newest, newest.stat().st_size // 2)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -61,44 +68,80 @@ with open(f"{out}.{rank}", "w") as f:
 """
 
 
-def launch(folder: Path, name: str, *how: str) -> tuple[list[str], str]:
+def launch(folder: Path, name: str, how: str) -> tuple[list[str], str]:
     """Train with two processes: what each has come to, and with which steps those of slot 1 have begun."""
     program, out = folder / "train.py", folder / name
     program.write_text(TRAIN)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--servers", "1", *SMALL, "-q"]
     done = subprocess.run(
-        [*command, "--out", f"{out}.run", str(program), str(out), *how],
+        [*command, "--out", f"{out}.run", str(program), str(out), how],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr + (folder / f"{name}.run" / "logs" / "worker-1.log").read_text()
-    assert not list((folder / f"{name}.run" / "drafts").iterdir())
+    assert not list((folder / f"{name}.run" / "drafts").glob("*"))
     return [(folder / f"{name}.{rank}").read_text() for rank in range(2)], (folder / f"{name}.begun.1").read_text()
 
 
-def test_goes_on_from_a_draft(tmp_path: Path) -> None:
-    calm, _ = launch(tmp_path, "calm", "no", "no", "no")
-    storm, begun = launch(tmp_path, "storm", "yes", "no", "no")
-    assert storm == calm
-    assert begun.split() == ["1:0", "3:13"]
+@pytest.mark.parametrize(
+    ("of", "how", "begun"),
+    [
+        ("calm", "kill", "3:13"),
+        ("calm", "kill torn", "3:12"),
+        # An Inc of the program's own died with it: so a draft behind it would lose it.
+        ("calm incs", "kill incs", "3:9"),
+        # What was counted since the last outer step is the weight of the slot's part: it is in the draft,
+        ("calm counted", "kill counted", "3:13"),
+        # or nobody knows whether it is, and there is none.
+        ("calm by hand", "kill by hand", "3:0"),
+        ("calm", "kill unwritten", "3:0"),
+    ],
+)
+def test_goes_on(tmp_path: Path, calm: dict[str, list[str]], of: str, how: str, begun: str) -> None:
+    if of not in calm:
+        calm[of], _ = launch(tmp_path, "calm", of)
+    storm, steps = launch(tmp_path, "storm", how)
+    assert storm == calm[of]
+    assert steps.split() == ["1:0", begun]
+    said = [(tmp_path / "storm.run" / "logs" / f"worker-{slot}.log").read_text() for slot in range(2)]
+    for log, count in zip(said, (1, 2) if "unwritten" in how else (0, 0), strict=True):  # each process says it once
+        assert log.count("RuntimeWarning: drafts cannot be written into") == count, log
+        assert log.count("make room in that folder") == count, log
 
 
-def test_a_torn_draft_is_passed_over(tmp_path: Path) -> None:
-    calm, _ = launch(tmp_path, "calm", "no", "no", "no")
-    storm, begun = launch(tmp_path, "storm", "yes", "no", "yes")
-    assert storm == calm
-    assert begun.split() == ["1:0", "3:12"]
+@pytest.fixture(scope="module")
+def calm() -> dict[str, list[str]]:
+    """What slots come to without a kill, by what the program does."""
+    return {}
 
 
-def test_what_the_program_has_inced_is_done_again(tmp_path: Path) -> None:
-    """An Inc of the program's own died with it: so a draft behind it would lose it."""
-    calm, _ = launch(tmp_path, "calm", "no", "yes", "no")
-    storm, begun = launch(tmp_path, "storm", "yes", "yes", "no")
-    assert storm == calm
-    assert begun.split() == ["1:0", "3:9"]
+def test_counts_by_weight(tmp_path: Path, calm: dict[str, list[str]]) -> None:
+    """The models of the tests above depend on what was counted."""
+    for of in ("calm", "calm counted", "calm by hand"):
+        if of not in calm:
+            calm[of], _ = launch(tmp_path, of.replace(" ", "-"), of)
+    assert calm["calm counted"] == calm["calm by hand"] != calm["calm"]
+
+
+def test_count() -> None:
+    count = perdure.Count()
+    with pytest.raises(perdure.UsageError, match="nothing was counted since the last outer step; call add before"):
+        count()
+    count.add(3)
+    count.add(torch.tensor(0.1))
+    again = perdure.Count()
+    again.load_state_dict(count.state_dict())
+    again.add(2)
+    assert again() == 3 + float(torch.tensor(0.1)) + 2
+    assert count() == 3 + float(torch.tensor(0.1))
+    count.add(1)
+    assert count() == 1
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(perdure.UsageError, match="count by numbers that are not negative"):
+            count.add(wrong)
 
 
 def test_files(tmp_path: Path) -> None:
@@ -126,7 +169,36 @@ def test_files(tmp_path: Path) -> None:
 def test_no_folder_no_drafts(tmp_path: Path) -> None:
     assert not Drafts(None, 0).due()
     assert not Drafts(tmp_path / "elsewhere", 0).due()
-    folder = tmp_path / "full"
-    folder.mkdir()
-    (folder / "drafts").write_text("a file where the folder would be")
-    assert not Drafts(folder, 0).due()
+
+
+def test_what_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "drafts").write_text("a file where the folder would be")
+    drafts = Drafts(tmp_path, 0)
+    assert drafts.due()
+    with pytest.warns(RuntimeWarning, match=r"into .*drafts \(File exists\): training goes on without them") as said:
+        drafts.write({"i": 0})
+    assert not drafts.due()
+    assert drafts.read() is None
+    drafts.forget()
+    assert len(said) == 1
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("only root can make a small disk")
+    try:
+        drafts = Drafts(tmp_path, 0)
+        drafts.write({"i": 0})
+        with pytest.warns(RuntimeWarning, match="No space left on device.*does all steps since its last outer") as said:
+            drafts.write({"values": bytes(1 << 20)})
+        assert len(said) == 1
+        assert not drafts.due()
+        assert not list((tmp_path / "drafts").iterdir())
+        again = Drafts(tmp_path, 0)  # the slot's next process
+        again.write({"i": 1})
+        assert Drafts(tmp_path, 0).read() == {"i": 1}
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

@@ -63,13 +63,15 @@ if how == "parallel":
         total = counts.get_run(0, 4096)
 else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
-    weights = (lambda: 80.0) if how == "diloco" else None  # there are drafts only without them, and without an Inc
+    tokens = perdure.Count()
+    weights = tokens if how == "drafts" else lambda: tokens()  # whose counting is in no draft
     with perdure.DiLoCo(job, model, inner, sync_every=5, weights=weights, state=[loader]) as d:
         for batch in batches():
             if job.now > steps:
                 break
             inner.zero_grad()
             loss_of(batch).backward()
+            tokens.add(len(batch[0]))
             if how == "diloco":
                 counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
             inner.step()
