@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,7 +35,9 @@ class Outer:
     """DiLoCo whose steps a trainer counts. It is told of each: behind the schedulers' step, before an evaluation.
 
     Random numbers go on from what an outer step has saved, whatever an evaluation behind it has drawn: so who goes on
-    there without the evaluation has the same ones.
+    there without the evaluation has the same ones. Between two outer steps they are left alone. A draft has what counts
+    as it was behind a step, and random numbers as they are when the model is run again, behind the reading of a batch:
+    so steps are the same whether there are drafts or not, and who goes on from one finds what the next step would have.
     """
 
     def __init__(
@@ -53,11 +56,15 @@ class Outer:
         self.over = False  # the job's work has ended before the trainer's
         self._outer, self._weights, self._state = outer, weights, list(state)
         self._random: dict[str, Any] | None = None  # with which the next step begins
+        self._drafted: list[dict[str, Any]] | None = None  # states behind the last step, if a draft is to have them
 
-    def saved(self) -> dict[str, Any] | None:
+    def saved(self, model: nn.Module) -> dict[str, Any] | None:
         """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
-        saved = self.job.load_state()
-        return None if saved is None else _state.decode(saved)["state"][0]["trainer"]
+        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights)
+        if kept is None:
+            saved = self.job.load_state()
+            kept = None if saved is None else _state.decode(saved)
+        return None if kept is None else kept["state"][0]["trainer"]
 
     def begin(
         self, model: nn.Module, inner: Optimizer, state: Iterable[Stateful], trainer: Callable[[], dict[str, Any]]
@@ -89,6 +96,7 @@ class Outer:
 
     def begin_epoch(self, amid: bool = False) -> None:
         """Before the loader begins. amid: the epoch had begun in another process, which ended amid it."""
+        self.no_draft()  # who went on from it would have the loader begin with other random numbers
         if amid:
             _set_random(self.place.begun)
             return
@@ -98,9 +106,20 @@ class Outer:
 
     def begin_step(self) -> None:
         """Before the model is run, behind the reading of a batch."""
+        drafted, self._drafted = self._drafted, None
         if self._random is not None:
             _set_random(self._random)
             self._random = None
+        elif drafted is not None and not self.job._inced:
+            assert self.diloco is not None
+            for i, of in enumerate(self.diloco._state):
+                if isinstance(of, Optimizer):
+                    drafted[i] = of.state_dict()
+            self.diloco._draft(drafted)
+
+    def no_draft(self) -> None:
+        """Have no draft of the last step: what comes behind it changes what a process that goes on there would lack."""
+        self._drafted = None
 
     def stepped(self, before: int, now: int, last: bool) -> None:
         """Behind the optimizer's step. before, now: how many there were and are, in all. last: no more will be."""
@@ -115,8 +134,13 @@ class Outer:
             except Done:
                 self.over = True
             self._random = _random()
+        elif self.diloco._drafts.due() and not self.job._inced:
+            # Reading the next batch changes what some of them have; an optimizer's, which are large, it does not.
+            states = self.diloco._state
+            self._drafted = [{} if isinstance(of, Optimizer) else copy.deepcopy(of.state_dict()) for of in states]
 
     def finish(self) -> None:
         """End the slot's work, and take the model that all have."""
         if self.diloco is not None and not self.job._finished:
+            self.no_draft()
             self.diloco.finish()

@@ -44,7 +44,8 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
 
     job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state: as
     in ``perdure.DiLoCo``. The states of the optimizer, of its scheduler, of float16's scaler, of the trainer with its
-    callbacks, and of random numbers are kept in any case, and batches that count are not drawn again.
+    callbacks, and of random numbers are kept in any case, and batches that count are not drawn again. There are drafts,
+    as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
     def train(self, trainer: Trainer, **settings: Any) -> TrainOutput:
         """Train as ``trainer.train(**settings)``. Behind it the model is the one that all slots have."""
         _refuse(trainer, settings)
-        self._trainer, self._from = trainer, self._outer.saved()
+        self._trainer, self._from = trainer, self._outer.saved(trainer.model)
         trainer.add_callback(self)
         try:
             with _checkpoint(trainer, self._from) as folder:
@@ -124,6 +125,10 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         control.should_training_stop |= self._outer.over
         control.should_save &= self._outer.job.slot == 0
         return control
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Have no draft of the step before: its process could go on behind the evaluation, and not know of it."""
+        self._outer.no_draft()
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any

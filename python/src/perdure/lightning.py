@@ -24,7 +24,8 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
     job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state: as
     in ``perdure.DiLoCo``. The states of the optimizer, of schedulers, of float16's scaler, of the trainer's loops and
     other callbacks, and of random numbers are kept in any case, and batches that count do not count again: a loader
-    that has ``state_dict`` goes on where it was, and of another what counts is read and passed over.
+    that has ``state_dict`` goes on where it was, and of another what counts is read and passed over. There are drafts,
+    as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
     """
 
     def __init__(
@@ -118,6 +119,10 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             ended = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
             self._outer.stepped(before, self._steps, ended or self._steps == trainer.max_steps)
             trainer.should_stop |= self._outer.over
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Have no draft of the step before: its process could go on behind the evaluation, and not know of it."""
+        self._outer.no_draft()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Wait until all have done, and take the model that they have."""

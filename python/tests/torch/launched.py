@@ -43,3 +43,15 @@ class Death(Exception):
 def hash_of(model: Any) -> str:
     """A hash of a model's weights and buffers."""
     return hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
+
+
+def begins(at: int, sync_every: int, *without: int) -> int:
+    """Behind which step a process goes on whose predecessor died at the end of step at, with a draft of each step.
+
+    A draft is written as the next step begins: so there is none of step at. without: every how many steps an epoch
+    ends, or an evaluation is made, which have none.
+    """
+    last = at - 1
+    while last % sync_every != 0 and any(last % every == 0 for every in without):
+        last -= 1
+    return last

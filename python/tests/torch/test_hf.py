@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import Death, hash_of, kills, launch
+from launched import Death, begins, hash_of, kills, launch
 
 import perdure
 
@@ -194,6 +194,96 @@ def test_goes_on(tmp_path: Path, settings: dict[str, Any], deaths: tuple[int, ..
         assert sorted(made) == list(range(1, steps + 1))
         ends.append((made, hash_of(trainer.model)))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "without", "deaths", "steps"),
+    [
+        ({"max_steps": 17, "eval_strategy": "steps", "eval_steps": 4}, (6, 4), (4, 5, 8, 10, 15, 9999), 17),
+        ({"num_train_epochs": 3, "gradient_accumulation_steps": 2, "lr_scheduler_type": "cosine"}, (3,), (3, 6, 9), 9),
+        ({"max_steps": 11, "stream": True, "end": 100}, (), (3, 10), 11),
+    ],
+)
+def test_goes_on_from_drafts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    without: tuple[int, ...],
+    deaths: tuple[int, ...],
+    steps: int,
+) -> None:
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # a draft of each step
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        if fates:
+            monkeypatch.setenv("PERDURE_RUN", str(tmp_path / name / "run"))
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = 0
+        for at in (*fates, None):
+            recorder, tokens = Recorder(at), perdure.Count()
+            trainer = trainer_of(tmp_path, recorder, **settings)
+            trainer.model.register_forward_pre_hook(
+                lambda model, _, of, tokens=tokens: tokens.add(len(of["x"])) if model.training else None,
+                with_kwargs=True,
+            )
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                perdure.hf.DiLoCoCallback(job, sync_every=5, weights=tokens).train(trainer)
+            assert min(recorder.steps, default=steps + 1) == begun + 1, at
+            made |= recorder.steps
+            begun = 0 if at is None else min(steps, begins(at, 5, *without))
+        cluster.end()
+        assert sorted(made) == list(range(1, steps + 1))
+        ends.append((made, hash_of(trainer.model)))
+    assert ends[0] == ends[1]
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+import perdure.hf, perdure._draft
+import torch
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from launched import hash_of
+from test_hf import Recorder, trainer_of
+perdure._draft.SHARE = 1e9
+torch.set_num_threads(1)
+out, rank = Path(sys.argv[1]), int(os.environ["PERDURE_SLOT"])
+
+
+class Killed(Recorder):
+    def on_step_begin(self, args, state, control, **of):
+        if not os.path.exists(f"{out}.begun.{rank}.{os.getpid()}"):
+            Path(f"{out}.begun.{rank}.{os.getpid()}").write_text(str(state.global_step))
+        super().on_step_begin(args, state, control, **of)
+
+    def on_step_end(self, args, state, control, **of):
+        super().on_step_end(args, state, control, **of)
+        with open(f"{out}.steps.{rank}", "a") as f:
+            f.write(json.dumps([state.global_step, *self.steps[state.global_step]]) + "\\n")
+        once = Path(f"{out}.killed")
+        if "torn" in out.name and rank == 1 and state.global_step == 9 and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+with perdure.start() as job:
+    trainer = trainer_of(out.parent / str(rank), Killed(None), max_steps=14, seed=rank)
+    perdure.hf.DiLoCoCallback(job, sync_every=7).train(trainer)
+steps = [json.loads(line) for line in open(f"{out}.steps.{rank}")]
+begun = sorted(int(path.read_text()) for path in out.parent.glob(f"{out.name}.begun.{rank}.*"))
+said = {"model": hash_of(trainer.model), "made": {s[0]: s[1:] for s in steps}, "count": len(steps), "begun": begun}
+Path(f"{out}.{rank}").write_text(json.dumps(said))
+"""
+
+
+def test_killed_between_outer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    calm, torn = launch(tmp_path, "calm", KILLED), launch(tmp_path, "torn", KILLED)
+    assert [of["begun"] for of in (*calm, *torn)] == [[0], [0], [0], [0, 8]]  # and not 7, of the outer step
+    assert [of["count"] for of in (*calm, *torn)] == [14, 14, 14, 15]  # step 9 was made twice
+    assert [of["made"] for of in calm] == [of["made"] for of in torn]
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
 
 
 def test_job_ends_first(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import Death, hash_of, kills, launch
+from launched import Death, begins, hash_of, kills, launch
 
 import perdure
 
@@ -234,6 +234,106 @@ def test_goes_on(
         assert sorted(made) == list(range(1, steps + 1))
         ends.append((made, hash_of(module)))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "epoch", "deaths", "steps"),
+    [
+        ("plain", {"max_epochs": 2}, 8, (4, 5, 9, 10, 14, 9999), 16),
+        ("stateful", {"max_steps": 15, "accumulate_grad_batches": 2}, 4, (3, 5, 9, 14), 15),
+        ("stateful", {"max_epochs": 2}, 8, (4, 8, 9, 15), 16),
+        ("stream", {"max_epochs": 1}, 8, (4, 8), 8),
+        ("plain", {"max_epochs": 1, "plugins": "float16"}, 8, (3, 5, 8), 8),
+    ],
+)
+def test_goes_on_from_drafts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    settings: dict[str, Any],
+    epoch: int,
+    deaths: tuple[int, ...],
+    steps: int,
+) -> None:
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # a draft of each step
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        if fates:
+            monkeypatch.setenv("PERDURE_RUN", str(tmp_path / name / "run"))
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = 0
+        for at in (*fates, None):
+            torch.manual_seed(1)
+            module, recorder, tokens = Module("step"), Recorder(at), perdure.Count()
+            module.layers.register_forward_hook(
+                lambda layers, of, _, tokens=tokens: tokens.add(len(of[0])) if layers.training else None
+            )
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                if "plugins" in settings:
+                    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=1)
+                    settings["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+                outer = perdure.lightning.DiLoCoCallback(job, sync_every=5, weights=tokens)
+                trainer = trainer_of(tmp_path, [recorder, outer], **settings)
+                trainer.fit(module, loader_of(kind), DataLoader(Numbers(8), batch_size=4))
+            assert min(recorder.steps, default=steps + 1) == begun + 1, at
+            made |= recorder.steps
+            begun = 0 if at is None else min(steps, begins(at, 5, epoch))
+        cluster.end()
+        assert sorted(made) == list(range(1, steps + 1))
+        ends.append((made, hash_of(module)))
+    assert ends[0] == ends[1]
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+import perdure.lightning, perdure._draft
+import torch
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from launched import hash_of
+from test_lightning import Module, Recorder, loader_of, trainer_of
+perdure._draft.SHARE = 1e9
+torch.set_num_threads(1)
+out, rank = Path(sys.argv[1]), int(os.environ["PERDURE_SLOT"])
+
+
+class Killed(Recorder):
+    def on_train_batch_start(self, trainer, *of):
+        if not os.path.exists(f"{out}.begun.{rank}.{os.getpid()}"):
+            Path(f"{out}.begun.{rank}.{os.getpid()}").write_text(str(trainer.global_step))
+        super().on_train_batch_start(trainer, *of)
+
+    def on_train_batch_end(self, trainer, *of):
+        super().on_train_batch_end(trainer, *of)
+        now = trainer.global_step
+        with open(f"{out}.steps.{rank}", "a") as f:
+            f.write(json.dumps([now, *self.steps[now]]) + "\\n")
+        once = Path(f"{out}.killed")
+        if "torn" in out.name and rank == 1 and now == 10 and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+with perdure.start() as job:
+    torch.manual_seed(rank)
+    module = Module("step")
+    outer = perdure.lightning.DiLoCoCallback(job, sync_every=7)
+    trainer_of(out.parent / str(rank), [Killed(None), outer], max_steps=14).fit(module, loader_of("stateful"))
+steps = [json.loads(line) for line in open(f"{out}.steps.{rank}")]
+begun = sorted(int(path.read_text()) for path in out.parent.glob(f"{out.name}.begun.{rank}.*"))
+said = {"model": hash_of(module), "made": {s[0]: s[1:] for s in steps}, "count": len(steps), "begun": begun}
+Path(f"{out}.{rank}").write_text(json.dumps(said))
+"""
+
+
+def test_killed_between_outer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    calm, torn = launch(tmp_path, "calm", KILLED), launch(tmp_path, "torn", KILLED)
+    assert [of["begun"] for of in (*calm, *torn)] == [[0], [0], [0], [0, 9]]  # and not 7, of the outer step
+    assert [of["count"] for of in (*calm, *torn)] == [14, 14, 14, 15]  # step 10 was made twice
+    assert [of["made"] for of in calm] == [of["made"] for of in torn]
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
 
 
 def test_other_callbacks_go_on(tmp_path: Path) -> None:
