@@ -17,7 +17,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -423,10 +423,9 @@ class DiLoCo(_Model):
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
         of, rule, combine = self._settings(model, outer, weights)
         kept = [*state, inner, *self._schedulers]
-        counts = hasattr(weights, "state_dict") and hasattr(weights, "load_state_dict")
-        if counts and not any(has_state is weights for has_state in kept):
+        if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
-        self._drafts = Drafts(job.run_folder if weights is None or counts else None, job.slot)
+        self._drafts = self._drafts_of(job, weights)
         super().__init__(job, model, [(of, rule)], combine, kept)
         self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
 
@@ -450,11 +449,16 @@ class DiLoCo(_Model):
         return trained, rule, "mean" if weights is None else "weighted"
 
     @staticmethod
+    def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
+        """The slot's drafts. None are kept where what was counted dies with the process."""
+        return Drafts(job.run_folder if weights is None or _is_stateful(weights) else None, job.slot)
+
+    @staticmethod
     def _drafted(
         job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None
     ) -> Any:
         """The draft from which ``DiLoCo`` of these would go on, before it is made; None: there is none."""
-        draft = Drafts(job.run_folder, job.slot).read()
+        draft = DiLoCo._drafts_of(job, weights).read()
         if draft is None or job.now == 0:
             return None
         of, rule, combine = DiLoCo._settings(model, outer, weights)
@@ -516,6 +520,10 @@ class DiLoCo(_Model):
     ) -> bool | None:
         self._hook.remove()
         return super().__exit__(kind, error, trace)
+
+
+def _is_stateful(of: Any) -> TypeGuard[Stateful]:
+    return hasattr(of, "state_dict") and hasattr(of, "load_state_dict")
 
 
 def _origin(job: Job, sync_every: int, g: _Group) -> str:
