@@ -37,6 +37,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/hearing"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/proc/waits"
@@ -105,6 +106,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	session, err := newSession(&cfg)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.OpenLog == nil {
+		cfg.OpenLog = logkeys.Appends(ring)
 	}
 	cfg.complete()
 	cfg.weak = weaken.Of(ctx)

@@ -64,7 +64,7 @@ type Config struct {
 	LostAfter time.Duration
 	OnOrder   func(wire.Order) // called with orders to this process, such as faults; may be nil
 	// OpenLog opens the job's update log at an address, where it has one; nil: without
-	// credentials. It is called once, by Dial.
+	// credentials but Keys. It is called once, by Dial.
 	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 	// StateBytes is how large a state is at most that travels with an update, and does not lie in
 	// the job's store; 0: 1 MiB, and no more than that.

@@ -30,11 +30,6 @@ type updateLog struct {
 // openLog opens the job's update log. secret is the run's.
 func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
 	open, job := c.cfg.OpenLog, &c.job
-	if open == nil {
-		open = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-			return updatelog.Dial(ctx, addr, updatelog.DialOptions{Options: o, ReadOnly: true}) // servers have made it
-		}
-	}
 	keys := wire.Keys{Job: secret}
 	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
 		Job: job.ID, Shards: job.Shards, Status: c.noteLog,

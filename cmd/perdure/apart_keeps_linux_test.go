@@ -71,13 +71,13 @@ func (a *apart) plan(again func()) {
 	}
 }
 
-// startNATS serves an update log.
+// startNATS serves an update log, which asks for the job's keys.
 func (a *apart) startNATS() (keeps string, again func()) {
 	a.Helper()
 	dir := filepath.Join(a.work, "log")
 	again = func() {
 		a.run(keeper, "keeper", command(a, "log", "serve", "--dir", dir, "--listen",
-			fmt.Sprintf("%s:4222", lan.AddrOf(keeper)), "--mb", "600"))
+			fmt.Sprintf("%s:4222", lan.AddrOf(keeper)), "--mb", "600", "--keys", a.keys))
 		a.answers(4222)
 	}
 	again()

@@ -118,8 +118,10 @@ auto for C has the job choose how often. resend alone is resend:auto, and scar a
 	"recovery.log": {"The update log of stateless.", `
   file:?OPTIONS              a process of this job serves it, in the run's
                              folder (the usual)
+  perdure://HOST:PORT?OPTIONS
+                             perdure log --keys serves it, with the job's keys
   nats://HOST:PORT?OPTIONS   it is on a NATS cluster with JetStream, or served
-                             by perdure log; or tls://
+                             by perdure log without keys; or tls://
 OPTIONS are NAME=VALUE, with & between:
   sync=interval              (file) the system has an update, and syncs it every
                              few seconds: it survives any process's death, but

@@ -255,8 +255,12 @@ var helps = map[string]string{
 	"serve_sync": "When an update counts as in the log: interval (the system has it: it survives any process's " +
 		"death, but not the machine's) or always (it is on the disk) (default ${default}).",
 	"serve_mb": "What all streams take on the disk at most, in MiB (default three quarters of what is free).",
+	"serve_keys": "The folder of the job's keys, or of its servers: the log shows a server's, and asks who connects " +
+		"for his (default none).",
 	"place_place": "A run's folder, or a log's, whose process may run or not; or where any log is served, as " +
-		"nats://HOST:PORT?creds=FILE&ca=FILE&cert=FILE&key=FILE.",
+		"perdure://HOST:PORT or nats://HOST:PORT?creds=FILE&ca=FILE&cert=FILE&key=FILE.",
+	"place_keys": "The folder of the keys that are shown to a log that asks for some: an operator's to look, a " +
+		"coordinator's to remove, or the folder with all (default where the run has its own).",
 	"place_job": "Only this job's streams (default all; of rm: the run's whose folder is named).",
 	"dump_from": "The first position to show (default the first there is).",
 	"dump_most": "How many records to show, 1 or more (default all).",

@@ -26,6 +26,8 @@ type logServeCmd struct {
 	Sync   string `help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
 	MB     int    `name:"mb" help:"@serve_mb" placeholder:"N"`
 
+	Keys     string `env:"PERDURE_KEYS" help:"@serve_keys" placeholder:"DIR" type:"path"`
+	Insecure bool   `help:"@insecure"`
 	logFlags
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
@@ -33,6 +35,7 @@ type logServeCmd struct {
 func (c *logServeCmd) Run(ctx context.Context) error {
 	return (&role.Log{
 		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: c.log(),
+		Keys: c.Keys, Insecure: c.Insecure,
 	}).Run(ctx)
 }
 
@@ -40,6 +43,7 @@ func (c *logServeCmd) Run(ctx context.Context) error {
 type logPlace struct {
 	Place string `arg:"" optional:"" name:"dir|url" help:"@place_place"`
 	Job   string `help:"@place_job" placeholder:"ID"`
+	Keys  string `env:"PERDURE_KEYS" help:"@place_keys" placeholder:"DIR" type:"path"`
 	JSON  bool   `name:"json" help:"Print JSON, for programs."`
 }
 
@@ -49,10 +53,12 @@ func (p *logPlace) place() (logtool.Place, error) {
 	case p.Place == "":
 		return logtool.Place{Job: p.Job}, nil
 	case !settings.IsLogURL(p.Place):
-		return logtool.Place{Dir: kong.ExpandPath(p.Place), Job: p.Job}, nil
+		return logtool.Place{Dir: kong.ExpandPath(p.Place), Job: p.Job, Keys: p.Keys}, nil
 	}
 	l, err := settings.ParseLog(p.Place)
-	return logtool.Place{NATS: l.NATS, Creds: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key, Job: p.Job}, err
+	return logtool.Place{
+		NATS: l.NATS, Creds: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key, Job: p.Job, Keys: p.Keys,
+	}, err
 }
 
 type logLsCmd struct{ logPlace }

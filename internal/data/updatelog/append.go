@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/perdure/perdure/internal/data/updatelog/room"
 )
 
 // store is what the two implementations differ in: where records are kept.
@@ -47,7 +49,7 @@ type log struct {
 	producer uint64
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	room     room
+	room     room.Room
 	running  sync.WaitGroup // what Close waits for
 	looks    looks
 	lanes    []lane // by shard
@@ -75,8 +77,8 @@ type pending struct {
 func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &log{
-		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel, room: room{bound: o.Bound},
-		lanes: make([]lane, o.Shards),
+		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel,
+		room: room.Room{Bound: o.Bound, Closed: ErrClosed}, lanes: make([]lane, o.Shards),
 	}
 	s.onReturn(l.returned)
 	return l
@@ -88,14 +90,14 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 		return err
 	}
 	p := pending{entry: entry, size: entrySize(entry) + lengthPrefix, done: done}
-	if err := l.room.take(ctx, l.ctx.Done(), p.size); err != nil {
+	if err := l.room.Take(ctx, l.ctx.Done(), p.size); err != nil {
 		return err
 	}
 	n := &l.lanes[shard]
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.usable(); err != nil {
-		l.room.give(p.size)
+		l.room.Give(p.size)
 		return err
 	}
 	n.queue = append(n.queue, p)
@@ -131,7 +133,7 @@ func (l *log) push(shard int, n *lane) {
 			n.mu.Unlock()
 		}
 		for _, p := range group {
-			l.room.give(p.size)
+			l.room.Give(p.size)
 			p.done(at, err)
 		}
 	}

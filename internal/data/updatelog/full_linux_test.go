@@ -124,12 +124,12 @@ func TestInspectNoRoom(t *testing.T) {
 	w.restart(t, func() {
 		small := smallDisk(t, "17m")
 		t.Setenv("TMPDIR", small)
-		_, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		_, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		wantError(t, "a small disk", err, ErrRefused,
 			"a copy of it is made, which takes 18 MiB, and "+small+
 				" has no room for that; make room, or choose another folder with TMPDIR")
 		t.Setenv("TMPDIR", smallDisk(t, "19m"))
-		i, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		i, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		must(t, err)
 		must(t, i.Close())
 	})

@@ -66,8 +66,8 @@ func (i *Inspector) URL() string { return i.c.url }
 
 // InspectFolder opens the log of a folder: through the process that serves it, which is given
 // so much time to answer, or in this process while none does. It copies the log then: to
-// start the server would change what is there.
-func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*Inspector, error) {
+// start the server would change what is there. Of o the credentials count, where it is served.
+func InspectFolder(ctx context.Context, dir string, patience time.Duration, o DialOptions) (*Inspector, error) {
 	url, err := ReadURL(dir)
 	starting := errors.Is(err, ErrAway)
 	if err != nil && !starting {
@@ -81,7 +81,7 @@ func InspectFolder(ctx context.Context, dir string, patience time.Duration) (*In
 	case errors.Is(err, disk.ErrLocked):
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		return Inspect(ctx, url, DialOptions{})
+		return Inspect(ctx, url, o)
 	case errors.Is(err, fs.ErrNotExist):
 		lock = nil // nobody has served it where it is
 	case err != nil:
@@ -140,8 +140,17 @@ func (i *Inspector) Close() error { return i.close() }
 
 // Streams lists the streams of Perdure's jobs, by job and shard.
 func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
-	list := i.c.js.ListStreams(ctx)
-	for info := range list.Info() {
+	var found []*jetstream.StreamInfo
+	if err := i.c.unlessDenied(ctx, func(ctx context.Context) error {
+		list := i.c.js.ListStreams(ctx)
+		for info := range list.Info() {
+			found = append(found, info)
+		}
+		return i.c.refusal(list.Err(), "list")
+	}); err != nil {
+		return nil, err
+	}
+	for _, info := range found {
 		m := info.Config.Metadata
 		shard, bad := strconv.Atoi(m[metaShard])
 		version, older := strconv.Atoi(m[metaVersion])
@@ -153,9 +162,6 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 			Name: info.Config.Name, Job: m[metaJob], Shard: shard, Version: version,
 			First: first, Next: next, Records: info.State.Msgs, Bytes: info.State.Bytes,
 		})
-	}
-	if err := list.Err(); err != nil {
-		return nil, i.c.refusal(err, "list")
 	}
 	for n, s := range streams {
 		streams[n].Damage = i.lost[s.Name]
@@ -218,7 +224,10 @@ func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) err
 	}
 	o := i.c.o
 	o.Options, o.ReadOnly = Options{Job: s.Job, Shards: s.Shard + 1}, true
-	c := &client{o: o, url: i.c.url, nc: i.c.nc, js: i.c.js, streams: make([]jetstream.Stream, s.Shard+1)}
+	c := &client{
+		o: o, access: i.c.access, url: i.c.url, nc: i.c.nc, js: i.c.js, streams: make([]jetstream.Stream, s.Shard+1),
+		denied: i.c.denied, deny: i.c.deny,
+	}
 	stream, err := c.open(ctx, s.Shard)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func content(t *testing.T, dir string) map[string]string {
 // account is what a look into a log finds: a line for each stream, and its damage.
 func account(t *testing.T, dir string) string {
 	t.Helper()
-	i, err := InspectFolder(t.Context(), dir, time.Minute)
+	i, err := InspectFolder(t.Context(), dir, time.Minute, DialOptions{})
 	must(t, err)
 	streams, err := i.Streams(t.Context())
 	must(t, err)
@@ -252,7 +252,7 @@ func TestInspectAddress(t *testing.T) {
 	must(t, err)
 	look := func(url string) error {
 		must(t, os.WriteFile(file, []byte(url), 0o600))
-		i, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		i, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		if err == nil {
 			must(t, i.Close())
 		}
@@ -285,13 +285,13 @@ func TestInspectCopy(t *testing.T) {
 	put1(t, open1(t, w), "a")
 	w.restart(t, func() {
 		t.Setenv("TMPDIR", filepath.Join(w.dir, "nowhere"))
-		_, err := InspectFolder(t.Context(), w.dir, time.Minute)
+		_, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		wantError(t, "no temporary folder", err, ErrRefused, "choose another folder with TMPDIR")
 		temporary := t.TempDir()
 		t.Setenv("TMPDIR", temporary)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := InspectFolder(ctx, w.dir, time.Minute); !errors.Is(err, context.Canceled) {
+		if _, err := InspectFolder(ctx, w.dir, time.Minute, DialOptions{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("who gives up gets %v", err)
 		}
 		if left := content(t, temporary); len(left) != 1 {

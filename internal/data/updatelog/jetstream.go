@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
 )
 
 // DialOptions says how to reach a log on JetStream, and what its streams are like.
@@ -29,6 +31,8 @@ type DialOptions struct {
 	Credentials    string // path of a credentials file
 	CA             string // path of the certificate authority's certificate
 	Cert, Key      string // paths of the client's own certificate and key
+	// Access is what is shown to a log whose address begins with perdure://; nil: the job has no keys.
+	Access *gate.Access
 	// ReadOnly makes no streams: it opens what is there.
 	ReadOnly bool
 }
@@ -68,7 +72,8 @@ const (
 // client is a store on JetStream.
 type client struct {
 	o       DialOptions
-	url     string // without secrets, for messages
+	access  *gate.Access // what this log asks for; nil: it asks for no keys
+	url     string       // without secrets, for messages
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	streams []jetstream.Stream // by shard
@@ -79,13 +84,16 @@ type client struct {
 	closed bool         // the log is still to be opened
 	waits  bool         // for which somebody was told that it waits
 	back   func()       // called when the log has come back; nil: nobody has to know
+
+	denied context.Context // ends when the log has said that this client may not do something, which is its cause
+	deny   context.CancelCauseFunc
 }
 
 // Dial opens a job's log at a NATS server or cluster, and makes the streams that
 // are not there. It tries until the log answers or ctx ends, and then reconnects
-// by itself. The URL is nats://[user:password@|token@]host:port[,...] or tls://.
-// It refuses (ErrRefused) wrong credentials, a server without JetStream, and
-// streams of another job or a newer version.
+// by itself. The URL is nats://[user:password@|token@]host:port[,...], tls://, or perdure://
+// for a log that asks for keys. It refuses (ErrRefused) wrong credentials, a server without
+// JetStream, and streams of another job or a newer version.
 func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 	c, err := connect(ctx, url, o)
 	if err != nil {
@@ -111,21 +119,27 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 
 // connect reaches the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
-	c := &client{o: o, url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
+	c := &client{o: o, access: o.Access.To(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
+	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
+	if gate.Asks(url) && c.access == nil {
+		return nil, fmt.Errorf("%w: the log at %s asks for the job's keys; name their folder with --keys", ErrRefused,
+			c.url)
+	}
 	for {
-		nc, err := nats.Connect(url, append(c.settings(), more...)...)
+		nc, err := nats.Connect(gate.Dialled(url), append(c.settings(), more...)...)
 		if err == nil {
 			c.nc = nc
 			break
 		}
 		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 			errors.Is(err, nats.ErrAuthRevoked) {
-			return nil, fmt.Errorf("%w: the log at %s does not take these credentials", ErrRefused, c.url)
+			return nil, fmt.Errorf("%w: the log at %s does not take %s", ErrRefused, c.url, c.access.Shown())
 		}
-		if !transient(err) {
-			return nil, fmt.Errorf("%w: the log at %s: %w", ErrRefused, c.url, err)
+		why, forGood := c.access.Explained(err, transient(err))
+		if forGood {
+			return nil, fmt.Errorf("%w: the log at %s: %w", ErrRefused, c.url, why)
 		}
-		away := fmt.Errorf("%w at %s: %w", ErrAway, c.url, err)
+		away := fmt.Errorf("%w at %s: %w", ErrAway, c.url, why)
 		c.opening(away)
 		if sleep(ctx, dialPause) != nil {
 			return nil, away
@@ -196,7 +210,14 @@ func (c *client) settings() []nats.Option {
 		nats.ReconnectBufSize(-1), // what is sent while away fails at once, and is sent again in order
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ReconnectHandler(func(*nats.Conn) { c.cameBack() }),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls fail, and say so
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { // calls fail, and say so
+			if errors.Is(err, nats.ErrPermissionViolation) { // but of these the caller would hear nothing
+				c.deny(err)
+			}
+		}),
+	}
+	if c.access != nil {
+		return append(s, c.access.Options()...)
 	}
 	if c.o.User != "" {
 		s = append(s, nats.UserInfo(c.o.User, c.o.Password))
@@ -335,11 +356,24 @@ func noRoom(code jetstream.ErrorCode) bool {
 	return code == codeMaxBytes || code == codeNoResources || code == codeNoStorage || code == codeAccountLimit
 }
 
+// unlessDenied asks a question, and does not wait for an answer where the log says that this client may not ask.
+func (c *client) unlessDenied(ctx context.Context, question func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.denied, cancel)()
+	err := question(ctx)
+	if why := context.Cause(c.denied); err != nil && why != nil {
+		return fmt.Errorf("%w: the log at %s does not let the holder of %s do this (%w)", ErrRefused, c.url,
+			c.access.Shown(), why)
+	}
+	return err
+}
+
 // ask repeats a question until it is answered for good.
 func (c *client) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		one, cancel := context.WithTimeout(ctx, askTimeout)
-		err := question(one)
+		err := c.unlessDenied(one, question)
 		cancel()
 		c.opening(err)
 		switch {
@@ -477,23 +511,28 @@ func (c *client) trim(ctx context.Context, shard int, before Position) error {
 	})
 }
 
-func (c *client) record(ctx context.Context, shard int, at Position) (b []byte, err error) {
-	err = c.ask(ctx, func(ctx context.Context) error {
-		m, err := c.streams[shard].GetMsg(ctx, uint64(at))
+func (c *client) record(ctx context.Context, shard int, at Position) ([]byte, error) {
+	m, err := c.raw(ctx, shard, at)
+	if m == nil {
+		return nil, err
+	}
+	return m.Data, err
+}
+
+// raw is one record, and when it was stored; nil: it is not there.
+func (c *client) raw(ctx context.Context, shard int, at Position) (m *jetstream.RawStreamMsg, err error) {
+	err = c.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = c.streams[shard].GetMsg(ctx, uint64(at))
 		if isOff(err) { // nobody took the question: is the stream gone, or the log?
 			_, err = c.streams[shard].Info(ctx)
 			err = cmp.Or(err, ErrAway)
 		}
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			b = nil
-			return nil
-		case err == nil:
-			b = m.Data
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			m, err = nil, nil
 		}
 		return c.refusal(err, StreamName(c.o.Job, shard))
 	})
-	return b, err
+	return m, err
 }
 
 func (c *client) onReturn(f func()) {

@@ -18,6 +18,9 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 	if err != nil {
 		return err
 	}
+	if c.access.ReadsOneByOne() {
+		return c.readEach(ctx, shard, from, end, deliver, atEnd)
+	}
 	r := &reading{
 		client: c, shard: shard, next: from, end: end, deliver: deliver, atEnd: sync.OnceFunc(atEnd),
 		returned: returned,
@@ -38,6 +41,39 @@ func (c *client) read(ctx context.Context, shard int, from Position, deliver fun
 			return err
 		}
 	}
+}
+
+// readEach reads up to the end that there was, one record after the other, for who only looks.
+func (c *client) readEach(ctx context.Context, shard int, from, end Position,
+	deliver func(Position, time.Time, []byte) error, atEnd func(),
+) error {
+	for at := from; at < end; at++ {
+		m, err := c.raw(ctx, shard, at)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			first, _, err := c.extent(ctx, shard)
+			if err == nil && at < first {
+				err = trimmed(c.o.Job, shard, at, first)
+			}
+			if err == nil {
+				err = missing(c.o.Job, shard, at)
+			}
+			return err
+		}
+		if err := deliver(at, m.Time, m.Data); err != nil {
+			return err
+		}
+	}
+	atEnd()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// missing is damage: a server passes over what it finds damaged.
+func missing(job string, shard int, at Position) error {
+	return &DamageError{Stream: StreamName(job, shard), Shard: shard, Position: at, Reason: "it is missing"}
 }
 
 // reading is one Read of a shard's records, over as many consumers as it takes.
@@ -157,7 +193,7 @@ func (r *reading) lost(ctx context.Context) error {
 	case r.next < first:
 		return trimmed(r.o.Job, r.shard, r.next, first)
 	}
-	return &DamageError{Stream: StreamName(r.o.Job, r.shard), Shard: r.shard, Position: r.next, Reason: "it is missing"}
+	return missing(r.o.Job, r.shard, r.next)
 }
 
 // take delivers one message.

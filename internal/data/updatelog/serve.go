@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog/folder"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
+	"github.com/perdure/perdure/internal/data/updatelog/reports"
 )
 
 // Sync says when the log's own server writes through to the disk.
@@ -45,8 +48,10 @@ type ServeOptions struct {
 	// free room).
 	MaxBytes int64
 	// Token is the secret of the log's URL ("": that which is in its file url, or, where there
-	// is none, one that is drawn).
+	// is none, one that is drawn; of a log with a guard: none).
 	Token string
+	// Guard asks for certificates; nil: nothing is encrypted, and whoever has the secret is let in.
+	Guard *gate.Guard
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
 
@@ -60,8 +65,10 @@ const (
 	startLimit = time.Minute // for reading what is there
 	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
 	checkEvery = time.Second
-	endLimit   = time.Second    // for ending, if a file is in the way
-	leastRoom  = 2 * groupBytes // on the disk, for streams to be opened again
+
+	handshakeLimit = 10 * time.Second // for TLS
+	endLimit       = time.Second      // for ending, if a file is in the way
+	leastRoom      = 2 * groupBytes   // on the disk, for streams to be opened again
 )
 
 // ErrRunning is returned by Serve for a folder whose log another process serves.
@@ -74,8 +81,9 @@ type Server struct {
 	unlock func() error
 	url    string
 	nats   *server.Server
-	watch  *watched
-	closed bool // its streams are, since the disk is full or fails
+	watch  *reports.Reports
+	door   *gate.Door // nil: whoever has the secret is let in
+	closed bool       // its streams are, since the disk is full or fails
 }
 
 // Serve runs a log whose streams are in a folder, which is made where it is not
@@ -140,7 +148,11 @@ func (s *Server) start() error {
 		return nil
 	}
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
-	here := (&url.URL{Scheme: "nats", User: url.User(token), Host: net.JoinHostPort(host, at)}).String()
+	where := &url.URL{Scheme: "nats", Host: net.JoinHostPort(host, at)}
+	if s.o.Guard != nil {
+		where.Scheme = gate.Scheme
+	}
+	here := Authorized(where.String(), token)
 	if here == s.url {
 		return nil // it was started again
 	}
@@ -170,13 +182,15 @@ func (s *Server) address() (host string, port int, token string, err error) {
 	}
 	if old, err := ReadURL(s.dir); err == nil {
 		if u, err := url.Parse(old); err == nil {
-			token = u.User.Username()
+			if s.o.Guard == nil {
+				token = u.User.Username()
+			}
 			if port == 0 {
 				port, _ = strconv.Atoi(u.Port()) // 0 where there is none
 			}
 		}
 	}
-	if token = cmp.Or(s.o.Token, token); token == "" {
+	if token = cmp.Or(s.o.Token, token); token == "" && s.o.Guard == nil {
 		token = rand.Text()
 	}
 	if port == 0 {
@@ -205,7 +219,8 @@ func ReadURL(dir string) (string, error) {
 		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
 	}
 	line := strings.TrimSpace(string(b))
-	if u, err := url.Parse(line); err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+	schemes := []string{"nats", "tls", gate.Scheme}
+	if u, err := url.Parse(line); err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
 		return "", noAddress(dir)
 	}
 	return line, nil
@@ -230,26 +245,36 @@ func noAddress(dir string) error {
 }
 
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
-	n, err := server.NewServer(&server.Options{
+	o := &server.Options{
 		ServerName: serverName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
 		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
 		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
 		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
-	})
+	}
+	if s.door = nil; s.o.Guard != nil && !s.o.private {
+		s.door = gate.NewDoor(s.o.Guard, token)
+		o.Authorization, o.CustomClientAuthentication = "", s.door
+		// Nothing is said before TLS is there, neither by who is called nor by who calls.
+		o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = s.o.Guard.TLS, true, handshakeLimit.Seconds()
+	}
+	n, err := server.NewServer(o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the log in %s: %w", ErrRefused, s.dir, err)
 	}
-	s.watch = &watched{log: s.o.Log}
+	if s.door != nil {
+		s.door.Of(n)
+	}
+	s.watch = &reports.Reports{Log: s.o.Log}
 	n.SetLoggerV2(s.watch, false, false, false)
 	n.Start() // where it gives up, it says so before it returns, and would never be ready
-	if s.watch.gaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
+	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
 		n.WaitForShutdown()
-		if text, taken := strings.CutPrefix(s.watch.last(), cannotListen); taken {
+		if text, taken := strings.CutPrefix(s.watch.Last(), cannotListen); taken {
 			at, why, _ := strings.Cut(text, ", ")
 			return nil, fmt.Errorf("%w: %w at %s: %s", ErrRefused, errListen, at, strings.Trim(why, `"`))
 		}
-		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.last())
+		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.Last())
 	}
 	return n, nil
 }
@@ -270,9 +295,12 @@ func (s *Server) Run(ctx context.Context) error {
 		if err := folder.Check(s.dir); err != nil {
 			return s.abandon(err)
 		}
+		for _, id := range s.door.Evict() {
+			s.warn("a connection is ended whose certificate was revoked", "connection", id)
+		}
 		switch failed, room := s.failed(), s.hasRoom(); {
 		case failed && !s.closed:
-			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.last())
+			s.warn("the log's disk is full, or fails: updates wait", "why", s.watch.Last())
 			s.again(!room)
 		case s.closed && room:
 			s.again(false)

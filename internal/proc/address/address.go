@@ -121,3 +121,10 @@ func Leading(to string) string {
 	host, _, _ := net.SplitHostPort(c.LocalAddr().String())
 	return host
 }
+
+// Loopback reports whether an address is one that only this machine reaches.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && ip.IsLoopback()
+}

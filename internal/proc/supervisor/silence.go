@@ -105,12 +105,16 @@ func (j *Job) call(w watched) string {
 	return placeWaiting
 }
 
-// dial connects to a process that is watched. A coordinator with keys is called with them.
+// dial connects to a process that is watched. One with keys is called with them; a log shows those of a server.
 func (w *watched) dial(ctx context.Context, ring *keys.Ring) (net.Conn, error) {
-	if ring == nil || w.role != wire.RoleCoordinator {
+	if ring == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", w.addr)
 	}
-	return (&tls.Dialer{Config: ring.Client(keys.Coordinator)}).DialContext(ctx, "tcp", w.addr)
+	shows := keys.Coordinator
+	if w.role == RoleLog {
+		shows = keys.Server
+	}
+	return (&tls.Dialer{Config: ring.Client(shows)}).DialContext(ctx, "tcp", w.addr)
 }
 
 // silence counts the rounds in which a process was silent, one after the other.

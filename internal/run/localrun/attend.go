@@ -44,7 +44,7 @@ func Spread(s *settings.Run) error {
 	}
 	if s.HasOwnLog() {
 		return fmt.Errorf("%w: recovery %s needs an update log that all hosts reach; name it with log: "+
-			"nats://HOST:4222 (perdure log serves one)", perdure.ErrUsage, s.Job.Recovery)
+			"perdure://HOST:4222 (perdure log --keys serves one), or nats://", perdure.ErrUsage, s.Job.Recovery)
 	}
 	return nil
 }

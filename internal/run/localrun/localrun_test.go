@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/role/roletest"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -191,8 +192,9 @@ func TestStartRefuses(t *testing.T) {
 		frames, web, err := r.listen(func(line string) { warned += line })
 		must(t, errors.Join(err, frames.file.Close(), web.file.Close()))
 	}
-	if warned != "" || !loopback("127.0.0.1:7000") || !loopback("[::1]:7000") || loopback("192.0.2.1:7000") ||
-		loopback("host:7000") {
+	if warned != "" || !address.Loopback("127.0.0.1:7000") || !address.Loopback("[::1]:7000") ||
+		address.Loopback("192.0.2.1:7000") ||
+		address.Loopback("host:7000") {
 		t.Errorf("of addresses of this machine only it warns: %s", warned)
 	}
 }

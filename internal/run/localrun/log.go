@@ -15,6 +15,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/logtool"
@@ -82,6 +84,9 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, plain.Cause(err))
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
+	if s.Reach.Keys != "" {
+		u.Scheme = gate.Scheme
+	}
 	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {
 		err = os.WriteFile(filepath.Join(settings.LogFolder(run), "url"),
@@ -98,7 +103,12 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 func tryLog(ctx context.Context, s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(ctx, logtool.Patience)
 	defer cancel()
-	return updatelog.Create(ctx, s.Job.Log, s.LogOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}))
+	access, err := s.LogAccess("", keys.Coordinator)
+	if err != nil {
+		return err
+	}
+	return updatelog.Create(ctx, s.Job.Log,
+		s.LogOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}, access))
 }
 
 // logAddr is where the job's own log listens.
@@ -112,10 +122,14 @@ func logAddr(s *settings.Run) string {
 
 // logCommand is the command line of the job's own log.
 func logCommand(s *settings.Run, exe, run string) []string {
-	return []string{
+	args := []string{
 		exe, string(supervisor.RoleLog), "--dir", settings.LogFolder(run), "--listen", logAddr(s),
 		"--sync", string(s.Log.Sync), "--mb", fmt.Sprint(s.Log.MB), "--inherits",
 	}
+	if s.Reach.Keys != "" {
+		args = append(args, "--keys", s.Reach.Keys)
+	}
+	return args
 }
 
 // logUsed returns the bytes of the files of a job's own log; nil: it has none.

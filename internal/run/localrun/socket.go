@@ -36,10 +36,3 @@ func listen(addr string) (s socket, err error) {
 	s.file, err = l.(*net.TCPListener).File()
 	return s, err
 }
-
-// loopback reports whether an address is one that only this machine reaches.
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
-}

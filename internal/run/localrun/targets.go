@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -92,7 +93,7 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 		return nil, fmt.Errorf("%w: --metrics %s: choose a port of 1 to %d, since each process has one, or 0 for "+
 			"free ones", perdure.ErrUsage, w.Metrics, mostPort-last)
 	}
-	if warn != nil && !loopback(addr) {
+	if warn != nil && !address.Loopback(addr) {
 		warn(fmt.Sprintf("others can reach the metrics at %s, and nothing is asked of them; use a network that "+
 			"you trust", host))
 	}

@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // kept returns what the job's streams hold now, and where that is.
 func kept(ctx context.Context, s *settings.Run) (bytes uint64, streams int, where string, err error) {
-	i, err := inspect(ctx, s)
+	i, err := inspect(ctx, s, "", keys.Operator)
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -25,9 +26,14 @@ func kept(ctx context.Context, s *settings.Run) (bytes uint64, streams int, wher
 	return bytes, streams, i.URL(), err
 }
 
-// inspect looks into the log that the run's settings name.
-func inspect(ctx context.Context, s *settings.Run) (*updatelog.Inspector, error) {
-	l, addr := s.Log, s.Job.Log
+// inspect looks into the log that the run's settings name, for what a role may do; keysDir: where its keys are, if they
+// are not where the run has its own.
+func inspect(ctx context.Context, s *settings.Run, keysDir string, role keys.Role) (*updatelog.Inspector, error) {
+	addr := s.Job.Log
+	access, err := s.LogAccess(keysDir, role)
+	if err != nil {
+		return nil, err
+	}
 	if s.Job.LogSecret {
 		at, err := updatelog.ReadURL(settings.LogFolder(s.Folder))
 		if err != nil {
@@ -35,14 +41,14 @@ func inspect(ctx context.Context, s *settings.Run) (*updatelog.Inspector, error)
 		}
 		addr = at
 	}
-	return updatelog.Inspect(ctx, addr, updatelog.DialOptions{Credentials: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key})
+	return updatelog.Inspect(ctx, addr, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access))
 }
 
 // RemoveOf removes the streams of a job of which no process is left.
 func RemoveOf(s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	i, err := inspect(ctx, s)
+	i, err := inspect(ctx, s, "", keys.Coordinator)
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -30,6 +34,7 @@ type Place struct {
 	NATS      string
 	Creds, CA string
 	Cert, Key string
+	Keys      string // the folder of what is shown to a log that asks for keys; "": the run's, where it has some
 	Job       string // only this job's streams; "": all
 }
 
@@ -48,10 +53,7 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
-		i, err = updatelog.Inspect(soon, p.NATS, updatelog.DialOptions{
-			Credentials: p.Creds, CA: p.CA, Cert: p.Cert,
-			Key: p.Key,
-		})
+		i, err = p.inspect(soon, keys.Operator)
 	default:
 		dir := p.Dir
 		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
@@ -60,7 +62,10 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 				return nil, nil, err
 			}
 		}
-		i, err = updatelog.InspectFolder(ctx, dir, Patience)
+		var access *gate.Access
+		if access, err = p.accessTo(dir, keys.Operator); err == nil {
+			i, err = updatelog.InspectFolder(ctx, dir, Patience, updatelog.DialOptions{Access: access})
+		}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -69,6 +74,38 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 		return nil, nil, errors.Join(err, i.Close())
 	}
 	return i, streams, nil
+}
+
+// inspect opens the log at an address, for what a role may do.
+func (p *Place) inspect(ctx context.Context, role keys.Role) (*updatelog.Inspector, error) {
+	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
+	if gate.Asks(p.NATS) {
+		var err error
+		if o.Access, err = logkeys.Open(p.Keys, role); err != nil {
+			return nil, err
+		}
+	}
+	return updatelog.Inspect(ctx, p.NATS, o)
+}
+
+// accessTo is what is shown to the log of a folder, if somebody serves it and it asks for keys.
+func (p *Place) accessTo(dir string, role keys.Role) (*gate.Access, error) {
+	url, err := updatelog.ReadURL(dir)
+	if err != nil || !gate.Asks(url) {
+		return nil, nil // who opens it says why
+	}
+	if p.Keys != "" {
+		return logkeys.Open(p.Keys, role)
+	}
+	s, err := settings.Read(filepath.Join(p.Dir, "run.json"))
+	if err != nil {
+		return nil, nil // it is no run's: if it is served it says that it asks for keys
+	}
+	access, err := s.LogAccess("", role)
+	if err != nil {
+		return nil, nil // likewise, if they are on another machine
+	}
+	return access, nil
 }
 
 // streams lists a log's streams that are asked for.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -50,10 +51,7 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 		return nil, fmt.Errorf("%w: which log? name a run's folder, or a log's that is served, or write "+
 			"nats://HOST:PORT", perdure.ErrUsage)
 	case c.NATS != "":
-		return updatelog.Inspect(ctx, c.NATS, updatelog.DialOptions{
-			Credentials: c.Creds, CA: c.CA, Cert: c.Cert,
-			Key: c.Key,
-		})
+		return c.inspect(ctx, keys.Coordinator)
 	}
 	s, err := settings.Read(filepath.Join(c.Dir, "run.json"))
 	switch {
@@ -75,7 +73,7 @@ func (c *remover) openServed(ctx context.Context) (*updatelog.Inspector, error) 
 	if s.HasOwnLog() {
 		return c.openFolder(ctx)
 	}
-	return inspect(ctx, &s)
+	return inspect(ctx, &s, c.Keys, keys.Coordinator)
 }
 
 // ended refuses to take the log from a run whose coordinator answers.
@@ -105,7 +103,11 @@ func (c *remover) openFolder(ctx context.Context) (*updatelog.Inspector, error) 
 	}
 	soon, cancel := context.WithTimeout(ctx, Patience/4) // it is on this machine
 	defer cancel()
-	i, err := updatelog.Inspect(soon, url, updatelog.DialOptions{})
+	access, err := c.accessTo(dir, keys.Coordinator)
+	if err != nil {
+		return nil, err
+	}
+	i, err := updatelog.Inspect(soon, url, updatelog.DialOptions{Access: access})
 	switch {
 	case !errors.Is(err, updatelog.ErrAway):
 		return i, err

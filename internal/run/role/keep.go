@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"path/filepath"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/reach"
@@ -25,6 +29,8 @@ type Log struct {
 	Sync     string    // when an update counts as in the log
 	MB       int       // what all streams take at most; 0: three quarters of what is free
 	Inherits bool      // the secret of the run that it belongs to
+	Keys     string    // the folder of the job's keys; "": it has none
+	Insecure bool      // others may reach it, though nothing is encrypted
 	Out      io.Writer // what people are told
 	Log      *slog.Logger
 }
@@ -36,20 +42,51 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	eyes.Name(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.Garbage(1)
-	var keys wire.Keys
+	var own wire.Keys
 	if c.Inherits {
 		var err error
-		if keys, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
+		if own, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
 			return err
 		}
 	}
+	ring, err := c.ring(ctx)
+	if err != nil {
+		return err
+	}
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
-		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: keys.Job.Reveal(),
-		Log: c.Log,
+		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
+		Log: c.Log, Guard: logkeys.Guard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
+	if ring != nil && !c.Inherits {
+		fmt.Fprintf(c.Out, "the log listens at %s, and asks for keys\n", s.URL())
+	} else {
+		fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
+	}
 	return s.Run(ctx)
+}
+
+// ring opens the keys that the log shows. One that others can reach has some, unless somebody says that it needs none;
+// of a run's own its parent has seen to that.
+func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
+	if c.Keys != "" {
+		return reach.Ring(ctx, c.Keys, wire.Role(logkeys.Shows), c.Log)
+	}
+	at := c.Listen
+	if a, err := net.ResolveTCPAddr("tcp", at); err == nil { // else Serve says what is wrong with it
+		at = a.String()
+	}
+	switch {
+	case c.Inherits || address.Loopback(at):
+	case !c.Insecure:
+		return nil, fmt.Errorf("%w: others can reach a log at %s, and nothing is encrypted: make keys with perdure "+
+			"keys new DIR and write --keys DIR, or --insecure if you trust everybody on that network", perdure.ErrUsage,
+			c.Listen)
+	default:
+		c.Log.Warn(fmt.Sprintf("INSECURE: others can reach the log at %s: they are asked for the secret of its URL, "+
+			"but nothing is encrypted, and whoever can listen there has the secret, too", c.Listen))
+	}
+	return nil, nil
 }

@@ -89,7 +89,8 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
 		Publish:     func(at string) (string, error) { return address.Published(c.Listen, at, c.Advertise) },
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Notice: c.Notice, Store: in, Log: c.Log,
-		OpenLog: s.OpenLog, LogBytes: s.LogBytes(), Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
+		OpenLog: s.OpenLog(c.Job.Ring, false), LogBytes: s.LogBytes(),
+		Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
 		Joined: func(sv server.Eye, index int) {
 			eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
 			eye.Show(metrics.Server(sv, c.Watch.Who(s.Job.ID, wire.RoleServer, index)))

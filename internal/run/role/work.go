@@ -133,7 +133,7 @@ func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *traini
 		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
 		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
-		OpenLog: s.OpenLogToRead,
+		OpenLog: s.OpenLog(c.Job.Ring, true),
 		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	}
 }

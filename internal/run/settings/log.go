@@ -18,6 +18,9 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/run/ended"
 )
 
@@ -171,27 +174,36 @@ func (s *Run) LogBytes() int64 {
 	return int64(s.Log.MB) << 20
 }
 
-// OpenLog opens a job's update log, as the run's settings say, for a server, which makes
-// it.
-func (s *Run) OpenLog(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-	return updatelog.Dial(ctx, addr, s.LogOptions(o))
+// OpenLog opens a job's update log, as the run's settings say, for a server, which makes it, or for who only appends.
+// ring is what the process shows; nil: the job has no keys.
+func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, string, updatelog.Options) (
+	updatelog.Log, error,
+) {
+	return func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
+		d := s.LogOptions(o, logkeys.Access(ring))
+		d.ReadOnly = appends
+		return updatelog.Dial(ctx, addr, d)
+	}
 }
 
-// OpenLogToRead opens it for a worker.
-func (s *Run) OpenLogToRead(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
-	d := s.LogOptions(o)
-	d.ReadOnly = true
-	return updatelog.Dial(ctx, addr, d)
-}
-
-// LogOptions are how the run's settings say that its log is to be reached, and what it is like.
-func (s *Run) LogOptions(o updatelog.Options) updatelog.DialOptions {
-	d := updatelog.DialOptions{Options: o}
+// LogOptions are how the run's settings say that its log is to be reached, and what it is like; access is what is shown
+// to one that asks for keys.
+func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.DialOptions {
+	d := updatelog.DialOptions{Options: o, Access: access}
 	if l := s.Log; l != nil {
 		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key,
 			l.Replicas
 	}
 	return d
+}
+
+// LogAccess is what somebody of a role shows to the run's log, where that asks for keys: they are in a folder that
+// somebody has named, or where the run had its own; nil: there are none.
+func (s *Run) LogAccess(named string, role keys.Role) (*gate.Access, error) {
+	if !gate.Asks(s.Job.Log) {
+		return nil, nil
+	}
+	return logkeys.Open(cmp.Or(named, s.Reach.Keys), role)
 }
 
 // readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
@@ -210,13 +222,18 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	if r.Snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
 		return nil, err
 	}
+	access, err := s.LogAccess("", keys.Coordinator)
+	if err != nil {
+		return nil, err
+	}
 	var log *updatelog.Inspector
+	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience)
+		log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logPatience)
 		defer cancel()
-		log, err = updatelog.Inspect(soon, s.Log.NATS, s.LogOptions(updatelog.Options{Shards: s.Job.Shards}))
+		log, err = updatelog.Inspect(soon, s.Log.NATS, looks)
 	}
 	if err != nil {
 		return nil, err

@@ -12,11 +12,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
 )
 
 // logOption is what may stand behind the ? of --log.
 type logOption struct {
-	own, elsewhere bool // of a log of the job's own, of one on a cluster
+	own, elsewhere bool // of a log of the job's own, of one elsewhere
+	nats           bool // not of one that asks for keys: that is no cluster, and takes the job's
 	set            func(l *LogAsked, value string) error
 }
 
@@ -55,11 +57,11 @@ var logOptions = map[string]logOption{
 	"sync":        {own: true, set: text(func(l *LogAsked) *string { return &l.Sync })},
 	"mb":          {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.MB })},
 	"snapshot-mb": {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.SnapshotMB })},
-	"replicas":    {elsewhere: true, set: number(func(l *LogAsked) *int { return &l.Replicas })},
-	"creds":       {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Creds })},
-	"ca":          {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.CA })},
-	"cert":        {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Cert })},
-	"key":         {elsewhere: true, set: file(func(l *LogAsked) *string { return &l.Key })},
+	"replicas":    {elsewhere: true, nats: true, set: number(func(l *LogAsked) *int { return &l.Replicas })},
+	"creds":       {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Creds })},
+	"ca":          {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.CA })},
+	"cert":        {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Cert })},
+	"key":         {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Key })},
 }
 
 // OwnLog is how the job's own log is written, before its options.
@@ -67,18 +69,18 @@ const OwnLog = "file:"
 
 // IsLogURL reports whether a text is the address of a log, and no folder.
 func IsLogURL(text string) bool {
-	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://")
+	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || gate.Asks(text)
 }
 
-// ParseLog reads a log as people write it: file:?sync=always, or nats://HOST:PORT?creds=FILE.
+// ParseLog reads a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
 func ParseLog(written string) (l LogAsked, err error) {
 	where, behind, _ := strings.Cut(written, "?")
 	l.Given = map[string]bool{}
 	if where != OwnLog {
 		u, err := url.Parse(where)
-		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
-			return l, fmt.Errorf("%w: --log %s; write file:?sync=always&mb=4096, say, or nats://HOST:PORT or "+
-				"tls://HOST:PORT", perdure.ErrUsage, updatelog.WithoutSecrets(where))
+		if err != nil || u.Host == "" || !IsLogURL(where) {
+			return l, fmt.Errorf("%w: --log %s; write file:?sync=always&mb=4096, say, or nats://HOST:PORT, "+
+				"tls://HOST:PORT or perdure://HOST:PORT", perdure.ErrUsage, updatelog.WithoutSecrets(where))
 		}
 		l.NATS = where
 	}
@@ -101,7 +103,7 @@ func ParseLog(written string) (l LogAsked, err error) {
 func (l *LogAsked) take(name, value string) error {
 	var known []string
 	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
-		if o := logOptions[n]; o.own && l.NATS == "" || o.elsewhere && l.NATS != "" {
+		if o := logOptions[n]; o.own && l.NATS == "" || o.elsewhere && l.NATS != "" && !(o.nats && gate.Asks(l.NATS)) {
 			known = append(known, n)
 		}
 	}
@@ -111,6 +113,9 @@ func (l *LogAsked) take(name, value string) error {
 	case there && !slices.Contains(known, name) && l.NATS == "":
 		return fmt.Errorf("%w: --log: %s is for a log on a cluster; leave it out, or write nats://HOST:PORT for %s",
 			perdure.ErrUsage, name, OwnLog)
+	case there && logOptions[name].nats && !slices.Contains(known, name):
+		return fmt.Errorf("%w: --log: %s is for a NATS cluster; %s://HOST:PORT takes the job's keys: name them with "+
+			"--keys", perdure.ErrUsage, name, gate.Scheme)
 	case there && !slices.Contains(known, name):
 		return fmt.Errorf("%w: --log: %s is for the job's own log; a cluster syncs as it is configured",
 			perdure.ErrUsage, name)

@@ -314,7 +314,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
 	moves.AllCores()
 	job := &p.Settings().Job
-	updates, err := p.Settings().OpenLogToRead(ctx,
+	updates, err := p.Settings().OpenLog(nil, true)(ctx, // it reads as well: a benchmark has no keys
 		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
 		updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {

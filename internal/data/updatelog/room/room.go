@@ -1,4 +1,6 @@
-package updatelog
+// Package room bounds the bytes that are on their way. Whoever waits is served in order, so that nobody is overtaken
+// for ever. A Room is safe for concurrent use.
+package room
 
 import (
 	"context"
@@ -6,9 +8,10 @@ import (
 	"sync"
 )
 
-// room bounds the bytes on their way. Whoever waits is served in order.
-type room struct {
-	bound int
+// Room is how many bytes may be on their way.
+type Room struct {
+	Bound  int
+	Closed error // what who waits is told when nothing is let go any more
 
 	mu      sync.Mutex // guards what follows
 	used    int
@@ -21,10 +24,10 @@ type waiter struct {
 }
 
 // fits reports whether n bytes may go; anything may go alone.
-func (r *room) fits(n int) bool { return r.used == 0 || r.used+n <= r.bound }
+func (r *Room) fits(n int) bool { return r.used == 0 || r.used+n <= r.Bound }
 
-// take waits until n bytes may go.
-func (r *room) take(ctx context.Context, closed <-chan struct{}, n int) error {
+// Take waits until n bytes may go.
+func (r *Room) Take(ctx context.Context, closed <-chan struct{}, n int) error {
 	r.mu.Lock()
 	if len(r.waiting) == 0 && r.fits(n) {
 		r.used += n
@@ -41,7 +44,7 @@ func (r *room) take(ctx context.Context, closed <-chan struct{}, n int) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-closed:
-		err = ErrClosed
+		err = r.Closed
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,8 +57,8 @@ func (r *room) take(ctx context.Context, closed <-chan struct{}, n int) error {
 	return err
 }
 
-// give takes n bytes off.
-func (r *room) give(n int) {
+// Give takes n bytes off.
+func (r *Room) Give(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used -= n
@@ -63,7 +66,7 @@ func (r *room) give(n int) {
 }
 
 // grant lets those go who fit now.
-func (r *room) grant() {
+func (r *Room) grant() {
 	for len(r.waiting) > 0 && r.fits(r.waiting[0].n) {
 		w := r.waiting[0]
 		r.waiting = r.waiting[1:]

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// TestLogKeys: the log of a run with keys asks for them. Through the deaths of a server, a worker, the log and the
+// coordinator the run ends with the model of one that was left alone.
+func TestLogKeys(t *testing.T) {
+	t.Parallel()
+	ring, dir := newKeys(t), newFolder(t)
+	job := start(t, small("--keys", ring, "--recovery", "stateless", "--fault", "kill:server:1@clock:15", "--fault",
+		"kill:log@clock:25", "--fault", "kill:worker:0@clock:30", "--fault", "kill:coordinator@clock:35", "--out",
+		dir)...)
+	sameModel(t, job.succeeds(dir), one(t), dir)
+	checkRaces(t, dir)
+	s, err := settings.Read(filepath.Join(dir, "run.json"))
+	must(t, err)
+	if !strings.HasPrefix(s.Job.Log, "perdure://127.0.0.1:") {
+		t.Errorf("its log is at %s", s.Job.Log)
+	}
+	wantOut(t, 0, []string{"log", "verify", dir}, "whole") // nobody serves it any more
+}
+
+// TestLogKeysLive: while a run with keys trains, its log says nothing without keys, and what each role's let their
+// holder do there is done.
+func TestLogKeysLive(t *testing.T) {
+	t.Parallel()
+	ring, dir := newKeys(t), newFolder(t)
+	job := start(t, append(endless(dir), "--recovery", "stateless", "--keys", ring)...)
+	awaitStatus(t, dir, `update log: .* in 6 streams`)
+	url, err := updatelog.ReadURL(settings.LogFolder(dir))
+	must(t, err)
+	_, at, _ := strings.Cut(url, "@")
+	as := func(role string) []string { return []string{"perdure://" + at, "--keys", filepath.Join(ring, role)} }
+	wantOut(t, 0, []string{"log", "ls", dir}, "shard")
+	wantOut(t, 0, append([]string{"log", "ls"}, as("operator")...), "shard")
+	for _, c := range []struct {
+		pattern string
+		args    []string
+	}{
+		{"asks for the job's keys; name their folder with --keys", []string{"ls", "perdure://" + at}},
+		{"does not take the keys of viewer/viewer", append([]string{"ls"}, as("viewer")...)},
+		{"does not let the holder of the keys of worker/worker do this", append([]string{"ls"}, as("worker")...)},
+		{
+			"does not let the holder of the keys of operator/operator do this",
+			append([]string{"rm", "--force", "--job", stateless(t, dir).Job.ID}, as("operator")...),
+		},
+		{"another job's keys", []string{"ls", "perdure://" + at, "--keys", newKeys(t)}},
+		{"does not answer", []string{"ls", "nats://" + at}},
+	} {
+		wantRefused(t, exitError, c.pattern, append([]string{"log"}, c.args...)...)
+	}
+	job.Stop()
+	checkRaces(t, dir)
+}
+
+// TestLogServed: perdure log serves with a job's keys, and a run names it by its address alone. Its streams are made
+// and removed by the coordinator's keys; without keys, or with options of a cluster, it is refused in a line.
+func TestLogServed(t *testing.T) {
+	t.Parallel()
+	ring, dir := newKeys(t), newFolder(t)
+	log := start(t, "log", "--dir", filepath.Join(t.TempDir(), "log"), "--keys", filepath.Join(ring, "server"))
+	url := log.Says(`the log listens at (perdure://\S+), and asks for keys`)[1]
+	s, _ := trained(t, append(small("--keys", ring, "--recovery", "stateless", "--log", url+"?mb=300", "--fault",
+		"kill:server:1@clock:15", "--out", dir), "--quiet")...)
+	sameModel(t, s, one(t), dir)
+	look := []string{"log", "ls", url, "--keys", filepath.Join(ring, "operator")}
+	wantRefused(t, exitError, "there are no streams of any job in this log", look...)
+	wantRefused(t, exitError, "asks for the job's keys; name their folder with --keys",
+		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)
+	wantRefused(t, exitUsage, "ca is for a NATS cluster; perdure://HOST:PORT takes the job's keys",
+		small("--keys", ring, "--recovery", "stateless", "--log", url+"?ca=x", "--out", newFolder(t))...)
+	wantRefused(t, exitUsage, "the keys in .* are those of worker/worker, and a server needs its own",
+		"log", "--dir", filepath.Join(t.TempDir(), "log"), "--keys", filepath.Join(ring, "worker"))
+}
+
+// TestLogExposed: a log that others can reach does not begin without keys, unless somebody says that it may.
+func TestLogExposed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "log")
+	wantRefused(t, exitUsage, "others can reach a log at 0.0.0.0:0, and nothing is encrypted: make keys",
+		"log", "--dir", dir, "--listen", "0.0.0.0:0")
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("a log that is refused leaves a folder")
+	}
+	start(t, "log", "--dir", dir, "--listen", "0.0.0.0:0", "--insecure").Says("INSECURE: others can reach the log")
+	start(t, "log", "--dir", filepath.Join(t.TempDir(), "log"), "--listen", "localhost:0").Says("the log listens")
+}

@@ -1,0 +1,202 @@
+// Package gate is who may connect to an update log that asks for certificates, and what he may do there. The log has a
+// Guard, which a Door carries out for the NATS server; who calls it has an Access. Whose certificates are whose, and
+// which role may do what, others say.
+//
+// A Door is safe for concurrent use; a Guard and an Access are only read.
+package gate
+
+import (
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Rights are what somebody may do at a log.
+type Rights uint
+
+// The rights that there are. All go by the subjects of messages, as NATS knows them: which of a job's shards, and what
+// is in a record, nobody looks at.
+const (
+	MayLook   Rights = 1 << iota // at streams that he names, and at records, one by one
+	MayList                      // all streams, and who reads them
+	MayAppend                    // records
+	MayRead                      // streams as they grow, for which the log keeps a reader's place
+	MayTrim                      // streams
+	MayMake                      // streams
+	MayRemove                    // streams
+)
+
+// harmless are the rights of those who are kept apart (see Door.apart).
+const harmless = MayLook | MayList | MayAppend
+
+// subjects are what a right lets its holder send messages to.
+var subjects = map[Rights][]string{
+	MayLook:   {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
+	MayList:   {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
+	MayAppend: {"perdure.*.*"},
+	MayRead: {
+		"$JS.API.CONSUMER.CREATE.*.*", "$JS.API.CONSUMER.CREATE.*.*.>", "$JS.API.CONSUMER.INFO.*.*",
+		"$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
+	},
+	MayTrim:   {"$JS.API.STREAM.PURGE.*"},
+	MayMake:   {"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"},
+	MayRemove: {"$JS.API.STREAM.DELETE.*"},
+}
+
+// Guard has a log ask whoever connects for a certificate. It knows who may do what; the log knows nothing of roles. Its
+// functions are called by several goroutines.
+type Guard struct {
+	// TLS asks for a certificate, and refuses those that are good for nothing.
+	TLS *tls.Config
+	// Admit says what the holder of a certificate may do (0: he is not let in), and whom he is one of: who is of
+	// another kind cannot see what the log answers him.
+	Admit func(*x509.Certificate) (kind string, may Rights)
+	// Revoked reports whether nobody takes a certificate any more.
+	Revoked func(*x509.Certificate) bool
+}
+
+// inbox is where the log answers those of a kind.
+func inbox(kind string) string { return "_INBOX." + kind }
+
+// permissions are what the server checks for each message and each subscription of a connection.
+func permissions(kind string, may Rights) *server.Permissions {
+	p := &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: []string{}},
+		Subscribe: &server.SubjectPermission{Allow: []string{inbox(kind) + ".>"}},
+	}
+	for right, to := range subjects {
+		if may&right != 0 {
+			p.Publish.Allow = append(p.Publish.Allow, to...)
+		}
+	}
+	slices.Sort(p.Publish.Allow)
+	return p
+}
+
+// mostOfOne is how many connections there may be at once by one certificate on one machine: a process has one, and a
+// job at most as many processes on a machine.
+const mostOfOne = 4096
+
+// Door lets connections in at a log that has a guard. It is safe for concurrent use.
+type Door struct {
+	nats  *server.Server
+	guard *Guard
+	token string // that is asked for, too; "": none is
+
+	mu     sync.Mutex         // guards what follows
+	inside map[uint64]visitor // by the number of the connection
+}
+
+type visitor struct {
+	shown []*x509.Certificate
+	peer  string // the certificate, and the machine
+}
+
+// NewDoor makes the door of a log that also asks for a token, unless that is "".
+func NewDoor(g *Guard, token string) *Door {
+	return &Door{guard: g, token: token, inside: map[uint64]visitor{}}
+}
+
+// Of says whose door it is, before that is opened.
+func (d *Door) Of(n *server.Server) { d.nats = n }
+
+// Check implements server.Authentication: the handshake is over, and the peer has said what it wants.
+func (d *Door) Check(c server.ClientAuthentication) bool {
+	s := c.GetTLSConnectionState()
+	if s == nil || len(s.PeerCertificates) == 0 {
+		return false
+	}
+	if d.token != "" && subtle.ConstantTimeCompare([]byte(c.GetOpts().Token), []byte(d.token)) != 1 {
+		return false
+	}
+	leaf := s.PeerCertificates[0]
+	kind, may := d.guard.Admit(leaf)
+	if may == 0 {
+		return false
+	}
+	machine, _, err := net.SplitHostPort(c.RemoteAddress().String())
+	if err != nil {
+		machine = "" // it has no port, and all such are one
+	}
+	v := visitor{shown: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.has(v.peer) >= mostOfOne {
+		return false
+	}
+	account, err := d.apart(kind, may)
+	if err != nil {
+		d.nats.Errorf("The log cannot let in a %s: %v", kind, err)
+		return false
+	}
+	d.inside[c.GetID()] = v
+	c.RegisterUser(&server.User{Username: kind, Account: account, Permissions: permissions(kind, may)})
+	return true
+}
+
+// apart is the account of a kind whose rights are harmless; nil: the log's own. What somebody may send says little
+// alone: he also says where the log is to send its answer, and may name what he may not send to himself, so that the
+// log, in its own account, would purge or delete a stream in his place. In an account of his own there is nothing of
+// the log but the requests that he may make, and answers go nowhere else.
+func (d *Door) apart(kind string, may Rights) (*server.Account, error) {
+	if may&^harmless != 0 {
+		return nil, nil
+	}
+	a, isNew := d.nats.LookupOrRegisterAccount("perdure-" + kind)
+	if !isNew {
+		return a, nil
+	}
+	own := d.nats.GlobalAccount()
+	for _, to := range permissions(kind, may).Publish.Allow {
+		if err := own.AddServiceExport(to, nil); err != nil {
+			return nil, err
+		}
+		if err := a.AddServiceImport(own, to, to); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// has counts the connections of a peer. It needs the lock.
+func (d *Door) has(peer string) (n int) {
+	for _, v := range d.inside {
+		if v.peer == peer {
+			n++
+		}
+	}
+	return n
+}
+
+// sweep forgets connections that have ended, and returns those whose certificate was revoked.
+func (d *Door) sweep() (out []uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, v := range d.inside {
+		switch {
+		case d.nats.GetClient(id) == nil:
+			delete(d.inside, id)
+		case slices.ContainsFunc(v.shown, d.guard.Revoked):
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Evict ends the connections of those whose certificates were revoked, and returns their numbers.
+func (d *Door) Evict() (ended []uint64) {
+	if d == nil {
+		return nil
+	}
+	for _, id := range d.sweep() {
+		if d.nats.DisconnectClientByID(id) == nil { // else it has just ended
+			ended = append(ended, id)
+		}
+	}
+	return ended
+}

@@ -1,0 +1,83 @@
+// Package reports is what a NATS server that runs in this process says of itself: it is given on, without what concerns
+// nobody, and the last thing that went wrong is kept. It is safe for concurrent use.
+package reports
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// Reports are those of one server. They implement its Logger.
+type Reports struct {
+	Log *slog.Logger // nil: nobody listens
+
+	mu    sync.Mutex // guards what follows
+	wrong string
+	fatal bool
+}
+
+// Last is the last thing that went wrong.
+func (w *Reports) Last() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong == "" {
+		return "it does not say why"
+	}
+	return w.wrong
+}
+
+func (w *Reports) failed(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = text
+}
+
+// Noticef leaves out what a server says of its start and its clients.
+func (w *Reports) Noticef(string, ...any) {}
+
+// Debugf leaves out everything.
+func (w *Reports) Debugf(string, ...any) {}
+
+// Tracef leaves out everything.
+func (w *Reports) Tracef(string, ...any) {}
+
+// Warnf implements server.Logger.
+func (w *Reports) Warnf(format string, args ...any) {
+	if w.Log != nil && !strings.Contains(format, "TLS Handshake First") { // all of ours use it
+		w.Log.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// ofConnection is what the server writes into what it says of one connection.
+const ofConnection = " - cid:"
+
+// Errorf implements server.Logger. What is wrong with a connection is its peer's mistake, and says nothing of the log.
+func (w *Reports) Errorf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if strings.Contains(text, ofConnection) {
+		w.Warnf("%s", text)
+		return
+	}
+	w.failed(text)
+	if w.Log != nil {
+		w.Log.Error(text)
+	}
+}
+
+// Fatalf implements server.Logger: the server gives up. What NATS has for this ends the
+// process.
+func (w *Reports) Fatalf(format string, args ...any) {
+	w.Errorf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fatal = true
+}
+
+// GaveUp reports whether the server has given up.
+func (w *Reports) GaveUp() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fatal
+}

@@ -1,0 +1,235 @@
+package logkeys_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/updatelog/gate"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/proc/logkeys"
+)
+
+// within is how soon a connection ends whose certificate is revoked.
+const within = 10 * time.Second
+
+func matches(err error, pattern string) bool {
+	return err != nil && regexp.MustCompile(pattern).MatchString(err.Error())
+}
+
+func (w *world) authority(now func() time.Time) *authority.Authority {
+	w.Helper()
+	a, err := authority.Open(w.dir, now)
+	must(w.T, err)
+	return a
+}
+
+// issue makes one more worker's keys.
+func (w *world) issue(name string) *keys.Ring {
+	w.Helper()
+	h, err := w.authority(time.Now).Issue(keys.Worker, name, time.Hour)
+	must(w.T, err)
+	return ring(w.T, h.Folder, keys.Worker)
+}
+
+func (w *world) revoke(name string) {
+	w.Helper()
+	_, err := w.authority(time.Now).Revoke([]string{name})
+	must(w.T, err)
+}
+
+// expired are a worker's keys that ran out an hour ago.
+func (w *world) expired() *gate.Access {
+	w.Helper()
+	then := func() time.Time { return time.Now().Add(-2 * time.Hour) }
+	h, err := w.authority(then).Issue(keys.Worker, "old", time.Hour)
+	must(w.T, err)
+	return logkeys.Access(ring(w.T, h.Folder, keys.Worker))
+}
+
+// TestRevoked: who is revoked loses his connection within seconds, and gets no other; those of others stay.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	w := serve(t, newKeys(t, "mine"), "")
+	w.create("a")
+	lost := make(chan string, 2)
+	connect := func(r *keys.Ring) *nats.Conn {
+		nc, err := w.bare(logkeys.Access(r), nats.DisconnectErrHandler(func(*nats.Conn, error) {
+			select {
+			case lost <- r.Identity().Name:
+			default:
+			}
+		}))
+		must(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	gone, stays := connect(w.issue("gone")), connect(w.issue("stays"))
+	w.revoke("worker-gone")
+	must(t, w.ring.Refresh()) // which a process does by itself, each second
+	select {
+	case name := <-lost:
+		if name != "gone" {
+			t.Errorf("%s has lost its connection", name)
+		}
+	case <-time.After(within):
+		t.Fatal("who is revoked keeps its connection")
+	}
+	if err := try(stays, acts["append"].subject, "x"); err != nil {
+		t.Errorf("who is not revoked: %v", err)
+	}
+	gone.Opts.Timeout = time.Second
+	if err := gone.FlushTimeout(time.Second); err == nil || gone.IsConnected() {
+		t.Errorf("who is revoked has connected again: %v", err)
+	}
+}
+
+// TestRenewed: what is renewed is shown by the next connection, on both sides, and what is there stays.
+func TestRenewed(t *testing.T) {
+	t.Parallel()
+	dir := newKeys(t, "mine")
+	var mu sync.Mutex
+	var callers, called []string
+	note := func(to *[]string, c *x509.Certificate) {
+		mu.Lock()
+		defer mu.Unlock()
+		*to = append(*to, keys.Serial(c.SerialNumber))
+	}
+	w := serve(t, dir, "", func(g *gate.Guard) {
+		admit := g.Admit
+		g.Admit = func(c *x509.Certificate) (string, gate.Rights) { note(&callers, c); return admit(c) }
+	})
+	w.create("a")
+	mine := ring(t, dir, keys.Worker)
+	a := logkeys.Access(mine)
+	verify := a.TLS.VerifyConnection
+	a.TLS.VerifyConnection = func(s tls.ConnectionState) error {
+		note(&called, s.PeerCertificates[0])
+		return verify(s)
+	}
+	again := make(chan struct{}, 1)
+	nc, err := w.bare(a, nats.ReconnectHandler(func(*nats.Conn) { again <- struct{}{} }))
+	must(t, err)
+	defer nc.Close()
+	_, err = w.authority(time.Now).Renew([]string{"worker", "server"}, time.Hour)
+	must(t, errors.Join(err, mine.Refresh(), w.ring.Refresh()))
+	must(t, try(nc, acts["append"].subject, "x"))
+	must(t, nc.ForceReconnect())
+	select {
+	case <-again:
+	case <-time.After(within):
+		t.Fatal("it does not come back with new keys")
+	}
+	must(t, try(nc, acts["append"].subject, "x"))
+	mu.Lock()
+	defer mu.Unlock()
+	for who, serials := range map[string][]string{"the caller": callers, "the log": called} {
+		if n := len(serials); n < 2 || serials[n-1] == serials[n-2] {
+			t.Errorf("%s shows what it had before: %v", who, serials)
+		}
+	}
+}
+
+// TestPlain: a log with keys says nothing to who does not speak TLS, and takes nothing from him.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	w := serve(t, newKeys(t, "mine"), "")
+	w.create("a")
+	at := strings.TrimPrefix(w.log.URL(), gate.Scheme+"://")
+	for _, says := range []string{
+		"CONNECT {}\r\nPING\r\n", "PUB perdure.j.0 1\r\nx\r\n",
+		"CONNECT {\"tls_required\":false}\r\nPUB perdure.j.0 1\r\nx\r\n",
+	} {
+		c, err := net.Dial("tcp", at)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = c.Write([]byte(says))
+		must(t, err)
+		heard, _ := io.ReadAll(c) // until it is closed, in whatever way
+		// TLS says in plain that it was not spoken: an alert, of 7 bytes.
+		if len(heard) > 7 || strings.Contains(string(heard), "INFO") {
+			t.Errorf("to %q the log says %q", says, heard)
+		}
+		_ = c.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := updatelog.Dial(ctx, "nats://"+at, updatelog.DialOptions{Options: updatelog.Options{Job: job, Shards: 1}})
+	if err == nil || !matches(err, "if it is served with keys, its address begins with perdure://") {
+		t.Errorf("who calls it without TLS: %v", err)
+	}
+	first, next, err := w.dial(keys.Server).Extent(t.Context(), 0)
+	if err != nil || first != 1 || next != 2 {
+		t.Errorf("it has records %d to %d: %v", first, next-1, err)
+	}
+}
+
+// TestLooks: an operator sees all that there is, record by record; and is told that he may not remove it.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	w := serve(t, newKeys(t, "mine"), "")
+	want := []string{"a", "b", "c"}
+	w.create(want...)
+	look := func(role keys.Role) (i *updatelog.Inspector, s []updatelog.Stream) {
+		access, err := logkeys.Open(w.dir, role)
+		must(t, err)
+		i, err = updatelog.Inspect(t.Context(), w.log.URL(), updatelog.DialOptions{Access: access})
+		must(t, err)
+		t.Cleanup(func() { _ = i.Close() })
+		s, err = i.Streams(t.Context())
+		must(t, err)
+		return i, s
+	}
+	for _, role := range []keys.Role{keys.Operator, keys.Coordinator} {
+		i, streams := look(role)
+		if len(streams) != 1 || streams[0].Name != stream {
+			t.Fatalf("a %s sees %v", role, streams)
+		}
+		var got []string
+		must(t, i.Records(t.Context(), streams[0], func(r updatelog.Record) error {
+			for _, e := range r.Entries {
+				got = append(got, string(e.Payload))
+			}
+			return nil
+		}))
+		if !slices.Equal(got, want) {
+			t.Errorf("a %s sees %v, not %v", role, got, want)
+		}
+	}
+	i, streams := look(keys.Operator)
+	if _, err := i.Remove(t.Context(), streams); !errors.Is(err, updatelog.ErrRefused) ||
+		!matches(err, "does not let the holder of the keys of operator/operator do this") {
+		t.Errorf("an operator removes streams: %v", err)
+	}
+	i, streams = look(keys.Coordinator)
+	if r, err := i.Remove(t.Context(), streams); err != nil || r.Streams != 1 {
+		t.Errorf("a coordinator removes %d streams: %v", r.Streams, err)
+	}
+}
+
+// TestNoKeys: a job without keys has none to show, and asks for none.
+func TestNoKeys(t *testing.T) {
+	if logkeys.Guard(nil, true) != nil || logkeys.Access(nil) != nil {
+		t.Error("a job without keys has some")
+	}
+	if a, err := logkeys.Open("", keys.Operator); a != nil || err != nil {
+		t.Errorf("%v, %v", a, err)
+	}
+	if _, err := logkeys.Open(filepath.Join(t.TempDir(), "none"), keys.Operator); err == nil {
+		t.Error("keys of a folder that is not there")
+	}
+}
