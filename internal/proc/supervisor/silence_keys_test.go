@@ -1,0 +1,32 @@
+package supervisor
+
+import (
+	"crypto/tls"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+)
+
+// TestCallLogKeys: a log that asks for keys says nothing before the handshake, and is alive all the same.
+func TestCallLogKeys(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	_, err := authority.New(dir, "mine", time.Hour, time.Now)
+	must(t, err)
+	log, err := keys.Open(keys.Folder(dir, keys.Server))
+	must(t, err)
+	mine, err := keys.Open(keys.Folder(dir, keys.Operator))
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	j := newTestJob(t, JobConfig{LogAddr: l.Addr().String(), Ring: mine})
+	j.callRound = patience
+	go greetAll(tls.NewListener(l, log.Server()))
+	if got := j.call(j.watches()[0]); got != placeAlive {
+		t.Errorf("a log with keys that answers is %s", got)
+	}
+}
