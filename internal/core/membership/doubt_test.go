@@ -123,11 +123,11 @@ func TestSeveralSuspects(t *testing.T) {
 		broken bool
 		after  int
 	}{
-		{quiet: []string{"server:1"}, after: 10},
-		{quiet: []string{"worker:7"}, after: 10},
-		{quiet: []string{"server:1", "worker:7"}, after: 10}, // of 17
-		{quiet: []string{"server:1", "worker:6", "worker:7"}, after: 10 + patience},
-		{quiet: []string{"server:1", "server:2", "worker:6", "worker:7"}, after: 10 + patience},
+		{quiet: []string{"server:1"}, after: 5},
+		{quiet: []string{"worker:7"}, after: 5},
+		{quiet: []string{"server:1", "worker:7"}, after: 5}, // of 17
+		{quiet: []string{"server:1", "worker:6", "worker:7"}, after: 5 + patience},
+		{quiet: []string{"server:1", "server:2", "worker:6", "worker:7"}, after: 5 + patience},
 	} {
 		c := newCrowd(t, 5, 12)
 		for _, p := range x.quiet {

@@ -28,8 +28,8 @@ func TestFrozenServer(t *testing.T) {
 		c.report(Worker, 0)
 		c.core.Tick()
 	}
-	if silent != 9 { // and the one before which it was last heard
-		t.Errorf("suspected after %d silent ticks, want 9", silent)
+	if silent != 4 { // and the one before which it was last heard
+		t.Errorf("suspected after %d silent ticks, want 4", silent)
 	}
 	r := c.core.Ready() // nobody is there to kill it
 	if n := r.Facts.View.Shards[0].Replicas(); n != 1 || len(r.Kills) != 1 {

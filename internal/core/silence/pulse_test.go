@@ -8,7 +8,7 @@ import (
 
 const patience = 15 // ticks: 1.5 s with a tick every 100 ms
 
-// After heartbeats at every tick a silence of 10 ticks tells, and of 12 at most where
+// After heartbeats at every tick a silence of 5 ticks tells, and of 12 at most where
 // every other one is a tick late; after irregular ones, more, to a bound.
 func TestPulse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -21,10 +21,10 @@ func TestPulse(t *testing.T) {
 		for i := range n {
 			p.heard(rapid.Int64Range(1, most).Draw(t, "interval"), patience)
 			got := p.allows(patience)
-			if got < 10 || got > 60 {
+			if got < usual || got > 60 {
 				t.Fatalf("%d ticks are allowed", got)
 			}
-			if most == 1 && i > 20 && got != 10 || most == 2 && (got > patience || i > 20 && got > 12) {
+			if most == 1 && i > 20 && got != usual || most == 2 && (got > patience || i > 20 && got > 12) {
 				t.Fatalf("%d ticks are allowed after %d intervals of %d ticks at most", got, i+1, most)
 			}
 		}
@@ -42,21 +42,37 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// What is allowed after each of a few signs of life, to the 16th of a tick: by the usual
-// interval and its deviation, which both follow slowly.
+// What is allowed after each of a few signs of life: by the usual interval and its deviation, which both follow
+// slowly, and by the longest interval, which is forgotten more slowly.
 func TestPulseLearns(t *testing.T) {
 	var p pulse
-	for i, c := range []struct{ ticks, interval, deviation, allows int64 }{
-		{1, 29, 15, 14},
-		{1, 28, 15, 14},
-		{9, 42, 40, 30},
-		{2, 41, 33, 26},
-		{100, 235, 414, 60},
-		{1, 208, 366, 60},
+	for i, c := range []struct{ ticks, interval, deviation, longest, allows int64 }{
+		{1, 1808, 944, 1024, 14},
+		{1, 1710, 904, 1024, 13},
+		{9, 2648, 2554, 9216, 30},
+		{2, 2573, 2066, 9207, 26},
+		{100, 15051, 26506, 102400, 60},
+		{1, 13298, 23387, 102300, 60},
 	} {
 		p.heard(c.ticks, patience)
-		if got := (pulse{c.interval, c.deviation}); p != got || p.allows(patience) != c.allows {
+		if got := (pulse{c.interval, c.deviation, c.longest}); p != got || p.allows(patience) != c.allows {
 			t.Errorf("sign %d: %+v allows %d ticks, want %+v, %d", i, p, p.allows(patience), got, c.allows)
+		}
+	}
+}
+
+// Who was late once is allowed twice as much for a minute, and as little as ever behind it.
+func TestPulseRemembers(t *testing.T) {
+	var p pulse
+	for range 100 {
+		p.heard(1, patience)
+	}
+	p.heard(4, patience)
+	for i := range 1000 {
+		p.heard(1, patience)
+		switch got := p.allows(patience); {
+		case i == 200 && got != 6, i == 999 && got != usual:
+			t.Errorf("%d ticks are allowed %d signs behind a late one", got, i+1)
 		}
 	}
 }

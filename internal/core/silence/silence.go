@@ -39,7 +39,7 @@ type Watch struct {
 }
 
 // NewWatch returns a watch with a patience: the silence, in ticks, after which a process is
-// suspected of which nothing is known yet. Later it is two thirds to four times that, by how
+// suspected of which nothing is known yet. Later it is a third to four times that, by how
 // regularly the process was heard.
 func NewWatch(patience int64) Watch { return Watch{patience: patience} }
 
@@ -116,7 +116,7 @@ func (w *Watch) Sign(e *Ear, regularly bool) {
 	e.last, w.heard = w.now, w.now
 }
 
-// Deaf reports whether nobody at all, of three or more, has been heard for a third of the
+// Deaf reports whether nobody at all, of three or more, has been heard for a fifth of the
 // patience: most likely it is the watch that is cut off. It then suspects nobody, for up
 // to four times the patience. all are the subjects of all places.
 func (w *Watch) Deaf(all []Subject) bool {
@@ -135,7 +135,7 @@ func (w *Watch) Deaf(all []Subject) bool {
 // Hushed reports whether nobody has been heard for long enough that the watch may be deaf.
 func (w *Watch) Hushed() bool {
 	silent := w.now - w.heard
-	return silent > w.patience/3 && silent < 4*w.patience
+	return silent > max(1, w.patience/5) && silent < 4*w.patience
 }
 
 // Excuse is called when somebody is heard. If the watch was deaf until now the others were

@@ -44,6 +44,9 @@ func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, aft
 	return suspects, after
 }
 
+// usual is the silence in ticks after which who was heard at every tick is suspected.
+const usual = 5
+
 // Who is suspected, and when, by what the silent ones have in common.
 func TestSuspects(t *testing.T) {
 	succeed := func(r *room) { r.all[0].Succeed(); r.Comes(r.all[0].Ear) }
@@ -53,17 +56,17 @@ func TestSuspects(t *testing.T) {
 		change        func(r *room) // before the silence
 		allowed       int           // ticks since it was heard; 0: nobody is suspected
 	}{
-		"one of many":                   {places: 17, quiet: 1, allowed: 10},
-		"one of two":                    {places: 2, quiet: 1, allowed: 10},
-		"two of 17":                     {places: 17, quiet: 2, allowed: 10},
-		"three of 17, which a share is": {places: 17, quiet: 3, allowed: 10 + patience},
-		"two of 16, a share just so":    {places: 16, quiet: 2, allowed: 10 + patience},
-		"four of 17, one of which broke": {places: 17, quiet: 4, allowed: 10, change: func(r *room) {
+		"one of many":                   {places: 17, quiet: 1, allowed: usual},
+		"one of two":                    {places: 2, quiet: 1, allowed: usual},
+		"two of 17":                     {places: 17, quiet: 2, allowed: usual},
+		"three of 17, which a share is": {places: 17, quiet: 3, allowed: usual + patience},
+		"two of 16, a share just so":    {places: 16, quiet: 2, allowed: usual + patience},
+		"four of 17, one of which broke": {places: 17, quiet: 4, allowed: usual, change: func(r *room) {
 			r.Breaks(r.all[0].Ear) // it is in no doubt, and the others are told later
 		}},
-		"both of two":                {places: 2, quiet: 2, allowed: 10 + patience},
+		"both of two":                {places: 2, quiet: 2, allowed: usual + patience},
 		"all of three, so the watch": {places: 3, quiet: 3, allowed: 5 * patience},
-		"three whose connections broke": {places: 17, quiet: 3, allowed: 10, change: func(r *room) {
+		"three whose connections broke": {places: 17, quiet: 3, allowed: usual, change: func(r *room) {
 			for i := range 3 {
 				r.Breaks(r.all[i].Ear)
 			}
@@ -114,7 +117,7 @@ func TestBackOff(t *testing.T) {
 	r := newRoom(17)
 	for round := range 8 {
 		suspects, after := r.ticks(30*patience, 3, 1)
-		if want := min(10<<round, MostBackOff*patience); len(suspects) != 1 || after+1 != want {
+		if want := min(usual<<round, MostBackOff*patience); len(suspects) != 1 || after+1 != want {
 			t.Fatalf("round %d: %v suspected after a silence of %d ticks, want %d", round, suspects, after+1, want)
 		}
 		if !r.all[0].GiveUp(3) || r.all[0].GiveUp(3) {
@@ -124,7 +127,7 @@ func TestBackOff(t *testing.T) {
 		r.Comes(r.all[0].Ear)
 		r.ticks(60, 3, 0)
 	}
-	if _, after := r.ticks(30*patience, 4, 1); after+1 != 10 {
+	if _, after := r.ticks(30*patience, 4, 1); after+1 != usual {
 		t.Errorf("suspected after a silence of %d ticks, though the job has gone on", after+1)
 	}
 }

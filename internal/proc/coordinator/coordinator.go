@@ -46,7 +46,7 @@ type Config struct {
 	Log      *slog.Logger
 	Tick     time.Duration // 0: 100 ms
 	// Patience is the silence after which a process is suspected of which nothing is
-	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is two thirds of
+	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is a third of
 	// that, of one that is heard irregularly up to four times.
 	Patience time.Duration
 	OnOrder  func(wire.Order) // faults for this process itself; may be nil
