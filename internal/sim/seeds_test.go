@@ -135,6 +135,9 @@ func averaging(draw drawing) drawing {
 	}
 }
 
+// Means are of those who take part, each once, whoever dies, joins and leaves.
+func TestMeans(t *testing.T) { runSeeds(t, averaging(drawRoster(drawAny))) }
+
 // Where each round saves all that has changed, files have all updates of rows of a table that evicts.
 func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
