@@ -4,7 +4,7 @@
 //
 // It needs root, network namespaces and /dev/net/tun, and nothing else: no bridge, no netem, no iptables.
 //
-//	l, err := lan.New(5, seed)         // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5
+//	l, err := lan.New(5, seed)         // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5; NewAt says where else
 //	err = l.Host(0).Start(cmd)         // a process there; it cannot see the other hosts but through the switch
 //	l.Cut(0, 1)                        // what 0 sends no longer comes to 1; the other way it does
 //	err = l.Close()
@@ -61,6 +61,7 @@ type LAN struct {
 // Host is one of the hosts.
 type Host struct {
 	index int
+	addr  netip.Addr
 	do    chan func()
 	card  *os.File
 	in    []chan packet // what comes from each other host
@@ -73,14 +74,21 @@ type packet struct {
 }
 
 // New makes hosts, and connects all with all. An error that is ErrUnable says that this machine or user cannot.
-func New(n int, seed uint64) (*LAN, error) {
+func New(n int, seed uint64) (*LAN, error) { return NewAt(AddrOf(0), n, seed) }
+
+// NewAt is New with another address of the first host; each other one has the address after that of the one before.
+// They are of one network, in which the last of four numbers differs.
+func NewAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	if n < 1 || n > Most {
 		return nil, fmt.Errorf("lan: %d hosts; 1 to %d can be had", n, Most)
 	}
+	if !first.Is4() || int(first.As4()[3])+n > 255 {
+		return nil, fmt.Errorf("lan: no network has %v and %d addresses after it", first, n-1)
+	}
 	l := &LAN{done: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 0)), ways: make([][]Way, n)}
-	for i := range n {
+	for i, addr := 0, first; i < n; i, addr = i+1, addr.Next() {
 		l.ways[i] = make([]Way, n)
-		h, err := newHost(i, n)
+		h, err := newHost(i, n, addr)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -246,15 +254,15 @@ func (l *LAN) carry(h *Host, in chan packet) {
 // cardOf is the address of a host's card.
 func cardOf(i int) [6]byte { return [6]byte{0x02, 0x70, 0x64, 0x72, 0x00, byte(i + 1)} }
 
-// AddrOf is the address of a host.
+// AddrOf is the address of a host that New makes.
 func AddrOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)}) }
 
 // Addr is the host's address.
-func (h *Host) Addr() netip.Addr { return AddrOf(h.index) }
+func (h *Host) Addr() netip.Addr { return h.addr }
 
 // newHost makes a namespace, with its card. The thread that is in it does what is to be done there.
-func newHost(i, n int) (*Host, error) {
-	h := &Host{index: i, do: make(chan func())}
+func newHost(i, n int, addr netip.Addr) (*Host, error) {
+	h := &Host{index: i, addr: addr, do: make(chan func())}
 	for range n {
 		h.in = append(h.in, make(chan packet, mostQueue))
 	}
@@ -265,7 +273,7 @@ func newHost(i, n int) (*Host, error) {
 		if err != nil {
 			err = fmt.Errorf("%w (%w)", ErrUnable, err)
 		} else {
-			h.card, err = openCard(i)
+			h.card, err = openCard(i, addr)
 		}
 		ready <- err
 		if err != nil {
@@ -282,7 +290,7 @@ func newHost(i, n int) (*Host, error) {
 }
 
 // openCard makes the card of a host, in the namespace of this thread, and switches it on.
-func openCard(i int) (*os.File, error) {
+func openCard(i int, addr netip.Addr) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrUnable, err)
@@ -293,7 +301,7 @@ func openCard(i int) (*os.File, error) {
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, card)
 	}
 	if err == nil {
-		err = configure(i)
+		err = configure(i, addr)
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, true)
@@ -306,7 +314,7 @@ func openCard(i int) (*os.File, error) {
 }
 
 // configure gives the card its addresses, and switches it and the loopback on.
-func configure(i int) error {
+func configure(i int, at netip.Addr) error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -323,7 +331,7 @@ func configure(i int) error {
 		return err
 	}
 	up := func(r *unix.Ifreq) error { r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING); return nil }
-	addr, mask := AddrOf(i).As4(), [4]byte{255, 255, 255, 0}
+	addr, mask := at.As4(), [4]byte{255, 255, 255, 0}
 	return errors.Join(
 		setCard(s, i),
 		set("eth0", unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(addr[:]) }),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -117,5 +118,28 @@ func TestProcess(t *testing.T) {
 	if !strings.Contains(string(text), lan.AddrOf(1).String()) || strings.Contains(string(text),
 		lan.AddrOf(0).String()) {
 		t.Errorf("its addresses are\n%s", text)
+	}
+}
+
+// TestNewAt: hosts have the addresses that somebody asks for, of one network.
+func TestNewAt(t *testing.T) {
+	for _, wrong := range []string{"10.0.0.254", "fd00::5"} {
+		if _, err := lan.NewAt(netip.MustParseAddr(wrong), 2, 1); err == nil || errors.Is(err, lan.ErrUnable) {
+			t.Errorf("two hosts from %s: %v", wrong, err)
+		}
+	}
+	l, err := lan.NewAt(netip.MustParseAddr("10.0.0.5"), 2, 1)
+	if errors.Is(err, lan.ErrUnable) {
+		t.Skip(err)
+	}
+	must(t, err)
+	defer func() { must(t, l.Close()) }()
+	c, err := l.Host(0).Dial(echo(t, l.Host(1)), 10*time.Second)
+	must(t, err)
+	defer c.Close()
+	_, err = ping(c, 10*time.Second)
+	must(t, err)
+	if at := c.RemoteAddr().String(); at != "10.0.0.6:7000" {
+		t.Errorf("the second is at %s", at)
 	}
 }
