@@ -207,11 +207,11 @@ func (r *Registry) Create(ctx context.Context, a Asked) (*Job, error) {
 	return &Job{Record: rec, raw: sealed}, err
 }
 
-// Lacks says what a job needs that several coordinators are to lead, and its file does not name; "": nothing.
+// Lacks says what a job of several machines needs, and its file does not name; "": nothing.
 func Lacks(s *settings.Run) string {
 	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().Closes() {
 		return fmt.Sprintf("recovery %s keeps checkpoints, and no store is named: they are in a folder of each "+
-			"machine, and a coordinator on another one finds none; name one that all reach with store: URL",
+			"machine, and none finds those of others; name one that all reach with store: URL",
 			s.Job.Recovery)
 	}
 	return ""

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -287,6 +288,10 @@ func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
 	c.Log.Info(fmt.Sprintf("the coordinator of job %s is at %s; on each machine: perdure host --join %s %s", s.Job.ID,
 		open.Addr, open.Addr, shows),
 		"address", open.Addr, "control", open.Web.Addr().String(), "folder", c.Dir)
+	at, err := netip.ParseAddrPort(open.Addr)
+	if lacks := jobs.Lacks(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // others may reach it
+		c.Log.Warn(lacks)
+	}
 }
 
 // over says how the job has ended.

@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -260,14 +261,17 @@ func (a *Authority) hand(name, folder string, mode os.FileMode) error {
 	return write(filepath.Join(folder, name), mode, text)
 }
 
-// Renew makes new keys for all holders, or for those that are named by their folders. What they had stays good until it
-// runs out, so that nobody is cut off who has not the new ones yet.
+// Renew makes new keys for all holders whose keys are not revoked, or for those that are named by their folders. What
+// they had stays good until it runs out, so that nobody is cut off who has not the new ones yet.
 func (a *Authority) Renew(names []string, good time.Duration) (list []Holder, err error) {
 	all, err := a.List()
 	if err != nil {
 		return nil, err
 	}
 	chosen, err := choose(all, names)
+	if len(names) == 0 {
+		chosen = slices.DeleteFunc(chosen, func(h Holder) bool { return h.Revoked })
+	}
 	for _, h := range chosen {
 		if err != nil {
 			return list, err

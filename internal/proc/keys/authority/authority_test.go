@@ -91,6 +91,16 @@ func TestHolders(t *testing.T) {
 	if revoked != "viewer/viewer worker/alice " {
 		t.Errorf("revoked are %s", revoked)
 	}
+	renewed, err = a.Renew(nil, time.Hour)
+	must(t, err)
+	if len(renewed) != len(keys.Roles)-1 {
+		t.Errorf("of all but two, %d have new keys: %v", len(renewed), renewed)
+	}
+	renewed, err = a.Renew([]string{"viewer"}, time.Hour)
+	must(t, err)
+	if len(renewed) != 1 || renewed[0].Revoked {
+		t.Errorf("who is named has %v", renewed)
+	}
 }
 
 // TestRefused: what cannot be is one line, and changes nothing.

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestPagesApart types what the pages on jobs of many machines say, on three machines, and looks whether all comes that
+// they promise. What the pages leave to their reader is small here: the program, and how long others' jobs take.
+func TestPagesApart(t *testing.T) {
+	t.Parallel()
+	for name, types := range map[string]func(t *testing.T){
+		"hosts": pageHosts, "addresses": pageAddresses, "standby": pageStandby, "upgrade": pageUpgrade,
+		"secure": pageSecure, "token": pageToken, "many-jobs": pageManyJobs, "watch": pageWatch,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); types(t) })
+	}
+}
+
+const (
+	statusJob = "perdure status job"
+	typeFirst = "What to type"
+)
+
+// fewer has a job end sooner that is not stopped.
+var fewer = []string{"clocks: 3000\n", "clocks: 1500\n"}
+
+// at is the clock to which a job has come, once that is another than the first.
+func (m *seat) at(status string) int {
+	m.all.Helper()
+	clock, err := strconv.Atoi(m.shows(status, `training, clock ([1-9]\d*) of`)[1])
+	must(m.all, err)
+	return clock
+}
+
+// moves waits until the job has gone on.
+func (m *seat) moves(status string) {
+	m.all.Helper()
+	for from := m.at(status); m.at(status) < from+5; {
+		continue
+	}
+}
+
+// pid is that of the process that has a place of the job.
+func (m *seat) pid(status, place string) int {
+	m.all.Helper()
+	pid, err := strconv.Atoi(m.shows(status, place+` +pid (\d+) .* live `)[1])
+	must(m.all, err)
+	return pid
+}
+
+// begun is the job of hosts.md, as its first part says it.
+type begun struct {
+	all              *machines
+	five, six, seven *seat
+	page             *guide
+	leader           *typed
+	host             string // the line on each machine
+	hosts            map[*seat]*typed
+}
+
+// begin types that part until the coordinator is there and others have their keys. The file may be changed where the
+// page leaves it to its reader.
+func begin(t *testing.T, change ...string) *begun {
+	t.Helper()
+	b := &begun{page: openGuide(t, "hosts.md"), hosts: map[*seat]*typed{}}
+	b.all, b.five, b.six, b.seven = newMachines(t)
+	b.five.write("job.yaml", strings.NewReplacer(change...).Replace(b.page.file(typeFirst, 0)), 0o666)
+	lines := b.page.lines(typeFirst, 1, 2)
+	b.five.does(lines[0])
+	for _, line := range b.page.lines("Keys", 0, 2) {
+		b.five.does(line, strings.ReplaceAll(line, b.six.addr, b.seven.addr))
+	}
+	b.leader = b.five.types(lines[1])
+	b.host = b.page.lines(typeFirst, 2, 1)[0]
+	return b
+}
+
+// serve types the line of a host on machines.
+func (b *begun) serve(list ...*seat) {
+	b.all.Helper()
+	for _, m := range list {
+		b.hosts[m] = m.types(b.host)
+	}
+}
+
+// hurry has programs work as fast as they can.
+func (b *begun) hurry() {
+	for _, m := range []*seat{b.five, b.six, b.seven} {
+		m.write("hurry", "", 0o666)
+	}
+}
+
+// done waits until the leader and all hosts have ended in order.
+func (b *begun) done() {
+	b.all.Helper()
+	b.leader.ends()
+	for _, h := range b.hosts {
+		h.ends()
+	}
+}
+
+// pageHosts types hosts.md: the job of the first part, what dies, and what gets notice.
+func pageHosts(t *testing.T) {
+	b := begin(t, fewer...)
+	five, six, seven := b.five, b.six, b.seven
+	look := b.page.lines(typeFirst, 3, 2)
+	status := look[0]
+	b.serve(five, six)
+	five.shows(status, `(?s)worker:3 .* live .*worker:4 .* starting`)
+	if five.shows(status, `clock (\d+) of`)[1] != "0" {
+		t.Error("the job has begun without two of its workers")
+	}
+	b.serve(seven)
+
+	for _, dies := range []func(){
+		func() { must(t, syscall.Kill(five.pid(status, "server:0"), syscall.SIGKILL)) },
+		func() { must(t, syscall.Kill(five.pid(status, "worker:1"), syscall.SIGKILL)) },
+		func() { b.leader.dies(); b.leader = b.leader.again() },
+		func() { seven.isGone(); seven.isBack(); b.serve(seven) },
+		func() { b.hosts[six].Signal(syscall.SIGTERM); b.hosts[six].ends(); b.serve(six) }, // as upgrade.md says
+		func() { b.leader.Signal(syscall.SIGTERM); b.leader.ends(); b.leader = b.leader.again() },
+	} {
+		five.moves(status)
+		dies()
+		five.moves(status)
+	}
+	const notice = "When a machine gets notice"
+	drain := strings.TrimPrefix(b.page.block(notice, 1).lines[0], "$ ")
+	if out := five.does(strings.ReplaceAll(drain, "rack-a-7", "machine-7")); !strings.Contains(out,
+		"machine-7 is drained: others have all that was held there") {
+		t.Errorf("%s says %s", drain, out)
+	}
+	b.hosts[seven].ends()
+	seven.write("taken", "#!/bin/sh\ntest -e is-taken\n", 0o755) // the page's own ask clouds
+	b.hosts[seven] = seven.types(b.page.lines(notice, 0, 1)[0])
+	five.moves(status)
+	seven.write("is-taken", "", 0o666)
+	b.hosts[seven].ends()
+	b.serve(seven)
+	five.moves(status)
+	b.hurry()
+	b.done()
+	for _, name := range []string{"summary.json", "model.safetensors"} {
+		if _, err := os.Stat(filepath.Join(five.dir, "job", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	after := b.page.lines(typeFirst, 4, 3)
+	if out := five.does(after[0]); !regexp.MustCompile(`updates lost +0\n`).MatchString(out) {
+		t.Errorf("%s says %s", after[0], out)
+	}
+	five.does(after[1:]...)
+}
+
+// pageAddresses types the part of hosts.md on addresses: names, and IPv6.
+func pageAddresses(t *testing.T) {
+	b := begin(t, "recovery: chain:2 ", "recovery: none ", "servers: 3", "servers: 2", "workers: 6", "workers: 2")
+	b.leader.dies()
+	lines := b.page.lines("Addresses", 0, 3)
+	stop := b.page.lines(typeFirst, 3, 2)[1]
+	again := func() {
+		must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
+		must(t, os.RemoveAll(filepath.Join(b.seven.dir, "perdure-host")))
+	}
+	again()
+	b.leader = b.five.types(lines[0])
+	b.host = strings.NewReplacer(b.five.addr, "training.example.org", "--servers 1", "--servers 2").Replace(b.host)
+	b.serve(b.seven)
+	b.five.moves(statusJob)
+	b.five.does(stop)
+	b.done()
+	again()
+	for i, m := range []*seat{b.five, b.six, b.seven} {
+		if code, _, errs := m.types(fmt.Sprintf("ip -6 addr add fd00::%d/64 dev eth0 nodad", i+5)).Wait(); code != 0 {
+			t.Skipf("no IPv6 here: %s", errs)
+		}
+	}
+	b.leader = b.five.types(lines[1])
+	b.host = strings.NewReplacer("training.example.org", "[fd00::5]", "--servers 2", "--servers 0").Replace(b.host)
+	b.serve(b.seven)
+	b.hosts[b.six] = b.six.types(lines[2])
+	b.five.moves(statusJob)
+	b.five.does(stop)
+	b.done()
+}
+
+// startEtcd starts etcd on all machines.
+func (b *begun) startEtcd() {
+	b.all.Helper()
+	if *apartEtcd == "" {
+		b.all.Skip("without -apart.etcd there is none; make check-hosts has it")
+	}
+	var members []string
+	list := []*seat{b.five, b.six, b.seven}
+	for _, m := range list {
+		members = append(members, fmt.Sprintf("%s=http://%s:2380", m.addr, m.addr))
+	}
+	for _, m := range list {
+		m.types(fmt.Sprintf("etcd --name %[1]s --data-dir etcd --listen-client-urls http://%[1]s:2379 "+
+			"--advertise-client-urls http://%[1]s:2379 --listen-peer-urls http://%[1]s:2380 "+
+			"--initial-advertise-peer-urls http://%[1]s:2380 --initial-cluster %[2]s --log-level error", m.addr,
+			strings.Join(members, ",")))
+	}
+}
+
+// leadToo has the second machine all that a coordinator needs.
+func (b *begun) leadToo() { b.six.fetches(b.five, "keys/coordinator", "keys/operator") }
+
+// pageStandby types the part of hosts.md on a coordinator that survives its machine.
+func pageStandby(t *testing.T) {
+	b := begin(t)
+	b.leader.dies() // this part is instead of the first one
+	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
+	b.startEtcd()
+	lines := b.page.lines("A coordinator that survives its machine", 0, 3)
+	b.leadToo()
+	b.six.fetches(b.five, "job.yaml")
+	b.five.types(lines[0]).Says("the coordinator of job ")
+	b.leader = b.six.types(lines[1])
+	b.leader.Says("stands by")
+	b.host = lines[2]
+	b.serve(b.five, b.six, b.seven)
+	b.five.moves(statusJob)
+	etcds := b.six.does("curl -sf http://10.0.0.5:2379/metrics | grep ^etcd_server_is_leader")
+	gone := time.Now()
+	b.five.isGone()
+	b.leader.Says("the coordinator of job ")
+	took := time.Since(gone)
+	t.Logf("another coordinator leads after %.1f s; of the machine that is gone: %s", took.Seconds(), etcds)
+	if took > 10*time.Second { // on a busy machine; the page says less
+		t.Error("the page promises that it is sooner")
+	}
+	b.five.isBack()
+	b.serve(b.five) // slots want workers
+	b.six.moves(statusJob)
+	b.six.does(b.page.lines(typeFirst, 3, 2)[1])
+	b.done()
+}
+
+// replaces types how upgrade.md replaces a program, while it runs.
+func (m *seat) replaces() {
+	m.all.Helper()
+	const there = "/usr/local/bin/perdure"
+	line := openGuide(m.all.T, "upgrade.md").block("One machine after the other", 0).lines[0]
+	if !strings.Contains(line, there) {
+		m.all.Fatalf("upgrade.md does not replace %s: %s", there, line)
+	}
+	m.does("cp /bin/sleep perdure-new", "cp /bin/sleep old")
+	runs := m.types("./old 1000")
+	await(m.all, func() bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", runs.Process.Pid))
+		return err == nil && filepath.Base(exe) == "old"
+	}, m.all.said)
+	m.does(strings.ReplaceAll(line, there, "old"))
+	runs.dies()
+}
+
+// pageUpgrade types what upgrade.md says of a program, and of an upgrade of all at once, with a store as hosts.md says
+// it.
+func pageUpgrade(t *testing.T) {
+	b := begin(t, "recovery: chain:2 ", "recovery: resend:auto ")
+	b.six.replaces()
+	b.leader.Says("no store is named: .* none finds those of others")
+	b.leader.dies()
+	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
+	store := b.page.file("Where checkpoints are", 0)
+	m := regexp.MustCompile(`store: s3://models/a +# or (file:///mnt/shared)/a`).FindStringSubmatch(store)
+	if m == nil {
+		t.Fatalf("the page has no folder for checkpoints: %s", store)
+	}
+	store = strings.ReplaceAll(strings.Replace(store, "s3://models/a", m[1]+"/a", 1), m[1], "file://"+b.all.work)
+	job := regexp.MustCompile(`(?m)^recovery: .*\n`).ReplaceAllLiteralString(b.page.file(typeFirst, 0), store)
+	job = strings.Replace(job, fewer[0], fewer[1], 1)
+	b.five.write("job.yaml", job, 0o666)
+	b.leader = b.leader.again()
+	b.serve(b.five, b.six, b.seven)
+	b.five.shows(statusJob, `last checkpoint: clock [1-9]`)
+	b.leader.Signal(syscall.SIGTERM)
+	b.leader.ends()
+	for _, h := range b.hosts {
+		h.Signal(syscall.SIGTERM)
+		h.Says("the host is to end")
+		h.Signal(syscall.SIGTERM)
+		h.ends()
+	}
+	b.leader = b.leader.again()
+	b.serve(b.five, b.six, b.seven)
+	b.five.moves(statusJob)
+	b.hurry()
+	b.done()
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// pageSecure types the first commands of secure.md.
+func pageSecure(t *testing.T) {
+	g := openGuide(t, "secure.md")
+	_, five, six, _ := newMachines(t)
+	lines := g.lines("Three commands", 0, 3)
+	five.does(lines[0])
+	six.fetches(five, "keys/worker")
+	job := five.types(lines[1])
+	job.Says("start 4 workers with")
+	workers := []*typed{five.types(lines[2]), five.types(lines[2]), six.types(lines[2]), six.types(lines[2])}
+	five.write("hurry", "", 0o666)
+	six.write("hurry", "", 0o666)
+	job.ends()
+	for _, w := range workers {
+		w.ends()
+	}
+}
+
+// pageToken types the rest of secure.md, at a job of hosts.md: who watches it from elsewhere, who comes and goes, and
+// new keys.
+func pageToken(t *testing.T) {
+	g, b := openGuide(t, "secure.md"), begin(t, "workers: 6", "workers: 8")
+	five, six, seven := b.five, b.six, b.seven
+	b.leader.dies()
+	must(t, os.RemoveAll(filepath.Join(five.dir, "job")))
+	elsewhere := g.lines("Watch it from elsewhere", 0, 3)
+	b.leader = five.types(elsewhere[0])
+	b.leader.Says("the coordinator of job ")
+	b.serve(five, six, seven)
+	seven.fetches(five, "keys/viewer", "keys/operator")
+	seven.shows(elsewhere[1], `worker:5 .* live`)
+
+	b.token(g)
+
+	alice := g.lines("One more machine, one less", 0, 3)
+	five.does(alice[0])
+	if out := five.does(alice[1]); !strings.Contains(out, "worker-alice") {
+		t.Errorf("%s says %s", alice[1], out)
+	}
+	seven.fetches(five, "keys/worker-alice")
+	program := g.lines("Three commands", 0, 3)[2]
+	hers := strings.Replace(program, "keys/worker", "keys/worker-alice", 1)
+	one, two := seven.types(hers), seven.types(hers)
+	five.moves(statusJob)
+	five.does(alice[2])
+	for _, m := range []*seat{six, seven} {
+		m.fetches(five, "keys/server/revoked.pem", "keys/worker/revoked.pem")
+	}
+	for _, p := range []*typed{one, two} {
+		if code, out, errs := p.Wait(); code == 0 || !strings.Contains(errs, "does not take our certificate") {
+			t.Errorf("alice ends with code %d: %s%s", code, out, errs)
+		}
+	}
+	renew := g.lines("New keys before the old ones run out", 0, 2)
+	if out := five.does(renew[0]); strings.Contains(out, "alice") {
+		t.Errorf("%s gives keys to one who is revoked: %s", renew[0], out)
+	}
+	if out := five.does(renew[1]); !strings.Contains(out, "alice") {
+		t.Errorf("%s says %s", renew[1], out)
+	}
+	six.fetches(five, "keys/server", "keys/worker")
+	seven.fetches(five, "keys/server", "keys/worker")
+	others := []*typed{seven.types(program), seven.types(program)} // they take alice's slots
+	five.moves(statusJob)
+	must(t, syscall.Kill(five.pid(statusJob, "server:0"), syscall.SIGKILL))
+	five.moves(statusJob)
+	seven.does(elsewhere[2])
+	b.done()
+	for _, p := range others {
+		p.refused(exitError, "the job is over")
+	}
+}
+
+// token types what secure.md says of a tool without a certificate.
+func (b *begun) token(g *guide) {
+	b.all.Helper()
+	token := g.lines("A tool without a certificate", 0, 2)
+	said := b.five.types(token[0])
+	text := strings.TrimSpace(strings.Split(said.ends(), "\n")[0])
+	b.seven.write("ci/token", text+"\n", 0o600)
+	must(b.all, os.Link(filepath.Join(b.five.dir, "keys/ca/ca.pem"), filepath.Join(b.seven.dir, "ci/ca.pem")))
+	b.seven.does(token[1])
+	curl := g.file("A tool without a certificate", 1)
+	var answer struct{ Workload string }
+	asked := b.seven.types(curl)
+	asked.ends()
+	if err := json.Unmarshal([]byte(asked.stdout.String()), &answer); err != nil || answer.Workload != "own" {
+		b.all.Errorf("the answer is %s: %v", asked.stdout, err)
+	}
+	b.five.does("perdure keys revoke keys " + regexp.MustCompile(`keys revoke \S+ (\S+) ends it`).FindStringSubmatch(
+		said.stderr.String())[1])
+	await(b.all, func() bool {
+		p := b.seven.types(curl)
+		_, out, _ := p.Wait()
+		return strings.Contains(out, "revoked")
+	}, b.all.said)
+}
+
+// pageManyJobs types many-jobs.md, with etcd and without.
+func pageManyJobs(t *testing.T) {
+	g, b := openGuide(t, "many-jobs.md"), begin(t, "workload: own ", "compute-ms: 30\nbatch: 8\nworkload: softmax ")
+	five, six, seven := b.five, b.six, b.seven
+	b.leader.dies()
+	must(t, os.RemoveAll(filepath.Join(five.dir, "job")))
+	b.startEtcd()
+	export := g.lines(typeFirst, 0, 1)[0]
+	for _, m := range []*seat{five, six, seven} {
+		m.env = append(m.env, strings.TrimPrefix(export, "export "))
+	}
+	five.does(g.lines(typeFirst, 1, 1)[0])
+	lines := g.lines(typeFirst, 2, 3)
+	b.leadToo()
+	five.types(lines[0]).Says("the coordinator of job ")
+	b.leader = six.types(lines[1])
+	b.leader.Says("stands by")
+	b.host = lines[2]
+	b.serve(five, six, seven)
+	see := g.lines("See them", 0, 2)
+	seven.shows(see[0], `first +softmax +running +[1-9]\d* of 3000 +10\.0\.0\.5:7000 `)
+	seven.does(see[1])
+	five.isGone()
+	seven.shows(see[0], `first +softmax +running +[1-9]\d* of 3000 +10\.0\.0\.6:7000 `)
+	five.isBack()
+	b.serve(five)
+	six.moves(statusJob)
+	end := g.lines("End and remove them", 0, 2)
+	seven.does(end[0])
+	b.done()
+	seven.shows(see[0], `first +softmax +stopped `)
+	seven.does(end[1])
+	if out := seven.does(see[0]); strings.Contains(out, "first") {
+		t.Errorf("%s says %s", see[0], out)
+	}
+	shared := filepath.Join(b.all.work, "shared")
+	must(t, os.Mkdir(shared, 0o777))
+	without := g.lines("Without etcd", 0, 2)
+	for i := range without {
+		without[i] = strings.ReplaceAll(without[i], "/shared", shared) // which is no folder of this machine
+	}
+	must(t, os.RemoveAll(filepath.Join(five.dir, "job")))
+	five.does(without[0])
+	leader := five.types(without[1])
+	leader.Says("the coordinator of job ")
+	five.env = append(five.env, "PERDURE_REGISTRY="+filepath.Join(shared, "jobs"))
+	five.does(end[0])
+	leader.ends()
+}
+
+// pageWatch types watch.md: a run on one machine, and a server of another one that joins it. Its clocks are more than
+// the page's, so that it is there to be looked at.
+func pageWatch(t *testing.T) {
+	g := openGuide(t, "watch.md")
+	_, five, six, _ := newMachines(t)
+	train := g.lines("Watch a job", 0, 1)[0]
+	five.does("perdure keys new keys")
+	job := five.types(train + " --clocks 1000000 --keys keys --listen 10.0.0.5:7000 --recovery chain:2")
+	five.at("perdure status runs/first")
+	var list []struct{ Targets []string }
+	text, err := os.ReadFile(filepath.Join(five.dir, "runs/first/metrics.json"))
+	must(t, err)
+	if err := json.Unmarshal(text, &list); err != nil || len(list) < 4 {
+		t.Errorf("metrics.json has %s: %v", text, err)
+	}
+	looks := func(m *seat, addr, metric string) {
+		t.Helper()
+		for path, want := range map[string]string{"metrics": metric, "healthz": "", "readyz": ""} {
+			m.shows("curl -sf http://"+addr+"/"+path, want)
+		}
+	}
+	for _, target := range list {
+		looks(five, target.Targets[0], "perdure_process_info")
+	}
+	six.fetches(five, "keys/server", "runs/first/run.json")
+	five.does("perdure drain server:0 --run runs/first") // its place is empty then
+	six.types(g.lines("Where", 0, 1)[0])
+	looks(six, "10.0.0.6:9464", "perdure_server_shards")
+	five.does("perdure stop runs/first")
+	job.Wait()
+}
