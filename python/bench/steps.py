@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import nn
 
-ALONE = 10  # steps without communication, and as many before what is timed
+ALONE = 10  # steps without communication, and as many before these
+WARM = 40  # steps before those that are timed: until memory that is used again and again has been used once
 
 
 def timed(step: Callable[[], None], count: int) -> list[float]:
@@ -59,7 +60,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
 
     def write(times: list[float], alone: list[float], **more: object) -> None:
         if rank == 0:
-            Path(out).write_text(json.dumps({"step": times[ALONE:], "alone": alone, **more}))
+            Path(out).write_text(json.dumps({"step": times[WARM:], "alone": alone, **more}))
 
     if how == "ddp":
         torch.distributed.init_process_group("gloo")
@@ -71,7 +72,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
             loss_of(m).backward()
             adam.step()
 
-        write(timed(step, ALONE + count), alone)
+        write(timed(step, WARM + count), alone)
         torch.distributed.destroy_process_group()
         return
     import perdure
@@ -86,7 +87,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
                 loss_of(model).backward()
                 p.step()
 
-            write(timed(step, ALONE + count), alone)
+            write(timed(step, WARM + count), alone)
 
 
 def measure(how: str, processes: int, batch: int, count: int) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def main() -> None:
     p.add_argument("--batch", type=int, nargs="+", default=[8, 64, 256])
     p.add_argument("--recovery", nargs="+", default=["none", "resend:auto"])
     p.add_argument("--processes", type=int, default=4)
-    p.add_argument("--steps", type=int, default=40)
+    p.add_argument("--steps", type=int, default=80)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--process", help=argparse.SUPPRESS)
     p.add_argument("--out", help=argparse.SUPPRESS)

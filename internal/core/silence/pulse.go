@@ -30,11 +30,12 @@ func (p *pulse) heard(ticks int64, patience int64) {
 	}
 	if p.interval == 0 {
 		p.interval, p.deviation = pulseUnit*patience/8, pulseUnit*patience/16
+	} else { // what passed before the first sign was no interval between two
+		p.longest = max(ticks*pulseUnit, p.longest-p.longest/pulseUnit)
 	}
 	off := ticks*pulseUnit - p.interval
 	p.interval = max(1, p.interval+off/8)
 	p.deviation += (max(off, -off) - p.deviation) / 4
-	p.longest = max(ticks*pulseUnit, p.longest-p.longest/pulseUnit)
 }
 
 // allows returns the silence, in ticks, after which a process is suspected.
