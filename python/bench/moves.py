@@ -24,7 +24,7 @@ from perdure._agent import binary
 VALUES = {"4KiB": 1 << 10, "40MB": 10_000_000}  # of float32 in a table
 DIM = 128
 SHARDS = {"4KiB": 1, "40MB": 8}  # as perdure bench has them
-OPS = ("pull", "push", "inc")
+OPS = ("push", "inc", "pull")  # what was never written is read from one page of zeros
 
 
 def by_go(size: str, seconds: float) -> dict[str, float]:

@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,12 +36,23 @@ func Open(fd int) (*Socket, error) {
 	return &Socket{fd: fd}, nil
 }
 
+// lookFor is how long a packet is looked for again and again before it is waited for. To wake who waits takes as long,
+// where its core sleeps meanwhile; and a program that calls often calls again soon.
+const lookFor = 50 * time.Microsecond
+
 // receive waits for a packet, and the files that come with it. An empty one is the socket's end.
 func (s *Socket) receive(into []byte) (text []byte, files []int, err error) {
 	control := make([]byte, unix.CmsgSpace(4))
-	for {
-		n, nc, _, _, err := unix.Recvmsg(s.fd, into, control, unix.MSG_CMSG_CLOEXEC)
+	flags := unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
+	for until := time.Now().Add(lookFor); ; {
+		n, nc, _, _, err := unix.Recvmsg(s.fd, into, control, flags)
 		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EAGAIN) {
+			if time.Now().After(until) {
+				flags &^= unix.MSG_DONTWAIT
+			}
 			continue
 		}
 		if errors.Is(err, unix.ECONNRESET) {

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ PROTOCOL = 1
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # bytes of a packet
+_LOOK_FOR = 50e-6  # seconds in which a reply is looked for again and again: to wake who waits takes as long
 
 
 class Reply(NamedTuple):
@@ -188,8 +190,14 @@ class Agent:
 
     def _receive(self, channel: _Channel, number: int) -> tuple[int, Reply]:
         """The reply to a call. Those to earlier ones are of calls that were interrupted."""
+        flags, until = int(socket.MSG_DONTWAIT), time.perf_counter() + _LOOK_FOR
         while True:
-            n = channel.socket.recv_into(channel.buffer)
+            try:
+                n = channel.socket.recv_into(channel.buffer, 0, flags)
+            except BlockingIOError:
+                if time.perf_counter() > until:
+                    flags = 0
+                continue
             if n < _HEAD.size:
                 raise self._dead()
             code, _, of, a, b, c, d = _HEAD.unpack_from(channel.buffer)
