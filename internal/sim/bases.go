@@ -11,7 +11,9 @@ import (
 // bases judges the bases with which lost shards go on: each is what slots were acknowledged, or
 // what the rows have. What a living slot was not acknowledged it sends again, so that it is not
 // lost; what was counted as lost once is never waited for again. Only slots of which no process
-// has died are judged: of others nobody may know. All methods of a nil one do nothing.
+// has died are judged: of others nobody may know. Under two-step clocks all go on from what one of
+// the dead was acknowledged, but nobody from a clock that it has not begun. All methods of a nil one
+// do nothing.
 type bases struct {
 	twoStep bool
 
@@ -57,8 +59,9 @@ func (b *bases) has(shard perdure.ShardID, applied []perdure.Clock) {
 	b.shards[shard].has = applied
 }
 
-// saved takes over a view that was recorded. died are the slots of which a process has.
-func (b *bases) saved(v *perdure.View, died map[perdure.Slot]bool) {
+// saved takes over a view that was recorded. died are the slots of which a process has; begun says
+// after which clock nobody has begun any of a slot's.
+func (b *bases) saved(v *perdure.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
 	if b == nil {
 		return
 	}
@@ -69,18 +72,18 @@ func (b *bases) saved(v *perdure.View, died map[perdure.Slot]bool) {
 		if !sv.Lost || sv.Base == nil || s.epoch == sv.Epoch || b.bad != nil {
 			continue
 		}
-		if b.bad = b.judge(v, i, sv.Base, died); b.bad == nil {
+		if b.bad = b.judge(v, i, died, begun); b.bad == nil {
 			s.epoch, s.base = sv.Epoch, sv.Base
 		}
 	}
 }
 
 // judge judges a base of a shard.
-func (b *bases) judge(v *perdure.View, shard int, base []perdure.Clock, died map[perdure.Slot]bool) error {
-	s := &b.shards[shard]
-	if b.twoStep && len(died) > 0 {
-		return nil // all slots go on from what one of the dead was acknowledged
-	}
+func (b *bases) judge(
+	v *perdure.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
+) error {
+	s, base := &b.shards[shard], v.Shards[shard].Base
+	unknown := b.twoStep && len(died) > 0
 	most := make([]perdure.Clock, len(base))
 	for p := range base {
 		sl := &v.Slots[p]
@@ -93,7 +96,10 @@ func (b *bases) judge(v *perdure.View, shard int, base []perdure.Clock, died map
 	}
 	for p, n := range base {
 		might := most[p]
-		if b.twoStep {
+		switch {
+		case unknown:
+			might = max(might, begun(p))
+		case b.twoStep:
 			might = slices.Max(most)
 		}
 		switch {
@@ -101,7 +107,7 @@ func (b *bases) judge(v *perdure.View, shard int, base []perdure.Clock, died map
 		case n > might:
 			return violated("shard %d counts slot %d's clocks below %d as lost, and those from %d on are sent again",
 				shard, p, n, might)
-		case p < len(s.base) && n < s.base[p]:
+		case !unknown && p < len(s.base) && n < s.base[p]:
 			return violated("shard %d waits for slot %d from clock %d on, after it counted those below %d as lost",
 				shard, p, n, s.base[p])
 		}

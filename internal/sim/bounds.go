@@ -109,6 +109,14 @@ func (h *History) begins(w *worker.Client) {
 	h.lives[w.Slot()]++
 }
 
+// begun is the clock after the last one that a slot's program has begun to add to.
+func (h *History) begun(slot int) (after perdure.Clock) {
+	for c := range h.started[slot] {
+		after = max(after, c+1)
+	}
+	return after
+}
+
 // Relaxed returns how many counts were read that the consistency model alone would not
 // have allowed.
 func (h *History) Relaxed() int {

@@ -142,7 +142,7 @@ func (h *History) Saved(f *membership.Facts, fs disk.FS, died map[perdure.Slot]b
 	if h.by.lines != nil {
 		defer h.by.lines.saved(f, fs)
 	}
-	defer h.by.bases.saved(v, died)
+	defer h.by.bases.saved(v, died, h.begun)
 	h.placed(v)
 	for slot := range v.Slots {
 		terms, now := h.terms[slot], v.Slots[slot].Span

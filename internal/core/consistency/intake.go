@@ -61,7 +61,7 @@ const (
 //     of its clocks already, or may have only some of them, refuses it. Under two-step
 //     clocks each is of one clock;
 //   - two-step: all counts are equal, or one round of ticks is being given out in
-//     slot order;
+//     slot order, or some slot's next clocks were lost with the shard's former life;
 //   - no update of a clock ≥ the next cut is applied before PassCut;
 //   - none of a clock outside its slot's span is ever applied, and who has done the
 //     last clock of its span is waited for no more.

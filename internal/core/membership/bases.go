@@ -65,10 +65,12 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		return nil, false
 	}
 	base = make([]perdure.Clock, n)
+	open := make([]perdure.Clock, n)
 	for i := range base {
 		base[i], _ = b.acknowledged(shard, i)
+		open[i] = b.open(i)
 	}
-	verdict.Base(base, has, b.facts.View.Slots, b.facts.View.Cut, b.facts.TwoStep())
+	verdict.Base(base, has, b.facts.View.Slots, open, b.facts.View.Cut, b.facts.TwoStep())
 	if b.job.weak.Jumps {
 		copy(base, has)
 	}
@@ -101,6 +103,21 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	// A process that has not heard of the shard yet knows nothing of its
 	// predecessors' updates, but it will not send them.
 	return max(o.worker.Acked[at].Applied, sl.Start), true
+}
+
+// open returns a clock that a slot has surely not ended: the one that its process is at, or that its
+// next one begins with; -1: none is known.
+func (b *bases) open(slot int) perdure.Clock {
+	v, sl, o := &b.facts.View, &b.facts.View.Slots[slot], &b.job.slots[slot]
+	begins := max(sl.Start, v.Begin(perdure.Slot(slot)))
+	switch w := o.worker; {
+	case sl.Decided && (!sl.Settled || b.facts.Slots[slot].Process == ""), !sl.Settled && sl.Incarnation <= 1:
+		return begins
+	case !sl.Settled || w == nil || o.gone || w.Generation != v.Generation:
+		return -1 // what it has ticked is not known
+	default:
+		return max(begins, w.Clock)
+	}
 }
 
 // highestApplied returns the most that any shard that kept its rows has applied

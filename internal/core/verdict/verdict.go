@@ -81,10 +81,14 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 // each slot was acknowledged; has is what the rows have, where any are left. What came before the
 // cut that the generation began with nobody sends again.
 //
-// Under two-step clocks all slots' counts of a shard are equal; some just have not heard of
-// the last one. One that has done none of its clocks yet tells nothing: it may have joined
-// before the others came to its first.
-func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock, twoStep bool) {
+// Under two-step clocks a shard applies all slots' updates of a clock together; some slots just
+// have not heard of the last one. One that has done none of its clocks yet tells nothing: it may
+// have joined before the others came to its first. One whose process has ticked a clock and is
+// gone tells nothing of the others: its next one goes on after that clock, which the shard need not
+// have applied. So open has, by slot, a clock that it has surely not ended, -1 where none is known.
+// No shard can have applied that clock, and what the slot does in it is still to come: of the others,
+// too, it is not lost.
+func Base(base, has []perdure.Clock, slots []perdure.SlotView, open []perdure.Clock, cut perdure.Clock, twoStep bool) {
 	for i := range has {
 		base[i] = max(base[i], has[i])
 	}
@@ -102,8 +106,13 @@ func Base(base, has []perdure.Clock, slots []perdure.SlotView, cut perdure.Clock
 			most = max(most, n)
 		}
 	}
+	for i, clock := range open {
+		if slots[i].Has(clock) {
+			most = min(most, max(clock, base[i]))
+		}
+	}
 	for i := range base {
-		base[i] = slots[i].Clamp(most)
+		base[i] = max(base[i], slots[i].Clamp(most))
 	}
 }
 

@@ -83,20 +83,40 @@ func TestBase(t *testing.T) {
 		cut        perdure.Clock
 		twoStep    bool
 		want       []perdure.Clock
+		open       []perdure.Clock
 	}{
-		"what was acknowledged": {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}},
+		"what was acknowledged": {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}, nil},
 		"or what the rows have": {
 			[]perdure.Clock{3, 5, 6, 4},
 			[]perdure.Clock{4, 4, 7, 4},
 			0, false,
 			[]perdure.Clock{4, 5, 7, 4},
+			nil,
 		},
-		"two-step: all have the same":    {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}},
-		"one that has just joined":       {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}},
-		"nothing done since a roll-back": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}},
+		"two-step: all have the same":    {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}, nil},
+		"one that has just joined":       {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}, nil},
+		"nothing done since a roll-back": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}, nil},
+		"two-step: one had ticked clock 7 before it died, and another is at clock 7 still": {
+			[]perdure.Clock{8, 7, 6, 4},
+			nil, 0, true,
+			[]perdure.Clock{8, 7, 7, 4},
+			[]perdure.Clock{8, 7, 8, 4},
+		},
+		"two-step: one that is known to be at an earlier clock has heard more since": {
+			[]perdure.Clock{8, 8, 6, 4},
+			nil, 0, true,
+			[]perdure.Clock{8, 8, 8, 4},
+			[]perdure.Clock{8, 7, 8, -1},
+		},
+		"two-step: one had ticked its last clock, the others have not": {
+			[]perdure.Clock{3, 3, 6, 4},
+			nil, 0, true,
+			[]perdure.Clock{3, 3, 6, 4},
+			[]perdure.Clock{3, 4, 6, 4},
+		},
 	} {
 		base := slices.Clone(c.acked)
-		if Base(base, c.has, slots, c.cut, c.twoStep); !slices.Equal(base, c.want) {
+		if Base(base, c.has, slots, c.open, c.cut, c.twoStep); !slices.Equal(base, c.want) {
 			t.Errorf("%s: %v, want %v", name, base, c.want)
 		}
 	}
