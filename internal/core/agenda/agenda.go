@@ -40,6 +40,7 @@ type Agenda struct {
 	Fencing []Set // by shard: the slots that wait for its word
 	Early   Set   // slots that wait for the others to come to their first clocks
 	Ending  Set   // slots that are to leave
+	Last    Set   // of those: the ones that wait until all shards have applied their last clocks
 	Calling Set   // slots that ask, perhaps, for a cut
 }
 
@@ -122,7 +123,7 @@ func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.Sh
 		if s >= 0 && int(s) < len(a.Fencing) {
 			a.TouchShard(int(s))
 		}
-	case counts(before, now, end):
+	case counts(before, now, end) || a.Last.Len() > 0 && before.MinClock != now.MinClock:
 		a.Wake(s)
 	default:
 		return false

@@ -88,6 +88,9 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	if sl.Incarnation <= 1 && !sl.Settled {
 		return sl.Start, true // its first process has not begun, and so was acknowledged nothing
 	}
+	if sl.Settled && b.facts.Slots[slot].Process == "" {
+		return sl.Start, true // whoever comes, if anybody does, begins there
+	}
 	if !sl.Settled || o.gone {
 		return b.highestApplied(slot)
 	}

@@ -26,6 +26,7 @@ type observed struct {
 	lastClock perdure.Clock // of the slot, by whatever incarnation
 	fenced    agenda.Cursor // of the slot: over the shards' fences
 	highest   agenda.Cursor // likewise
+	last      agenda.Cursor // likewise: over what they have applied
 }
 
 // job is what is recorded of a job and what is known of it beside. Its methods answer

@@ -117,16 +117,22 @@ func (ro *roster) cutSuspended() {
 }
 
 // leave lets the slots go that have done their last clock, where no roll-back can go
-// back before it.
+// back before it. Whoever gets such a slot's number then has all its clocks so far count as done.
 func (ro *roster) leave() {
 	v := &ro.facts.View
 	for _, i := range ro.agenda.Ending.Sorted() {
 		sl := &v.Slots[i]
 		if !ro.job.spanDone(i) {
+			ro.agenda.Last.Remove(i)
 			continue
 		}
-		if ro.job.traits.Saves() && ro.facts.Saved(i) < sl.Until {
+		saves := ro.job.traits.Saves()
+		if saves && ro.facts.Saved(i) < sl.Until {
 			ro.agenda.Calling.Add(i)
+			continue
+		}
+		waits := !saves && ro.facts.Slots[i].Process == "" && !ro.lastApplied(i)
+		if ro.agenda.Last.Put(i, waits); waits {
 			continue
 		}
 		next := *sl
@@ -135,4 +141,14 @@ func (ro *roster) leave() {
 		ro.job.healing[Worker].Remove(i)
 		ro.rec.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)
 	}
+}
+
+// lastApplied reports whether all shards have applied the last clock of a slot that nobody speaks for.
+// Under two-step clocks they may still wait for others to tick it.
+func (ro *roster) lastApplied(slot int) bool {
+	v := &ro.facts.View
+	return !ro.facts.TwoStep() || ro.job.slots[slot].last.All(len(v.Shards), func(i int) bool {
+		st := ro.job.shardStatus(i)
+		return st != nil && st.Ready && st.MinClock >= v.Slots[slot].Until
+	})
 }

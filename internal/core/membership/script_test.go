@@ -213,7 +213,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 		c.core.Finish()
 		c.flush()
 	case "show":
-		if recovery.Of(c.job.Recovery).Traits().MayLose() && c.core.Serving() {
+		if (recovery.Of(c.job.Recovery).Traits().MayLose() || c.core.Complete()) && c.core.Serving() {
 			c.checkLoss()
 		}
 		fmt.Fprintf(&c.told, "serving %v, complete %v, MinClock %d\n", c.core.Serving(), c.core.Complete(),
