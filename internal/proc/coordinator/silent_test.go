@@ -32,7 +32,7 @@ func TestSilentGuest(t *testing.T) {
 		var f wire.Frame
 		for c.Recv(&f) == nil { // views
 		}
-		if took := time.Since(silent); took < 500*time.Millisecond || took > 3*time.Second {
+		if took := time.Since(silent); took < 300*time.Millisecond || took > 3*time.Second {
 			t.Errorf("its connection is ended after %v of silence", took)
 		}
 		await(t, peer(t, on.Net, hello), wire.KindWelcome, &wire.Welcome{})
