@@ -155,8 +155,8 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 		perdure.ErrUsage, l.MB, free, folder, l.least(job))
 }
 
-// bytes is the size of the log of one shard.
-func (l *Log) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(shards) }
+// bytes is the size of the log of one shard. A run.json that somebody has written may name no shards.
+func (l *Log) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(max(1, shards)) }
 
 // SnapshotBytes is how much of the log is read before shards are written; 0: the usual.
 func (s *Run) SnapshotBytes() int64 {
