@@ -8,8 +8,8 @@ import "github.com/perdure/perdure"
 // twice the longest interval of late, but never less than a third of the patience or
 // more than four times it. So of heartbeats every tick and a patience of 15 ticks
 // (1.5 s) come 5 ticks (0.5 s), on a machine where they come anyhow, as late as 0.7 s,
-// up to 60 ticks (6 s). All are parts of ticks. The zero pulse has heard nothing yet,
-// and allows the patience itself.
+// up to 60 ticks (6 s). All are kept in parts of a tick. The zero pulse has heard nothing
+// yet, and allows the patience itself.
 type pulse struct {
 	interval, deviation int64
 	// longest is the longest interval. It is forgotten slowly, by half in 700 signs: where a
