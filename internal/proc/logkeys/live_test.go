@@ -221,6 +221,41 @@ func TestLooks(t *testing.T) {
 	}
 }
 
+// TestMostOfOne: one certificate has as many connections as it may, and no more, however it asks; another one has its
+// own, and who ends one makes room.
+func TestMostOfOne(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	w := serve(t, newKeys(t, "mine"), "", func(g *gate.Guard) { g.MostOfOne = most })
+	mine, others := logkeys.Access(w.issue("mine")), logkeys.Access(w.issue("others"))
+	var inside []*nats.Conn
+	for range most {
+		nc, err := w.bare(mine)
+		must(t, err)
+		defer nc.Close()
+		inside = append(inside, nc)
+	}
+	for range 3 {
+		if _, err := w.bare(mine); !errors.Is(err, nats.ErrAuthorization) {
+			t.Fatalf("one more than %d: %v", most, err)
+		}
+	}
+	nc, err := w.bare(others)
+	must(t, err)
+	defer nc.Close()
+	inside[0].Close()
+	for ended := time.Now().Add(within); ; { // the log hears of it soon
+		nc, err := w.bare(mine)
+		if err == nil {
+			nc.Close()
+			return
+		}
+		if time.Now().After(ended) {
+			t.Fatalf("one has gone, and there is no room: %v", err)
+		}
+	}
+}
+
 // TestNoKeys: a job without keys has none to show, and asks for none.
 func TestNoKeys(t *testing.T) {
 	if logkeys.Guard(nil, true) != nil || logkeys.Access(nil) != nil {

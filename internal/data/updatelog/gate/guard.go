@@ -6,6 +6,7 @@
 package gate
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,7 +59,13 @@ type Guard struct {
 	Admit func(*x509.Certificate) (kind string, may Rights)
 	// Revoked reports whether nobody takes a certificate any more.
 	Revoked func(*x509.Certificate) bool
+	// MostOfOne is how many connections there may be at once by one certificate on one machine: a process has one, and
+	// a job at most as many processes on a machine. 0: 4,096.
+	MostOfOne int
 }
+
+// defaultMostOfOne is Guard.MostOfOne where that is 0.
+const defaultMostOfOne = 4096
 
 // inbox is where the log answers those of a kind.
 func inbox(kind string) string { return "_INBOX." + kind }
@@ -78,15 +85,12 @@ func permissions(kind string, may Rights) *server.Permissions {
 	return p
 }
 
-// mostOfOne is how many connections there may be at once by one certificate on one machine: a process has one, and a
-// job at most as many processes on a machine.
-const mostOfOne = 4096
-
 // Door lets connections in at a log that has a guard. It is safe for concurrent use.
 type Door struct {
 	nats  *server.Server
 	guard *Guard
 	token string // that is asked for, too; "": none is
+	most  int    // Guard.MostOfOne
 
 	mu     sync.Mutex         // guards what follows
 	inside map[uint64]visitor // by the number of the connection
@@ -99,7 +103,7 @@ type visitor struct {
 
 // NewDoor makes the door of a log that also asks for a token, unless that is "".
 func NewDoor(g *Guard, token string) *Door {
-	return &Door{guard: g, token: token, inside: map[uint64]visitor{}}
+	return &Door{guard: g, token: token, most: cmp.Or(g.MostOfOne, defaultMostOfOne), inside: map[uint64]visitor{}}
 }
 
 // Of says whose door it is, before that is opened.
@@ -126,7 +130,7 @@ func (d *Door) Check(c server.ClientAuthentication) bool {
 	v := visitor{shown: s.PeerCertificates, peer: leaf.SerialNumber.Text(16) + "@" + machine}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.has(v.peer) >= mostOfOne {
+	if d.has(v.peer) >= d.most {
 		return false
 	}
 	account, err := d.apart(kind, may)
@@ -163,10 +167,10 @@ func (d *Door) apart(kind string, may Rights) (*server.Account, error) {
 	return a, nil
 }
 
-// has counts the connections of a peer. It needs the lock.
+// has counts the connections of a peer that have not ended. It needs the lock.
 func (d *Door) has(peer string) (n int) {
-	for _, v := range d.inside {
-		if v.peer == peer {
+	for id, v := range d.inside {
+		if v.peer == peer && d.nats.GetClient(id) != nil {
 			n++
 		}
 	}
