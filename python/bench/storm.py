@@ -57,7 +57,7 @@ class Perdure(System):
         launch = ["launch", "--nproc", str(a.learners), "--servers=2", "--recovery=resend:auto", "-q"]
         launch += ["--out", str(folder / "run")]
         if a.preload:
-            launch += ["--preload", "torch,torchdata.stateful_dataloader,perdure.torch"]
+            launch += ["--preload", "torch,torch._dynamo,torchdata.stateful_dataloader,perdure.torch"]
         program = [str(HERE / "storm_learner.py"), "perdure", *self.own]
         self.process = self.begin([sys.executable, "-m", "perdure", *launch, *program])
 

@@ -22,7 +22,7 @@ Each process has RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, as torchrun 
 With --preload MODULE,… a slot's process imports these modules, which may take longer than all else, and forks the
 program. Where that is killed it is forked anew, and need not import them again:
 
-  perdure launch --nproc 4 --preload torch,perdure.torch train.py
+  perdure launch --nproc 4 --preload torch,torch._dynamo,perdure.torch train.py
 """
 
 #: What the command of a slot begins with, behind ``python -m perdure``.
