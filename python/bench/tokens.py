@@ -1,9 +1,10 @@
 """What DiLoCo's seldom averaging costs in loss: four learners beside one process, at equal tokens.
 
-    python tokens.py --data tinyshakespeare.txt --seeds 5
+    python tokens.py --data tinyshakespeare.txt --seeds 5 --outer 0.7 0.9 --outer 1 0.8
 
-One process trains twice: with as many steps as the learners have together, of the same batch; and with as many steps
-as each learner has, of a batch that is as large as all of theirs. Each ends with the loss on the whole test text.
+Each --outer is a rate and a momentum of the outer step. One process trains twice: with as many steps as the learners
+have together, of the same batch; and with as many steps as each learner has, of a batch that is as large as all of
+theirs. Each ends with the loss on the whole test text.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def learn(a: argparse.Namespace) -> None:
         rank, of = job.share
         torch.manual_seed(1000 * a.seed + rank)
         loader = StatefulDataLoader(text.train[rank::of], batch_size=BATCH, shuffle=True, drop_last=True)
-        with perdure.DiLoCo(job, model, inner, sync_every=a.sync_every, state=[loader]) as d:
+        outer = perdure.Nesterov(*a.outer[0])
+        with perdure.DiLoCo(job, model, inner, sync_every=a.sync_every, outer=outer, state=[loader]) as d:
             rounds = a.steps // a.sync_every
             while job.now <= rounds:
                 for rows in loader:
@@ -68,12 +70,12 @@ def learn(a: argparse.Namespace) -> None:
             a.loss.write_text(json.dumps(test_loss(model, text)))
 
 
-def together(a: argparse.Namespace, seed: int) -> float:
-    """All learners of DiLoCo: the loss of what they have come to."""
+def together(a: argparse.Namespace, seed: int, outer: list[float]) -> float:
+    """All learners of DiLoCo, with the rate and momentum of the outer step: the loss of what they have come to."""
     a.loss.unlink(missing_ok=True)
     launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(a.learners), "--recovery", "resend:auto"]
     own = ["--data", a.data, "--steps", a.steps, "--sync-every", a.sync_every, "--seed", seed, "--loss", a.loss]
-    own += ["--width", a.width, "--layers", a.layers]
+    own += ["--width", a.width, "--layers", a.layers, "--outer", *outer]
     done = subprocess.run([*launch, __file__, *map(str, own)], capture_output=True, text=True, check=False)
     if done.returncode or not a.loss.exists():
         raise SystemExit(f"the learners of seed {seed} failed:\n{done.stderr[-2000:]}")
@@ -88,6 +90,14 @@ def main() -> None:
     p.add_argument("--learners", type=int, default=4)
     p.add_argument("--seeds", type=int, default=5, help="how many")
     p.add_argument("--first", type=int, default=1, help="the first seed")
+    p.add_argument(
+        "--outer",
+        type=float,
+        nargs=2,
+        action="append",
+        metavar=("RATE", "MOMENTUM"),
+        help="of Nesterov's outer step; may be given again (default 0.7 0.9)",
+    )
     p.add_argument("--width", type=int, default=128)
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--seed", type=int, help=argparse.SUPPRESS)
@@ -96,21 +106,25 @@ def main() -> None:
     if a.seed is not None:
         learn(a)
         return
-    rows: list[tuple[float, ...]] = []
+    outers = a.outer or [[0.7, 0.9]]
+    rows: list[list[float]] = []
     for seed in range(a.first, a.first + a.seeds):
         many = alone(a, seed, a.steps * a.learners, BATCH)
         large = alone(a, seed, a.steps, BATCH * a.learners)
-        rows.append((together(a, seed), many, large))
-        ours = rows[-1][0]
-        print(f"seed {seed}: DiLoCo {ours:.4f}; as many steps {many:.4f}, as large a batch {large:.4f}", flush=True)
+        print(f"seed {seed}: one process: as many steps {many:.4f}, as large a batch {large:.4f}", flush=True)
+        rows.append([many, large])
+        for outer in outers:
+            rows[-1].append(together(a, seed, outer))
+            print(f"seed {seed}: DiLoCo, outer {outer}: {rows[-1][-1]:.4f}", flush=True)
     a.loss.unlink(missing_ok=True)
-    ours, many, large = (statistics.mean(column) for column in zip(*rows, strict=True))
+    many, large, *ours = (statistics.mean(column) for column in zip(*rows, strict=True))
     tokens = a.steps * a.learners * BATCH * 64 / 1e6
-    print(
-        f"{tokens:.1f} M tokens, {a.learners} learners, {a.sync_every} steps between outer ones: {ours:.4f}, which is"
-    )
-    print(f"{ours / many - 1:+.1%} of one process with as many steps,")
-    print(f"{ours / large - 1:+.1%} of one with as large a batch.")
+    print(f"{tokens:.1f} M tokens, {a.learners} learners, {a.sync_every} steps between outer ones, {len(rows)} seeds:")
+    for outer, loss in zip(outers, ours, strict=True):
+        print(
+            f"outer {outer}: {loss:.4f}, {loss / many - 1:+.1%} of one process with as many steps,"
+            f" {loss / large - 1:+.1%} of one with as large a batch"
+        )
 
 
 if __name__ == "__main__":

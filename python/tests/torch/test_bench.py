@@ -44,8 +44,9 @@ def test_storm(tmp_path: Path, text: Path) -> None:
 
 
 def test_tokens(tmp_path: Path, text: Path) -> None:
-    said = run(tmp_path, "tokens.py", "--data", text, "--steps", 4, "--sync-every", 2, "--learners", 2, "--seeds", 1)
-    assert "of one process with as many steps" in said
+    short = ["--steps", 4, "--sync-every", 2, "--learners", 2, "--seeds", 1]
+    said = run(tmp_path, "tokens.py", "--data", text, *short, "--outer", 0.7, 0.9, "--outer", 1, 0.8)
+    assert said.count("of one process with as many steps") == 2
 
 
 def test_steps(tmp_path: Path) -> None:
