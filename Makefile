@@ -169,7 +169,7 @@ check-kubernetes: $(TOOLS)/helm ## what the chart makes: with the types of Kuber
 check-upgrade: ## jobs that are upgraded while they run, FROM=an older program of Perdure; half a minute
 	$(GO) test ./cmd/perdure -run TestUpgrade -count 1 -v -timeout 10m -upgrade.from="$(FROM)"
 
-check-hosts: $(TOOLS)/etcd $(TOOLS)/versitygw ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of three strategies, a quarter of a minute each
+check-hosts: $(TOOLS)/etcd $(TOOLS)/versitygw ## jobs with keys on five hosts that are apart, network namespaces with a switch that cuts, delays and loses: two coordinators, three members of etcd; it needs root: HOSTS=20 storms for each of five strategies, a quarter of a minute each
 	$(GO) test ./cmd/perdure -run "TestApart|TestPagesApart|TestCuts|TestAloneApart|TestAttack|TestNoQuorum" -apart.attack -apart.s3="$(CURDIR)/$(TOOLS)/versitygw" -count 1 -v -timeout 0 -apart.storms=$(HOSTS) -apart.seed=$(SEED) -apart.etcd="$(CURDIR)/$(TOOLS)/etcd"
 
 # Chromium comes as an npm package, which has the program in it, and needs what most systems have.

@@ -32,7 +32,7 @@ func TestApartKeeps(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	for i := range uint64(*apartStorms+5) / 6 {
+	for i := range uint64(*apartStorms) {
 		for recovery, start := range map[string]func(a *apart) (keeps string, again func()){
 			"stateless": (*apart).startNATS, "checkpoint:20": (*apart).startS3,
 		} {
