@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from .errors import UsageError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """What all rules of gradients may have.
 
-    decay: the weight decay λ that is added to the gradient, λ·row.
+    decay: the weight decay λ: λ·row is added to the gradient. Adam's is decoupled: row −= rate · λ · row, beside it.
     clip_value, clip_norm: bounds of each value of a row's gradient, and of its Euclidean norm; 0: none.
     schedule: ``const``, ``sqrt`` or ``step``: then the rate is multiplied by ``factor`` every ``every`` clocks.
     """
@@ -23,6 +25,14 @@ class Rule:
     schedule: str = ""
     every: int = 0
     factor: float = 0.0
+
+    #: Settings that may not be 0, and what to take in place of a rule that has one.
+    _above_0: ClassVar[dict[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        for name, instead in self._above_0.items():
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{type(self).__name__}: {name} is {getattr(self, name)}; {instead}")
 
     def spec(self) -> dict[str, Any]:
         """The rule as the agent takes it: what is 0 is left out."""
@@ -56,6 +66,7 @@ class Momentum(Rule):
     """SGD with momentum, as ``torch.optim.SGD(momentum=…)``."""
 
     kind: ClassVar[str] = "momentum"
+    _above_0: ClassVar[dict[str, str]] = {"momentum": "without momentum it is perdure.SGD"}
     rate: float
     momentum: float = 0.9
 
@@ -65,6 +76,7 @@ class Nesterov(Rule):
     """SGD with Nesterov's momentum: DiLoCo's outer step."""
 
     kind: ClassVar[str] = "nesterov"
+    _above_0: ClassVar[dict[str, str]] = {"momentum": "without momentum it is perdure.SGD"}
     rate: float
     momentum: float = 0.9
 
@@ -74,6 +86,7 @@ class Adagrad(Rule):
     """Adagrad, with an accumulator for each value."""
 
     kind: ClassVar[str] = "adagrad"
+    _above_0: ClassVar[dict[str, str]] = {"epsilon": "take a small one, such as 1e-10"}
     rate: float
     epsilon: float = 1e-10
 
@@ -83,6 +96,7 @@ class RowwiseAdagrad(Rule):
     """Adagrad, with one accumulator for each row."""
 
     kind: ClassVar[str] = "rowwise-adagrad"
+    _above_0: ClassVar[dict[str, str]] = {"epsilon": "take a small one, such as 1e-10"}
     rate: float
     epsilon: float = 1e-10
 
@@ -92,6 +106,11 @@ class Adam(Rule):
     """Adam, whose t counts the runs of the rule on the row's table."""
 
     kind: ClassVar[str] = "adam"
+    _above_0: ClassVar[dict[str, str]] = {
+        "beta1": "servers need one above 0; take a small one, such as 1e-6",
+        "beta2": "servers need one above 0",
+        "epsilon": "take a small one, such as 1e-8",
+    }
     rate: float
     beta1: float = 0.9
     beta2: float = 0.999
@@ -103,6 +122,7 @@ class FTRL(Rule):
     """FTRL-Proximal, for sparse models."""
 
     kind: ClassVar[str] = "ftrl"
+    _above_0: ClassVar[dict[str, str]] = {"beta": "servers need one above 0"}
     rate: float
     beta: float = 1.0
     l1: float = 0.0

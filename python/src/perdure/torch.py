@@ -15,6 +15,8 @@ import functools
 import hashlib
 import math
 import random
+import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeGuard
@@ -24,16 +26,21 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _state
+from . import _clip, _state
 from ._draft import Drafts
 from .errors import Done, NonFinite, RolledBack, UsageError
 from .job import Floats, Job, Table
-from .rules import SGD, Adagrad, Adam, Momentum, Nesterov, Rule, Set
+from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values of a row
 _NAME = "weights.{}"  # of a group's table
 _MOST_KEPT = 1 << 30  # bytes of what a slot keeps, as SaveState has it
+_HELD = (torch.float32, torch.float16, torch.bfloat16)  # what float32 holds exactly
 _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
+
+
+#: Jobs that train a model: another one would be in the same tables.
+_TRAINED: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
 class Stateful(Protocol):
@@ -82,6 +89,11 @@ class _Rows:
     """Parameters as rows of float32, for all tables that lie alike: each begins a row."""
 
     def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+        for name, tensor in tensors:
+            if tensor.dtype not in _HELD:
+                raise UsageError(
+                    f"{name} is of {tensor.dtype}, and servers hold float32: take model.float(), or train it without"
+                )
         self.names = [name for name, _ in tensors]
         self.tensors = [tensor for _, tensor in tensors]
         self.starts = np.cumsum([0] + [-(-t.numel() // _DIM) for t in self.tensors]).tolist()
@@ -128,6 +140,43 @@ class _Bytes:
             data = flat[start:end].astype(np.uint16).view(np.uint8)[: tensor.numel() * tensor.element_size()]
             with torch.no_grad():
                 tensor.copy_(torch.from_numpy(data.copy()).view(tensor.dtype).reshape(tensor.shape))
+
+
+class _Layout:
+    """What each row of the tables of weights is, in a table: slots must agree on it.
+
+    A row for each tensor: the two halves of a checksum of its name, shape and type, and a 1. A row behind them has a 2.
+    """
+
+    def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._names = [name for name, _ in tensors]
+        self._rows = np.zeros((len(tensors) + 1, 3), np.float32)
+        for row, (name, tensor) in zip(self._rows, tensors, strict=False):
+            crc = zlib.crc32(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            row[:] = crc >> 16, crc & 0xFFFF, 1
+        self._rows[-1, 2] = 2
+        self._ids = np.arange(len(self._rows), dtype=np.uint64)
+        self._table: Table = job.table("layout", dim=3, rule=Set())
+
+    def put(self) -> None:
+        """Write it."""
+        self._table.inc(self._ids, self._rows)
+
+    def check(self) -> None:
+        """Raise UsageError where another slot has written another one, and name what differs first."""
+        theirs = self._table.get(self._ids)
+        there = theirs[:, 2] != 0  # a row may have been lost, where updates may be
+        differ = np.flatnonzero((theirs != self._rows).any(axis=1) & there)
+        if not len(differ):
+            return
+        first = int(differ[0])
+        if first == len(self._names):
+            what = f"has more parameters and buffers than the {first} of this one"
+        elif theirs[first, 2] == 2:
+            what = f"has no {self._names[first]}"
+        else:
+            what = f"has another name, shape or type in the place of {self._names[first]}"
+        raise UsageError(f"the slot that began this job {what}; all slots must have the same model, and keep it")
 
 
 class _Group:
@@ -203,6 +252,8 @@ class _Model:
         combine: str,
         state: Iterable[Stateful],
     ) -> None:
+        if job in _TRAINED:
+            raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
         self.job, self.model = job, model
         self._state = list(state)
         _refuse_large(self._state)
@@ -210,11 +261,19 @@ class _Model:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
-        self._groups = [
-            _Group(job, _NAME.format(i), _Rows(job, of), rule, combine, self._keep)
-            for i, (of, rule) in enumerate(groups)
-        ]
+        rows = [(_Rows(job, of), rule) for of, rule in groups]
+        try:
+            self._groups = [
+                _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
+            ]
+        except UsageError as error:
+            raise UsageError(
+                f"another slot has begun with a model of another size, or another rule ({error}); all slots must have "
+                "the same ones, and keep them"
+            ) from None
         buffers = [b for b in model.buffers() if b.numel()]
+        named = [of for group, _ in groups for of in group]
+        self._layout = _Layout(job, [*named, *((n, b) for n, b in model.named_buffers() if b.numel())])
         self._buffers = _Bytes(job, buffers) if buffers else None
         if self._buffers is not None:
             self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
@@ -222,17 +281,20 @@ class _Model:
             self._buffer_values[...] = 0
         self._half = False  # a step has been interrupted before its clock had ended
         self._begin()
+        _TRAINED.add(job)
 
     def _begin(self) -> None:
         """Write the first weights, or read those that are there, and go on where the slot was."""
         while self.job.now == 0:  # again where the job was rolled back meanwhile
             if self.job.share.rank == 0:
+                self._layout.put()
                 for g in self._groups:
                     g.rows.put(g.first)
                     g.begun.inc_run(0, g.first)
                 self._send_buffers()
             self._weigh(1.0)
             self.job.clock()
+        self._layout.check()
         for g in self._groups:
             g.begun.get_run(0, g.rows.rows, out=g.first)
         self._load()
@@ -243,6 +305,11 @@ class _Model:
         saved = self.job.load_state()
         if saved is not None:
             kept = _state.decode(saved)
+            if len(kept["state"]) != len(self._state):
+                raise UsageError(
+                    f"this slot has kept the states of {len(kept['state'])} things, and the program now lists "
+                    f"{len(self._state)}: the state= and schedulers= of a job stay as they were"
+                )
             for of, state in zip(self._state, kept["state"], strict=True):
                 of.load_state_dict(state)
             _set_random(kept["random"])
@@ -302,6 +369,10 @@ class _Model:
         """Whether a tensor has an update. It raises NonFinite where that has NaN or Inf, before anything is sent."""
         source = self._source(g, i)
         if source is not None:
+            if source.layout != torch.strided:
+                raise UsageError(
+                    f"the gradient of {g.rows.names[i]} is sparse; take sparse=False, or a table of Perdure for it"
+                )
             source = source.to(torch.float32)  # as it is sent: what is finite in more bits may not be in these
         # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
         if source is not None and not math.isfinite(float(source.sum())) and not bool(torch.isfinite(source).all()):
@@ -345,17 +416,24 @@ class DataParallel(_Model):
         state: Iterable[Stateful] = (),
         weighted: bool = False,
     ) -> None:
-        combine = "weighted" if weighted else "mean"
+        self._weighted = weighted
         groups = _groups_of(model, rule)
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
-        super().__init__(job, model, groups, combine, state)
+        super().__init__(job, model, groups, "weighted" if weighted else "mean", state)
+        self._undo = [_clip.refuse(p for of, _ in groups for _, p in of)]
+        if self._optimizer is not None:
+            self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
 
     def step(self, weight: float | None = None) -> int:
         """Average the gradients, have the rule run, and take the new weights. Returns the clock.
 
         weight: of a model that was made with ``weighted``: how much this slot's gradient counts, in samples perhaps.
         """
+        if self._weighted and weight is None:
+            raise UsageError("gradients are weighted: call step(weight=…), with the number of samples for example")
+        if not self._weighted and weight is not None:
+            raise UsageError(f"step(weight={weight}) is for DataParallel(…, weighted=True)")
         if self._optimizer is not None:
             now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
             if now != self._rules:
@@ -379,6 +457,17 @@ class DataParallel(_Model):
     def zero_grad(self) -> None:
         """Forget the gradients, as an optimizer's zero_grad."""
         self.model.zero_grad(set_to_none=True)
+
+    def clip_grad_norm_(self, *_: Any) -> None:
+        """Refused, as torch.nn.utils.clip_grad_norm_ is for these parameters: it raises UsageError."""
+        raise UsageError(f"clip_grad_norm_ {_clip.SAYS}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        for undo in self._undo:
+            undo()
+        return super().__exit__(kind, error, trace)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """For programs that were written for DistributedDataParallel: gradients add up until ``step`` in any case."""
@@ -422,6 +511,9 @@ class DiLoCo(_Model):
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
         of, rule, combine = self._settings(model, outer, weights)
+        ours = {p for _, p in of}
+        if any(p not in ours for group in inner.param_groups for p in group["params"] if p.requires_grad):
+            raise UsageError("the inner optimizer has parameters that the model does not train")
         kept = [*state, inner, *self._schedulers]
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
@@ -446,6 +538,9 @@ class DiLoCo(_Model):
         """Of the group of parameters: which they are, its rule, and how slots' updates are combined."""
         trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         rule = outer if outer is not None else Nesterov(0.7, 0.9)
+        _refuse_rule(rule)
+        if rule.decay:
+            raise UsageError("the outer rule has decay; give the inner optimizer weight_decay in its place")
         return trained, rule, "mean" if weights is None else "weighted"
 
     @staticmethod
@@ -511,7 +606,8 @@ class DiLoCo(_Model):
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
         if self._steps and not self.job.ended:
-            self.sync()
+            with contextlib.suppress(Done):  # another slot may end the job just now
+                self.sync()
         super().finish()
         self._drafts.forget()
 
@@ -520,6 +616,23 @@ class DiLoCo(_Model):
     ) -> bool | None:
         self._hook.remove()
         return super().__exit__(kind, error, trace)
+
+
+def _refuse_step(*_: Any) -> None:
+    raise UsageError("the optimizer of DataParallel runs on servers: call the step of DataParallel in place of its own")
+
+
+def _refuse_rule(rule: Rule) -> None:
+    """Refuse rules that would not do with weights what they do with rows, since rows hold what training has added."""
+    if isinstance(rule, (Add, Set, FTRL)):
+        raise UsageError(f"perdure.{type(rule).__name__} does not descend along gradients; take SGD, Nesterov or Adam")
+    if rule.decay and isinstance(rule, Adam):
+        raise UsageError(
+            "perdure.Adam has decoupled decay, which is of whole weights, and servers hold what training has added to "
+            "them; take torch.optim.Adam(weight_decay=…), whose decay is a part of the gradient"
+        )
+    if rule.decay and (rule.clip_value or rule.clip_norm):
+        raise UsageError("a rule has decay and clips; of weights it can have one of the two")
 
 
 def _is_stateful(of: Any) -> TypeGuard[Stateful]:
@@ -575,6 +688,7 @@ def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tupl
     """Groups of parameters with the rule of each."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     if isinstance(rule, Rule):
+        _refuse_rule(rule)
         return [(named, rule)]
     names = {p: n for n, p in named}
     groups = []
@@ -595,8 +709,8 @@ def rule_of(optimizer: Optimizer, group: dict[str, Any]) -> Rule:
     """
     kind, rate, decay = type(optimizer), float(group["lr"]), group.get("weight_decay", 0.0)
     refused = [name for name in ("amsgrad", "maximize", "lr_decay", "dampening") if group.get(name)]
-    if kind is torch.optim.AdamW and decay:
-        refused.append("weight_decay of AdamW (decoupled; Adam has the other one)")
+    if decay and (kind is torch.optim.AdamW or group.get("decoupled_weight_decay")):
+        refused.append(f"weight_decay of {kind.__name__} (decoupled, so of whole weights; Adam's is in the gradient)")
     if kind is torch.optim.Adagrad and group.get("initial_accumulator_value"):
         refused.append("initial_accumulator_value")
     if refused:

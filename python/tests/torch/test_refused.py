@@ -1,0 +1,158 @@
+"""What DataParallel and DiLoCo refuse by name, before they would train something else than was meant."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL, Cluster
+
+import perdure
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+def refuses(match: str) -> Any:
+    return pytest.raises(perdure.UsageError, match=match)
+
+
+def test_settings_of_0() -> None:
+    """0 means 'the usual' to servers: nobody is to train with 0.9 who has said 0."""
+    for make, said in (
+        (lambda: perdure.Nesterov(0.7, 0.0), "Nesterov: momentum is 0.0; without momentum it is perdure.SGD"),
+        (lambda: perdure.Momentum(0.7, 0), "Momentum: momentum is 0; "),
+        (lambda: perdure.Adam(1e-3, 0.0), "Adam: beta1 is 0.0; "),
+        (lambda: perdure.Adam(1e-3, beta2=0.0), "Adam: beta2 is 0.0; "),
+        (lambda: perdure.Adam(1e-3, epsilon=0.0), "Adam: epsilon is 0.0; "),
+        (lambda: perdure.Adagrad(1e-3, 0.0), "Adagrad: epsilon is 0.0; "),
+        (lambda: perdure.RowwiseAdagrad(1e-3, 0.0), "RowwiseAdagrad: epsilon is 0.0; "),
+        (lambda: perdure.FTRL(1e-3, 0.0), "FTRL: beta is 0.0; "),
+        (lambda: perdure.Adam(1e-3, float("nan")), "Adam: beta1 is nan; "),
+    ):
+        with refuses(said):
+            make()
+
+
+def test_rules(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    of = list(model.parameters())
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        for rule, said in (
+            (torch.optim.Adam(of, 1e-3, betas=(0.0, 0.9)), "beta1 is 0.0"),
+            (torch.optim.Adam(of, 1e-3, weight_decay=0.1, decoupled_weight_decay=True), "weight_decay of Adam"),
+            (perdure.Add(), "perdure.Add does not descend"),
+            (perdure.FTRL(0.1), "perdure.FTRL does not descend"),
+            (perdure.Adam(1e-3, decay=0.1), "perdure.Adam has decoupled decay"),
+            (perdure.SGD(1e-3, decay=0.1, clip_norm=1.0), "decay and clips"),
+        ):
+            with refuses(said):
+                perdure.DataParallel(job, model, rule)
+        inner = torch.optim.SGD(of, 0.1)
+        with refuses("the outer rule has decay"):
+            perdure.DiLoCo(job, model, inner, outer=perdure.Nesterov(0.7, 0.9, decay=0.1))
+        with refuses("perdure.Add does not descend"):
+            perdure.DiLoCo(job, model, inner, outer=perdure.Add())
+        foreign = torch.optim.SGD([*of, *nn.Linear(2, 2).parameters()], 0.1)
+        with refuses("the inner optimizer has parameters that the model does not train"):
+            perdure.DiLoCo(job, model, foreign)
+        for dtype in (torch.float64, torch.complex64):
+            with refuses(f"weight is of {dtype}, and servers hold float32"):
+                perdure.DataParallel(job, nn.Linear(3, 2, dtype=dtype), perdure.SGD(0.1))
+        assert job.now == 0
+
+
+def test_steps(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1))
+    of = list(model.parameters())
+    clip = nn.utils.clip_grad_norm_
+    sgd = torch.optim.SGD(of, 0.1)
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        with perdure.DataParallel(job, model, sgd) as p:
+            with refuses("one job trains one model"):
+                perdure.DataParallel(job, nn.Linear(1, 1), perdure.SGD(0.1))
+            model(torch.tensor([1])).sum().backward()
+            with refuses("the gradient of 0.weight is sparse"):
+                p.step()
+            model[0].sparse = False
+            p.zero_grad()
+            model(torch.tensor([1])).sum().backward()
+            with refuses("call the step of DataParallel"):
+                sgd.step()
+            with refuses("clip_grad_norm_ clips this slot's own gradient"):
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            with refuses("clip_grad_value_ clips this slot's own gradient"):
+                nn.utils.clip_grad_value_(of[0], 1.0)
+            with refuses("clip_grad_norm_ clips"):
+                p.clip_grad_norm_(1.0)
+            other = nn.Linear(1, 1)
+            other(torch.ones(1, 1)).backward()
+            nn.utils.clip_grad_norm_(other.parameters(), 1.0)  # of others it does what it did
+            with refuses(r"step\(weight=5\) is for DataParallel"):
+                p.step(weight=5)
+            assert p.step() == 2
+        assert nn.utils.clip_grad_norm_ is clip
+        sgd.step()
+
+
+def test_weights(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1), weighted=True)
+        model(torch.ones(1, 3)).sum().backward()
+        with refuses(r"call step\(weight=…\)"):
+            p.step()
+        assert p.step(weight=32) == 2
+
+
+def second(cluster: Cluster, first: Any, model: Any) -> str:
+    """What the second slot of a job is told, whose model is not that of the first."""
+    jobs = [cluster.join(0), cluster.join(1)]
+
+    def begin() -> None:
+        with contextlib.suppress(perdure.PerdureError):  # it waits for the second one until the job is ended
+            perdure.DataParallel(jobs[0], first, perdure.SGD(0.1))
+
+    begun, clock = threading.Event(), jobs[0].clock
+
+    def tick() -> int:
+        begun.set()  # the first slot has made its tables
+        return clock()
+
+    jobs[0].clock = tick  # type: ignore[method-assign]
+    thread = threading.Thread(target=begin)
+    thread.start()
+    begun.wait()
+    with pytest.raises(perdure.UsageError) as told:
+        perdure.DataParallel(jobs[1], model, perdure.SGD(0.1))
+    cluster.end()
+    thread.join()
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (nn.Linear(3, 2), "the slot that began this job has another name, shape or type in the place of weight"),
+        (nn.Linear(2, 3, dtype=torch.float16), "has another name, shape or type in the place of weight"),
+        (nn.Linear(2, 3, bias=False), "has more parameters and buffers than the 1 of this one"),
+        (nn.BatchNorm1d(3), "has another name, shape or type in the place of weight"),
+        (nn.Sequential(nn.Linear(2, 3)), "has another name, shape or type in the place of 0.weight"),
+    ],
+)
+def test_other_model(cluster: Cluster, theirs: Any, said: str) -> None:
+    """All of these have as many rows as what slot 0 trains."""
+    assert said in second(cluster, nn.Linear(2, 3), theirs)
+
+
+def test_more_parameters(cluster: Cluster) -> None:
+    said = second(cluster, nn.Linear(2, 3, bias=False), nn.Linear(2, 3))
+    assert "the slot that began this job has no bias" in said
+
+
+def test_larger_model(cluster: Cluster) -> None:
+    said = second(cluster, nn.Linear(2, 3), nn.Linear(200, 30))
+    assert said.startswith("another slot has begun with a model of another size, or another rule (")
