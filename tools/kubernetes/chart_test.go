@@ -130,6 +130,34 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestBudgets: of each group one pod may be evicted when all of it that can be ready is, and of servers and workers no
+// second one with it. Of coordinators one leads, and is ready; the others stand by, and are not.
+func TestBudgets(t *testing.T) {
+	for name, values := range variants {
+		t.Run(name, func(t *testing.T) {
+			all, budgets := made(t, values...), map[string]*policyv1.PodDisruptionBudget{}
+			for _, o := range all {
+				if b, is := o.(*policyv1.PodDisruptionBudget); is {
+					budgets[b.Spec.Selector.MatchLabels["jobset.sigs.k8s.io/replicatedjob-name"]] = b
+				}
+			}
+			for _, r := range jobSetOf(t, all).Spec.ReplicatedJobs {
+				ready := int(r.Replicas)
+				if r.Name == "coordinator" {
+					ready = 1
+				}
+				b := budgets[r.Name]
+				if b == nil || b.Spec.Selector.MatchLabels["jobset.sigs.k8s.io/jobset-name"] != "perdure" {
+					t.Fatalf("%s has no budget", r.Name)
+				}
+				if may := ready - b.Spec.MinAvailable.IntValue(); may != 1 || b.Spec.MaxUnavailable != nil {
+					t.Errorf("of %s, of which %d are ready, %d may be evicted, want 1", r.Name, ready, may)
+				}
+			}
+		})
+	}
+}
+
 // TestSecure: no pod may do more than it must.
 func TestSecure(t *testing.T) {
 	for name, values := range variants {
