@@ -1,5 +1,7 @@
-// Package kubernetes tries the chart of deploy/helm with what Kubernetes itself is made of: its types, the checks of
-// its API server, and the controller of JobSet.
+// Package kubernetes tries the chart of deploy/helm with what Kubernetes itself is made of: the types of its objects, and
+// for the JobSet what an API server asks before it stores one: JobSet's definition, with the API server's own code for
+// resources that are defined, and JobSet's webhooks. Then JobSet's controller works on what was stored, in memory. What
+// an API server asks of the values of its own kinds, such as budgets and the pods of jobs, is not tried here.
 package kubernetes
 
 import (

@@ -35,6 +35,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, js *jobset.JobSet) *cluster {
 	features.SetFeatureGateDuringTest(t, features.RestartJob, true)
+	js = admitted(t, js)
 	c := &cluster{T: t, js: js, made: map[string]int{}}
 	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(js).WithStatusSubresource(js, &batchv1.Job{}).
 		WithIndex(&batchv1.Job{}, constants.JobsIndexByJobSetKey, func(o client.Object) []string {
