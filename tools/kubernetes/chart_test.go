@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,10 @@ var variants = map[string][]string{
 	"standby": {
 		"coordinator.replicas=2", "coordinator.registry=etcd://etcd:2379/jobs/a", "restartJob=false",
 		"coordinator.storage.accessModes={ReadWriteMany}", "coordinator.storage.className=shared",
+		"coordinator.volumes[0].name=etcd", "coordinator.volumes[0].secret.secretName=etcd-client",
+		"coordinator.volumeMounts[0].name=etcd", "coordinator.volumeMounts[0].mountPath=/etc/etcd",
+		"serverPods.volumes[0].name=store", "serverPods.volumes[0].secret.secretName=store",
+		"serverPods.volumeMounts[0].name=store", "serverPods.volumeMounts[0].mountPath=/etc/store",
 	},
 	"own claim": {"coordinator.storage.existingClaim=mine", "networkPolicy.enabled=false"},
 }
@@ -154,6 +159,37 @@ func TestBudgets(t *testing.T) {
 				}
 				if may := ready - b.Spec.MinAvailable.IntValue(); may != 1 || b.Spec.MaxUnavailable != nil {
 					t.Errorf("of %s, of which %d are ready, %d may be evicted, want 1", r.Name, ready, may)
+				}
+			}
+		})
+	}
+}
+
+// TestMounts: what a pod mounts is a volume of it, and all volumes are mounted; the roles' own volumes are of their pods.
+func TestMounts(t *testing.T) {
+	for name, values := range variants {
+		t.Run(name, func(t *testing.T) {
+			own := map[string]string{}
+			for _, v := range values {
+				if role, volume, is := strings.Cut(v, ".volumes[0].name="); is {
+					own[map[string]string{"coordinator": "coordinator", "serverPods": "server", "workers": "worker"}[role]] = volume
+				}
+			}
+			for _, r := range jobSetOf(t, made(t, values...)).Spec.ReplicatedJobs {
+				pod := r.Template.Spec.Template
+				var has, mounts []string
+				for _, v := range pod.Spec.Volumes {
+					has = append(has, v.Name)
+				}
+				for _, m := range pod.Spec.Containers[0].VolumeMounts {
+					mounts = append(mounts, m.Name)
+				}
+				if !slices.Equal(has, mounts) {
+					t.Errorf("%s has %v, and mounts %v", r.Name, has, mounts)
+				}
+				want := own[pod.Labels["app.kubernetes.io/component"]]
+				if want != "" && !slices.Contains(has, want) {
+					t.Errorf("%s has %v, and no %s", r.Name, has, want)
 				}
 			}
 		})
