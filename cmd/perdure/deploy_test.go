@@ -43,11 +43,33 @@ func readUnit(text string) (unit, error) {
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}|\$(\w+)`)
 
-// execStart is the command line that a unit runs, with what its own environment says.
-func (u unit) execStart() ([]string, error) {
+// examples are what the comments of a unit say that one may write into its file of the environment, and nothing, first.
+func examples(text string) (all []map[string]string) {
+	all = []map[string]string{{}}
+	within := false
+	for _, line := range strings.Split(text, "\n") {
+		key, value, is := strings.Cut(strings.TrimPrefix(line, "#\t"), "=")
+		if is = is && strings.HasPrefix(line, "#\t"); is && !within {
+			all = append(all, map[string]string{})
+		}
+		if within = is; is {
+			all[len(all)-1][key] = value
+		}
+	}
+	return all
+}
+
+// execStart is the command line that a unit runs, with what its own environment says, and its file, which goes first.
+func (u unit) execStart(file map[string]string) ([]string, error) {
 	env := map[string]string{}
 	for _, e := range u["Service"]["Environment"] {
 		key, value, _ := strings.Cut(strings.Trim(e, `"`), "=")
+		env[key] = value
+	}
+	for key, value := range file {
+		if _, is := env[key]; !is {
+			return nil, fmt.Errorf("the unit does not say what %s is without the file", key)
+		}
 		env[key] = value
 	}
 	lines := u["Service"]["ExecStart"]
@@ -90,15 +112,12 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		args, err := u.execStart()
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
 		name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(file), ".service"), "perdure-")
-		k, err := parseUnit(args)
-		if err != nil || !strings.HasPrefix(k.Command(), name) {
-			t.Errorf("%s: %v: %v", file, args, err)
+		if all := examples(string(b)); len(all) != 3 {
+			t.Errorf("%s has the examples %v, want two, and none", file, all)
+		}
+		for _, env := range examples(string(b)) {
+			checkUnit(t, u, name, env)
 		}
 		for key, want := range map[string]string{
 			"Restart": "on-failure", "KillSignal": "SIGTERM", "RestartPreventExitStatus": fmt.Sprint(exitUsage),
@@ -121,10 +140,43 @@ func TestUnits(t *testing.T) {
 		t.Error("a line without a value is taken")
 	}
 	wrong := unit{"Service": {"ExecStart": {"/bin/perdure host --jion a:1"}}}
-	if args, err := wrong.execStart(); err != nil {
+	if args, err := wrong.execStart(nil); err != nil {
 		t.Error(err)
 	} else if _, err := parseUnit(args); err == nil {
 		t.Errorf("%v is taken", args)
+	}
+}
+
+// checkUnit asks that the program takes what a unit runs, and each flag of an example as the example says it.
+func checkUnit(t *testing.T, u unit, name string, env map[string]string) {
+	t.Helper()
+	args, err := u.execStart(env)
+	if err != nil {
+		t.Errorf("%s, %v: %v", name, env, err)
+		return
+	}
+	k, err := parseUnit(args)
+	if err != nil || !strings.HasPrefix(k.Command(), name) {
+		t.Errorf("%s, %v: %v: %v", name, env, args, err)
+		return
+	}
+	got := map[string]any{}
+	for _, f := range k.Flags() {
+		got["--"+f.Name] = k.FlagValue(f)
+	}
+	for _, text := range env {
+		words := strings.Fields(text)
+		for i := 0; i+1 < len(words); i += 2 {
+			if got[words[i]] != words[i+1] {
+				t.Errorf("%s, %v: %s is %v", name, env, words[i], got[words[i]])
+			}
+		}
+	}
+	if join, has := env["PERDURE_JOIN"]; has && got["--join"] != join {
+		t.Errorf("%s, %v: --join is %v", name, env, got["--join"])
+	}
+	if env["PERDURE_WHICH"] != "" && got["--job"] != "" {
+		t.Errorf("%s, %v: --job is %v", name, env, got["--job"])
 	}
 }
 
