@@ -43,9 +43,17 @@ build: ## build bin/perdure
 
 RELEASED := linux-amd64 linux-arm64
 
+LICENCES := bin/licences.txt
+.PHONY: $(LICENCES) licences
+$(LICENCES): $(TOOLS)/licences
+	$(TOOLS)/licences $@
+
+licences: $(TOOLS)/licences ## write which modules of others are in the program, and their licences, into docs/licences.md
+	$(TOOLS)/licences $(LICENCES) docs/licences.md
+
 .PHONY: release
-release: ## build static binaries for each system, with checksums, into bin/release
-	@rm -rf bin/release && mkdir -p bin/release
+release: $(LICENCES) ## build static binaries for each system, with checksums, into bin/release
+	@rm -rf bin/release && mkdir -p bin/release && cp $(LICENCES) bin/release/
 	@for system in $(RELEASED); do \
 		echo "building perdure $(VERSION) for $$system"; \
 		CGO_ENABLED=0 GOOS=$${system%-*} GOARCH=$${system#*-} $(GO) build -trimpath \
@@ -57,7 +65,7 @@ CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
 
 .PHONY: image
 image: release $(TOOLS)/image ## write an image for Linux on amd64 and arm64, with the certificates in CERTIFICATES, as an OCI layout into bin/image
-	$(TOOLS)/image bin/image $(VERSION) $(CERTIFICATES) \
+	$(TOOLS)/image bin/image $(VERSION) $(CERTIFICATES) $(LICENCES) \
 		$(foreach system,$(RELEASED),$(subst -,/,$(system))=bin/release/perdure-$(VERSION)-$(system))
 
 .PHONY: manifests
@@ -71,12 +79,12 @@ demo: build ## train through failures, on this machine, in under a minute
 WHEELS := amd64-manylinux_2_17_x86_64 arm64-manylinux_2_17_aarch64
 
 .PHONY: wheels
-wheels: $(VENV)/ready ## build Python packages with the program inside, for Linux on amd64 and arm64, into bin/wheels
+wheels: $(VENV)/ready $(LICENCES) ## build Python packages with the program inside, for Linux on amd64 and arm64, into bin/wheels
 	@rm -rf bin/wheels && mkdir -p bin/wheels
 	@for wheel in $(WHEELS); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$${wheel%%-*} $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
 			-o bin/wheels/perdure ./cmd/perdure; \
-		PERDURE_PROGRAM="$(CURDIR)/bin/wheels/perdure" PERDURE_PLATFORM=$${wheel#*-} \
+		PERDURE_PROGRAM="$(CURDIR)/bin/wheels/perdure" PERDURE_LICENCES="$(CURDIR)/$(LICENCES)" PERDURE_PLATFORM=$${wheel#*-} \
 			$(VENV)/bin/python -m build --wheel --no-isolation --outdir bin/wheels python > /dev/null; \
 	done
 	@rm bin/wheels/perdure && ls -sh bin/wheels
@@ -265,3 +273,6 @@ $(TOOLS)/helm: tools/helm/go.mod
 
 $(TOOLS)/image: tools/image/go.mod tools/image/main.go
 	$(GO) -C tools/image build -o "$(CURDIR)/$@" .
+
+$(TOOLS)/licences: tools/licences/go.mod tools/licences/main.go
+	$(GO) -C tools/licences build -o "$(CURDIR)/$@" .

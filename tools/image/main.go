@@ -1,7 +1,7 @@
-// Command image writes an image of Perdure as an OCI layout: the static binary, the certificates of authorities, and a
-// user who is not root. The same files make the same image, to the last bit.
+// Command image writes an image of Perdure as an OCI layout: the static binary, the licences of what is in it, the
+// certificates of authorities, and a user who is not root. The same files make the same image, to the last bit.
 //
-//	image OUT VERSION CERTIFICATES linux/amd64=PROGRAM linux/arm64=PROGRAM
+//	image OUT VERSION CERTIFICATES LICENCES linux/amd64=PROGRAM linux/arm64=PROGRAM
 package main
 
 import (
@@ -34,16 +34,20 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) < 4 {
-		return errors.New("write image OUT VERSION CERTIFICATES SYSTEM/PROCESSOR=PROGRAM…")
+	if len(args) < 5 {
+		return errors.New("write image OUT VERSION CERTIFICATES LICENCES SYSTEM/PROCESSOR=PROGRAM…")
 	}
 	out, version := args[0], args[1]
 	certificates, err := os.ReadFile(args[2])
 	if err != nil {
 		return err
 	}
+	licences, err := os.ReadFile(args[3])
+	if err != nil {
+		return err
+	}
 	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arg := range args[3:] {
+	for _, arg := range args[4:] {
 		name, path, _ := strings.Cut(arg, "=")
 		platform, err := v1.ParsePlatform(name)
 		if err != nil {
@@ -53,7 +57,7 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		image, err := build(version, *platform, program, certificates)
+		image, err := build(version, *platform, program, certificates, licences)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -83,7 +87,7 @@ func run(args []string) error {
 }
 
 // build makes the image of one system.
-func build(version string, platform v1.Platform, program, certificates []byte) (v1.Image, error) {
+func build(version string, platform v1.Platform, program, certificates, licences []byte) (v1.Image, error) {
 	files, err := archive([]file{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/group", mode: 0o644, text: fmt.Appendf(nil, "root:x:0:\nperdure:x:%d:\n", user)},
@@ -97,6 +101,8 @@ func build(version string, platform v1.Platform, program, certificates []byte) (
 		{name: "usr/local/", mode: 0o755},
 		{name: "usr/local/bin/", mode: 0o755},
 		{name: "usr/local/bin/perdure", mode: 0o755, text: program},
+		{name: "usr/local/share/", mode: 0o755},
+		{name: "usr/local/share/licences.txt", mode: 0o644, text: licences},
 		{name: "var/", mode: 0o755},
 		{name: "var/lib/", mode: 0o755},
 		{name: "var/lib/perdure/", mode: 0o750, owner: user},

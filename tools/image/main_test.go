@@ -31,7 +31,8 @@ func TestImage(t *testing.T) {
 		out := filepath.Join(dir, name)
 		for range 2 { // the second replaces the first
 			if err := run([]string{
-				out, "1.2", write("ca", "CA"), "linux/amd64=" + write("amd", program), "linux/arm64=" + write("arm", "arm"),
+				out, "1.2", write("ca", "CA"), write("licences", "MIT"),
+				"linux/amd64=" + write("amd", program), "linux/arm64=" + write("arm", "arm"),
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -91,11 +92,16 @@ func TestImage(t *testing.T) {
 		if got := read(t, image, "etc/ssl/certs/ca-certificates.crt"); got != "CA" {
 			t.Errorf("its certificates are %q", got)
 		}
+		if got := read(t, image, "usr/local/share/licences.txt"); got != "MIT" {
+			t.Errorf("its licences are %q", got)
+		}
 	}
 	if len(m.Manifests) != 2 {
 		t.Errorf("%d systems", len(m.Manifests))
 	}
-	if err := run([]string{filepath.Join(dir, "d"), "1", "nowhere", "linux/amd64=x"}); !errors.Is(err, os.ErrNotExist) {
+	if err := run([]string{
+		filepath.Join(dir, "d"), "1", "nowhere", write("licences", "MIT"), "linux/amd64=x",
+	}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without certificates: %v", err)
 	}
 }
