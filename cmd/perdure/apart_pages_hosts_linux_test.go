@@ -32,6 +32,7 @@ func TestPagesApart(t *testing.T) {
 const (
 	statusJob = "perdure status job"
 	typeFirst = "What to type"
+	survives  = "A coordinator that survives its machine"
 )
 
 // fewer has a job end sooner that is not stopped.
@@ -213,18 +214,14 @@ func (b *begun) startEtcd() {
 	}
 }
 
-// leadToo has the second machine all that a coordinator needs.
-func (b *begun) leadToo() { b.six.fetches(b.five, "keys/coordinator", "keys/operator") }
-
 // pageStandby types the part of hosts.md on a coordinator that survives its machine.
 func pageStandby(t *testing.T) {
 	b := begin(t)
 	b.leader.dies() // this part is instead of the first one
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	b.startEtcd()
-	lines := b.page.lines("A coordinator that survives its machine", 0, 3)
-	b.leadToo()
-	b.six.fetches(b.five, "job.yaml")
+	b.five.does(b.page.lines(survives, 0, 2)...)
+	lines := b.page.lines(survives, 1, 3)
 	b.five.types(lines[0]).Says("the coordinator of job ")
 	b.leader = b.six.types(lines[1])
 	b.leader.Says("stands by")
