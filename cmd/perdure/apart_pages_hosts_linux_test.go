@@ -198,19 +198,24 @@ func pageAddresses(t *testing.T) {
 	b.done()
 }
 
-// startEtcd starts etcd on all machines.
+// startEtcd types how hosts.md starts three members of etcd.
 func (b *begun) startEtcd() {
 	b.all.Helper()
-	var members []string
-	list := []*seat{b.five, b.six, b.seven}
-	for _, m := range list {
-		members = append(members, fmt.Sprintf("%s=http://%s:2380", m.addr, m.addr))
+	const members = "Three members of etcd"
+	b.five.does(b.page.lines(members, 0, 4)...)
+	for _, line := range b.page.lines(members, 1, 2) {
+		b.five.does(line, strings.ReplaceAll(line, b.six.addr, b.seven.addr))
 	}
-	for _, m := range list {
-		m.types(fmt.Sprintf("etcd --name %[1]s --data-dir etcd --listen-client-urls http://%[1]s:2379 "+
-			"--advertise-client-urls http://%[1]s:2379 --listen-peer-urls http://%[1]s:2380 "+
-			"--initial-advertise-peer-urls http://%[1]s:2380 --initial-cluster %[2]s --log-level error", m.addr,
-			strings.Join(members, ",")))
+	lines := b.page.lines(members, 2, 2)
+	for _, m := range []*seat{b.five, b.six, b.seven} {
+		m.exports(strings.ReplaceAll(lines[0], b.five.addr, m.addr))
+		m.types(lines[1])
+	}
+	health := b.page.lines(members, 3, 1)[0]
+	b.five.shows(health, `"health":"true"`)
+	nobody := b.five.types(regexp.MustCompile(`--cert \S+ --key \S+`).ReplaceAllString(health, ""))
+	if code, out, _ := nobody.Wait(); code == 0 {
+		b.all.Errorf("etcd says to one without a certificate %s", out)
 	}
 }
 
@@ -220,15 +225,19 @@ func pageStandby(t *testing.T) {
 	b.leader.dies() // this part is instead of the first one
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	b.startEtcd()
-	b.five.does(b.page.lines(survives, 0, 2)...)
-	lines := b.page.lines(survives, 1, 3)
+	for _, m := range []*seat{b.five, b.six} {
+		m.exports(b.page.lines(survives, 0, 1)[0])
+	}
+	b.five.does(b.page.lines(survives, 1, 2)...)
+	lines := b.page.lines(survives, 2, 3)
 	b.five.types(lines[0]).Says("the coordinator of job ")
 	b.leader = b.six.types(lines[1])
 	b.leader.Says("stands by")
 	b.host = lines[2]
 	b.serve(b.five, b.six, b.seven)
 	b.five.moves(statusJob)
-	etcds := b.six.does("curl -sf http://10.0.0.5:2379/metrics | grep ^etcd_server_is_leader")
+	etcds := b.six.does("curl -sf --cacert registry/ca.pem --cert registry/client.pem --key registry/client.key " +
+		"https://10.0.0.5:2379/metrics | grep ^etcd_server_is_leader")
 	gone := time.Now()
 	b.five.isGone()
 	b.leader.Says("the coordinator of job ")

@@ -148,6 +148,16 @@ func beMachine(name, hosts string) error {
 		unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""))
 }
 
+// exports types a line that begins with export, which holds for all that is typed there later.
+func (m *seat) exports(line string) {
+	m.all.Helper()
+	is, ok := strings.CutPrefix(line, "export ")
+	if !ok {
+		m.all.Fatalf("%s exports nothing", line)
+	}
+	m.env = append(m.env, strings.ReplaceAll(is, "'", ""))
+}
+
 // fetches copies what another machine has to the same place on this one.
 func (m *seat) fetches(from *seat, paths ...string) {
 	m.all.Helper()

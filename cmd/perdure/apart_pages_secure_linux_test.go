@@ -117,7 +117,7 @@ func pageManyJobs(t *testing.T) {
 	b.startEtcd()
 	export := g.lines(typeFirst, 0, 1)[0]
 	for _, m := range []*seat{five, six, seven} {
-		m.env = append(m.env, strings.TrimPrefix(export, "export "))
+		m.exports(export)
 	}
 	five.does(g.lines(typeFirst, 1, 1)[0])
 	five.does(g.lines(typeFirst, 2, 1)[0])
