@@ -33,6 +33,7 @@ const (
 	statusJob = "perdure status job"
 	typeFirst = "What to type"
 	survives  = "A coordinator that survives its machine"
+	notice    = "When a machine gets notice"
 )
 
 // fewer has a job end sooner that is not stopped.
@@ -138,7 +139,6 @@ func pageHosts(t *testing.T) {
 		dies()
 		five.moves(status)
 	}
-	const notice = "When a machine gets notice"
 	drain := strings.TrimPrefix(b.page.block(notice, 1).lines[0], "$ ")
 	if out := five.does(strings.ReplaceAll(drain, "rack-a-7", "machine-7")); !strings.Contains(out,
 		"machine-7 is drained: others have all that was held there") {

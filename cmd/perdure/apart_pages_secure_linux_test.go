@@ -74,6 +74,9 @@ func pageToken(t *testing.T) {
 	seven.fetches(five, "keys/server", "keys/worker")
 	others := []*typed{seven.types(program), seven.types(program)} // they take alice's slots
 	five.moves(statusJob)
+	b.drains()
+	b.serve(seven)
+	five.moves(statusJob)
 	must(t, syscall.Kill(five.pid(statusJob, "server:0"), syscall.SIGKILL))
 	five.moves(statusJob)
 	seven.does(elsewhere[2])
@@ -83,14 +86,41 @@ func pageToken(t *testing.T) {
 	}
 }
 
+// gives types a line that makes a token, which another machine gets into a folder.
+func (b *begun) gives(to *seat, line, folder string) *typed {
+	b.all.Helper()
+	said := b.five.types(line)
+	text := strings.TrimSpace(strings.Split(said.ends(), "\n")[0])
+	to.write(folder+"/token", text+"\n", 0o600)
+	must(b.all, os.Link(filepath.Join(b.five.dir, "keys/ca/ca.pem"), filepath.Join(to.dir, folder, "ca.pem")))
+	return said
+}
+
+// drains types what hosts.md says of a notice by HTTP.
+func (b *begun) drains() {
+	b.all.Helper()
+	b.gives(b.six, b.page.lines(notice, 2, 1)[0], "cloud")
+	calls := strings.ReplaceAll(b.page.file(notice, 3), "rack-a-7", "machine-7")
+	var answer struct{ Places []struct{ Role string } }
+	asked := b.six.types(calls)
+	asked.ends()
+	if err := json.Unmarshal([]byte(asked.stdout.String()), &answer); err != nil || len(answer.Places) == 0 {
+		b.all.Errorf("the answer is %s: %v", asked.stdout, err)
+	}
+	b.hosts[b.seven].ends()
+	asks := strings.ReplaceAll(calls, "curl", "curl -o /dev/null -w '%{http_code}'")
+	for _, c := range [][3]string{{"machine-7", "machine-8", "400"}, {"cloud/token", "cloud/none", "401"}} {
+		if code := b.six.does(strings.ReplaceAll(asks, c[0], c[1])); !strings.HasPrefix(code, c[2]) {
+			b.all.Errorf("with %s the answer is %s; want %s", c[1], code, c[2])
+		}
+	}
+}
+
 // token types what secure.md says of a tool without a certificate.
 func (b *begun) token(g *guide) {
 	b.all.Helper()
 	token := g.lines("A tool without a certificate", 0, 2)
-	said := b.five.types(token[0])
-	text := strings.TrimSpace(strings.Split(said.ends(), "\n")[0])
-	b.seven.write("ci/token", text+"\n", 0o600)
-	must(b.all, os.Link(filepath.Join(b.five.dir, "keys/ca/ca.pem"), filepath.Join(b.seven.dir, "ci/ca.pem")))
+	said := b.gives(b.seven, token[0], "ci")
 	b.seven.does(token[1])
 	curl := g.file("A tool without a certificate", 1)
 	var answer struct{ Workload string }
