@@ -54,28 +54,47 @@ func (r *Registry) Stop(ctx context.Context, out io.Writer, name string) error {
 	if err == nil {
 		err = r.catalog.Wish(ctx, name, j.raw, sealed)
 	}
+	if errors.Is(err, registry.ErrAway) {
+		return fmt.Errorf("nobody has said whether it is recorded that job %s is to end; perdure job show %s says it "+
+			"once the registry is there again, and to stop the job twice does no harm: %w", name, name, err)
+	}
 	if err != nil {
 		return r.missing(name, err)
 	}
+	return r.heard(ctx, out, j)
+}
+
+// heard waits until a job's leader has heard that it is to end, which is recorded, and says what came of it. That the
+// registry is away meanwhile changes nothing of that.
+func (r *Registry) heard(ctx context.Context, out io.Writer, j *Job) error {
 	ticks := time.NewTicker(look)
 	defer ticks.Stop()
 	until := time.Now().Add(hears)
 	for {
-		if j, err = r.same(ctx, j); err != nil {
-			return err
+		now, err := r.same(ctx, j)
+		if err == nil {
+			j = now
 		}
-		if said := j.stopSaid(); said != "" {
+		switch said := j.stopSaid(); {
+		case ctx.Err() != nil:
+			_, err := fmt.Fprintf(out, "job %s is to end: it is recorded, and who leads the job ends it\n", j.Name)
+			return errors.Join(ctx.Err(), err)
+		case errors.Is(err, registry.ErrNoJob):
+			return err
+		case err != nil && !errors.Is(err, registry.ErrAway), err != nil && time.Now().After(until):
+			return fmt.Errorf("job %s is to end, and that is recorded: who leads it ends it; how it goes on nobody "+
+				"can say now; ask again with perdure job show %s: %w", j.Name, j.Name, err)
+		case err == nil && said != "":
 			_, err := fmt.Fprintln(out, said)
 			return err
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("job %s is to end, but its leader, %s, has not said within %v that it has heard so; it "+
-				"is recorded: perdure job show %s says how it goes on", name, registry.NameOf(j.Holder), hears, name)
+		case err == nil && time.Now().After(until):
+			return fmt.Errorf("job %s is to end, but its leader, %s, has not said within %v that it has heard so; "+
+				"it is recorded: perdure job show %s says how it goes on", j.Name, registry.NameOf(j.Holder), hears,
+				j.Name)
 		}
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 }
