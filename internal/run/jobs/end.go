@@ -50,7 +50,10 @@ func (r *Registry) Stop(ctx context.Context, out io.Writer, name string) error {
 	if phase := j.Phase(); phase.Ended() {
 		return fmt.Errorf("%w: job %s is over already: it is %s", perdure.ErrRefused, name, phase)
 	}
-	sealed, err := seal(wishKind, Wish{ID: j.ID, Want: stop, At: r.now().UTC().Truncate(time.Second)})
+	if j.Stops() { // it stays the wish of who was first
+		return r.heard(ctx, out, j)
+	}
+	sealed, err := seal(wishKind, Wish{ID: j.ID, Want: stop, At: r.now().UTC().Truncate(time.Second), By: r.by})
 	if err == nil {
 		err = r.catalog.Wish(ctx, name, j.raw, sealed)
 	}

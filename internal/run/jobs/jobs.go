@@ -39,7 +39,7 @@ const (
 	wishKind   = "JOB-WISH"
 )
 
-// Record is what a job was asked to be. It never changes.
+// Record is what a job was asked to be, and by whom. It never changes.
 type Record struct {
 	ID       string        `json:"id"`
 	Name     string        `json:"name"`
@@ -49,6 +49,7 @@ type Record struct {
 	Version  string        `json:"version"` // of Perdure
 	File     string        `json:"file"`    // without its folder
 	Text     string        `json:"text"`    // of the file
+	By       string        `json:"by,omitempty"`
 }
 
 // Phase is how a job is.
@@ -81,11 +82,12 @@ type State struct {
 	Why     string        `json:"why,omitempty"`    // it has ended so
 }
 
-// Wish is what people want of a job.
+// Wish is what people want of a job, and who does. Older versions say of neither a record nor a wish whose it is.
 type Wish struct {
 	ID   string    `json:"id"`
 	Want string    `json:"want"`
 	At   time.Time `json:"at"`
+	By   string    `json:"by,omitempty"`
 }
 
 // stop is the one thing that people may want.
@@ -129,6 +131,7 @@ type Registry struct {
 	shown   string
 	catalog registry.Catalog
 	now     func() time.Time
+	by      string // who asks
 }
 
 // Open opens the registry at a location, as people write it: a folder, or etcd://HOST:PORT,…/PREFIX.
@@ -152,7 +155,7 @@ func Open(ctx context.Context, at string) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--registry %s: %w", l, err)
 	}
-	return &Registry{shown: shown, catalog: c, now: time.Now}, nil
+	return &Registry{shown: shown, catalog: c, now: time.Now, by: asker()}, nil
 }
 
 // Close lets go of the registry.
@@ -190,6 +193,7 @@ func (r *Registry) Create(ctx context.Context, a Asked) (*Job, error) {
 	rec := Record{
 		ID: hex.EncodeToString(id[:]), Name: name, Workload: a.Settings.Job.Workload, Clocks: a.Settings.Job.Clocks,
 		Made: r.now().UTC().Truncate(time.Second), Version: a.Version, File: file, Text: string(a.Text),
+		By: r.by,
 	}
 	sealed, err := seal(recordKind, rec)
 	if err != nil {

@@ -36,7 +36,7 @@ func newRegistry(t testing.TB) (r *Registry, dir string) {
 	r, err := Open(t.Context(), dir)
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
-	r.now = func() time.Time { return at }
+	r.now, r.by = func() time.Time { return at }, "ann@box"
 	return r, dir
 }
 
@@ -119,7 +119,7 @@ func TestDocuments(t *testing.T) {
 // wish has a job end, and waits for nobody.
 func wish(t testing.TB, r *Registry, j *Job) {
 	t.Helper()
-	sealed, err := seal(wishKind, Wish{ID: j.ID, Want: stop, At: at})
+	sealed, err := seal(wishKind, Wish{ID: j.ID, Want: stop, At: at, By: "bob@box"})
 	must(t, err)
 	must(t, r.catalog.Wish(t.Context(), j.Name, j.raw, sealed))
 }
@@ -221,14 +221,14 @@ func TestStop(t *testing.T) {
 	l, lease, _ := lead(t, r, j)
 	_, err := lease.Save(t.Context(), facts(t, func(*membership.Facts) {}), 0)
 	must(t, err)
-	if stops, err := l.Wanted(t.Context()); stops || err != nil {
+	if stops, err := l.Wanted(t.Context()); stops != nil || err != nil {
 		t.Errorf("%v, %v", stops, err)
 	}
 	heard := make(chan error, 1)
 	go func() { // as a coordinator does
 		for {
 			stops, err := l.Wanted(t.Context())
-			if err != nil || stops {
+			if err != nil || stops != nil {
 				heard <- errors.Join(err, l.Tell(t.Context(), func(s *State) { s.Phase, s.Clock = Stopping, 5 }))
 				return
 			}
@@ -240,7 +240,7 @@ func TestStop(t *testing.T) {
 	must(t, l.Close()) // it dies
 	phase(t, r, "led", Stopping)
 	l, _, now = lead(t, r, j)
-	if stops, err := l.Wanted(t.Context()); !stops || err != nil || now.Phase() != Stopping {
+	if stops, err := l.Wanted(t.Context()); stops == nil || err != nil || now.Phase() != Stopping {
 		t.Errorf("the next one hears %v, %v; the job is %s", stops, err, now.Phase())
 	}
 	must(t, l.Conclude(t.Context(), "stopped at clock 6", 6))

@@ -127,17 +127,20 @@ func (l *Leader) Told() State {
 	return l.told
 }
 
-// Wanted reports whether somebody wants the job to end.
-func (l *Leader) Wanted(ctx context.Context) (stops bool, err error) {
+// Wanted returns the wish that the job ends; nil: nobody has it.
+func (l *Leader) Wanted(ctx context.Context) (*Wish, error) {
 	sealed, err := l.Wish(ctx)
 	if err != nil || sealed == nil {
-		return false, err
+		return nil, err
 	}
-	var w Wish
-	if err := open(wishKind, sealed, &w); err != nil {
-		return false, fmt.Errorf("the wish of job %s: %w", l.job.Name, err)
+	w := &Wish{}
+	if err := open(wishKind, sealed, w); err != nil {
+		return nil, fmt.Errorf("the wish of job %s: %w", l.job.Name, err)
 	}
-	return w.ID == l.job.ID && w.Want == stop, nil
+	if w.ID != l.job.ID || w.Want != stop {
+		return nil, nil
+	}
+	return w, nil
 }
 
 // Conclude publishes how the job has ended, as far as it has: its facts say so, or stopped does, which is why it was

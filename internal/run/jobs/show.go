@@ -25,12 +25,25 @@ type Listed struct {
 	Leader   string        `json:"leader"`
 	Holder   string        `json:"holder"`
 	Made     time.Time     `json:"made"`
+	By       string        `json:"by"`   // who has made it; "": nobody has said so
+	Stop     *Stop         `json:"stop"` // null: nobody has stopped it
 	Why      string        `json:"why"`
+}
+
+// Stop says who has stopped a job, and when.
+type Stop struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
 }
 
 // listed is the job as a list has it.
 func (j *Job) listed() Listed {
-	l := Listed{Name: j.Name, ID: j.ID, Workload: j.Workload, State: j.Phase(), End: j.Clocks, Made: j.Made}
+	l := Listed{
+		Name: j.Name, ID: j.ID, Workload: j.Workload, State: j.Phase(), End: j.Clocks, Made: j.Made, By: j.By,
+	}
+	if j.Stops() {
+		l.Stop = &Stop{j.Wish.By, j.Wish.At}
+	}
 	if j.Holder != "" {
 		l.Holder = registry.NameOf(j.Holder)
 	}
@@ -96,6 +109,14 @@ func orDash(text string) string {
 	return text
 }
 
+// orNobody is who has asked for something, as far as he has said so.
+func orNobody(by string) string {
+	if by == "" {
+		return "somebody"
+	}
+	return by
+}
+
 // far is how far a job is.
 func far(clock, end perdure.Clock) string {
 	if end == 0 {
@@ -137,7 +158,10 @@ func (r *Registry) Show(out io.Writer, j *Job, asJSON bool) error {
 		row("folder", "%s, on the machine of its last leader", folder)
 	}
 	row("workload", "%s", j.Workload)
-	row("made", "%s, by perdure %s", l.Made.UTC().Format(time.RFC3339), j.Version)
+	row("made", "%s, by %s, with perdure %s", l.Made.UTC().Format(time.RFC3339), orNobody(l.By), j.Version)
+	if l.Stop != nil {
+		row("stopped", "%s, by %s", l.Stop.At.UTC().Format(time.RFC3339), orNobody(l.Stop.By))
+	}
 	row("id", "%s", j.ID)
 	row("registry", "%s", r)
 	fmt.Fprintf(out, "\nnext\n")

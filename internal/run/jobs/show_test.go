@@ -78,3 +78,52 @@ func TestShown(t *testing.T) {
 		t.Errorf("%s%s", list.String(), doc.String())
 	}
 }
+
+// TestBy: a page says who has made a job and who has stopped it first, as they call themselves; what an older version
+// has written says of neither who it was.
+func TestBy(t *testing.T) {
+	r, _ := newRegistry(t)
+	create(t, r, "first")
+	r.by = "bob@box"
+	must(t, r.Stop(t.Context(), &bytes.Buffer{}, "first"))
+	r.by = "eve@box"
+	must(t, r.Stop(t.Context(), &bytes.Buffer{}, "first"))
+	j, err := r.Find(t.Context(), "first")
+	must(t, err)
+	shows := func(want ...string) {
+		t.Helper()
+		var page bytes.Buffer
+		must(t, r.Show(&page, j, false))
+		for _, line := range want {
+			if !strings.Contains(page.String(), line) {
+				t.Errorf("the page has no %q: %s", line, page.String())
+			}
+		}
+	}
+	shows("made      2026-01-02T03:04:05Z, by ann@box, with perdure v1\n",
+		"stopped   2026-01-02T03:04:05Z, by bob@box\n")
+	var doc bytes.Buffer
+	must(t, r.Show(&doc, j, true))
+	var shown Listed
+	if err := json.Unmarshal(doc.Bytes(), &shown); err != nil || shown.By != "ann@box" || shown.Stop.By != "bob@box" {
+		t.Errorf("%v, %s", err, doc.String())
+	}
+	j.By, j.Wish.By = "", ""
+	shows("by somebody, with perdure v1\n", "stopped   2026-01-02T03:04:05Z, by somebody\n")
+}
+
+// TestWho: who asks is one word, however he is called.
+func TestWho(t *testing.T) {
+	for want, of := range map[string][2]string{
+		"ann@box":     {"ann", "box"},
+		"O-b--x@b-x-": {"O-b\x1b\nx", "b x\x7f"},
+		strings.Repeat("a", 100) + "@" + strings.Repeat("b", 100): {strings.Repeat("a", 300), strings.Repeat("b", 300)},
+	} {
+		if got := who(of[0], of[1]); got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+	if me := asker(); strings.Count(me, "@") != 1 || strings.ContainsAny(me, " \n") {
+		t.Errorf("this process is of %q", me)
+	}
+}

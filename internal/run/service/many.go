@@ -104,10 +104,10 @@ func (t *tending) hear(ctx context.Context) {
 	if t.stops {
 		return
 	}
-	stops, err := t.leader.Wanted(ctx)
+	stop, err := t.leader.Wanted(ctx)
 	t.complain(ctx, err)
-	if stops {
-		t.Log.Info("the job is to end: somebody has said so in the registry")
+	if stop != nil {
+		t.Log.Info("the job is to end: somebody has said so in the registry", "by", stop.By, "at", stop.At)
 		t.stops = true
 		t.r.Stop()
 	}
