@@ -11,8 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -25,17 +23,6 @@ import (
 // AlivePath is where whoever looks after the coordinator asks whether it is alive. It needs
 // no secret, and its answer says nothing else.
 const AlivePath = "/alive"
-
-// Bounds on those who call. A call is short; who is slow, or opens more connections than
-// anybody needs, takes nothing from the others.
-const (
-	maxHeaderBytes = 16 << 10
-	headerPatience = 5 * time.Second
-	callPatience   = 10 * time.Second // for the whole of a request
-	answerPatience = time.Minute      // a view of many shards, over a slow line
-	idlePatience   = time.Minute
-	maxConnections = 64
-)
 
 // Gate says who may call a control API.
 type Gate struct {
@@ -170,43 +157,4 @@ func here(host string, addrs []string) bool {
 	}
 	ip := net.ParseIP(name)
 	return slices.Contains(addrs, host) || name == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// NewServer returns an HTTP server for a handler, with bounds on what callers may take of
-// it.
-func NewServer(h http.Handler) *http.Server {
-	var all crowd
-	return &http.Server{
-		Handler: h, ConnState: all.note, MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: headerPatience, ReadTimeout: callPatience, WriteTimeout: answerPatience,
-		IdleTimeout: idlePatience,
-	}
-}
-
-// crowd bounds how many connections there are: for the newest the oldest has to go, so that
-// those who hold theirs for long keep nobody out.
-type crowd struct {
-	mu    sync.Mutex // guards what follows
-	conns []net.Conn // in the order in which they came
-}
-
-func (a *crowd) note(c net.Conn, s http.ConnState) {
-	if s != http.StateNew && s != http.StateClosed && s != http.StateHijacked {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s != http.StateNew {
-		for i := range a.conns {
-			if a.conns[i] == c {
-				a.conns = append(a.conns[:i], a.conns[i+1:]...)
-				return
-			}
-		}
-		return
-	}
-	if a.conns = append(a.conns, c); len(a.conns) > maxConnections {
-		_ = a.conns[0].Close() // its goroutine notices
-		a.conns = a.conns[1:]
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/proc/web"
 )
 
 // TestRevokedCaller: who is revoked calls nothing any more, also on the connection that it has.
@@ -32,7 +33,7 @@ func TestRevokedCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	gate := Gate{Alive: isAlive, Ring: own}
-	s := NewServer(gate.Guard(NewHandler(&fakeJob{})))
+	s := web.NewServer(gate.Guard(NewHandler(&fakeJob{})))
 	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
 	c := NewClient(l.Addr().String(), "", open(keys.Operator))

@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/proc/keys/token"
+	"github.com/perdure/perdure/internal/proc/web"
 )
 
 // newAuthority makes the keys of a job, by a clock that shows so much more than this machine's.
@@ -170,7 +171,7 @@ func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(sho
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	gate := Gate{Alive: isAlive, Ring: own, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	s := NewServer(gate.Guard(NewHandler(job)))
+	s := web.NewServer(gate.Guard(NewHandler(job)))
 	served := make(chan struct{})
 	go func() { _ = s.Serve(tls.NewListener(l, own.Web())); close(served) }() // its end is asked for
 	ring, err := keys.Trusting(filepath.Join(dir, "ca"), "job")

@@ -23,6 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/perdure/perdure/internal/proc/web"
 )
 
 // Loopback completes an address of metrics: without a host it is of this machine alone.
@@ -40,7 +42,7 @@ func Loopback(addr string) (string, error) {
 // Eye is what a process is seen by.
 type Eye struct {
 	addr    string
-	served  http.Server
+	served  *http.Server
 	stopped context.CancelFunc
 	probe   atomic.Pointer[Probe] // nil: the process has not begun its work
 }
@@ -101,12 +103,22 @@ func prepare(addr string, log *slog.Logger) *Eye {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(Gatherer(e.probe.Load), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		DisableCompression: true, // whoever scrapes is near, and it would cost a third more
+		// Who scrapes while others do has the same numbers, and who reads slowly has them from a copy: neither keeps
+		// the others waiting.
+		MaxRequestsInFlight: MostScrapes, CoalesceGather: true, Timeout: patience,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { say(w, e.health(r.Context())) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { say(w, e.ready(r.Context())) })
-	e.served = http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	e.served = web.NewServer(mux)
 	return e
 }
+
+const (
+	// MostScrapes is how many may ask for metrics at the same time. The next is told to come again.
+	MostScrapes = 4
+	// patience is how long it may take to gather them, whose work is asked for less.
+	patience = 10 * time.Second
+)
 
 // Gatherer gathers what a process shows whose work a probe asks, and what Go and the system know of it; nil: it has not
 // begun its work.

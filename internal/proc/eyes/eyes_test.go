@@ -18,6 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+
+	"github.com/perdure/perdure/internal/proc/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,6 +75,70 @@ func TestStuck(t *testing.T) {
 		synctest.Wait()
 		wants(t, e, "/healthz", http.StatusOK, "goes on")
 	})
+}
+
+// slowReader is whoever asks, and takes no answer until it is told to.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	writes chan struct{} // closed once it takes it
+}
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	<-s.writes
+	return s.ResponseRecorder.Write(b)
+}
+
+// TestScrapes: however many scrape at once, a few wait for one gathering of numbers, and the others are told to come
+// again; who reads slowly keeps nobody waiting.
+func TestScrapes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		work := make(chan struct{})
+		e := prepare("", silent)
+		e.Show(NewProbe(2*time.Second, func() Look {
+			looks.Add(1)
+			<-work
+			return Look{Does: "it works"}
+		}, nil))
+		const many = 100
+		codes := make(chan int, many)
+		for range many {
+			go func() {
+				code, _ := get(e, "/metrics")
+				codes <- code
+			}()
+		}
+		synctest.Wait()
+		if refused := len(codes); refused != many-MostScrapes || looks.Load() != 1 {
+			t.Errorf("%d of %d scrapes are refused at once, and there are %d looks", refused, many, looks.Load())
+		}
+		close(work)
+		synctest.Wait()
+		counts := map[int]int{}
+		for range many {
+			counts[<-codes]++
+		}
+		if counts[http.StatusOK] != MostScrapes || counts[http.StatusServiceUnavailable] != many-MostScrapes {
+			t.Errorf("they are answered %v", counts)
+		}
+		writes := make(chan struct{})
+		for range 2 * MostScrapes {
+			go e.served.Handler.ServeHTTP(&slowReader{httptest.NewRecorder(), writes},
+				httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			synctest.Wait()
+		}
+		wants(t, e, "/metrics", http.StatusOK, "perdure_healthy 1")
+		close(writes)
+	})
+}
+
+// TestBounded: a process that is watched is served within the bounds of package web.
+func TestBounded(t *testing.T) {
+	want := web.NewServer(nil)
+	if s := prepare("", silent).served; s.ConnState == nil || s.MaxHeaderBytes != want.MaxHeaderBytes ||
+		s.ReadTimeout != want.ReadTimeout || s.WriteTimeout != want.WriteTimeout || s.IdleTimeout != want.IdleTimeout {
+		t.Errorf("it is served by %+v", s)
+	}
 }
 
 // TestReady: a process may be healthy and not ready, and a disk that takes its time makes it no less healthy.

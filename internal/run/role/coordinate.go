@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/proc/web"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
@@ -74,7 +75,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
 		Ring: open.Ring, Log: c.Log,
 	}
-	srv := control.NewServer(gate.Guard(api))
+	srv := web.NewServer(gate.Guard(api))
 	if open.Ring != nil {
 		open.Web = tls.NewListener(open.Web, open.Ring.Web())
 	}
