@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/jobs"
 )
 
@@ -124,14 +126,15 @@ func TestManyJobs(t *testing.T) {
 	h := m.hostOf("first", "--servers", "2", "--workers", "3")
 	h.Says("nobody has led the job yet; the host waits")
 
-	one, two := newFolder(t), newFolder(t)
+	one, two, watched := newFolder(t), newFolder(t), reserved(t)
 	addr := m.addr
 	a := m.coordinate("first", one, addr)
 	a.Says("the coordinator of job ")
 	m.becomes("first", jobs.Running)
 	m.moves()()
-	b := m.coordinate("first", two, m.addr)
+	b := m.coordinate("first", two, m.addr, "--metrics", watched)
 	b.Says("the coordinator stands by")
+	isWatched(t, two, watched, "it stands by: ", 0)
 	m.leader, m.dir = a, one
 	m.clock(10)
 	l := m.listed("first")
@@ -146,6 +149,7 @@ func TestManyJobs(t *testing.T) {
 	a.Kill()
 	b.Says("the coordinator of job ")
 	h.Says("the job has another leader")
+	isWatched(t, two, watched, "it leads job ", 1)
 	m.leader, m.dir = b, two
 	m.clock(40)
 	if l := m.listed("first"); l.State != jobs.Running || l.Leader != m.addr {
@@ -170,6 +174,35 @@ func TestManyJobs(t *testing.T) {
 	wantOut(t, 0, m.job("ls", "-q"), "job\n")
 	wantOut(t, 0, m.job("create", m.file, "--name", "first"), "job first is recorded")
 	wantRefused(t, exitUsage, `has another job than first: its id is `+l.ID, m.coordinator("first", one, addr)...)
+}
+
+// reserved is an address of this machine that nobody else is given until the test has ended.
+func reserved(t *testing.T) string {
+	t.Helper()
+	addr, hold, err := transport.Reserve("127.0.0.1")
+	must(t, err)
+	t.Cleanup(func() { _ = hold.Close() })
+	return addr
+}
+
+// isWatched: a coordinator comes to say whether it leads, and is healthy.
+func isWatched(t *testing.T, dir, addr, words string, leads float64) {
+	t.Helper()
+	awaitReady(t, dir, addr, leads > 0)
+	if code, body := look(t, addr, "/healthz", patience); code != http.StatusOK {
+		t.Errorf("it is not healthy: %d %s", code, body)
+	}
+	want := http.StatusServiceUnavailable
+	if leads > 0 {
+		want = http.StatusOK
+	}
+	if code, body := look(t, addr, "/readyz", patience); code != want || !strings.HasPrefix(body, words) {
+		t.Errorf("readiness is %d %s", code, body)
+	}
+	got := values(t, addr)
+	if is, shown := got["perdure_coordinator_leads"]; !shown || is != leads || got["perdure_ready"] != leads {
+		t.Errorf("it shows %v", got)
+	}
 }
 
 // TestHostOfNoJob: a host that is told of no job, of two, or of one that is not there says so.

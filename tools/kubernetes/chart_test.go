@@ -196,6 +196,26 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// TestProbes: a process that is stuck is noticed, from its beginning, within two minutes.
+func TestProbes(t *testing.T) {
+	for name, values := range variants {
+		t.Run(name, func(t *testing.T) {
+			for _, r := range jobSetOf(t, made(t, values...)).Spec.ReplicatedJobs {
+				c := r.Template.Spec.Template.Spec.Containers[0]
+				if p := c.LivenessProbe; p == nil || p.HTTPGet.Path != "/healthz" || p.PeriodSeconds*p.FailureThreshold > 120 {
+					t.Errorf("%s is asked for its health by %v", r.Name, p)
+				}
+				if p := c.ReadinessProbe; p == nil || p.HTTPGet.Path != "/readyz" {
+					t.Errorf("%s is asked whether it is ready by %v", r.Name, p)
+				}
+				if p := c.StartupProbe; p != nil && max(p.PeriodSeconds, 1)*max(p.FailureThreshold, 1) > 120 {
+					t.Errorf("%s may take %d times %d s to start", r.Name, p.FailureThreshold, p.PeriodSeconds)
+				}
+			}
+		})
+	}
+}
+
 // TestSecure: no pod may do more than it must.
 func TestSecure(t *testing.T) {
 	for name, values := range variants {

@@ -41,7 +41,7 @@ func TestCrowd(t *testing.T) {
 	}
 	for i, c := range all[:2*MostConnections] {
 		_, err := c.Read(make([]byte, 1))
-		if timeout := (net.Error)(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 			t.Fatalf("the %d-th, of which %d came later, is still there: %v", i, len(all)-i, err)
 		}
 	}

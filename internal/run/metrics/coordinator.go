@@ -15,6 +15,8 @@ var (
 	ofCoordinator []*eyes.Metric
 	inCoordinator = known(&ofCoordinator)
 
+	leads = inCoordinator(eyes.Gauge, "perdure_coordinator_leads",
+		"1 if this coordinator leads the job; 0 while it stands by, when it has none of what follows.")
 	epoch = inCoordinator(eyes.Gauge, "perdure_coordinator_view_revision",
 		"Revision of the view: one more with each change.")
 	generation = inCoordinator(eyes.Gauge, "perdure_coordinator_generation",
@@ -65,9 +67,14 @@ var (
 func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted, who Who) *eyes.Probe {
 	return eyes.NewProbe(Bound, func() eyes.Look { return askLoop(ctx, co, reg) }, func() []eyes.Sample {
 		r := reg.Counts()
-		return append(common(&who), saves.Sums(r.Saves, r.Took.Seconds()), saveFailures.Is(float64(r.Failures)),
-			saveWaits.Is(r.Waits.Seconds()))
+		return append(common(&who), leads.Is(1), saves.Sums(r.Saves, r.Took.Seconds()),
+			saveFailures.Is(float64(r.Failures)), saveWaits.Is(r.Waits.Seconds()))
 	})
+}
+
+// Standby asks a coordinator that stands by. It has no job to tell of.
+func Standby(look func() eyes.Look, who Who) *eyes.Probe {
+	return eyes.NewProbe(Bound, look, func() []eyes.Sample { return append(common(&who), leads.Is(0)) })
 }
 
 // slow is how long a save in the registry takes at least that is said to keep the loop waiting. It is less than Bound.

@@ -59,6 +59,8 @@ type Opened struct {
 	Facts  registry.Registry
 	Lease  registry.Lease
 	Linger time.Duration // as of the coordinator
+	// Eye is what the process is seen by already, which the coordinator does not close; nil: it opens one itself.
+	Eye *eyes.Eye
 }
 
 // Run coordinates until the job or ctx ends.
@@ -125,11 +127,13 @@ func (o *Opened) listen() (err error) {
 
 // coordinate is the coordinator itself, which may wait for its disk.
 func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened) error {
-	eye, err := c.Watch.Open(ctx, c.Log)
-	if err != nil {
-		return err
+	eye, err := open.Eye, error(nil)
+	if eye == nil {
+		if eye, err = c.Watch.Open(ctx, c.Log); err != nil {
+			return err
+		}
+		defer eye.Close()
 	}
-	defer eye.Close()
 	s, err := settings.Read(filepath.Join(c.Folder, "run.json"))
 	if err != nil {
 		return err

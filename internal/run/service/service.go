@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/jobs"
@@ -48,6 +49,7 @@ type Coordinator struct {
 	Log       *slog.Logger
 	Watch     role.Watched
 
+	eye     *eyes.Eye    // what it is seen by, also while it stands by; nil: nobody can watch it
 	shared  bool         // other coordinators may share the registry
 	leader  *jobs.Leader // in a registry of many, once it leads
 	stopped string       // how the job was stopped, if it was; "": it was not
@@ -87,7 +89,12 @@ const linger = 3 * time.Second
 
 // Run coordinates until the job is over, or ctx ends: then it leaves the job as it is. One that shares its registry,
 // and has lost the lease, stands by again.
-func (c *Coordinator) Run(ctx context.Context) error {
+func (c *Coordinator) Run(ctx context.Context) (err error) {
+	eyes.Name(c.Log, "", string(wire.RoleCoordinator), 0)
+	if c.eye, err = c.Watch.Open(ctx, c.Log); err != nil {
+		return err
+	}
+	defer c.eye.Close()
 	for {
 		err := c.lead(ctx)
 		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway) // or not to be had
@@ -103,6 +110,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.stopped = ""
+	c.eye.Show(nil) // it begins anew
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
@@ -124,9 +132,10 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
+	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	switch {
 	case c.shared:
-		if open, err = c.standBy(ctx, open); err != nil || open == nil {
+		if open, err = c.standBy(ctx, open, s.Job.ID); err != nil || open == nil {
 			return err
 		}
 	case c.Registry == "":
@@ -134,7 +143,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	default:
 		open.Registry = c.Registry
 	}
-	s.Reach = c.Reach
+	s.Reach, open.Eye = c.Reach, c.eye
 	err = c.attend(ctx, open, &s)
 	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
 	c.leave(ctx)

@@ -14,8 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/location"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/run/jobs"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -61,7 +63,7 @@ func (c *Coordinator) idOf() string {
 
 // standBy waits for the lease, and then listens. What was open until then was only to see whether it can be. nil: ctx
 // has ended before.
-func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened) (*role.Opened, error) {
+func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job string) (*role.Opened, error) {
 	known, ring := tried.Keys, tried.Ring
 	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened) (*role.Op
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.take(ctx, facts, leader)
+	lease, err := c.await(ctx, facts, leader, job)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
@@ -131,13 +133,28 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	return f.View.Done, nil
 }
 
-// take waits for the lease of a shared registry, whoever has it.
-func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader *jobs.Leader) (registry.Lease, error) {
+// await waits for the lease of a shared registry. Meanwhile it can be watched.
+func (c *Coordinator) await(ctx context.Context, facts registry.Registry, leader *jobs.Leader, job string) (
+	registry.Lease, error,
+) {
+	stands := newStanding()
+	c.eye.Show(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
+	defer c.eye.Show(nil) // what comes then only begins
+	return c.take(ctx, facts, leader, stands)
+}
+
+// take waits for the lease, whoever has it.
+func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader *jobs.Leader, stands *standing) (
+	registry.Lease, error,
+) {
+	defer close(stands.ended)
 	tick := time.NewTicker(again)
 	defer tick.Stop()
 	told := ""
 	for {
+		stands.begin()
 		lease, err := facts.Acquire(ctx, registry.Self())
+		stands.end()
 		switch {
 		case err == nil:
 			return lease, nil
@@ -151,10 +168,15 @@ func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader 
 			told = err.Error()
 			c.Log.Info("the coordinator stands by", "why", err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		for waits := true; waits; {
+			select {
+			case why := <-stands.asks:
+				why <- told
+			case <-tick.C:
+				waits = false
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
 	}
 }

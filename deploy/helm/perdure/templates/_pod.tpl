@@ -130,13 +130,6 @@ ready (the port that says whether it is), zone. */ -}}
                 - {name: job, containerPort: 7100}
                 {{- end }}
                 - {name: metrics, containerPort: 9464}
-              {{- if eq .role "coordinator" }}
-              # A coordinator that stands by answers nobody until it leads.
-              startupProbe:
-                httpGet: {path: /healthz, port: 9464}
-                periodSeconds: 2
-                failureThreshold: 2147483647
-              {{- end }}
               livenessProbe:
                 httpGet: {path: /healthz, port: 9464}
                 periodSeconds: 10
