@@ -332,6 +332,9 @@ func TestHostEndsAtOnce(t *testing.T) {
 	p.Says("worker-0 ended with code 0")
 	p.Signal(syscall.SIGTERM)
 	h.ends("", p)
+	if targets := fileOf(t, dir, rundir.TargetsFile); targets != "[]\n" {
+		t.Errorf("in the end Prometheus is told of %s", targets)
+	}
 	h.leader.Signal(syscall.SIGTERM)
 	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job goes on without it") {
 		t.Errorf("the coordinator ended with code %d: %s%s", code, out, errs)

@@ -110,6 +110,23 @@ func Dialled(at string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
+// Under is an address for others of a process that listens at at: its host is that of another address under which
+// they reach this machine, where at stands for all. It is at itself where that is not known.
+func Under(at, other string) string {
+	host, port, err := net.SplitHostPort(at)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return at
+	}
+	told, _, err := net.SplitHostPort(other)
+	if err != nil { // it has no port
+		told = strings.Trim(other, "[]")
+	}
+	if told == "" {
+		return at
+	}
+	return net.JoinHostPort(told, port)
+}
+
 // Leading is the address of this machine from which connections to another address go out: others who
 // reach that one reach this machine there, too. "" where that is not known.
 func Leading(to string) string {

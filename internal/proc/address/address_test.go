@@ -106,3 +106,19 @@ func TestFile(t *testing.T) {
 		t.Errorf("of a large file %d addresses are read", len(got))
 	}
 }
+
+// TestUnder: a port of every address of a machine is told with the one under which others reach it.
+func TestUnder(t *testing.T) {
+	for _, c := range []struct{ at, other, want string }{
+		{"0.0.0.0:9464", "10.0.0.6:7100", "10.0.0.6:9464"},
+		{"[::]:9464", "a.example.org", "a.example.org:9464"},
+		{"[::]:9464", "[fd00::6]", "[fd00::6]:9464"},
+		{"0.0.0.0:9464", "", "0.0.0.0:9464"},
+		{"10.0.0.7:9464", "10.0.0.6:7100", "10.0.0.7:9464"},
+		{"127.0.0.1:9464", "10.0.0.6:7100", "127.0.0.1:9464"},
+	} {
+		if got := Under(c.at, c.other); got != c.want {
+			t.Errorf("%s under %q is %s; want %s", c.at, c.other, got, c.want)
+		}
+	}
+}

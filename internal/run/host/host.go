@@ -61,6 +61,7 @@ type Host struct {
 	Notice     Notice
 
 	name   string // its own, which nobody guesses
+	listed bool   // Prometheus was told of it and its processes
 	taken  bool   // the command has said that the machine is to be taken
 	secret string // the file
 	keys   wire.Keys
@@ -225,7 +226,7 @@ func (h *Host) identify(ctx context.Context) (err error) {
 	return err
 }
 
-// hold makes the host's folder, and keeps others out of it.
+// hold makes the host's folder, and keeps others out of it. Who lets it go is listed there no more.
 func (h *Host) hold() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
 		return nil, fmt.Errorf("%w: cannot write into %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
@@ -233,7 +234,7 @@ func (h *Host) hold() (release func(), err error) {
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
-		return func() {}, nil
+		return h.hideTargets, nil
 	}
 	who := fmt.Sprintf("pid %d since %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(h.Dir, "lock")), who)
@@ -244,7 +245,10 @@ func (h *Host) hold() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = lock.Close() }, nil // it ends with the process anyway
+	return func() {
+		h.hideTargets()
+		_ = lock.Close() // it ends with the process anyway
+	}, nil
 }
 
 // begin starts the processes, of a job that has answered.
@@ -261,7 +265,7 @@ func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 	if err != nil {
 		return err
 	}
-	if err := h.writeTargets(w.Job.ID); err != nil {
+	if err := h.showTargets(w.Job.ID); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("job %s answers: %d servers and %d workers are kept alive here", w.Job.ID, h.Servers, h.Workers)

@@ -1,17 +1,22 @@
 package host
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // TestSpecs: each process has an address of its own, and is told where the job is.
@@ -57,6 +62,41 @@ func TestSpecs(t *testing.T) {
 	}
 	if c := strings.Join(specs[1].Command, " "); c != "p worker"+joins+"--waits" {
 		t.Errorf("a worker without a command is %s", c)
+	}
+}
+
+// TestTargets: whoever is watched has the three labels that the board and the alerts count on, each process of all
+// hosts an id of its own, and an address that others can dial.
+func TestTargets(t *testing.T) {
+	h := &Host{
+		Servers: 2, Workers: 1, Dir: t.TempDir(), Called: "a", Advertise: "a.example.org:7100",
+		Watch: role.Watched{Metrics: "0.0.0.0:9464"}, Log: slog.New(slog.DiscardHandler),
+	}
+	read := func() (all []metrics.Target) {
+		b, err := os.ReadFile(filepath.Join(h.Dir, rundir.TargetsFile))
+		if err == nil {
+			err = json.Unmarshal(b, &all)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if err := h.showTargets("j1"); err != nil {
+		t.Fatal(err)
+	}
+	want := []metrics.Target{
+		metrics.NewTarget("j1", "host", "a", "a.example.org:9464"),
+		metrics.NewTarget("j1", "server", "a/server-0", "a.example.org:9465"),
+		metrics.NewTarget("j1", "server", "a/server-1", "a.example.org:9466"),
+		metrics.NewTarget("j1", "worker", "a/worker-0", "a.example.org:9467"),
+	}
+	if got := read(); !reflect.DeepEqual(got, want) {
+		t.Errorf("targets %+v; want %+v", got, want)
+	}
+	h.hideTargets()
+	if got := read(); len(got) != 0 {
+		t.Errorf("in the end there are %+v", got)
 	}
 }
 

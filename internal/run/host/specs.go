@@ -2,21 +2,19 @@ package host
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -186,22 +184,14 @@ func (h *Host) metricsAt(at int) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// target is one of those that Prometheus' file_sd reads.
-type target struct {
-	Targets []string          `json:"targets"`
-	Labels  map[string]string `json:"labels"`
-}
-
-// writeTargets says for Prometheus where the host and its processes can be watched.
-func (h *Host) writeTargets(job string) error {
-	if h.Watch.Metrics == "" {
-		return nil
-	}
+// targets are where the host and its processes can be watched. What is there is the same for as long as the host lives,
+// so an id is the host's name, and that of a process after it, and not the place that it has in the job.
+func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	own, err := eyes.Loopback(h.Watch.Metrics)
 	if err != nil {
-		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	all := []target{{[]string{own}, map[string]string{"job": job, "role": hostRole}}}
+	all = append(all, metrics.NewTarget(job, hostRole, h.Called, address.Under(own, h.Advertise)))
 	for i := range h.Servers + h.Workers {
 		role, id := wire.RoleServer, i
 		if i >= h.Servers {
@@ -209,12 +199,33 @@ func (h *Host) writeTargets(job string) error {
 		}
 		addr, err := h.metricsAt(i)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		all = append(all, target{[]string{addr}, map[string]string{
-			"job": job, "role": string(role), "process": name(role, id),
-		}})
+		all = append(all, metrics.NewTarget(job, string(role), h.Called+"/"+name(role, id),
+			address.Under(addr, h.Advertise)))
 	}
-	path := filepath.ToSlash(filepath.Join(h.Dir, rundir.TargetsFile))
-	return disk.WriteFile(disk.OS(), path, func(out io.Writer) error { return plain.JSON(out, all) })
+	return all, nil
+}
+
+// showTargets says for Prometheus where the host and its processes can be watched.
+func (h *Host) showTargets(job string) error {
+	if h.Watch.Metrics == "" {
+		return nil
+	}
+	all, err := h.targets(job)
+	if err == nil {
+		h.listed = true
+		err = metrics.WriteTargets(h.Dir, all)
+	}
+	return err
+}
+
+// hideTargets says that nobody is there any more.
+func (h *Host) hideTargets() {
+	if !h.listed {
+		return
+	}
+	if err := metrics.WriteTargets(h.Dir, []metrics.Target{}); err != nil {
+		h.Log.Warn("who has ended is still listed for Prometheus", "err", err)
+	}
 }

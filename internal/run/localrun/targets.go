@@ -5,19 +5,17 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"reflect"
 	"strconv"
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -58,20 +56,14 @@ type targets struct {
 	servers int
 
 	mu     sync.Mutex // guards what follows
-	file   string     // "": not yet
+	folder string     // of the run; "": not yet
 	job    string
-	addrs  map[seat]string // "": it has none
-	order  []seat          // those that have one
-	left   map[seat]bool   // nobody comes there any more
-	held   []io.Closer     // ports
-	listed []target        // as the file has it
-	failed bool            // it could not be written
-}
-
-// target is one of the file's, as Prometheus' file_sd reads it.
-type target struct {
-	Targets []string          `json:"targets"`
-	Labels  map[string]string `json:"labels"`
+	addrs  map[seat]string  // "": it has none
+	order  []seat           // those that have one
+	left   map[seat]bool    // nobody comes there any more
+	held   []io.Closer      // ports
+	listed []metrics.Target // as the file has it
+	failed bool             // it could not be written
 }
 
 const mostPort = 1<<16 - 1
@@ -199,23 +191,21 @@ func (t *targets) publish(places []wire.PlaceProgress) error {
 	for _, p := range places {
 		t.left[seat{p.Role, p.Index}] = p.State == "left"
 	}
-	all := []target{}
+	all := []metrics.Target{}
 	for _, p := range t.order {
 		if !t.left[p] {
-			all = append(all, target{[]string{t.addrs[p]}, map[string]string{
-				"job": t.job, "role": string(p.role), "id": strconv.Itoa(p.index),
-			}})
+			all = append(all, metrics.NewTarget(t.job, string(p.role), strconv.Itoa(p.index), t.addrs[p]))
 		}
 	}
 	return t.write(all)
 }
 
 // write replaces the file. It needs t.mu.
-func (t *targets) write(all []target) error {
-	if t.file == "" || t.listed != nil && reflect.DeepEqual(t.listed, all) {
+func (t *targets) write(all []metrics.Target) error {
+	if t.folder == "" || t.listed != nil && reflect.DeepEqual(t.listed, all) {
 		return nil
 	}
-	err := disk.WriteFile(disk.OS(), t.file, func(out io.Writer) error { return plain.JSON(out, all) })
+	err := metrics.WriteTargets(t.folder, all)
 	if err == nil {
 		t.listed, t.failed = all, false
 		return nil
@@ -230,7 +220,7 @@ func (t *targets) write(all []target) error {
 // in says in which folder the file is.
 func (t *targets) in(folder string) {
 	if t != nil {
-		t.file = filepath.Join(folder, rundir.TargetsFile)
+		t.folder = folder
 	}
 }
 
@@ -242,7 +232,7 @@ func (t *targets) Close() (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.listed != nil {
-		err = t.write([]target{})
+		err = t.write([]metrics.Target{})
 	}
 	for _, h := range t.held {
 		err = errors.Join(err, h.Close())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -28,7 +29,7 @@ func listed(t *testing.T, folder string) (addrs, places []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []target
+	var all []metrics.Target
 	if err := json.Unmarshal(b, &all); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
@@ -244,14 +245,20 @@ func all() map[string]*eyes.Metric {
 	return names
 }
 
+// example is a file for those who watch.
+func example(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", file))
+	must(t, err)
+	return text
+}
+
 // TestNamed: what the board and the alerts name is there.
 func TestNamed(t *testing.T) {
 	names := all()
 	name := regexp.MustCompile(`\bperdure_[a-z_]+\b`)
 	for _, file := range []string{"board.json", "alerts.yml"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", file))
-		must(t, err)
-		found := name.FindAllString(string(text), -1)
+		found := name.FindAllString(string(example(t, file)), -1)
 		if len(found) < 5 {
 			t.Errorf("%s names %v", file, found)
 		}
@@ -265,15 +272,82 @@ func TestNamed(t *testing.T) {
 
 // TestDiscovery: the files that Prometheus is to read have names that it takes, and those that runs write.
 func TestDiscovery(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", "prometheus.yml"))
-	must(t, err)
-	files := regexp.MustCompile(`- files: \[([^,\]]*)\]`).FindAllStringSubmatch(string(text), -1)
+	list := regexp.MustCompile(`- files: \[([^,\]]*)\]`)
+	files := list.FindAllStringSubmatch(string(example(t, "prometheus.yml")), -1)
 	if len(files) != 1 {
 		t.Fatalf("it reads %v", files)
 	}
 	valid := regexp.MustCompile(`^[^*]*(\*[^/]*)?\.(json|yml|yaml)$`) // as Prometheus has it
 	if file := files[0][1]; !valid.MatchString(file) || filepath.Base(file) != rundir.TargetsFile {
 		t.Errorf("it reads %s", file)
+	}
+}
+
+// labelled are the labels that what an expression asks for may have: those of every target, and those of its metrics.
+func labelled(t *testing.T, expr string) (may []string) {
+	t.Helper()
+	if by := regexp.MustCompile(`by \(([^)]*)\)`).FindStringSubmatch(expr); by != nil {
+		return strings.Split(by[1], ", ")
+	}
+	for _, n := range regexp.MustCompile(`\bperdure_[a-z_]+\b`).FindAllString(expr, -1) {
+		m := all()[n]
+		if m == nil {
+			t.Fatalf("nobody shows %s", n)
+		}
+		may = append(may, m.Labels...)
+	}
+	return append(may, slices.Collect(maps.Keys(metrics.NewTarget("", "", "", "").Labels))...)
+}
+
+// TestLabels: what the board and the alerts call things by is a label that these have, in every job.
+func TestLabels(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct {
+				Expr   string
+				Legend string `yaml:"legendFormat"`
+			}
+		}
+	}
+	var alerts struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations map[string]string
+			}
+		}
+	}
+	must(t, yaml.Unmarshal(example(t, "board.json"), &board))
+	must(t, yaml.Unmarshal(example(t, "alerts.yml"), &alerts))
+	if len(board.Panels) < 10 || len(alerts.Groups) != 1 || len(alerts.Groups[0].Rules) < 5 {
+		t.Fatalf("%d panels, %d groups", len(board.Panels), len(alerts.Groups))
+	}
+	check := func(where, expr, text string, use *regexp.Regexp) {
+		t.Helper()
+		for _, l := range use.FindAllStringSubmatch(text, -1) {
+			if may := labelled(t, expr); !slices.Contains(may, l[1]) {
+				t.Errorf("%s: %s has no label %s, only %v", where, expr, l[1], may)
+			}
+		}
+	}
+	inside := regexp.MustCompile(`[{,]\s*([a-z_]+)\s*(?:=|!)`) // of {…}
+	within := regexp.MustCompile(`by \([^)]*\)`)
+	matches := func(where, expr string) { // what is summed up may be chosen by other labels
+		check(where, within.ReplaceAllString(expr, ""), expr, inside)
+		for _, by := range within.FindAllString(expr, -1) {
+			check(where, within.ReplaceAllString(expr, ""), by, regexp.MustCompile(`([a-z_]+)(?:,|\))`))
+		}
+	}
+	for _, p := range board.Panels {
+		for _, x := range p.Targets {
+			matches(p.Title, x.Expr)
+			check(p.Title, x.Expr, x.Legend, regexp.MustCompile(`\{\{([a-z_]+)\}\}`))
+		}
+	}
+	for _, r := range alerts.Groups[0].Rules {
+		matches(r.Alert, r.Expr)
+		check(r.Alert, r.Expr, r.Annotations["summary"], regexp.MustCompile(`\$labels\.([a-z_]+)`))
 	}
 }
 

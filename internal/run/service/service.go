@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
@@ -50,6 +51,7 @@ type Coordinator struct {
 	Watch     role.Watched
 
 	eye     *eyes.Eye    // what it is seen by, also while it stands by; nil: nobody can watch it
+	listed  bool         // Prometheus was told where that is
 	shared  bool         // other coordinators may share the registry
 	leader  *jobs.Leader // in a registry of many, once it leads
 	stopped string       // how the job was stopped, if it was; "": it was not
@@ -95,6 +97,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.eye.Close()
+	defer c.hideTarget()
 	for {
 		err := c.lead(ctx)
 		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway) // or not to be had
@@ -128,6 +131,9 @@ func (c *Coordinator) lead(ctx context.Context) error {
 		if kept, err = secrets.Kept(c.Dir); err == nil {
 			open.Keys, err = kept.Keys, kept.Close()
 		}
+	}
+	if err == nil {
+		err = c.showTarget(s.Job.ID, open.Addr)
 	}
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
@@ -284,6 +290,27 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 		}
 		err := <-coordinated // once everybody has heard it
 		return errors.Join(c.over(job.err, &job.sum), err)
+	}
+}
+
+// showTarget says for Prometheus where the coordinator can be watched, whether it leads or stands by.
+func (c *Coordinator) showTarget(job, addr string) error {
+	if c.eye == nil {
+		return nil
+	}
+	c.listed = true
+	return metrics.WriteTargets(c.Dir, []metrics.Target{
+		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", address.Under(c.eye.Addr(), addr)),
+	})
+}
+
+// hideTarget says that it is there no more.
+func (c *Coordinator) hideTarget() {
+	if !c.listed {
+		return
+	}
+	if err := metrics.WriteTargets(c.Dir, []metrics.Target{}); err != nil {
+		c.Log.Warn("the coordinator is still listed for Prometheus", "err", err)
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -92,6 +94,37 @@ func TestSignal(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(c.Dir, "summary.json")); err == nil {
 		t.Error("the job is over")
+	}
+}
+
+// TestTarget: a coordinator says where it can be watched, at an address that others can dial, until it ends.
+func TestTarget(t *testing.T) {
+	c := &Coordinator{
+		Dir: t.TempDir(), Watch: role.Watched{Metrics: "0.0.0.0:0"}, Log: slog.New(slog.DiscardHandler),
+	}
+	list := func() string {
+		b, err := os.ReadFile(filepath.Join(c.Dir, rundir.TargetsFile))
+		must(t, err)
+		return strings.Join(strings.Fields(string(b)), "")
+	}
+	must(t, c.showTarget("j1", "10.0.0.5:7000")) // nobody can watch it
+	c.hideTarget()
+	if _, err := os.Stat(filepath.Join(c.Dir, rundir.TargetsFile)); err == nil {
+		t.Error("one that nobody can watch is listed")
+	}
+	var err error
+	c.eye, err = c.Watch.Open(t.Context(), c.Log)
+	must(t, err)
+	defer c.eye.Close()
+	must(t, c.showTarget("j1", "10.0.0.5:7000"))
+	_, port, _ := net.SplitHostPort(c.eye.Addr())
+	want := `[{"targets":["10.0.0.5:` + port + `"],"labels":{"id":"0","job":"j1","role":"coordinator"}}]`
+	if got := list(); got != want {
+		t.Errorf("it says %s; want %s", got, want)
+	}
+	c.hideTarget()
+	if got := list(); got != "[]" {
+		t.Errorf("in the end it says %s", got)
 	}
 }
 

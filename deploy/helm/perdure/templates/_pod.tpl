@@ -130,6 +130,13 @@ ready (the port that says whether it is), zone. */ -}}
                 - {name: job, containerPort: 7100}
                 {{- end }}
                 - {name: metrics, containerPort: 9464}
+                {{- /* What a host keeps alive has the ports after its own: each is named, for Prometheus to find. */ -}}
+                {{- $kept := ternary 1 (int .root.Values.workers.perPod) (eq .role "server") }}
+                {{- if ne .role "coordinator" }}
+                {{- range $i := until $kept }}
+                - {name: metrics-{{ $i }}, containerPort: {{ add 9465 $i }}}
+                {{- end }}
+                {{- end }}
               livenessProbe:
                 httpGet: {path: /healthz, port: 9464}
                 periodSeconds: 10
