@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2, "internal/proc/hearing": 2, "internal/proc/worktime": 2,
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,
 	"internal/proc/supervisor": 4, "internal/proc/eyes": 2, "internal/proc/keys": 1, "internal/proc/contact": 3,
-	"internal/proc/web": 1, "internal/proc/door": 3, "internal/proc/logkeys": 3,
+	"internal/proc/web": 1, "internal/proc/door": 3, "internal/proc/logkeys": 3, "internal/proc/rights": 2,
 
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,

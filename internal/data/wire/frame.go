@@ -81,7 +81,7 @@ const (
 	KindReport Kind = 7  // control, worker → coordinator → supervisor: Report
 	KindEvent  Kind = 8  // control, coordinator → supervisor: Event
 	KindOrder  Kind = 9  // control, coordinator → supervisor, server or worker: Order
-	KindExited Kind = 10 // control, supervisor → coordinator: Exited
+	KindExited Kind = 10 // control, supervisor, worker of itself, or host → coordinator: Exited
 	// KindProgress is control, coordinator → supervisor: Progress.
 	KindProgress Kind = 11
 	// KindViewDelta is control, coordinator → server, worker or observer, after View:

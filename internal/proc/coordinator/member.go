@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/rights"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -75,6 +76,10 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	var f wire.Frame
 	for {
 		if err = conn.Recv(&f); err != nil {
+			break
+		}
+		if err = rights.ToCoordinator(hello.Role, f.Kind); err != nil {
+			_ = transport.Refuse(conn, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
 			break
 		}
 		if f.Kind == wire.KindEcho { // at once, whatever the loop waits for
@@ -289,13 +294,9 @@ func (c *Coordinator) leave(m *member, err error) {
 	}
 }
 
-// parse turns a frame into what the loop is to do about it. An error, of this or of that,
+// parse turns a frame that its sender may send into what the loop is to do about it. An error, of this or of that,
 // ends the connection.
 func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err error) {
-	if err := maySpeak(m.hello.Role, f.Kind); err != nil {
-		_ = transport.Refuse(m.conn, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
-		return nil, err
-	}
 	switch f.Kind {
 	case wire.KindStatus:
 		var d words.ServerDelta

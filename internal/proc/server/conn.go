@@ -24,6 +24,7 @@ type conn struct {
 	log *slog.Logger
 	// Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
 	opens  map[perdure.ShardID]wire.Header
+	role   wire.Role        // of the peer
 	server bool             // from another server
 	index  int              // that one's number
 	job    *perdure.JobSpec // which never changes
@@ -249,7 +250,7 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 		_ = transport.Refuse(c.tc, r) // it is being closed anyway
 		return fmt.Errorf("%s", r.Reason)
 	}
-	c.job = s.job
+	c.job, c.role = s.job, hello.Role
 	s.conns[c] = struct{}{}
 	return c.tc.Send(wire.Control(wire.KindWelcome,
 		wire.Welcome{Job: *s.job, Index: hello.Index, Incarnation: hello.Incarnation}))

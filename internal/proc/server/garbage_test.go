@@ -231,8 +231,11 @@ func badHellos() []bad {
 		{"a negative slot", badHello(func(h *wire.Hello) { h.Index = -1 }), nil, "slot -1 of a job of 1"},
 		{"another role", badHello(func(h *wire.Hello) { h.Role = "king" }), nil, "king"},
 		{"no hello", nil, badFrame(wire.KindGet, nil, nil), "instead of a hello"},
-		{"an unknown kind", goodHello, badFrame(99, nil, nil), "unexpected frame of kind 99"},
-		{"a second hello", goodHello, badFrame(wire.KindHello, []byte("{}"), nil), "unexpected frame of kind 1"},
+		{"an unknown kind", goodHello, badFrame(99, nil, nil), "no worker may send a frame of kind 99"},
+		{
+			"a second hello", goodHello, badFrame(wire.KindHello, []byte("{}"), nil),
+			"no worker may send a frame of kind 1",
+		},
 	}
 }
 
@@ -279,8 +282,14 @@ func badUpdates() []bad {
 			"a negative clock", goodHello, badFrame(wire.KindUpdate, nil, func(h *wire.Header) { h.Clock = -1 }),
 			"of clock -1; the job's clocks are 0 to",
 		},
-		{"an observer's update", observerHello, badFrame(wire.KindUpdate, nil, nil), "an observer cannot update"},
-		{"an observer's tick", observerHello, badFrame(wire.KindTick, nil, nil), "an observer cannot tick"},
+		{
+			"an observer's update", observerHello, badFrame(wire.KindUpdate, nil, nil),
+			"no observer may send a frame of kind 20",
+		},
+		{
+			"an observer's tick", observerHello, badFrame(wire.KindTick, nil, nil),
+			"no observer may send a frame of kind 21",
+		},
 	}
 }
 
@@ -347,7 +356,7 @@ func badReads() []bad {
 		},
 		{
 			"an observer's wish for acknowledgements", observerHello, badFrame(wire.KindSync, nil, nil),
-			"an observer has no updates",
+			"no observer may send a frame of kind 26",
 		},
 	}
 }
@@ -384,18 +393,24 @@ func badNames() []bad {
 		},
 		{
 			"a worker's fence of another slot", goodHello,
-			badFrame(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "in the name of slot 1",
+			badFrame(wire.KindFence, nil, func(h *wire.Header) { h.Slot = 1 }), "no worker may send a frame of kind 37",
 		},
-		{"a worker's fence", goodHello, badFrame(wire.KindFence, nil, nil), "unexpected frame of kind 37"},
-		{"a worker's roster", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil), "unexpected frame of kind 43"},
+		{"a worker's fence", goodHello, badFrame(wire.KindFence, nil, nil), "no worker may send a frame of kind 37"},
+		{
+			"a worker's roster", goodHello, badFrame(wire.KindRoster, []byte("[]"), nil),
+			"no worker may send a frame of kind 43",
+		},
 		{
 			"a worker that would be followed", goodHello, badFrame(wire.KindFollow, nil, nil),
-			"unexpected frame of kind 32",
+			"no worker may send a frame of kind 32",
 		},
-		{"a worker's snapshot", goodHello, badFrame(wire.KindSnapshot, nil, nil), "unexpected frame of kind 35"},
+		{
+			"a worker's snapshot", goodHello, badFrame(wire.KindSnapshot, nil, nil),
+			"no worker may send a frame of kind 35",
+		},
 		{
 			"an observer's wish for saved state", observerHello, badFrame(wire.KindLoad, nil, nil),
-			"an observer has no saved state",
+			"no observer may send a frame of kind 23",
 		},
 	}
 }

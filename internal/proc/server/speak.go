@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/rights"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -14,17 +15,15 @@ import (
 // here: it may come again, and say so.
 var errRenamed = errors.New("server: the connection is of an earlier incarnation of its slot than what comes on it")
 
-// speaks refuses what a worker or an observer may not say on its connection: in another
-// slot's name, or of clocks that nobody can have come to.
+// speaks refuses what a peer may not say on its connection: what is not its role's, whatever shard it is about; in
+// another slot's name; or of clocks that nobody can have come to.
 func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
-	switch {
+	switch err := rights.ToServer(c.role, f.Kind); {
+	case err != nil:
+		return err
 	case c.server, f.Kind == wire.KindEcho:
 		return nil
-	case c.Slot < 0 && f.Kind == wire.KindLoad:
-		return errors.New("an observer has no saved state")
-	case c.Slot < 0 && f.Kind == wire.KindSync:
-		return errors.New("an observer has no updates to be acknowledged")
-	case c.Slot < 0: // what else it may not say those say who take it
+	case c.Slot < 0: // it speaks for nobody
 	case f.Slot != c.Slot:
 		return fmt.Errorf("a frame of kind %d in the name of slot %d, on a connection of slot %d", f.Kind, f.Slot,
 			c.Slot)
