@@ -15,9 +15,10 @@ import (
 // the rows are, it is given the state.
 type Audience struct {
 	readers
-	pushes pushes
-	view   *perdure.View
-	fx     Effects
+	pushes   pushes
+	unstored int // as in Settings; never 0
+	view     *perdure.View
+	fx       Effects
 }
 
 // shows returns the slot of an update if its reader can tell itself what the update does to
@@ -91,8 +92,13 @@ func (a *Audience) answer(rd *Read, st *State) error {
 		return err
 	}
 	if !rd.Scan && rd.Subscribe && a.Serves(rd.Reader) {
-		vap := st.rows.parts[rd.Rows.Table].Spec.Consistency.Kind == perdure.VAP
-		a.pushes.subscribe(rd.Reader.Slot, &rd.Rows, vap, st.rows.seq)
+		p := st.rows.parts[rd.Rows.Table]
+		n := a.pushes.subscribe(rd.Reader.Slot, &rd.Rows, p.Spec.Consistency.Kind == perdure.VAP, st.rows.seq)
+		if n > p.Stored()+a.unstored {
+			return fmt.Errorf("slot %d would be sent what becomes of %d rows of table %s of shard %d, of which %d are "+
+				"stored; at most %d more are taken", rd.Reader.Slot, n, p.Spec.Name, st.rows.shard, p.Stored(),
+				a.unstored)
+		}
 	}
 	return nil
 }

@@ -93,11 +93,11 @@ func (o *pushes) applied(slot perdure.Slot, last perdure.Clock, seq uint64) {
 }
 
 // subscribe notes that a slot is being sent rows of state seq, and wants to be sent what
-// becomes of them.
-func (o *pushes) subscribe(slot perdure.Slot, rows *wire.Rows, vap bool, seq uint64) {
+// becomes of them. It returns of how many rows of the table the slot is, now.
+func (o *pushes) subscribe(slot perdure.Slot, rows *wire.Rows, vap bool, seq uint64) int {
 	sub := o.subs[rows.Table]
 	if sub == nil || rows.Count == 0 {
-		return
+		return 0
 	}
 	if rows.IDs == nil {
 		sub.AddRun(slot, rows.First, rows.Count)
@@ -108,6 +108,7 @@ func (o *pushes) subscribe(slot perdure.Slot, rows *wire.Rows, vap bool, seq uin
 	if vap && o.seen != nil {
 		o.seen.Answered(slot, seq)
 	}
+	return sub.Rows(slot)
 }
 
 // changed notes that an update of a slot changes rows; NoSlot: of nobody who can tell itself

@@ -22,6 +22,7 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -42,9 +43,16 @@ type Settings struct {
 	Sparing bool
 	// Elapsed is the time since some moment, in seconds. It says how long training paused; nothing
 	// is decided by it. nil: that is not measured.
-	Elapsed func() float64
-	Weak    weaken.Set // for negative controls
+	Elapsed  func() float64
+	Unstored int        // for tests: instead of MostUnstored
+	Weak     weaken.Set // for negative controls
 }
+
+// MostUnstored is how many more rows of a table than are stored here a slot may be subscribed to: some 800 MB of memory
+// for each slot that has as many. A worker keeps what it is subscribed to in its cache, 256 MiB usually, gives up what
+// it does not read, and changes most of what it reads, which is stored then; one that kept as many rows that nobody
+// changes, of one shard, would have 700 MB of these alone.
+const MostUnstored = 16 << 20
 
 // Place is a replica's part among the shard's replicas, as a view says.
 type Place struct {
@@ -89,6 +97,7 @@ func New(s Settings) *Replica {
 		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak,
 		stirred: true,
 	}
+	r.Audience.unstored = cmp.Or(s.Unstored, MostUnstored)
 	r.Audience.readers.grow(job.Slots)
 	r.Audience.pushes.restart(job.Slots)
 	return r

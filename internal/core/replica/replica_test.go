@@ -21,7 +21,8 @@ type bench struct {
 	pos     uint64
 }
 
-func newBench(t testing.TB, model string, recovery string, slots int) *bench {
+func newBench(t testing.TB, model string, recovery string, slots int, change ...func(*Settings, *perdure.TableSpec),
+) *bench {
 	t.Helper()
 	job := perdure.JobSpec{ID: "j", Slots: slots, Servers: 1, Shards: 1, Seed: 7}
 	if err := job.Recovery.UnmarshalText([]byte(recovery)); err != nil {
@@ -31,7 +32,11 @@ func newBench(t testing.TB, model string, recovery string, slots int) *bench {
 	if err := spec.Consistency.UnmarshalText([]byte(model)); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{Replica: New(Settings{Job: job}), t: t}
+	settings := Settings{Job: job}
+	for _, f := range change {
+		f(&settings, &spec)
+	}
+	b := &bench{Replica: New(settings), t: t}
 	b.view = perdure.View{
 		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec},
 		Shards: []perdure.ShardView{{Epoch: 1}},

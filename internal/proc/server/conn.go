@@ -302,13 +302,10 @@ func (s *Server) handle(c *conn, f *wire.Frame) error {
 	if c.server {
 		return s.fromServer(sh, c, f)
 	}
-	switch f.Kind {
-	case wire.KindGet, wire.KindScan, wire.KindDrop, wire.KindSaw, wire.KindSync, wire.KindLoad, wire.KindEcho:
-		return sh.ask(c, f)
-	case wire.KindUpdate, wire.KindTick:
+	if f.Kind == wire.KindUpdate || f.Kind == wire.KindTick {
 		return sh.takeIn(c, f)
 	}
-	return fmt.Errorf("unexpected frame of kind %d", f.Kind)
+	return sh.ask(c, f)
 }
 
 // fromServer acts on a frame of another server.

@@ -81,6 +81,8 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 		err = sh.rep.Unsubscribe(&c.Reader, &rows)
 	case wire.KindSaw: // which state a slot's cached rows have
 		err = sh.rep.Saw(&c.Reader, f.Request)
+	default:
+		return fmt.Errorf("unexpected frame of kind %d", f.Kind)
 	}
 	sh.carryOut()
 	return err
