@@ -40,6 +40,7 @@ type apart struct {
 	file, keys  string
 	coordinates []int // hosts
 	processes   map[string]*process
+	started     []*process // all of them, those that were followed by others of their name, too
 	etcds       string
 	member      func(host int)                      // starts a member of etcd, perhaps again
 	env         []string                            // of all processes, beside what is everybody's
@@ -89,6 +90,7 @@ func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
 		coordinates: []int{0}, processes: map[string]*process{},
 	}
 	t.Cleanup(func() {
+		a.search()
 		for _, p := range a.processes {
 			kill(p)
 		}
@@ -111,8 +113,20 @@ func (a *apart) run(host int, name string, p *process) *process {
 		p.Env = append(os.Environ(), a.env...)
 	}
 	p.startBy(a.lan.Host(host).Start)
-	a.processes[name] = p
+	a.processes[name], a.started = p, append(a.started, p)
 	return p
+}
+
+// search looks for keys and secrets in all that was written: in files, by processes, and of them.
+func (a *apart) search() {
+	a.Helper()
+	l := leaksOf(a, a.keys, a.work)
+	l.inFolder(a.work)
+	for _, p := range a.started {
+		l.inOutput(p)
+	}
+	l.inProcesses()
+	a.Logf("%d texts were looked for in %d KiB: %v", len(l.needles), l.bytes>>10, l.searched)
 }
 
 // startEtcd starts three members.
@@ -193,6 +207,7 @@ func (a *apart) clockOf(host int) int {
 func (a *apart) status(host int) string {
 	p := command(a, "status", "--address", "127.0.0.1:7001", "--keys", a.keys)
 	p.startBy(a.lan.Host(host).Start)
+	a.started = append(a.started, p)
 	_, out, _ := p.Wait()
 	return out
 }
@@ -291,6 +306,7 @@ func (a *apart) storm(clocks, troubles int) string {
 		case <-time.After(lasts): // nobody can say that he has not heard anything
 		case <-a.Context().Done():
 		}
+		leaksOf(a, a.keys, a.work).inProcesses() // while they are there
 		heal()
 	}
 	await(a, a.over, func() string { return "the job does not end\n" + a.all() })

@@ -4,17 +4,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/perdure/perdure/internal/proc/keys"
 )
 
 // newKeys makes the keys of a job, by the command.
@@ -36,35 +32,9 @@ func TestKeys(t *testing.T) {
 	s := job.succeeds(dir)
 	sameModel(t, s, one(t), dir)
 	checkRaces(t, dir)
-	var secret []string
-	must(t, filepath.WalkDir(ring, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if strings.HasPrefix(d.Name(), keys.SecretFile) {
-			secret = append(secret, strings.TrimSpace(string(text)))
-		}
-		if _, key, is := strings.Cut(string(text), "-----BEGIN PRIVATE KEY-----\n"); is {
-			secret = append(secret, strings.SplitN(key, "\n", 2)[0])
-		}
-		return err
-	}))
-	if len(secret) < 10 {
-		t.Fatalf("%d secrets and keys in %s", len(secret), ring)
-	}
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || strings.HasPrefix(d.Name(), keys.SecretFile) {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, s := range secret {
-			if strings.Contains(string(text), s) {
-				t.Errorf("%s has a secret or a key", path)
-			}
-		}
-		return err
-	}))
+	found := leaksOf(t, ring, dir)
+	found.inFolder(dir)
+	found.inOutput(job)
 }
 
 // TestKeysSay: what each role's keys let people and processes do to a running job, and what who has none, or others'.

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+)
+
+// leaks looks for keys and secrets where they must not be. It is safe for concurrent use.
+type leaks struct {
+	t       testing.TB
+	needles map[string][]byte // by what they are
+
+	mu       sync.Mutex     // guards what follows
+	searched map[string]int // how many files, outputs and so on
+	bytes    int64
+}
+
+// leaksOf knows the keys and secrets that lie in some folders.
+func leaksOf(t testing.TB, folders ...string) *leaks {
+	t.Helper()
+	l := &leaks{t: t, needles: map[string][]byte{}, searched: map[string]int{}}
+	for _, folder := range folders {
+		l.walk(folder, func(path string, text []byte) {
+			if isSecret(path) {
+				l.secret(path, strings.TrimSpace(string(text)))
+			}
+			for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+				if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+					l.key(path, block)
+				}
+			}
+		})
+	}
+	return l
+}
+
+// isSecret reports whether a file is there to have a secret.
+func isSecret(path string) bool {
+	name := filepath.Base(path)
+	return name == keys.SecretFile || name == keys.SecretFile+keys.ServersExt
+}
+
+// secret looks for a secret as it is written, and as others might write it.
+func (l *leaks) secret(path, text string) {
+	l.needles[path] = []byte(text)
+	l.needles[path+" in base64"] = []byte(base64.StdEncoding.EncodeToString([]byte(text)))
+	l.needles[path+" in hexadecimal"] = []byte(hex.EncodeToString([]byte(text)))
+	if raw, err := hex.DecodeString(text); err == nil {
+		l.needles[path+" as bytes"] = raw
+		l.needles[path+", its bytes in base64"] = []byte(base64.StdEncoding.EncodeToString(raw))
+	}
+}
+
+// key looks for a private key as bytes, in hexadecimal, and for each line that a file has of it.
+func (l *leaks) key(path string, block *pem.Block) {
+	l.needles[path+" as bytes"] = block.Bytes
+	l.needles[path+" in hexadecimal"] = []byte(hex.EncodeToString(block.Bytes))
+	for line := range strings.Lines(string(pem.EncodeToMemory(block))) {
+		if line = strings.TrimSpace(line); len(line) >= 20 && !strings.HasPrefix(line, "-----") {
+			l.needles[path+": "+line[:4]+"…"] = []byte(line)
+		}
+	}
+}
+
+// in looks into something that was written.
+func (l *leaks) in(kind, what string, text []byte) {
+	l.t.Helper()
+	for name, needle := range l.needles {
+		if bytes.Contains(text, needle) {
+			l.t.Errorf("%s %s has a secret or a key: that of %s", kind, what, name)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.searched[kind]++
+	l.bytes += int64(len(text))
+}
+
+// inFolder looks into all files, and their names, but those that are there to have a secret: these only their owner may
+// read.
+func (l *leaks) inFolder(folder string) {
+	l.t.Helper()
+	l.walk(folder, func(path string, text []byte) {
+		l.in("the name", "of "+path, []byte(path))
+		if !isSecret(path) {
+			l.in("file", path, bytes.TrimRight(text, "\x00")) // what etcd writes ends in many
+		} else if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+			l.t.Errorf("others may read %s: %v", path, info.Mode())
+		}
+	})
+}
+
+// walk reads all files in a folder. Some may go meanwhile.
+func (l *leaks) walk(folder string, read func(path string, text []byte)) {
+	l.t.Helper()
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return ignoreGone(err)
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			read(path, text)
+		}
+		return ignoreGone(err)
+	})
+	must(l.t, err)
+}
+
+func ignoreGone(err error) error {
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}
+
+// inOutput looks into what a process has printed.
+func (l *leaks) inOutput(p *process) {
+	l.t.Helper()
+	name := strings.Join(p.Args[1:], " ")
+	l.in("standard output of", name, []byte(p.stdout.String()))
+	l.in("standard error of", name, []byte(p.stderr.String()))
+}
+
+// inProcesses looks into the command lines and the environments of all processes that live, where the system shows them
+// in files.
+func (l *leaks) inProcesses() {
+	l.t.Helper()
+	for _, file := range []string{"cmdline", "environ"} {
+		found, _ := filepath.Glob("/proc/[0-9]*/" + file) // the pattern is right
+		for _, path := range found {
+			if text, err := os.ReadFile(path); err == nil && len(text) > 0 { // it may have ended, or be another user's
+				l.in(file, path, text)
+			}
+		}
+	}
+}
+
+// TestLeaks: a secret or a key is found wherever it may have got, and however it is written there.
+func TestLeaks(t *testing.T) {
+	t.Parallel()
+	ring := newKeys(t)
+	for name, needle := range leaksOf(t, ring).needles {
+		if len(needle) < 20 {
+			t.Errorf("%s has %d bytes: others may have the same", name, len(needle))
+		}
+		caught := &catches{TB: t}
+		l := leaksOf(t, ring)
+		l.t = caught
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "log"), append([]byte("level=INFO key="), needle...), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, keys.SecretFile), needle, 0o600)) // it is there for that
+		l.inFolder(dir)
+		if caught.errors == 0 {
+			t.Errorf("%s is not found in a file", name)
+		}
+	}
+	caught := &catches{TB: t}
+	l := leaksOf(t, ring)
+	l.t = caught
+	open := filepath.Join(t.TempDir(), keys.SecretFile)
+	must(t, os.WriteFile(open, nil, 0o600))
+	must(t, os.Chmod(open, 0o640))
+	l.inFolder(filepath.Dir(open))
+	if caught.errors != 1 {
+		t.Errorf("a secret that others may read: %d errors", caught.errors)
+	}
+	if n := len(l.needles); n < 30 {
+		t.Errorf("%d texts are looked for", n)
+	}
+}
+
+// catches counts what a test would fail for.
+type catches struct {
+	testing.TB
+	errors int
+}
+
+func (c *catches) Errorf(string, ...any) { c.errors++ }
