@@ -14,13 +14,14 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 
 #: The pages, and of which modules they are. Sources are parsed and not imported: some need PyTorch.
 PAGES = {
-    "python-reference.md": ("of the Python package", "python.md", ("job", "rules", "run", "errors")),
+    "python-reference.md": ("of the Python package", "python.md", ("job", "rules", "run", "progress", "errors")),
     "pytorch-reference.md": ("of PyTorch's part", "pytorch.md", ("torch", "hf", "lightning")),
 }
 TITLES = {
     "job": "Jobs and tables",
     "rules": "Update rules",
     "run": "Runs that have been",
+    "progress": "Progress",
     "errors": "Errors",
     "torch": "`perdure.torch`: DataParallel and DiLoCo",
     "hf": "`perdure.hf`: Hugging Face's Trainer",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ def test_run(tmp_path: Path) -> None:
 
         assert job.run_folder == tmp_path / "run"
         job.run(step)
+        if importlib.util.find_spec("pandas") is not None:
+            assert next(iter(job.events()["kind"])) == "placed"
     run = perdure.Run(tmp_path / "run")
     summary = run.summary()
     assert summary is not None
@@ -31,10 +35,44 @@ def test_run(tmp_path: Path) -> None:
     matplotlib.use("svg")
     ax = run.plot()
     assert ax.get_ylabel() == "train loss"
-    assert [line.get_label() for line in ax.get_lines()] == ["train_loss", "fault"]
+    assert [line.get_label() for line in ax.get_lines()] == ["train_loss", "death"]
     ax.figure.savefig(tmp_path / "loss.svg")
     with pytest.raises(perdure.UsageError, match="nobody has measured 'loss'; there is seconds"):
         run.plot("loss")
+
+
+def test_what_is_marked(tmp_path: Path) -> None:
+    """A death, which nobody has to have planned; of a planned one the death alone; and faults that are no deaths."""
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib").use("svg")
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "series.csv").write_text("seconds,clock,train_loss\n1,10,0.5\n9,90,0.1\n")
+    events = [
+        (1, "detected", "worker:1", "worker:1 is dead: killed by SIGKILL"),
+        (2, "fault", "server:*", "fault: kill:server:*@2s"),
+        (2.1, "detected", "server:0", "server:0 is dead: killed by SIGKILL"),
+        (2.2, "detected", "server:1", "server:1 is dead: killed by SIGKILL"),
+        (3, "fault", "worker:1", "fault: freeze:worker:1@3s"),
+        (4, "suspected", "worker:1", "worker:1 has been silent for too long"),
+        (4.1, "detected", "worker:1", "worker:1 is dead: killed by SIGKILL"),
+        (5, "serving", "worker:1", "worker:1 works again from clock 50"),
+        (6, "fault", "worker:0", "fault: kill:worker:0@6s"),
+    ]
+    keys = ("seconds", "kind", "target", "text")
+    lines = [json.dumps(dict(zip(keys, event, strict=True)) | {"clock": 1}) for event in events]
+    (tmp_path / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    ax = perdure.Run(tmp_path).plot()
+    marked = [(text.xy[0], text.get_text()) for text in ax.texts]
+    assert marked == [
+        (1, "worker:1"),
+        (2.1, "server:0"),
+        (2.2, "server:1"),
+        (3, "freeze:worker:1"),
+        (4, "worker:1"),
+        (4.1, "worker:1"),
+        (6, "kill:worker:0"),
+    ]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["train_loss", "death", "fault", "silence"]
 
 
 def test_no_run(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from ._agent import Agent
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded
 from .errors import NonFinite, PerdureError, RolledBack, UsageError
+from .progress import Progress
 from .rules import Rule
 from .run import Run
 
@@ -260,10 +261,7 @@ class Job:
 
     def events(self) -> Any:
         """What has happened to the job, as a DataFrame of pandas: see ``perdure.Run``."""
-        folder = self.run_folder
-        if folder is None:
-            raise UsageError("nobody has said where the run's folder is; perdure.Run(FOLDER).events() reads it")
-        return Run(folder).events()
+        return self._run().events()
 
     def table(
         self,
@@ -503,6 +501,20 @@ class Job:
             region.close_file()
         self._regions.add(region)
         return region
+
+    def _run(self) -> Run:
+        folder = self.run_folder
+        if folder is None:
+            raise UsageError("nobody has said where the run's folder is; perdure.Run(FOLDER) reads it")
+        return Run(folder)
+
+    def progress(self, every: float | None = None) -> Progress:
+        """Show how far the whole job is, in a line that changes in a notebook: see ``Progress``."""
+        return self._run().progress(every)
+
+    def plot(self, measure: str = "train_loss", ax: Any = None) -> Any:
+        """Draw a measure over time, as far as it is known, with a line at each death: see ``perdure.Run``."""
+        return self._run().plot(measure, ax)
 
 
 class _Owner:

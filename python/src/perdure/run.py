@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
+from .progress import Progress
+
+#: Events that a plot marks: what they are called there, and their colour.
+_MARKS = {
+    "fault": ("fault", "tab:orange"),
+    "detected": ("death", "tab:red"),
+    "suspected": ("silence", "tab:purple"),
+}
 
 
 class Run:
@@ -36,8 +45,14 @@ class Run:
         file = self.folder / "summary.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
+    def progress(self, every: float | None = None) -> Progress:
+        """Show how far the run is until it has ended: see ``Progress``."""
+        return Progress(self.folder, every)
+
     def plot(self, measure: str = "train_loss", ax: Any = None) -> Any:
-        """Draw a measure over time, with a line at each fault. Returns the axes of matplotlib."""
+        """Draw a measure over time, with a line at each death, and at each planned fault that is none. Returns the axes
+        of matplotlib.
+        """
         series, events = self.series(), self.events()
         if measure not in series:
             raise UsageError(f"nobody has measured {measure!r}; there is {', '.join(series.columns)}")
@@ -47,11 +62,14 @@ class Run:
             ax = plt.subplots(figsize=(8, 3))[1]
         seen = series.dropna(subset=[measure])
         ax.plot(seen["seconds"], seen[measure], label=measure)
-        for i, fault in enumerate(events[events["kind"] == "fault"].itertuples()):
-            ax.axvline(fault.seconds, color="tab:red", linewidth=1, label="fault" if i == 0 else None)
+        marked = set()
+        for event in _marks(events.to_dict("records")):
+            label, color = _MARKS[event["kind"]]
+            ax.axvline(event["seconds"], color=color, linewidth=1, label=None if label in marked else label)
+            marked.add(label)
             ax.annotate(
-                fault.text.removeprefix("fault: ").split("@")[0],
-                (fault.seconds, 1),
+                event["text"].removeprefix("fault: ").split("@")[0] if label == "fault" else event["target"],
+                (event["seconds"], 1),
                 xycoords=("data", "axes fraction"),
                 rotation=90,
                 ha="right",
@@ -61,6 +79,23 @@ class Run:
         ax.set(xlabel="seconds", ylabel=measure.replace("_", " "))
         ax.legend()
         return ax
+
+
+def _marks(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those events that a plot marks. A death that was planned is marked once, where it was noticed."""
+    marks: list[dict[str, Any]] = []
+    died: set[str] = set()
+    for event in reversed(events):
+        if event["kind"] == "detected":
+            died.add(event["target"])
+        elif event["kind"] == "fault" and event["text"].startswith("fault: kill:"):
+            of = [target for target in died if fnmatch.fnmatch(target, event["target"])]
+            died.difference_update(of)
+            if of:
+                continue
+        if event["kind"] in _MARKS:
+            marks.append(event)
+    return marks[::-1]
 
 
 def _pandas() -> Any:
