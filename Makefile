@@ -76,22 +76,25 @@ manifests: $(TOOLS)/helm ## write deploy/kubernetes from the chart
 demo: build ## train through failures, on this machine, in under a minute
 	bin/perdure demo
 
-WHEELS := amd64-manylinux_2_17_x86_64 arm64-manylinux_2_17_aarch64
+WHEELS    := amd64-manylinux_2_17_x86_64 arm64-manylinux_2_17_aarch64
+WHEELS_IN := bin/wheels
 
 .PHONY: wheels
 wheels: $(VENV)/ready $(LICENCES) ## build Python packages with the program inside, for Linux on amd64 and arm64, into bin/wheels
-	@rm -rf bin/wheels && mkdir -p bin/wheels
+	@rm -rf $(WHEELS_IN) && mkdir -p $(WHEELS_IN)
 	@for wheel in $(WHEELS); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$${wheel%%-*} $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' \
-			-o bin/wheels/perdure ./cmd/perdure; \
-		PERDURE_PROGRAM="$(CURDIR)/bin/wheels/perdure" PERDURE_LICENCES="$(CURDIR)/$(LICENCES)" PERDURE_PLATFORM=$${wheel#*-} \
-			$(VENV)/bin/python -m build --wheel --no-isolation --outdir bin/wheels python > /dev/null; \
+			-o $(WHEELS_IN)/perdure ./cmd/perdure; \
+		PERDURE_PROGRAM="$(CURDIR)/$(WHEELS_IN)/perdure" PERDURE_PLATFORM=$${wheel#*-} \
+		PERDURE_LICENCES="$(CURDIR)/$(LICENCES)" \
+		PERDURE_VERSION="$(VERSION)" PERDURE_COMMITS=$$(git rev-list --count HEAD 2>/dev/null || echo 0) \
+			$(VENV)/bin/python -m build --wheel --no-isolation --outdir $(WHEELS_IN) python > /dev/null; \
 	done
-	@rm bin/wheels/perdure && ls -sh bin/wheels
+	@rm $(WHEELS_IN)/perdure && ls -sh $(WHEELS_IN)
 
 .PHONY: check
 check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
+	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch and the wheel (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -152,8 +155,13 @@ $(TORCH)/ready: python/requirements.txt python/requirements-torch.txt
 	@touch $@
 
 .PHONY: check-torch
-check-torch: build $(TORCH)/ready ## what the Python package does for PyTorch, with real processes that are killed; it installs PyTorch, of several GB
-	cd python && PYTHONPATH=src ../$(TORCH)/bin/pytest tests/torch tests/test_examples.py tests/test_run.py
+check-torch: build check-wheel $(TORCH)/ready ## what the Python package does for PyTorch, with real processes that are killed; it installs PyTorch, of several GB
+	cd python && PYTHONPATH=src ../$(TORCH)/bin/pytest tests/torch tests/test_examples.py tests/test_run.py tests/test_progress.py
+
+.PHONY: check-wheel
+check-wheel: ## build the wheel for this machine, install it into an environment that has nothing, and run the first Python program of README.md
+	@$(MAKE) --no-print-directory wheels WHEELS_IN=bin/wheel WHEELS=$(filter $(shell $(GO) env GOARCH)-%,$(WHEELS))
+	cd python && PYTHONPATH=src PERDURE_WHEEL="$$(ls "$(CURDIR)"/bin/wheel/*.whl)" ../$(VENV)/bin/pytest tests/test_wheel.py
 
 .PHONY: storm
 storm: ## kill, freeze and cut off real processes at random, from within and by signals from outside, STORMS=50 jobs for each recovery strategy (STRATEGIES='chain:2;resend:20' for some), from STORM_SEED on (0: of the clock, printed): the same model, the same sums, and what strategies that may lose updates come to
