@@ -216,13 +216,6 @@ def test_mistakes(job: perdure.Job) -> None:
         perdure.start(servers=0)
 
 
-def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, said in ((tmp_path / "nothing", "No such file"), (tmp_path, "Permission denied")):
-        monkeypatch.setenv("PERDURE_BINARY", str(path))
-        with pytest.raises(perdure.UsageError, match=f"cannot be started: {said}"):
-            perdure.start()
-
-
 def test_closed(tmp_path: Path) -> None:
     job = perdure.start(clocks=3, out=tmp_path / "run")
     job.finish()

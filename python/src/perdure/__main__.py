@@ -38,7 +38,7 @@ def main() -> None:
             case [flag, processes, modules, program, *rest] if flag == _AS_SLOT:
                 as_slot(processes, modules, program, rest)
             case rest:
-                os.execv(_agent.binary(), ["perdure", *rest])
+                _agent.become(_agent.binary(), rest)
     except UsageError as error:
         print(f"perdure: {error}", file=sys.stderr)
         sys.exit(2)
@@ -79,7 +79,7 @@ def launch(args: list[str]) -> None:
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
         flags.append("--clocks=1000000000")  # programs end when they have done
     command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, modules, *args])
-    os.execv(_agent.binary(), ["perdure", "up", "--workers", processes, *flags, "--exec", command])
+    _agent.become(_agent.binary(), ["up", "--workers", processes, *flags, "--exec", command])
 
 
 def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:

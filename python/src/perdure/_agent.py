@@ -6,14 +6,14 @@ import contextlib
 import itertools
 import os
 import select
-import shutil
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
@@ -76,18 +76,36 @@ def begin(args: list[str], **how: Any) -> subprocess.Popen[str]:
 
 def binary() -> str:
     """The perdure program: that of the environment's PERDURE_BINARY, of this package, or in PATH."""
+    if sys.platform != "linux":
+        raise UsageError(f"perdure runs on Linux, and this is {sys.platform}; use a machine or container with Linux")
     named = os.environ.get("PERDURE_BINARY")
     if named:
         return named
-    inside = Path(__file__).parent / "bin" / "perdure"
-    if inside.exists():
-        return str(inside)
-    found = shutil.which("perdure")
-    if found is None:
-        raise UsageError(
-            "this package has no perdure program for this platform: put one into PATH, or its path into PERDURE_BINARY"
-        )
-    return found
+    for folder in (Path(__file__).parent / "bin", *map(Path, os.get_exec_path())):
+        if _is_program(folder / "perdure"):
+            return str(folder / "perdure")
+    raise UsageError(
+        "this package has no perdure program for this platform: put one into PATH, or its path into PERDURE_BINARY"
+    )
+
+
+def _is_program(file: Path) -> bool:
+    """Whether a file is a program of Linux. The command that this package installs is a script, which asks here."""
+    try:
+        with file.open("rb") as of:
+            return of.read(4) == b"\x7fELF" and os.access(file, os.X_OK)
+    except OSError:
+        return False
+
+
+def become(program: str, args: list[str]) -> NoReturn:
+    """Have a program take this process's place."""
+    if os.path.realpath(program) == os.path.realpath(sys.argv[0]):
+        raise UsageError(f"{program} is this command itself; let PERDURE_BINARY be the path of the program")
+    try:
+        os.execv(program, ["perdure", *args])
+    except OSError as error:
+        raise UsageError(f"{program} cannot be started: {error.strerror}") from None
 
 
 class _Channel:
@@ -104,6 +122,7 @@ class Agent:
     """A running agent. Calls may come from several threads; each has a channel of its own."""
 
     def __init__(self) -> None:
+        binary()  # on other systems there are no such sockets, either
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fd = there.fileno()
         with there:
