@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
+from conftest import Cluster
 
 import perdure
 from perdure import _agent
@@ -74,3 +83,210 @@ def test_other_system(monkeypatch: pytest.MonkeyPatch) -> None:
     for begin in (perdure.start, lambda: perdure.join("host:7000")):
         with pytest.raises(perdure.UsageError, match="runs on Linux, and this is darwin"):
             begin()
+
+
+Waits = tuple[perdure.Job, perdure.Table]
+
+
+class Told(TimeoutError):
+    """What a handler of a signal raises: not another TimeoutError than that of a call."""
+
+
+def stop(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the agent stand still, which is waited for less long than usual; it can only be killed."""
+    monkeypatch.setattr(_agent, "_PATIENCE", 0.2)
+    monkeypatch.setattr(_agent, "PROMPT", 0.2)
+    job._agent.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, job._agent.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def ended_by_kill(job: perdure.Job) -> bool:
+    return job._agent.process.poll() == -signal.SIGKILL
+
+
+@pytest.fixture
+def waits(cluster: Cluster) -> Waits:
+    """A job with a table whose reads wait for another slot."""
+    job = cluster.join(0)
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    job.clock()
+    return job, table
+
+
+def test_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call with a timeout does not wait for it without end; and nothing is written when it has raised."""
+    job, table = waits
+    stop(job, monkeypatch)
+    with pytest.raises(perdure.AgentDied, match=r"did not answer within 0.2 s, and was killed; this program must end"):
+        table.get([1], timeout=0.05)
+    assert ended_by_kill(job)
+    with pytest.raises(perdure.AgentDied, match="did not answer"):
+        table.get([1])
+    job.close()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Told])
+def test_interrupt_while_agent_stands_still(
+    waits: Waits, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, table = waits
+    stop(job, monkeypatch)
+
+    def tell(*_: object) -> None:
+        raise raised
+
+    handler = signal.signal(signal.SIGALRM, tell)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again and again: who presses Ctrl-C does so, too
+    try:
+        with pytest.raises(raised):
+            table.get([1])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert job._agent.process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_close_while_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = waits
+    stop(job, monkeypatch)
+    job.close()
+    assert ended_by_kill(job)
+
+
+def in_thread(what: Callable[[], object]) -> BaseException | None:
+    """What a call in another thread raises."""
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            what()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+def test_new_thread_while_agent_stands_still(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, table = waits
+    stop(job, monkeypatch)
+    assert isinstance(in_thread(lambda: table.get([1], timeout=0.05)), perdure.AgentDied)
+    assert ended_by_kill(job)
+
+
+def test_closed_while_another_thread_calls(waits: Waits) -> None:
+    """Who waits is told so, and does not look at a closed socket for ever."""
+    job, table = waits
+    begun = threading.Event()
+
+    def get() -> None:
+        table.prefetch([2])  # it has a channel
+        begun.set()
+        table.get([1])
+
+    raised: list[BaseException | None] = []
+    waiting = threading.Thread(target=lambda: raised.append(in_thread(get)))
+    waiting.start()
+    begun.wait()
+    job.close()
+    waiting.join(20)
+    assert isinstance(raised[0], perdure.PerdureError)
+    with pytest.raises(perdure.UsageError, match="closed"):
+        table.get([1])
+
+
+class Interrupted(BaseException):
+    """What interrupts a program, at any line of it."""
+
+
+def at_line(number: int, what: Callable[[], object]) -> bool:
+    """Do what is to be done, and interrupt it at a line of _agent.py. False: it has fewer lines."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != _agent.__file__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        what()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("timeout", [None, 0.0])
+def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> None:
+    """Before a call is sent, while it is on its way, and when its reply has come: the agent goes on, and the next call
+    has its own reply.
+    """
+    job, other = cluster.join(0), cluster.join(1)
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    table.inc([1], [[1, 2]])
+    job.clock()
+    other.clock()
+    assert table.get([1]).tolist() == [[1, 2]]
+    if timeout is not None:
+        job.clock()  # the next read waits for the other slot
+    out = job.empty((1, 2))
+
+    def get() -> None:
+        with contextlib.suppress(TimeoutError):
+            table.get([1], out=out, timeout=timeout)
+
+    number, begun = 1, time.perf_counter()
+    while at_line(number, get):
+        out[...] = 7
+        assert job.now == 1 + (timeout is not None)
+        assert (out == 7).all()
+        number += 1
+    assert number > 20
+    assert time.perf_counter() - begun < 5 * number / 2  # nobody waited for an agent that is well
+    assert job._agent.process.poll() is None
+    other.clock()
+    other.close()
+    assert table.get([1]).tolist() == [[1, 2]]
+    job.close()
+
+
+def test_forked_child_writes_nothing(job: perdure.Job) -> None:
+    """Memory for copies is shared with the agent, and so with the parent."""
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    table.inc([1], np.ones((1, 2)))
+    job.save_state(b"the parent's")
+    before = [lot.bytes.tobytes() for lot in job._spare]
+    assert any(map(any, before))
+    pid = os.fork()
+    if pid == 0:
+        refused = 0
+        for what in (
+            lambda: table.inc([3], np.full((1, 2), 5)),
+            lambda: table.get([3]),
+            lambda: table.prefetch([3]),
+            lambda: job.save_state(b"the child's!"),
+            lambda: job.empty(3),
+            table.deltas,
+            job.clock,
+        ):
+            try:
+                what()
+            except perdure.Forked:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert [lot.bytes.tobytes() for lot in job._spare] == before
+    job.clock()
+    assert table.get([1]).tolist() == [[1, 1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import select
@@ -52,6 +53,10 @@ PROTOCOL = 1
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # bytes of a packet
+_PATIENCE = 5.0  # seconds for what an agent answers at once: one that does not is stopped, or swapped out
+PROMPT = 60.0  # likewise; but it may be starting, on a machine that does much else
+_LONGEST_POLL = 1e6  # seconds
+_HUNG_UP = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 _LOOK_FOR = 50e-6  # seconds in which a reply is looked for again and again: to wake who waits takes as long
 
 
@@ -108,6 +113,10 @@ def become(program: str, args: list[str]) -> NoReturn:
         raise UsageError(f"{program} cannot be started: {error.strerror}") from None
 
 
+class _HungUp(Exception):
+    """The agent is dead, or is about to end."""
+
+
 class _Channel:
     """A socket to the agent, for one thread."""
 
@@ -133,9 +142,11 @@ class Agent:
         self._first = _Channel(here)
         self._local.channel = self._first
         self._said_goodbye = False
-        self._opening = threading.Lock()
-        self._opener = self._first  # by which threads ask for channels: no thread waits for another's call
-        self._opener = self._open()
+        self._killed = False
+        self._opening, self._cancelling = threading.Lock(), threading.Lock()
+        self._opener = self._canceller = self._first
+        self._opener = self._open()  # by which threads ask for channels: no thread waits for another's call
+        self._canceller = self._open()  # by which calls are cancelled: who has it waits for seconds at most
 
     def call(
         self,
@@ -152,20 +163,24 @@ class Agent:
 
         timeout: seconds, after which TimeoutError is raised; None: it waits.
         """
-        if os.getpid() != self._pid:
-            raise Forked("this process was forked after its parent had joined the job; join in the process that trains")
-        if self._said_goodbye:
-            raise UsageError("this job is closed")
+        self.check()
         channel: _Channel | None = getattr(self._local, "channel", None)
         if channel is None:
             channel = self._local.channel = self._open()
         return self._on(channel, op, table, (a, b, c, 0), text, files, timeout)
 
+    def check(self) -> None:
+        """Raise unless this process may make calls."""
+        if os.getpid() != self._pid:
+            raise Forked("this process was forked after its parent had joined the job; join in the process that trains")
+        if self._said_goodbye:
+            raise UsageError("this job is closed")
+
     def _open(self) -> _Channel:
         """One more channel."""
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there, self._opening:
-            self._on(self._opener, CHANNEL, 0, (0, 0, 0, 0), b"", [there.fileno()], None)
+            self._on(self._opener, CHANNEL, 0, (0, 0, 0, 0), b"", [there.fileno()], PROMPT)
         return _Channel(here)
 
     def _on(
@@ -182,21 +197,14 @@ class Agent:
         packet = _HEAD.pack(op, table, number, *args) + text
         if len(packet) > _MOST:
             raise UsageError(f"{len(packet)} bytes of names and settings; {_MOST} at most")
-        late = False
+        until = None if timeout is None else time.perf_counter() + timeout
         try:
-            if files:
-                socket.send_fds(channel.socket, [packet], files)
-            else:
-                channel.socket.send(packet)
-            if timeout is not None and not channel.poll.poll(max(0.0, timeout) * 1000):
-                late = True
-                if not self._cancel(channel, number):
-                    raise TimeoutError(f"no answer within {timeout} s, and none to the question who works on it")
-            code, reply = self._receive(channel, number)
-        except ConnectionError as error:
-            raise self._dead() from error
-        except (PerdureError, TimeoutError):
-            raise
+            self._send(channel, packet, files)
+            said = self._receive(channel, number, until)
+            late = said is None
+            code, reply = said or self._cancel(channel, number)
+        except _HungUp as error:
+            raise self._dead() from error.__cause__
         except BaseException:  # Ctrl-C, or what a handler of signals raises
             self._give_up(channel, number)
             raise
@@ -207,61 +215,110 @@ class Agent:
             raise TimeoutError(f"no answer within {timeout} s: see `perdure status` for who is awaited")
         raise kind(reply.text.decode(errors="replace").removeprefix("perdure: "))
 
-    def _receive(self, channel: _Channel, number: int) -> tuple[int, Reply]:
-        """The reply to a call. Those to earlier ones are of calls that were interrupted."""
-        flags, until = int(socket.MSG_DONTWAIT), time.perf_counter() + _LOOK_FOR
+    def _send(self, channel: _Channel, packet: bytes, files: list[int] | None = None) -> None:
+        try:
+            if files:
+                socket.send_fds(channel.socket, [packet], files)
+            else:
+                channel.socket.send(packet)
+        except OSError as error:
+            if error.errno in _HUNG_UP:
+                raise _HungUp from error
+            raise
+
+    def _receive(self, channel: _Channel, number: int, until: float | None) -> tuple[int, Reply] | None:
+        """The reply to a call; None: there was none until then. Those to earlier ones are of calls that were
+        interrupted.
+        """
+        flags, look = int(socket.MSG_DONTWAIT), time.perf_counter() + _LOOK_FOR
         while True:
             try:
                 n = channel.socket.recv_into(channel.buffer, 0, flags)
             except BlockingIOError:
-                if time.perf_counter() > until:
+                now = time.perf_counter()
+                if now < look:
+                    continue
+                if until is None:
                     flags = 0
+                elif now >= until:
+                    return None
+                else:
+                    channel.poll.poll(min(until - now, _LONGEST_POLL) * 1000)
                 continue
+            except OSError as error:
+                if error.errno in _HUNG_UP:
+                    raise _HungUp from error
+                raise
             if n < _HEAD.size:
-                raise self._dead()
+                raise _HungUp
             code, _, of, a, b, c, d = _HEAD.unpack_from(channel.buffer)
             if of == number:
                 return code, Reply(a, b, c, d, bytes(channel.buffer[_HEAD.size : n]))
 
-    def _cancel(self, channel: _Channel, number: int) -> bool:
-        """Have the call end that was made on a channel. False: there is none, after all."""
-        for _ in range(1000):
-            if channel.poll.poll(1):
-                return True  # it has ended by itself
-            if channel is not self._opener:
-                with self._opening:
-                    if self._on(self._opener, CANCEL, 0, (number, 0, 0, 0), b"", None, None).a:
-                        return True  # else it has not begun
-        return False
+    def _cancel(self, channel: _Channel, number: int) -> tuple[int, Reply]:
+        """Have the call end that was made on a channel, and return its reply."""
+        return self._awaited(channel, number, number, time.perf_counter() + _PATIENCE)
 
     def _give_up(self, channel: _Channel, number: int) -> None:
         """See to it that nothing more is done for a call, whatever interrupts that: the agent may be writing into this
-        program's memory.
+        program's memory. Whether the call was sent, and whether its reply has come, nobody knows.
         """
+        until = time.perf_counter() + _PATIENCE
         while True:
             try:
-                if self._cancel(channel, number):
-                    self._receive(channel, number)
+                last = next(self._ids) & 0xFFFFFFFF  # is answered behind the call
+                self._send(channel, _HEAD.pack(CANCEL, 0, last, 0, 0, 0, 0))
+                self._awaited(channel, last, number, until)
                 return
-            except (ConnectionError, PerdureError):
-                return  # the agent is dead
+            except _HungUp:
+                return
             except BaseException:  # once more: it must not be left half way
-                continue
+                if time.perf_counter() > until:
+                    self._kill()  # has it hang up
+
+    def _awaited(self, channel: _Channel, reply_to: int, cancelled: int, until: float) -> tuple[int, Reply]:
+        """The reply to a call, while another one, or the same, is cancelled. An agent that gives none until then is
+        killed: it may go on at any time, and write into memory that is something else by then.
+        """
+        while True:
+            soon = time.perf_counter() + 1e-3
+            said = self._receive(channel, reply_to, until if channel is self._canceller else min(soon, until))
+            if said is not None:
+                return said
+            if time.perf_counter() < until:
+                with self._cancelling:
+                    number = next(self._ids) & 0xFFFFFFFF
+                    self._send(self._canceller, _HEAD.pack(CANCEL, 0, number, cancelled, 0, 0, 0))
+                    said = self._receive(self._canceller, number, until)
+            if said is None:
+                self._kill()
+                raise _HungUp
+
+    def _kill(self) -> None:
+        self.process.kill()
+        self._killed = True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5)
 
     def _dead(self) -> PerdureError:
+        if self._said_goodbye:
+            return UsageError("this job is closed")
         try:
             code: int | None = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = None
-        how = "" if code is None else f" with code {code}"
-        return AgentDied(f"the agent has ended{how}; this program must end, too")
+        if self._killed:
+            how = f"did not answer within {_PATIENCE:g} s, and was killed"
+        else:
+            how = "has ended" if code is None else f"has ended with code {code}"
+        return AgentDied(f"the agent {how}; this program must end, too")
 
     def close(self, finished: bool) -> None:
         """Say goodbye, and wait for the agent's end. Unless the work is finished the slot is free for another."""
         if self._said_goodbye or os.getpid() != self._pid:
             return
-        with contextlib.suppress(PerdureError):  # it is dead
-            self.call(GOODBYE, a=int(finished))
+        with contextlib.suppress(PerdureError, TimeoutError):  # it is dead
+            self.call(GOODBYE, a=int(finished), timeout=_PATIENCE)
         self._said_goodbye = True
         self._first.socket.close()
         try:

@@ -481,6 +481,7 @@ class Job:
 
     def _borrow(self, size: int) -> Lot:
         """Shared memory for a copy, of a size at least; who has done with it appends it to ``_spare``."""
+        self._agent.check()  # a forked child would write into its parent's
         with self._mapping:
             fits = [r for r in self._spare if r.size >= size]
             if fits:
@@ -493,10 +494,10 @@ class Job:
         while self._regions.gone:  # what nobody has any more, the agent need not have
             gone = self._regions.gone.pop()
             self._regions.remove(gone)
-            self._agent.call(_agent.UNMAP, a=gone.address)
+            self._agent.call(_agent.UNMAP, a=gone.address, timeout=_agent.PROMPT)
         region = Lot(size)
         try:
-            region.address = self._agent.call(_agent.MAP, a=size, files=[region.fd]).a
+            region.address = self._agent.call(_agent.MAP, a=size, files=[region.fd], timeout=_agent.PROMPT).a
         finally:
             region.close_file()
         self._regions.add(region)
