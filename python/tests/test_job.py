@@ -203,6 +203,8 @@ def test_mistakes(job: perdure.Job) -> None:
         "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
         "not a finite number > 0": lambda: job.table("v", rows=9, dim=4, rule=perdure.Adam(-1)),
         "weighted": lambda: table.weigh(1.0),
+        'unknown field "inti"': lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), inti="normal"),
+        "zeros have no scale": lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), scale=0.5),
     }.items():
         with pytest.raises(perdure.UsageError, match=what) as raised:
             call()

@@ -318,6 +318,8 @@ func TestMistakes(t *testing.T) {
 			args  []int64
 		}{
 			{opTable, "cannot be read", "{", nil},
+			{opTable, `unknown field "inti"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add"},"inti":{}}`, nil},
+			{opTable, `unknown field "rat"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add","rat":1}}`, nil},
 			{opTable, "choose 1 to", `{"name":"v","rows":8,"dim":0,"rule":{"kind":"add"}}`, nil},
 			{opGetRun, "no shared memory", "", []int64{99 << placeBits, 0, 1}},
 			{opGetRun, "no shared memory", "", []int64{-1, 0, 1}},

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"math"
@@ -63,7 +64,9 @@ func now(c *worker.Client) reply {
 // table creates a table or attaches to it.
 func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply {
 	var spec perdure.TableSpec
-	if err := json.Unmarshal(text, &spec); err != nil {
+	as := json.NewDecoder(bytes.NewReader(text))
+	as.DisallowUnknownFields() // a setting that is misspelled would be none
+	if err := as.Decode(&spec); err != nil {
 		return failed(mistake("the table cannot be read: %v", err))
 	}
 	spec.Rule = spec.Rule.WithDefaults()

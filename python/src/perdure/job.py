@@ -283,6 +283,8 @@ class Job:
         combine: ``each``, or under bsp ``sum``, ``mean`` or ``weighted``: one run of the rule for all slots' updates.
         settings: fields of TableSpec as run.json has them: evict, non_finite, whole, distance.
         """
+        if init == "zeros" and scale:
+            raise UsageError(f"table {name}: zeros have no scale; say init='uniform' or init='normal'")
         spec: dict[str, Any] = {"name": name, "dim": dim, "rule": rule.spec(), **settings}
         if rows is None:
             spec["sparse"] = True
