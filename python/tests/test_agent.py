@@ -85,6 +85,24 @@ def test_other_system(monkeypatch: pytest.MonkeyPatch) -> None:
             begin()
 
 
+def test_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has no `perdure agent`, and one that speaks otherwise: what to install is said in a line."""
+    for code in (0, 2):
+        program = script(tmp_path / "perdure", f"#!/bin/sh\nexit {code}\n")
+        with monkeypatch.context() as changed:
+            changed.setenv("PERDURE_BINARY", str(program))
+            said = f"{program} has ended with code {code} .* of another version than this package: install both of one"
+            with pytest.raises(perdure.UsageError, match=said):
+                perdure.join("127.0.0.1:1")
+    monkeypatch.setattr(_agent, "PROTOCOL", 1)
+    with pytest.raises(perdure.Refused, match=r"speaks protocol 1, and this agent .* 2; install both of one version"):
+        perdure.join("127.0.0.1:1")
+
+
+def test_version(job: perdure.Job) -> None:
+    assert job.version
+
+
 Waits = tuple[perdure.Job, perdure.Table]
 
 

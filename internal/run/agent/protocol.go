@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Protocol is the version of what is said on the socket. A program of another one is refused.
-const Protocol = 1
+// Protocol is the version of what is said on the socket: one more for each change, a further call too. A program of
+// another one is refused.
+const Protocol = 2
 
 // Packets on the socket: a head, and then text, of most bytes together. All numbers are little-endian.
 const (

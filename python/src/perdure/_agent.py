@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 (
     HELLO,
@@ -131,7 +131,7 @@ class Agent:
     """A running agent. Calls may come from several threads; each has a channel of its own."""
 
     def __init__(self) -> None:
-        binary()  # on other systems there are no such sockets, either
+        program = binary()  # on other systems there are no such sockets, either
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fd = there.fileno()
         with there:
@@ -145,7 +145,15 @@ class Agent:
         self._killed = False
         self._opening, self._cancelling = threading.Lock(), threading.Lock()
         self._opener = self._canceller = self._first
-        self._opener = self._open()  # by which threads ask for channels: no thread waits for another's call
+        try:
+            self._opener = self._open()  # by which threads ask for channels: no thread waits for another's call
+        except AgentDied as error:
+            if self._killed or (self.process.returncode or 0) < 0:
+                raise
+            raise UsageError(
+                f"{program} has ended with code {self.process.returncode} when it was to be this program's agent; "
+                "where it does not say why, it is of another version than this package: install both of one"
+            ) from error
         self._canceller = self._open()  # by which calls are cancelled: who has it waits for seconds at most
 
     def call(

@@ -251,6 +251,7 @@ class Job:
             self._agent.close(finished=False)
             raise
         self.slot: int = said["slot"]
+        self.version: str = said["version"]  #: of the perdure program that is this program's agent
         self.spec: dict[str, Any] = said["job"]  #: as run.json has it
 
     @property
