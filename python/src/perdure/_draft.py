@@ -98,9 +98,13 @@ class Drafts:
         self._count = newest + 1
         return draft
 
-    def forget(self) -> None:
-        """Delete them: nobody will go on from them."""
+    def drop(self) -> None:
+        """Delete those that are there."""
         for path in self._files:
             with contextlib.suppress(OSError):  # who cannot delete them leaves what nobody will go on from
                 path.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Delete them, and write no more: nobody will go on from them."""
+        self.drop()
         self._files = []

@@ -28,7 +28,8 @@ from torch.optim import Optimizer
 
 from . import _clip, _state
 from ._draft import Drafts
-from .errors import Done, NonFinite, RolledBack, UsageError
+from ._pinned import Pinned
+from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
@@ -262,23 +263,25 @@ class _Model:
                 # A loader that begins again, amid its data, would take a number from those of the program.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         rows = [(_Rows(job, of), rule) for of, rule in groups]
+        buffers = [b for b in model.buffers() if b.numel()]
+        self._buffers = _Bytes(job, buffers) if buffers else None
+        named = [of for group, _ in groups for of in group]
+        self._layout = _Layout(job, [*named, *((n, b) for n, b in model.named_buffers() if b.numel())])
         try:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
             ]
-        except UsageError as error:
+            if self._buffers is not None:
+                self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
+        except (UsageError, Refused) as error:
             raise UsageError(
                 f"another slot has begun with a model of another size, or another rule ({error}); all slots must have "
                 "the same ones, and keep them"
             ) from None
-        buffers = [b for b in model.buffers() if b.numel()]
-        named = [of for group, _ in groups for of in group]
-        self._layout = _Layout(job, [*named, *((n, b) for n, b in model.named_buffers() if b.numel())])
-        self._buffers = _Bytes(job, buffers) if buffers else None
         if self._buffers is not None:
-            self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
             self._buffer_values = job.empty((self._buffers.rows, _DIM))
             self._buffer_values[...] = 0
+        self._pinned = Pinned()
         self._half = False  # a step has been interrupted before its clock had ended
         self._begin()
         _TRAINED.add(job)
@@ -335,9 +338,29 @@ class _Model:
         """What the update of a tensor is made of; None: it has none."""
         raise NotImplementedError
 
-    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
-        """Write the update of a tensor where it is sent from."""
+    def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
+        """Write the update of a tensor where it is sent from, which is made of the i-th of source."""
         raise NotImplementedError
+
+    def _sources(self) -> list[list[torch.Tensor | None]]:
+        """What updates are made of, group by group, in this process's memory and as float32, as they are sent.
+
+        It raises NonFinite where there is NaN or Inf, before anything is sent.
+        """
+        lie = [[self._source(g, i) for i in range(len(g.rows.tensors))] for g in self._groups]
+        for g, of in zip(self._groups, lie, strict=True):
+            for name, source in zip(g.rows.names, of, strict=True):
+                if source is not None and source.layout != torch.strided:
+                    raise UsageError(
+                        f"the gradient of {name} is sparse; take sparse=False, or a table of Perdure for it"
+                    )
+        here = iter(self._pinned.here([source for of in lie for source in of]))
+        found = [[next(here) for _ in of] for of in lie]
+        for g, of in zip(self._groups, found, strict=True):
+            for name, source in zip(g.rows.names, of, strict=True):
+                if source is not None and not _is_finite(source):
+                    raise NonFinite(f"{name} has NaN or Inf in its update; nothing was sent")
+        return found
 
     def _exchange(self, weight: float | None) -> None:
         """End the clock with an update, and read what has come of it.
@@ -347,7 +370,7 @@ class _Model:
         """
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
-        touched = [[self._is_finite(g, i) for i in range(len(g.rows.tensors))] for g in self._groups]
+        sources = self._sources()
         kept = _state.Encoded({"state": [of.state_dict() for of in self._state], "random": _random()})
         before = self.job._now()
         if before.ended:
@@ -355,8 +378,8 @@ class _Model:
         self._half = True
         self.job._save(kept)  # a large one is put into the store while updates are handed over
         with torch.no_grad():
-            for g, of in zip(self._groups, touched, strict=True):
-                g.send(of, functools.partial(self._write, g))
+            for g, of in zip(self._groups, sources, strict=True):
+                g.send([source is not None for source in of], functools.partial(self._write, g, of))
         self._send_buffers()
         self._weigh(weight)
         self.job.clock()
@@ -364,20 +387,6 @@ class _Model:
         if self.job._now().generation != before.generation:
             raise RolledBack("the job was rolled back: let this program end, and start it again")
         self._read()
-
-    def _is_finite(self, g: _Group, i: int) -> bool:
-        """Whether a tensor has an update. It raises NonFinite where that has NaN or Inf, before anything is sent."""
-        source = self._source(g, i)
-        if source is not None:
-            if source.layout != torch.strided:
-                raise UsageError(
-                    f"the gradient of {g.rows.names[i]} is sparse; take sparse=False, or a table of Perdure for it"
-                )
-            source = source.to(torch.float32)  # as it is sent: what is finite in more bits may not be in these
-        # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
-        if source is not None and not math.isfinite(float(source.sum())) and not bool(torch.isfinite(source).all()):
-            raise NonFinite(f"{g.rows.names[i]} has NaN or Inf in its update; nothing was sent")
-        return source is not None
 
     def finish(self) -> None:
         """End the work of this process's slot, and wait until all have. The model is then that which all have."""
@@ -447,8 +456,8 @@ class DataParallel(_Model):
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].grad
 
-    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
-        grad = g.rows.tensors[i].grad
+    def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
+        grad = source[i]
         assert grad is not None
         place.copy_(grad)
         if g.decay:  # all slots have the same weights, so that the mean has their decay once
@@ -593,15 +602,20 @@ class DiLoCo(_Model):
     def sync(self) -> int:
         """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
         self._steps = 0
-        self._exchange(None if self._weights is None else self._weights())
+        try:
+            self._exchange(None if self._weights is None else self._weights())
+        except NonFinite:
+            self._drafts.drop()  # who went on from one would come to the same again
+            raise
         return self.job.now
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].detach()
 
-    def _write(self, g: _Group, i: int, place: torch.Tensor) -> None:
-        place.copy_(g.rows.tensors[i])
-        torch.sub(g.was[i], place, out=place)
+    def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
+        now = source[i]
+        assert now is not None
+        torch.sub(g.was[i], now, out=place)
 
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
@@ -633,6 +647,11 @@ def _refuse_rule(rule: Rule) -> None:
         )
     if rule.decay and (rule.clip_value or rule.clip_norm):
         raise UsageError("a rule has decay and clips; of weights it can have one of the two")
+
+
+def _is_finite(values: torch.Tensor) -> bool:
+    # A sum is finite only if all values are, and is not always finite if they are; it is read at once.
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def _is_stateful(of: Any) -> TypeGuard[Stateful]:
