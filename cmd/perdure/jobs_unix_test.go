@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/jobs"
 )
 
@@ -174,15 +173,6 @@ func TestManyJobs(t *testing.T) {
 	wantOut(t, 0, m.job("ls", "-q"), "job\n")
 	wantOut(t, 0, m.job("create", m.file, "--name", "first"), "job first is recorded")
 	wantRefused(t, exitUsage, `has another job than first: its id is `+l.ID, m.coordinator("first", one, addr)...)
-}
-
-// reserved is an address of this machine that nobody else is given until the test has ended.
-func reserved(t *testing.T) string {
-	t.Helper()
-	addr, hold, err := transport.Reserve("127.0.0.1")
-	must(t, err)
-	t.Cleanup(func() { _ = hold.Close() })
-	return addr
 }
 
 // isWatched: a coordinator comes to say whether it leads, and is healthy.

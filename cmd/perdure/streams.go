@@ -28,15 +28,15 @@ type logServeCmd struct {
 
 	Keys     string `env:"PERDURE_KEYS" help:"@serve_keys" placeholder:"DIR" type:"path"`
 	Insecure bool   `help:"@insecure"`
-	logFlags
+	roleFlags
 	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
-	return (&role.Log{
+	return c.ended(ctx, (&role.Log{
 		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: c.log(),
-		Keys: c.Keys, Insecure: c.Insecure,
-	}).Run(ctx)
+		Keys: c.Keys, Insecure: c.Insecure, Watch: c.watched(),
+	}).Run(ctx))
 }
 
 // logPlace is where a log is that somebody looks into.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -111,11 +112,11 @@ func changeByte(t *testing.T, dir, text string) {
 }
 
 // TestLogKilled sees that what the log has acknowledged outlives its process, which
-// is killed while it is written to.
+// is killed while it is written to, and that it can be watched.
 func TestLogKilled(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	p := start(t, "log", "--dir", dir)
+	dir, watched := t.TempDir(), reserved(t)
+	p := start(t, "log", "--dir", dir, "--metrics", watched)
 	url := ""
 	await(t, func() bool {
 		url, _ = updatelog.ReadURL(dir) // there is none yet
@@ -133,7 +134,7 @@ func TestLogKilled(t *testing.T) {
 		if i == n/2 {
 			must(t, <-done)
 			p.Kill()
-			p = start(t, "log", "--dir", dir)
+			p = start(t, "log", "--dir", dir, "--metrics", watched)
 		}
 	}
 	for range n - 1 {
@@ -152,6 +153,16 @@ func TestLogKilled(t *testing.T) {
 	}, nil)
 	if err != enough {
 		t.Error(err)
+	}
+	awaitReady(t, dir, watched, true)
+	got := values(t, watched)
+	for _, m := range metrics.All()["log"] {
+		if v, shown := got[m.Name]; !shown || v == 0 && m.Name != "perdure_log_full" {
+			t.Errorf("the log shows %v as %s", v, m.Name)
+		}
+	}
+	if got["perdure_log_stored_bytes"] < n*100_000 || got["perdure_log_full"] != 0 || got["perdure_healthy"] != 1 {
+		t.Errorf("the log shows %v", got)
 	}
 }
 

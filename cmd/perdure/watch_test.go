@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	perdurelib "github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 )
 
@@ -37,6 +38,15 @@ func watched(t *testing.T, dir string, n int) map[string]string {
 		at[x.Labels["role"]+":"+x.Labels["id"]] = x.Targets[0]
 	}
 	return at
+}
+
+// reserved is an address of this machine that nobody else is given until the test has ended.
+func reserved(t *testing.T) string {
+	t.Helper()
+	addr, hold, err := transport.Reserve("127.0.0.1")
+	must(t, err)
+	t.Cleanup(func() { _ = hold.Close() })
+	return addr
 }
 
 // look asks a process for a path; code 0: it does not answer in time.

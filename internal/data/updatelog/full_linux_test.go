@@ -56,6 +56,9 @@ func TestDiskFull(t *testing.T) {
 	}
 	for !errors.Is(<-waits, ErrDisk) {
 	}
+	for to, err := s.Look(ctx); to.Waits == ""; to, err = s.Look(ctx) { // whoever watches it comes to know
+		must(t, err)
+	}
 	late := make(chan error, 1)
 	again := o
 	again.Status = func(shard int, why error) {

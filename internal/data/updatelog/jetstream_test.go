@@ -270,8 +270,16 @@ func TestRun(t *testing.T) {
 	must(t, s.nats.ShutdownJetStream()) // as it does itself when the disk is full
 	put1(t, l, "b")
 	wantTexts(t, l, Oldest, "a b")
+	to, err := s.Look(ctx)
+	if err != nil || to.Streams != 2 || to.Records < 2 || to.Stored == 0 || to.Connections == 0 || to.Sent == 0 ||
+		to.Waits != "" {
+		t.Errorf("who looks sees %+v, %v", to, err)
+	}
 	cancel()
 	must(t, <-ended)
+	if _, err := s.Look(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("who looks when nobody runs it is told %v", err)
+	}
 }
 
 // A process that reads all shards at once asks for no more than its connection may have

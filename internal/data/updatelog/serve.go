@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog/folder"
 	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/data/updatelog/reports"
+	"github.com/perdure/perdure/internal/data/updatelog/seen"
 )
 
 // Sync says when the log's own server writes through to the disk.
@@ -84,6 +85,7 @@ type Server struct {
 	watch  *reports.Reports
 	door   *gate.Door // nil: whoever has the secret is let in
 	closed bool       // its streams are, since the disk is full or fails
+	asks   seen.Asks
 }
 
 // Serve runs a log whose streams are in a folder, which is made where it is not
@@ -102,7 +104,7 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	s := &Server{dir: dir, o: o, unlock: func() error { return nil }}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, asks: make(seen.Asks)}
 	if err := folder.Check(dir); err != nil {
 		return nil, err
 	}
@@ -291,7 +293,7 @@ func (s *Server) URL() string { return s.url }
 // answer. So Run closes all streams then, which clients are told, and opens them again
 // once there is room.
 func (s *Server) Run(ctx context.Context) error {
-	for sleep(ctx, checkEvery) == nil {
+	for s.asks.Rest(ctx, checkEvery, s.state) == nil {
 		if err := folder.Check(s.dir); err != nil {
 			return s.abandon(err)
 		}
@@ -307,6 +309,18 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	return s.Close()
+}
+
+// Look asks Run how the log does. It waits while Run opens the streams again, and until ctx ends where nobody runs it.
+func (s *Server) Look(ctx context.Context) (seen.State, error) { return s.asks.Look(ctx) }
+
+// state is how the log does. It is for Run.
+func (s *Server) state() seen.State {
+	to := seen.Of(s.nats)
+	if s.closed || s.failed() {
+		to.Waits = "the log's disk is full, or fails: updates wait"
+	}
+	return to
 }
 
 // failed reports whether there are streams that cannot be written, or none at all.

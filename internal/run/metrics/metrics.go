@@ -35,6 +35,7 @@ func All() map[string][]*eyes.Metric {
 		"server":      ofServer,
 		"worker":      ofWorker,
 		"host":        ofHost,
+		"log":         ofLog,
 	}
 }
 
@@ -47,13 +48,16 @@ type Who struct {
 // common are samples that nobody need be asked for.
 func common(w *Who) []eyes.Sample {
 	in, out := transport.Traffic()
+	return []eyes.Sample{w.info(), received.Is(float64(in)), sent.Is(float64(out))}
+}
+
+// info is the sample that says who the process is.
+func (w *Who) info() eyes.Sample {
 	id := ""
 	if w.ID >= 0 {
 		id = strconv.Itoa(w.ID)
 	}
-	return []eyes.Sample{
-		info.Is(1, w.Job, w.Role, id, w.Version, runtime.Version()), received.Is(float64(in)), sent.Is(float64(out)),
-	}
+	return info.Is(1, w.Job, w.Role, id, w.Version, runtime.Version())
 }
 
 // known makes a list of metrics as they are made.

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -33,6 +34,7 @@ type Log struct {
 	Insecure bool      // others may reach it, though nothing is encrypted
 	Out      io.Writer // what people are told
 	Log      *slog.Logger
+	Watch    Watched
 }
 
 // Run serves the log until ctx ends.
@@ -42,9 +44,13 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	eyes.Name(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.Garbage(1)
+	eye, err := c.Watch.Open(ctx, c.Log)
+	if err != nil {
+		return err
+	}
+	defer eye.Close()
 	var own wire.Keys
 	if c.Inherits {
-		var err error
 		if own, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
 			return err
 		}
@@ -65,6 +71,7 @@ func (c *Log) Run(ctx context.Context) error {
 	} else {
 		fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
 	}
+	eye.Show(metrics.Log(ctx, s.Look, c.Watch.Who("", wire.Role(supervisor.RoleLog), 0)))
 	return s.Run(ctx)
 }
 

@@ -1,0 +1,44 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/perdure/perdure/internal/data/updatelog/seen"
+	"github.com/perdure/perdure/internal/proc/eyes"
+)
+
+var (
+	ofLog []*eyes.Metric
+	inLog = known(&ofLog)
+
+	logStreams = inLog(eyes.Gauge, "perdure_log_streams",
+		"Streams of update logs that are served: one for each shard.")
+	logRecords     = inLog(eyes.Gauge, "perdure_log_records", "Records in all streams.")
+	logStored      = inLog(eyes.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
+	logConnections = inLog(eyes.Gauge, "perdure_log_connections", "Connections of workers and servers.")
+	logFull        = inLog(eyes.Gauge, "perdure_log_full",
+		"1 if updates wait, since the disk is full or fails.")
+	logReceived = inLog(eyes.Counter, "perdure_log_received_bytes_total",
+		"Bytes that came from others, since the streams were opened.")
+	logSent = inLog(eyes.Counter, "perdure_log_sent_bytes_total",
+		"Bytes that went to others, since the streams were opened.")
+)
+
+// Log asks whoever serves an update log, as long as ctx lasts.
+func Log(ctx context.Context, look func(context.Context) (seen.State, error), who Who) *eyes.Probe {
+	return eyes.NewProbe(Bound, func() eyes.Look {
+		s, err := look(ctx)
+		if err != nil {
+			return eyes.Look{NotReady: "the process ends"}
+		}
+		return eyes.Look{
+			Does: fmt.Sprintf("it serves %d streams", s.Streams), NotReady: s.Waits,
+			Samples: []eyes.Sample{
+				logStreams.Is(float64(s.Streams)), logRecords.Is(float64(s.Records)), logStored.Is(float64(s.Stored)),
+				logConnections.Is(float64(s.Connections)), logFull.Is(is(s.Waits != "")),
+				logReceived.Is(float64(s.Received)), logSent.Is(float64(s.Sent)),
+			},
+		}
+	}, func() []eyes.Sample { return []eyes.Sample{who.info()} })
+}
