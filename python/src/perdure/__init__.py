@@ -5,6 +5,9 @@
 >>> table = job.table("w", rows=1000, dim=16, rule=perdure.Adam(1e-3))
 """
 
+import importlib.util
+from typing import TYPE_CHECKING
+
 from .errors import (
     AgentDied,
     BoundBroken,
@@ -24,16 +27,26 @@ from .job import Job, Saved, Share, Table, join, start
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAdagrad, Rule, Set
 from .run import Run
 
+if TYPE_CHECKING:
+    from .torch import Count as Count
+    from .torch import DataParallel as DataParallel
+    from .torch import DiLoCo as DiLoCo
+else:
 
-def __getattr__(name: str) -> object:
-    """What needs PyTorch."""
-    if name in ("Count", "DataParallel", "DiLoCo"):
-        from . import torch
+    def __getattr__(name: str) -> object:
+        """What needs PyTorch, which is imported when that is wanted."""
+        if name in ("Count", "DataParallel", "DiLoCo"):
+            from . import torch
 
-        return getattr(torch, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(torch, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        there = importlib.util.find_spec("torch") is not None
+        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo") if there else ())})
 
 
+#: What needs PyTorch is not in it: ``from perdure import *`` works without.
 __all__ = [
     "FTRL",
     "SGD",
