@@ -63,6 +63,15 @@ def slot(folder: Path, program: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment(folder, 0.0), stdout=subprocess.PIPE, text=True)
 
 
+def test_variables_of_torchrun(tmp_path: Path) -> None:
+    """Those of one machine; by an address of a master, which could die, a program would make a group of its own."""
+    names = [f"{of}_{what}" for of in ("LOCAL", "GROUP", "ROLE") for what in ("RANK", "WORLD_SIZE")]
+    names += ["RANK", "WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"]
+    with slot(tmp_path, f"import os\nprint(*(os.environ.get(name) for name in {names}))") as process:
+        assert process.stdout is not None
+        assert process.stdout.read().split() == ["0", "1", "0", "1", "0", "1", "0", "1", "default", "None", "None"]
+
+
 def test_signals_are_handed_on(tmp_path: Path) -> None:
     with slot(
         tmp_path, "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint(1, flush=True)\nsignal.pause()"

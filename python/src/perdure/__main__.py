@@ -15,7 +15,8 @@ from .errors import UsageError
 LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
 
 Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Whatever dies is started again.
-Each process has RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, as torchrun has them; RANK is its slot.
+Each process has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and their likes GROUP_… and ROLE_…, as torchrun has
+them; RANK is its slot. It has no MASTER_ADDR: processes meet at the servers, and not at one of them.
 
   perdure launch --nproc 4 --servers 2 --recovery resend:auto train.py --epochs 3
 
@@ -85,7 +86,8 @@ def launch(args: list[str]) -> None:
 def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:
     """Run a program in this process, which ``perdure up`` has started for a slot, or in one that this one forks."""
     rank = os.environ.get("PERDURE_SLOT", "0")
-    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes)
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, ROLE_RANK=rank, GROUP_RANK="0", ROLE_NAME="default")
+    os.environ.update(WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes, ROLE_WORLD_SIZE=processes, GROUP_WORLD_SIZE="1")
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     if modules:
