@@ -289,6 +289,11 @@ func (a *apart) storm(clocks, troubles int) string {
 	for host := 1; host < apartHosts; host++ {
 		a.serve(host, "1", "1")
 	}
+	for _, c := range a.coordinates {
+		if a.etcds != "" {
+			a.processes[fmt.Sprintf("coordinator %d", c)].Says("INSECURE: .* on the way to its registry etcd://")
+		}
+	}
 	reach := func(least int) {
 		await(a, func() bool { return a.over() || a.clock() >= least },
 			func() string { return fmt.Sprintf("the job does not come to clock %d\n%s", least, a.all()) })

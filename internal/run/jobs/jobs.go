@@ -128,6 +128,7 @@ func (j *Job) Stops() bool { return j.Wish != nil && j.Wish.Want == stop }
 
 // Registry is a registry of many jobs.
 type Registry struct {
+	written string
 	shown   string
 	catalog registry.Catalog
 	now     func() time.Time
@@ -155,7 +156,7 @@ func Open(ctx context.Context, at string) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--registry %s: %w", l, err)
 	}
-	return &Registry{shown: shown, catalog: c, now: time.Now, by: asker()}, nil
+	return &Registry{written: at, shown: shown, catalog: c, now: time.Now, by: asker()}, nil
 }
 
 // Close lets go of the registry.
@@ -163,6 +164,9 @@ func (r *Registry) Close() error { return r.catalog.Close() }
 
 // String is where the registry is, as messages have it.
 func (r *Registry) String() string { return r.shown }
+
+// Written is where the registry is, as somebody has written it: with the files that its client shows.
+func (r *Registry) Written() string { return r.written }
 
 // Asked is a job that is to be recorded.
 type Asked struct {

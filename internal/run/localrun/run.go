@@ -154,6 +154,10 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 	if err != nil {
 		return frames, web, err
 	}
+	services := settings.Services{Store: r.s.Checkpoints.Store, Log: r.s.Log}
+	if plain := services.Plaintext(); plain != "" && r.s.Reach.Keys != "" {
+		text = plain // with keys there is nothing else to say
+	}
 	if warn != nil && text != "" {
 		warn(text)
 	}

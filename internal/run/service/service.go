@@ -139,6 +139,8 @@ func (c *Coordinator) lead(ctx context.Context) error {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
+	s.Reach = c.Reach
+	c.warn(&s)
 	switch {
 	case c.shared:
 		if open, err = c.standBy(ctx, open, s.Job.ID); err != nil || open == nil {
@@ -149,11 +151,22 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	default:
 		open.Registry = c.Registry
 	}
-	s.Reach, open.Eye = c.Reach, c.eye
+	open.Eye = c.eye
 	err = c.attend(ctx, open, &s)
 	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
 	c.leave(ctx)
 	return err
+}
+
+// warn says which of the job's services are reached without encryption, though it has keys.
+func (c *Coordinator) warn(s *settings.Run) {
+	services := settings.Services{Registry: c.Registry, Store: s.Checkpoints.Store, Log: s.Log}
+	if c.Place != nil {
+		services.Registry = c.Place.Registry.Written()
+	}
+	if text := services.Plaintext(); text != "" && s.Reach.Keys != "" {
+		c.Log.Warn(text)
+	}
 }
 
 // listen opens the coordinator's sockets, and refuses addresses that others could not use.

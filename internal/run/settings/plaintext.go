@@ -1,0 +1,79 @@
+package settings
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/registry/etcd"
+	"github.com/perdure/perdure/internal/data/store/s3"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/address"
+)
+
+// Services are what a job talks to that may be others': its registry and its store, as they were written, and its
+// update log.
+type Services struct {
+	Registry, Store string // "": in the job's folder
+	Log             *Log
+}
+
+// Plaintext says which of the services of a job that has keys are on other machines and reached without encryption;
+// "": none is.
+func (s *Services) Plaintext() string {
+	var found []string
+	if etcdInPlain(s.Registry) {
+		at, _, _ := strings.Cut(s.Registry, "?")
+		found = append(found, "its registry "+at+" (name the authority, by ?ca=FILE)")
+	}
+	if at, err := s3.Parse(s.Store); err == nil && strings.HasPrefix(at.Endpoint, "http://") &&
+		!near(strings.TrimPrefix(at.Endpoint, "http://")) {
+		found = append(found, "its store "+at.Endpoint+" (write https://)")
+	}
+	if log := s.Log; log != nil && natsInPlain(log.NATS) && log.CA == "" && log.Cert == "" {
+		found = append(found, "its update log "+updatelog.WithoutSecrets(log.NATS)+" (write tls://)")
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "INSECURE: the job has keys, but nothing is encrypted on the way to " + strings.Join(found, ", nor to ") +
+		": whoever is on that network can read and change what is there"
+}
+
+// etcdInPlain reports whether a registry is in etcd on another machine, and reached without TLS.
+func etcdInPlain(registry string) bool {
+	rest, is := strings.CutPrefix(registry, etcd.Scheme+"://")
+	rest, behind, _ := strings.Cut(rest, "?")
+	query, err := url.ParseQuery(behind)
+	hosts, _, _ := strings.Cut(rest, "/")
+	return is && err == nil && !query.Has("ca") && !query.Has("cert") && !near(strings.Split(hosts, ",")...)
+}
+
+// natsInPlain reports whether a log is on another machine, and its address does not ask for TLS.
+func natsInPlain(log string) bool {
+	var hosts []string
+	for one := range strings.SplitSeq(log, ",") {
+		u, err := url.Parse(one)
+		switch {
+		case err == nil && u.Scheme == "nats":
+			hosts = append(hosts, u.Host)
+		case err != nil || u.Scheme == "":
+			hosts = append(hosts, one) // one more of those before
+		}
+	}
+	return strings.HasPrefix(log, "nats://") && !near(hosts...)
+}
+
+// near reports whether all of some hosts, with their ports or without, are this machine.
+func near(hosts ...string) bool {
+	for _, at := range hosts {
+		host, _, err := net.SplitHostPort(at)
+		if err != nil {
+			host = strings.Trim(at, "[]")
+		}
+		if host != "localhost" && !address.Loopback(net.JoinHostPort(host, "1")) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,41 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPlaintext: of a job with keys it is said in one line, without what is secret, which of its services others on the
+// network can read.
+func TestPlaintext(t *testing.T) {
+	for _, c := range []struct {
+		registry, store, log, ca string
+		want                     string // "": nothing is said
+	}{
+		{"", "", "", "", ""},
+		{"/srv/jobs", "file:///srv/store", "", "", ""},
+		{"etcd://127.0.0.1:1,[::1]:2,localhost:3/p", "s3://bucket/p?endpoint=http://127.0.0.1:9000", "", "", ""},
+		{
+			"etcd://10.0.0.1:2379/p?ca=/ca.pem", "s3://bucket/p?endpoint=https://minio:9000", "tls://log:4222", "", "",
+		},
+		{"etcd://10.0.0.1:2379/p?cert=/c.pem&key=/k.pem", "s3://bucket/p", "perdure://log:4222", "", ""},
+		{"", "s3://bucket/p?endpoint=minio:9000", "nats://s3cret@log:4222", "/ca.pem", ""},
+		{"etcd://127.0.0.1:2379,10.0.0.1:2379/p", "", "", "", "its registry etcd://127.0.0.1:2379,10.0.0.1:2379/p ("},
+		{"", "s3://bucket/p?endpoint=http://minio:9000", "", "", "its store http://minio:9000 ("},
+		{"", "", "nats://s3cret@log:4222", "", "its update log nats://"},
+		{"", "", "nats://127.0.0.1:4222,nats://u:s3cret@log:4222", "", "its update log nats://"},
+		{"", "", "nats://127.0.0.1:4222", "", ""},
+		{
+			"etcd://[fd00::1]:2379/p", "s3://bucket/p?endpoint=http://minio", "nats://log:4222", "",
+			"registry etcd://[fd00::1]:2379/p (name the authority, by ?ca=FILE), nor to its store http://minio " +
+				"(write https://), nor to its update log nats://log:4222 (write tls://): whoever",
+		},
+	} {
+		s := Services{Registry: c.registry, Store: c.store, Log: &Log{NATS: c.log, CA: c.ca}}
+		says := s.Plaintext()
+		if (says == "") != (c.want == "") || !strings.Contains(says, c.want) || strings.ContainsAny(says, "\n") ||
+			strings.Contains(says, "s3cret") || says != "" && !strings.HasPrefix(says, "INSECURE: ") {
+			t.Errorf("%+v: %q", c, says)
+		}
+	}
+}
