@@ -11,9 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 

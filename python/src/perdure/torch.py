@@ -19,7 +19,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -240,6 +240,9 @@ class _Group:
                     tensor.copy_(first + added)
 
 
+_M = TypeVar("_M", bound="_Model")
+
+
 class _Model:
     """What both ways to train have in common."""
 
@@ -394,7 +397,7 @@ class _Model:
         self._read()
         self.job.finish()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _M) -> _M:
         return self
 
     def __exit__(
