@@ -5,11 +5,14 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/perdure/perdure/internal/data/registry/etcd"
 	"github.com/perdure/perdure/internal/data/store/s3"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/address"
 )
+
+// etcdScheme is how the address of a registry in etcd begins. The client itself is not for a browser, where the
+// simulation runs, too, which knows settings.
+const etcdScheme = "etcd://"
 
 // Services are what a job talks to that may be others': its registry and its store, as they were written, and its
 // update log.
@@ -42,7 +45,7 @@ func (s *Services) Plaintext() string {
 
 // etcdInPlain reports whether a registry is in etcd on another machine, and reached without TLS.
 func etcdInPlain(registry string) bool {
-	rest, is := strings.CutPrefix(registry, etcd.Scheme+"://")
+	rest, is := strings.CutPrefix(registry, etcdScheme)
 	rest, behind, _ := strings.Cut(rest, "?")
 	query, err := url.ParseQuery(behind)
 	hosts, _, _ := strings.Cut(rest, "/")
