@@ -75,7 +75,7 @@ func drawResumes(draw drawing) drawing {
 	}
 }
 
-// runResumes runs seeds, and asks that enough of them went on. As many do as there are seeds, but of the first 14 a
+// runResumes runs seeds, and asks that enough of them went on. As many do as there are seeds, but of the first ones a
 // third.
 func runResumes(t *testing.T, draw drawing) {
 	t.Helper()

@@ -143,7 +143,7 @@ func TestScarEvicts(t *testing.T) { runSeeds(t, saving(drawScar)) }
 
 // mostShort is how many seeds are run where little time is to be spent, beside those that once
 // found a mistake. They are the same each time; make sim runs others.
-const mostShort = 14
+const mostShort = 10
 
 // found are seeds that once found a mistake, by test, or that show what a test is about. They are run again first.
 var found = map[string][]uint64{

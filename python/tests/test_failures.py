@@ -114,6 +114,7 @@ for clock in range(job.now, job.now + 3):
     table.inc_run(0, [[1, 1]] * 4)
     job.save_state(b"after %d" % clock)
     job.clock()
+job.settle()  # what an agent still has to send dies with its program
 if os.fork() > 0:  # else it is a loader of data, which has a copy of the agent's socket
     print("ready", flush=True)
 os.read(0, 1)
