@@ -139,7 +139,7 @@ def second(cluster: Cluster, first: Any, model: Any) -> str:
         (nn.Linear(3, 2), "the slot that began this job has another name, shape or type in the place of weight"),
         (nn.Linear(2, 3, dtype=torch.float16), "has another name, shape or type in the place of weight"),
         (nn.Linear(2, 3, bias=False), "has more parameters and buffers than the 1 of this one"),
-        (nn.BatchNorm1d(3), "another slot has begun with a model of another size"),
+        (nn.BatchNorm1d(3), "all slots must have the same"),  # its buffers, or its weights, are told of
         (nn.Sequential(nn.Linear(2, 3)), "has another name, shape or type in the place of 0.weight"),
     ],
 )
