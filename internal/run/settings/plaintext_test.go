@@ -3,7 +3,16 @@ package settings
 import (
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/data/registry/etcd"
 )
+
+// TestEtcdScheme: the word that settings has by itself is the client's.
+func TestEtcdScheme(t *testing.T) {
+	if etcdScheme != etcd.Scheme+"://" {
+		t.Errorf("settings takes %s for an address of etcd, whose client takes %s://", etcdScheme, etcd.Scheme)
+	}
+}
 
 // TestPlaintext: of a job with keys it is said in one line, without what is secret, which of its services others on the
 // network can read.
