@@ -182,7 +182,7 @@ var controls = []control{
 		"retention", weak(weaken.Set{Retention: true}), nil,
 		only(refuses("nobody has kept", keptNot, 2, 4, 5), refuses("nobody has kept", keptNot, 4, 5), noResend),
 	},
-	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(141, 201), noResend)},
+	{"holding", weak(weaken.Set{Holding: true}), nil, only(at(2, 4, 5), at(912, 956, 1455), noResend)},
 	{"sending again", weak(weaken.Set{Resending: true}), nil, only(at(2, 4, 5), at(4, 5), noResend)},
 	{"counting", weak(weaken.Set{Counting: true}), nil, only(no(noneLost), at(4, 5), noneLost)},
 	{"merging", weak(weaken.Set{Merging: true}), drawOutages, []cell{
