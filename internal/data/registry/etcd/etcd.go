@@ -7,6 +7,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type timing struct {
 	ttl      time.Duration // of a lease, in whole seconds: who has died holds it for that long
 	renew    time.Duration // how often a lease is renewed
 	giveUp   time.Duration // a lease that could not be renewed for that long is given up
-	try      time.Duration // what one try of a call may take: another member may answer
+	first    time.Duration // what the first tries of a call may take: another member may answer; 0: as try
+	try      time.Duration // what one may take at most
 	patience time.Duration // what a call may take, with all its tries
 	pause    time.Duration // between two tries
 	release  time.Duration // what giving a lease back may take; it ends by itself, too
@@ -42,10 +44,19 @@ type timing struct {
 }
 
 // usual has a ttl that is the least of etcd, whose clusters extend it to one and a half of
-// their election timeout, and a patience that bears the election of a leader.
+// their election timeout, and a patience that bears the election of a leader. The first tries are
+// short: training stands while a call goes to a member whose machine is gone, or to one that takes
+// it to a leader whose machine is.
 var usual = timing{
-	ttl: 2 * time.Second, renew: 500 * time.Millisecond, giveUp: 90 * time.Second, try: 2 * time.Second,
-	patience: 6 * time.Second, pause: 100 * time.Millisecond, release: time.Second, now: time.Now,
+	ttl: 2 * time.Second, renew: 500 * time.Millisecond, giveUp: 90 * time.Second,
+	first: 300 * time.Millisecond, try: 2 * time.Second, patience: 6 * time.Second,
+	pause: 100 * time.Millisecond, release: time.Second, now: time.Now,
+}
+
+// may is what the next try may take after some that had no answer. There are two of each length: of three members
+// one may be gone, and a slow registry is to answer at last.
+func (t timing) may(unheard int) time.Duration {
+	return min(cmp.Or(t.first, t.try)<<min(unheard/2, 16), t.try)
 }
 
 // lingers is when the lease of somebody who has died is surely over, also where leases are longer
@@ -65,6 +76,7 @@ type Registry struct {
 	prefix   string // of its keys, with a slash at its end
 	holder   string // the key of who has the lease
 	client   *clientv3.Client
+	members  *members
 	leases   pb.LeaseClient
 	t        timing
 	txnBytes int
@@ -94,20 +106,23 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 	again := grpc.ConnectParams{MinConnectTimeout: t.try, Backoff: backoff.Config{
 		BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond,
 	}}
+	hosts := shuffled(a.hosts)
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: a.hosts, TLS: secure, Logger: zap.NewNop(),
+		Endpoints: hosts[:1], TLS: secure, Logger: zap.NewNop(),
 		Context:         context.WithoutCancel(ctx), // Close ends it
 		DialOptions:     []grpc.DialOption{grpc.WithConnectParams(again), grpc.WithChainUnaryInterceptor(atOnce)},
 		MaxUnaryRetries: 1, // patiently tries again
-		// A member that is frozen says nothing: its connection is to be noticed.
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: t.try,
+		// A member that is frozen says nothing: its connection is to be noticed. So is, within the
+		// timeout, one whose machine is gone: it acknowledges nothing.
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: time.Second,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("registry: %s: %w", a, err)
 	}
 	r := &Registry{
 		shown: a.String(), prefix: a.prefix + "/", holder: a.prefix + "/" + holderKey, client: client,
-		leases: pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: mostTxnBytes,
+		members: &members{client: client, hosts: hosts},
+		leases:  pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: mostTxnBytes,
 	}
 	r.open, r.shut = context.WithCancel(context.Background())
 	return r, nil
@@ -178,12 +193,16 @@ func (b broken) Unwrap() error { return b.error }
 // what it asked for is done: it must be one that may be made again.
 func (r *Registry) patiently(ctx context.Context, try func(ctx context.Context) error) error {
 	until := time.Now().Add(r.t.patience)
-	for {
+	for unheard := 0; ; { // how many tries have had no answer
 		if err := r.usable(ctx); err != nil {
 			return err
 		}
-		one, cancel := r.soon(ctx, r.t.try)
+		turn := r.members.asked()
+		one, cancel := r.soon(ctx, r.t.may(unheard))
 		err := try(one)
+		if one.Err() != nil {
+			unheard++
+		}
 		cancel()
 		if err == nil || errors.Is(err, errDecided) {
 			return err
@@ -198,6 +217,7 @@ func (r *Registry) patiently(ctx context.Context, try func(ctx context.Context) 
 		if errors.Is(err, errChanged) {
 			continue // it is not away
 		}
+		r.members.failed(turn)
 		select {
 		case <-time.After(r.t.pause):
 		case <-ctx.Done():

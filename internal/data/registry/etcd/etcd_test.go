@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -164,6 +165,47 @@ func TestSaveAgain(t *testing.T) {
 				f.clean(t, two)
 			}
 		}
+	}
+}
+
+// TestMemberSilent: where a member says nothing, as one whose machine is gone, another one is asked once and for all.
+func TestMemberSilent(t *testing.T) {
+	f := newFake(t, nil)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	must(t, err)
+	defer silent.Close()
+	hasty := quick
+	hasty.first, hasty.renew = 500*time.Millisecond, time.Hour
+	r, err := openWith(t.Context(), "etcd://"+f.addr+","+silent.Addr().String()+"/a/job", hasty)
+	must(t, err)
+	defer r.Close()
+	if r.members.hosts[0] == f.addr {
+		r.members.failed(r.members.asked())
+	}
+	turn := r.members.asked()
+	l := acquire(t, r)
+	revision := save(t, l, []byte("1"), 0)
+	wantDoc(t, r, []byte("1"), revision)
+	if now := r.members.asked(); now != turn+1 || r.members.hosts[0] != f.addr {
+		t.Errorf("%d others were asked, the last of them %s; one answers, at %s", now-turn, r.members.hosts[0], f.addr)
+	}
+	must(t, silent.Close())
+	r.members.failed(r.members.asked()) // it is there no more
+	wantDoc(t, r, []byte("1"), revision)
+}
+
+// TestMay: tries become longer, two by two, up to the most.
+func TestMay(t *testing.T) {
+	var may []time.Duration
+	for unheard := range 8 {
+		may = append(may, usual.may(unheard))
+	}
+	ms := time.Millisecond
+	want := []time.Duration{
+		300 * ms, 300 * ms, 600 * ms, 600 * ms, 1200 * ms, 1200 * ms, 2000 * ms, 2000 * ms,
+	}
+	if !slices.Equal(may, want) || usual.may(1000) != usual.try || quick.may(0) != quick.try {
+		t.Errorf("tries of %v, not %v", may, want)
 	}
 }
 

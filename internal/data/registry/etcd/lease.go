@@ -114,7 +114,11 @@ func (l *lease) renew() {
 			return
 		case <-tick.C:
 		}
+		turn := l.r.members.asked()
 		there, err := l.there()
+		if err != nil {
+			l.r.members.failed(turn)
+		}
 		switch {
 		case err == nil && !there:
 			return
