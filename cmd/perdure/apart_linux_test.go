@@ -159,7 +159,7 @@ func (a *apart) lead(host int) {
 	a.Helper()
 	args := []string{
 		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", lan.AddrOf(host)),
-		"--keys", a.keys, "--control", "127.0.0.1:7001",
+		"--keys", a.keys, "--control", "127.0.0.1:7001", "--insecure", // etcd and S3 of these tests speak no TLS
 	}
 	if a.etcds != "" {
 		args = append(args, "--registry", a.etcds)

@@ -188,8 +188,10 @@ var helps = map[string]string{
 	"job_file": "The job's file, as of coordinator --job.",
 	"job_name": "What the job is called: small letters, digits and dashes (default the file's name, without what is " +
 		"behind its dot).",
-	"job_force":    "Also one that has not ended, or that cannot be read, if nobody leads it.",
-	"insecure":     "Let others reach it without keys: nothing is encrypted then.",
+	"job_force": "Also one that has not ended, or that cannot be read, if nobody leads it.",
+	"insecure":  "Let others reach it without keys: nothing is encrypted then.",
+	"coordinator_insecure": "Let others reach it without keys, and nothing be encrypted on the way to a registry, a " +
+		"store or a log on another machine.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach, and make tokens.",
 	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +
 		"of a role may do what that role does.",

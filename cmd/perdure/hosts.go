@@ -30,7 +30,7 @@ type coordinatorCmd struct {
 	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
 	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
 	Keys      string `env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
-	Insecure  bool   `help:"@insecure"`
+	Insecure  bool   `help:"@coordinator_insecure"`
 	Registry  string `help:"@coordinator_registry" placeholder:"URL"`
 	Control   string `help:"@coordinator_control" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	roleFlags

@@ -460,6 +460,27 @@ func TestCoordinatorMistakes(t *testing.T) {
 	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
 }
 
+// TestServicesInPlain: a job whose registry, store or log is on another machine and is named without TLS does not
+// begin.
+func TestServicesInPlain(t *testing.T) {
+	t.Parallel()
+	h, made := newHosted(t, "127.0.0.1", nil), newKeys(t)
+	const store, log = "s3://bucket/a?endpoint=http://s3:9000", "nats://10.9.9.9:4222"
+	wantRefused(t, exitUsage, `way to its registry etcd://10.9.9.9:1/a \(name the authority, by \?ca=FILE\): do that, `+
+		`or write --insecure`, h.args("--registry", "etcd://10.9.9.9:1/a", "--keys", made)...)
+	stored := newHosted(t, "127.0.0.1", map[string]string{"store": store})
+	wantRefused(t, exitUsage, `way to its store http://s3:9000 \(write https://\): do that, or`, stored.args()...)
+	wantRefused(t, exitUsage, `way to its store http://s3:9000 \(write https://\): do that, or`, "train", "softmax",
+		"--out", newFolder(t), "--store", store)
+	wantRefused(t, exitUsage, `way to its update log nats://10.9.9.9:4222 \(write tls://\): do that, or`, "train",
+		"softmax", "--out", newFolder(t), "--recovery", "stateless", "--log", log, "--keys", made)
+	for _, dir := range []string{h.dir, stored.dir} {
+		if entries, err := os.ReadDir(dir); err == nil {
+			t.Errorf("what was refused has made %v", entries)
+		}
+	}
+}
+
 // TestHostMistakes: what a host cannot do is said in one line.
 func TestHostMistakes(t *testing.T) {
 	t.Parallel()

@@ -254,6 +254,7 @@ var charts = map[string][]string{
 	"standby": {
 		"coordinator.replicas=2", "coordinator.registry=etcd://etcd:2379/jobs/a",
 		"coordinator.storage.accessModes={ReadWriteMany}", "restartJob=false", "networkPolicy.enabled=false",
+		"coordinator.insecure=true",
 	},
 }
 

@@ -155,11 +155,14 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 		return frames, web, err
 	}
 	services := settings.Services{Store: r.s.Checkpoints.Store, Log: r.s.Log}
-	if plain := services.Plaintext(); plain != "" && r.s.Reach.Keys != "" {
-		text = plain // with keys there is nothing else to say
+	plain, err := services.Exposed(&r.s.Reach)
+	if err != nil {
+		return frames, web, err
 	}
-	if warn != nil && text != "" {
-		warn(text)
+	for _, line := range []string{text, plain} {
+		if warn != nil && line != "" {
+			warn(line)
+		}
 	}
 	if web, err = listen(AnyPort); err == nil {
 		r.held = append(r.held, web.file)

@@ -139,8 +139,6 @@ func (c *Coordinator) lead(ctx context.Context) error {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
 	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
-	s.Reach = c.Reach
-	c.warn(&s)
 	switch {
 	case c.shared:
 		if open, err = c.standBy(ctx, open, s.Job.ID); err != nil || open == nil {
@@ -158,15 +156,17 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	return err
 }
 
-// warn says which of the job's services are reached without encryption, though it has keys.
-func (c *Coordinator) warn(s *settings.Run) {
+// guard refuses services of the job that are reached without encryption, or says which they are.
+func (c *Coordinator) guard(s *settings.Run) error {
 	services := settings.Services{Registry: c.Registry, Store: s.Checkpoints.Store, Log: s.Log}
 	if c.Place != nil {
 		services.Registry = c.Place.Registry.Written()
 	}
-	if text := services.Plaintext(); text != "" && s.Reach.Keys != "" {
+	text, err := services.Exposed(&s.Reach)
+	if text != "" {
 		c.Log.Warn(text)
 	}
+	return err
 }
 
 // listen opens the coordinator's sockets, and refuses addresses that others could not use.
@@ -222,12 +222,19 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 		if c.shared { // all who share it make the same job
 			s.Job.ID = c.idOf()
 		}
+		if err := c.guard(&s); err != nil {
+			return s, err
+		}
 		if err := localrun.Lay(ctx, &s, c.Dir, c.shared); err != nil {
 			return s, err
 		}
 		return s, c.keepText()
 	}
 	if s, err = settings.Read(filepath.Join(c.Dir, rundir.RunFile)); err != nil {
+		return s, err
+	}
+	s.Reach = c.Reach
+	if err := c.guard(&s); err != nil {
 		return s, err
 	}
 	if c.Place != nil && s.Job.ID != c.idOf() {

@@ -1,10 +1,12 @@
 package settings
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/store/s3"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/address"
@@ -21,9 +23,23 @@ type Services struct {
 	Log             *Log
 }
 
-// Plaintext says which of the services of a job that has keys are on other machines and reached without encryption;
-// "": none is.
-func (s *Services) Plaintext() string {
+// Exposed says which of the services are on other machines and reached without encryption, and refuses them where
+// that is not wished; "": none is. Keys are of no help there: they are the job's, and these are others'.
+func (s *Services) Exposed(of *Reach) (text string, err error) {
+	found := s.inPlain()
+	if len(found) == 0 {
+		return "", nil
+	}
+	where := "nothing is encrypted on the way to " + strings.Join(found, ", nor to ")
+	if !of.Insecure {
+		return "", fmt.Errorf("%w: %s: do that, or write --insecure if you trust everybody on that network",
+			perdure.ErrUsage, where)
+	}
+	return "INSECURE: " + where + ": whoever is on that network can read and change what is there", nil
+}
+
+// inPlain are the services that are on other machines and reached without encryption, each with what to do.
+func (s *Services) inPlain() []string {
 	var found []string
 	if etcdInPlain(s.Registry) {
 		at, _, _ := strings.Cut(s.Registry, "?")
@@ -36,11 +52,7 @@ func (s *Services) Plaintext() string {
 	if log := s.Log; log != nil && natsInPlain(log.NATS) && log.CA == "" && log.Cert == "" {
 		found = append(found, "its update log "+updatelog.WithoutSecrets(log.NATS)+" (write tls://)")
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	return "INSECURE: the job has keys, but nothing is encrypted on the way to " + strings.Join(found, ", nor to ") +
-		": whoever is on that network can read and change what is there"
+	return found
 }
 
 // etcdInPlain reports whether a registry is in etcd on another machine, and reached without TLS.

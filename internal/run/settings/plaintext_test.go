@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry/etcd"
 )
 
@@ -14,9 +16,9 @@ func TestEtcdScheme(t *testing.T) {
 	}
 }
 
-// TestPlaintext: of a job with keys it is said in one line, without what is secret, which of its services others on the
-// network can read.
-func TestPlaintext(t *testing.T) {
+// TestServicesExposed: it is said in one line, without what is secret, which of a job's services others on the network
+// can read, and the job is refused unless that is wished.
+func TestServicesExposed(t *testing.T) {
 	for _, c := range []struct {
 		registry, store, log, ca string
 		want                     string // "": nothing is said
@@ -37,14 +39,25 @@ func TestPlaintext(t *testing.T) {
 		{
 			"etcd://[fd00::1]:2379/p", "s3://bucket/p?endpoint=http://minio", "nats://log:4222", "",
 			"registry etcd://[fd00::1]:2379/p (name the authority, by ?ca=FILE), nor to its store http://minio " +
-				"(write https://), nor to its update log nats://log:4222 (write tls://): whoever",
+				"(write https://), nor to its update log nats://log:4222 (write tls://): ",
 		},
 	} {
 		s := Services{Registry: c.registry, Store: c.store, Log: &Log{NATS: c.log, CA: c.ca}}
-		says := s.Plaintext()
-		if (says == "") != (c.want == "") || !strings.Contains(says, c.want) || strings.ContainsAny(says, "\n") ||
-			strings.Contains(says, "s3cret") || says != "" && !strings.HasPrefix(says, "INSECURE: ") {
-			t.Errorf("%+v: %q", c, says)
+		refused, err := s.Exposed(&Reach{Keys: "keys"})
+		says, fine := s.Exposed(&Reach{Insecure: true})
+		if fine != nil || refused != "" || (says == "") != (err == nil) {
+			t.Fatalf("%+v: %q, %v, %q, %v", c, refused, err, says, fine)
+		}
+		if err == nil {
+			err = errors.New("")
+		} else if !errors.Is(err, perdure.ErrUsage) || !strings.HasPrefix(says, "INSECURE: ") {
+			t.Errorf("%+v: %q, %v", c, says, err)
+		}
+		for _, text := range []string{says, err.Error()} {
+			if (text == "") != (c.want == "") || !strings.Contains(text, c.want) || strings.ContainsAny(text, "\n") ||
+				strings.Contains(text, "s3cret") {
+				t.Errorf("%+v: %q", c, text)
+			}
 		}
 	}
 }
