@@ -88,7 +88,7 @@ func (g *Gate) admits(r *http.Request) (who string, err error) {
 	}
 	if r.TLS != nil {
 		if g.Ring != nil && slices.ContainsFunc(r.TLS.PeerCertificates, g.Ring.Revoked) { // since it has connected
-			return "somebody", errors.New("the caller's certificate is revoked")
+			return named(r), errors.New("the caller's certificate is revoked")
 		}
 		return g.knows(r)
 	}
@@ -117,8 +117,17 @@ func showsSecret(r *http.Request, secret perdure.Secret) error {
 // looks are the calls that change nothing.
 var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
 
-// unknownError is why a token does not say who calls.
+// unknownError is why nobody can say who calls a job with keys: there is no token, or not one that says it.
 type unknownError struct{ error }
+
+// named is whom the log names of a caller with a certificate, whatever that is good for.
+func named(r *http.Request) string {
+	is, err := keys.Of(r.TLS.PeerCertificates[0])
+	if err != nil {
+		return "somebody"
+	}
+	return is.String()
+}
 
 // knows reports whose certificate or token a caller shows, and whether it lets it do what it asks for.
 func (g *Gate) knows(r *http.Request) (who string, err error) {
@@ -131,8 +140,9 @@ func (g *Gate) knows(r *http.Request) (who string, err error) {
 	}
 	shown, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !is || g.Ring == nil {
-		return "somebody", errors.New("the control API of a job with keys asks for a certificate or a token: perdure " +
-			"keys new makes certificates of an operator and of a viewer, and perdure keys token a token")
+		return "somebody", unknownError{errors.New("the control API of a job with keys asks for a certificate or a " +
+			"token: perdure keys new makes certificates of an operator and of a viewer, and perdure keys token a " +
+			"token")}
 	}
 	t, err := token.Check(shown, g.Ring)
 	if err != nil {
