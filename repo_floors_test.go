@@ -21,7 +21,7 @@ var floors = []struct {
 	{"cores", []string{"internal/core/", "itercost"}},
 	{"data", []string{"internal/data/"}},
 	{"shells", []string{"internal/proc/", "worker"}},
-	{"runs", []string{"internal/run/", "workload"}},
+	{"runs", []string{"internal/run/", "workload", "watch"}},
 	{"commands", []string{"cmd", "examples", "studies"}},
 	{"tests", []string{"internal/rig", "internal/sim"}},
 }
@@ -201,20 +201,32 @@ var purityCases = []ruleCase{
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
 }
 
-// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it.
+// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it. A program
+// that nobody watches has no client of Prometheus either.
 func TestLightClient(t *testing.T) {
 	files, err := readRepository(os.DirFS("."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const heavy = "go.etcd.io/"
-	for _, light := range []string{".", "worker", "workload", "internal/rig", "internal/sim"} {
-		if by := reaches(files, light, heavy); by != "" {
-			t.Errorf("%s has %s in it, by %s", light, heavy, by)
+	for _, c := range []struct {
+		heavy string
+		light []string
+		has   string // who has it
+	}{
+		{
+			"go.etcd.io/", []string{".", "worker", "workload", "watch", "internal/rig", "internal/sim"},
+			"internal/run/role",
+		},
+		{"github.com/prometheus/", []string{".", "worker", "workload", "internal/rig", "internal/sim"}, "watch"},
+	} {
+		for _, light := range c.light {
+			if by := reaches(files, light, c.heavy); by != "" {
+				t.Errorf("%s has %s in it, by %s", light, c.heavy, by)
+			}
 		}
-	}
-	if reaches(files, "internal/run/role", heavy) == "" {
-		t.Error("nobody has it: it is not found")
+		if reaches(files, c.has, c.heavy) == "" {
+			t.Errorf("%s has no %s: it is not found", c.has, c.heavy)
+		}
 	}
 }
 

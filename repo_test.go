@@ -71,7 +71,7 @@ var layers = map[string]int{
 	"internal/run/metrics": 7, "internal/run/training": 7, "internal/run/predict": 7,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4, "internal/run/twin": 8,
-	"internal/run/losses": 9, "internal/run/agent": 6,
+	"internal/run/losses": 9, "internal/run/agent": 6, "watch": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
 	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
 	"internal/run/page": 11, "internal/run/service": 10, "internal/run/host": 10,

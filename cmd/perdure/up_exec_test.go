@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// readmeProgram builds the program that the README shows.
-func readmeProgram(t *testing.T) string {
+// readmeProgram builds the program that the README shows, with changes.
+func readmeProgram(t *testing.T, changes ...func(source string) string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../README.md")
 	must(t, err)
@@ -23,7 +23,11 @@ func readmeProgram(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "mine")
-	must(t, os.WriteFile(source, m[1], 0o666))
+	text := string(m[1])
+	for _, change := range changes {
+		text = change(text)
+	}
+	must(t, os.WriteFile(source, []byte(text), 0o666))
 	if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

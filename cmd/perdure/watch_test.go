@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -290,4 +291,45 @@ func TestWatchRefused(t *testing.T) {
 	wantRefused(t, exitUsage, `--log-format`, small("--log-format", "xml", "--out", dir)...)
 	wantRefused(t, exitError, `cannot listen on \S+ for metrics: address already in use; choose another --metrics`,
 		"server", "--join", "127.0.0.1:1", "--run", dir, "--metrics", l.Addr().String())
+}
+
+// TestProgramIsWatched: the README's program, with the main of the page for users, shows how it does where perdure up
+// says, also the one that comes after it was killed.
+func TestProgramIsWatched(t *testing.T) {
+	t.Parallel()
+	page := fileOf(t, "../../docs/guide", "watch.md")
+	m := regexp.MustCompile("(?s)\n```go\n(func main.*?)```").FindStringSubmatch(page)
+	if m == nil {
+		t.Fatal("the page has no program")
+	}
+	program := readmeProgram(t, func(source string) string {
+		source = strings.Replace(source, "\t\"github.com/perdure/perdure/worker\"\n",
+			"\t\"github.com/perdure/perdure/watch\"\n\t\"github.com/perdure/perdure/worker\"\n", 1)
+		return regexp.MustCompile(`(?s)func main.*?\n}\n`).ReplaceAllLiteralString(source, m[1])
+	})
+	dir := newFolder(t)
+	p := start(t, "up", "--workers", "1", "--servers", "1", "--clocks", "100000000", "--recovery", "resend:1000",
+		"--exec", program, "--metrics", "127.0.0.1:0", "--out", dir)
+	addr := watched(t, dir, 3)["worker:0"]
+	var got map[string]float64
+	await(t, func() bool {
+		if code, _ := look(t, addr, "/readyz", time.Second); code == http.StatusOK {
+			got = values(t, addr)
+		}
+		return got["perdure_worker_clock"] > 0
+	}, func() string { return "no clock is shown\n" + logs(dir) })
+	for _, m := range metrics.All()["worker"] {
+		if _, shown := got[m.Name]; len(m.Labels) == 0 && !shown {
+			t.Errorf("it does not show %s", m.Name)
+		}
+	}
+	if got["perdure_ready"] != 1 || got["perdure_worker_updates_sent_total"] == 0 {
+		t.Errorf("it shows %v", got)
+	}
+	wantOut(t, 0, []string{"fault", "--run", dir, "kill:worker:0@0s"}, "planned")
+	awaitEvent(t, dir, "worker:0 works again", 1)
+	awaitReady(t, dir, addr, true)
+	if code, _, errs := p.Stop(); code != exitSignal {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/watch"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -83,7 +84,7 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	}
 	addr, err := h.metricsAt(at)
 	if addr != "" {
-		s.Env = append(s.Env, localrun.EnvMetrics+"="+addr)
+		s.Env = append(s.Env, watch.EnvMetrics+"="+addr)
 	}
 	return s, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/watch"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -61,9 +62,6 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 // EnvRun tells a program of the user's the folder of the run, where it may read it.
 const EnvRun = "PERDURE_RUN"
 
-// EnvMetrics tells a program of the user's, or the agent that works for it, where to show how it does.
-const EnvMetrics = "PERDURE_METRICS"
-
 // programGrace is how long programs of the user's may go on when the job is done, to write what they have learned for
 // example, before they are told to end.
 const programGrace = time.Minute
@@ -86,7 +84,7 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)
 	}
 	if at := r.targets.at(wire.RoleWorker, slot); at != "" {
-		env = append(env, EnvMetrics+"="+at)
+		env = append(env, watch.EnvMetrics+"="+at)
 	}
 	return supervisor.Spec{
 		Role: wire.RoleWorker, Index: slot, Command: []string{"/bin/sh", "-c", "exec " + command}, Env: env,
