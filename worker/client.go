@@ -40,6 +40,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/proc/unheard"
 	"github.com/perdure/perdure/internal/proc/waits"
 )
 
@@ -96,8 +97,8 @@ func newClient(cfg Config, s session) *Client {
 // is perdure.ErrUsage for a Config that cannot be, or says why the coordinator does not let
 // this process in.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	if cfg.Coordinator == "" {
-		return nil, fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
+	if err := cfg.checkAddress(); err != nil {
+		return nil, err
 	}
 	ring, err := cfg.openKeys()
 	if err != nil {
@@ -115,18 +116,21 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := newClient(cfg, session)
 	c.run, c.cancel = run, cancel
+	away := unheard.Watch{Log: cfg.Log, Addr: cfg.Coordinator}
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
-		Hello: c.hello, Up: c.up, Frame: c.frame,
+		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Found(); c.up(conn, f) }, Frame: c.frame,
 		Down: func(conn transport.Conn, err error) {
+			away.Lost()
 			l := c.lock()
 			defer c.mu.Unlock()
 			l.session.down(conn)
 			cfg.Log.Warn("lost the coordinator; going on with the view there is", "err", err)
 		},
 		Heard: func() { heard = time.Now(); c.heard.Note() },
-		Patient: func(_ int, _ error) bool {
+		Patient: func(_ int, err error) bool {
+			away.Tried(err)
 			l := c.lock()
 			defer c.mu.Unlock()
 			return l.session.welcomed || time.Since(heard) < cfg.Patience
@@ -145,6 +149,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if err := c.join(ctx); err != nil {
 		c.cancel()
+		err = unheard.Why(ctx, cfg.Coordinator, err)
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
 	l := c.lock()

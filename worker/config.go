@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -15,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -98,6 +100,17 @@ func (cfg *Config) limits() outbox.Limits {
 		Window: cfg.WindowBytes, Retain: cfg.RetainBytes, Outage: cfg.OutageBytes, Spare: maxSpare,
 		Memory: cfg.Memory, Weak: cfg.weak,
 	}
+}
+
+// checkAddress refuses what is no address of a coordinator. A file with it may be written while it is looked for.
+func (cfg *Config) checkAddress() error {
+	if cfg.Coordinator == "" {
+		return fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
+	}
+	if cfg.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
+		return nil
+	}
+	return address.Check("coordinator", cfg.Coordinator)
 }
 
 // openKeys makes a network of the keys of a job that has some; nil: it has none.

@@ -45,8 +45,9 @@ func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
 	switch {
 	case silent >= hearing.SilentTicks:
 		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, "+
-			"since %s; if it has ended, go on from its folder", perdure.ErrLost, c.cfg.LostAfter,
-			c.cfg.Coordinator, l.servers.count(), c.heard.Since().Format(time.DateTime)))
+			"since %s; if it has ended, go on from its folder, and else look at the network to them",
+			perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator, l.servers.count(),
+			c.heard.Since().Format(time.DateTime)))
 	case silent > 0 && silent%hearing.AsksEvery == 0:
 		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
 		_ = l.session.tell(echo) // a broken link says it itself

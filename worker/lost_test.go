@@ -1,9 +1,11 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,33 @@ func TestHeardIsNotLost(t *testing.T) {
 		l.Close()
 		if err := <-waits; !errors.Is(err, perdure.ErrLost) || time.Since(begin) > patience*5/4 {
 			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
+}
+
+// TestCoordinatorStaysAway: whoever works is told in its log, while nothing else shows it, and when it is over.
+func TestCoordinatorStaysAway(t *testing.T) {
+	inCluster(t, "bsp", "none", 1, 1, func(c *cluster) {
+		var log bytes.Buffer
+		w := c.dial("worker:0", 0, func(cfg *worker.Config) {
+			cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+		})
+		table := c.table(w)
+		c.Kill("coordinator")
+		c.pass(15 * time.Second)
+		c.clock(w, 1)
+		if err := table.GetRun(c.ctx, 0, make([]float32, rows*dim)); err != nil {
+			t.Errorf("training does not go on without a coordinator: %v", err)
+		}
+		c.start("coordinator")
+		c.pass(5 * time.Second)
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		said := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(said) != 2 || !strings.Contains(said[0], "the coordinator does not answer; work goes on") ||
+			!strings.Contains(said[0], "for=10s") || !strings.Contains(said[1], "answers again") {
+			t.Errorf("told %q", said)
 		}
 	})
 }

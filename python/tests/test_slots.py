@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -28,16 +30,93 @@ def test_two_programs_in_a_slot(cluster: Cluster) -> None:
     second.close()
 
 
+def refusal_to_join(where: str) -> str:
+    """What a program is told that looks for half a second, in one line, and in time."""
+    begun = time.monotonic()
+    with pytest.raises(perdure.PerdureError) as raised:
+        perdure.join(where, patience=0.5)
+    assert time.monotonic() - begun < 15
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
 def test_no_coordinator() -> None:
-    """It is looked for as long as was said; then a line says what to look at."""
+    """It is looked for as long as was said; then a line says what has happened, and what to look at."""
     with socket.socket() as taken:  # nobody listens there
         taken.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         begun = time.monotonic()
-        with pytest.raises(perdure.PerdureError, match=rf"join the job at {where}: .*connection refused$") as raised:
-            perdure.join(where, patience=0.5)
-        assert 0.4 < time.monotonic() - begun < 15
+        said = refusal_to_join(where)
+        assert time.monotonic() - begun > 0.4
+        assert f"join the job at {where}: " in said
+        assert said.endswith(
+            "connection refused; nobody listens there: check that the coordinator runs, "
+            "and that this is its address and port"
+        )
+
+
+def test_other_program_listens() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as caller:
+                        caller.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + bytes(64))
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        said = refusal_to_join(f"127.0.0.1:{server.getsockname()[1]}")
+        server.shutdown(socket.SHUT_RDWR)
+        serving.join()
+    assert "another program" in said or "hangs up" in said
+
+
+def test_nothing_comes_back() -> None:
+    """As behind a firewall that drops what comes: here, a queue of callers that is full."""
+    with contextlib.ExitStack() as open_:
+        server = open_.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(4):
+            caller = open_.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(server.getsockname())
+        said = refusal_to_join(f"127.0.0.1:{server.getsockname()[1]}")
+    assert "i/o timeout; nothing comes back: check the address, that its machine runs, and that no firewall is" in said
+
+
+@pytest.mark.parametrize("where", ["host", "host:", "host:port", ":7000", "0.0.0.0:7000"])
+def test_no_address(where: str) -> None:
+    """Nobody is looked for where nobody can be."""
+    with pytest.raises(perdure.UsageError, match=r"is no address; write HOST:PORT|stands for every address") as raised:
+        perdure.join(where, patience=600)
     assert "\n" not in str(raised.value)
+
+
+def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
+    """A secret that is another run's, none, and a file that is none: at once, though it would look for a minute."""
+    where = cluster.owner.coordinator
+    other, words = tmp_path / "other", tmp_path / "words"
+    other.write_text("ab" * 32 + "\n")
+    words.write_text("open sesame\n")
+    for file in (other, words):
+        file.chmod(0o600)
+    for secret, kind, said in (
+        (
+            str(other),
+            perdure.Refused,
+            "the secret of a worker is not this run's; it is in the file that PERDURE_SECRET",
+        ),
+        ("", perdure.Refused, "the secret of a worker is missing; it is in the file that PERDURE_SECRET_FILE names"),
+        (str(words), perdure.UsageError, "has no run's secret, which is a line of 64 hexadecimal digits"),
+        (str(tmp_path / "none"), perdure.UsageError, "the run's secret: .*none: no such file"),
+    ):
+        with pytest.raises(kind, match=said) as raised:
+            perdure.join(where, secret, patience=600)
+        assert "\n" not in str(raised.value)
 
 
 def test_job_is_gone(tmp_path: Path) -> None:

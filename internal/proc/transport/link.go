@@ -13,6 +13,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
+// What a Link's peer has not said, or not yet.
+var (
+	ErrSilent = errors.New("has said nothing") // it listens, and does not answer
+	ErrNotNow = errors.New("not now")          // it turns this process away, which may ask again
+)
+
 // Link keeps a connection to one peer: it dials, says Hello, hands every frame
 // to its user, and when the connection breaks it begins again, with a growing
 // pause. Of several addresses (address.List) it takes the next one after each try that fails. Its functions are
@@ -183,7 +189,7 @@ func talkWithin(c Conn, patience time.Duration, talk func(goOn func()) error) er
 	timer := time.AfterFunc(patience, func() { c.Close() })
 	err := talk(func() { timer.Reset(patience) })
 	if !timer.Stop() && errors.Is(err, ErrClosed) {
-		return fmt.Errorf("transport: %s has said nothing for %v", c.Peer(), patience)
+		return fmt.Errorf("transport: %s %w for %v", c.Peer(), ErrSilent, patience)
 	}
 	return err
 }
@@ -195,7 +201,7 @@ func refusal(f *wire.Frame) error {
 		return err
 	}
 	if r.Again {
-		return fmt.Errorf("transport: not now: %s", r.Reason)
+		return fmt.Errorf("transport: %w: %s", ErrNotNow, r.Reason)
 	}
 	if r.Done {
 		return perdure.ErrDone

@@ -3,10 +3,12 @@ package role
 import (
 	"context"
 	"log/slog"
+	"os"
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -32,6 +34,7 @@ func (c *Agent) Run(ctx context.Context) error {
 	}
 	defer eye.Close()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
+		cfg.Log = plain.Errors(os.Stderr) // which is the program's, too
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
 			eye.Show(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
