@@ -148,6 +148,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		c.done.Go(func() { c.state.servers.contact.Run(run) })
 	}
 	if err := c.join(ctx); err != nil {
+		_ = c.Leave() // the slot that it may have been given is another's at once
 		c.cancel()
 		err = unheard.Why(ctx, cfg.Coordinator, err)
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)

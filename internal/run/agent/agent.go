@@ -65,8 +65,18 @@ func Serve(ctx context.Context, socket *Socket, o Options) error {
 	a := &Agent{Options: o, lender: &lender{}, names: map[string]int{}, cancels: map[uint32]context.CancelFunc{}}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	err := a.channel(ctx, end, socket)
+	watch, err := socket.again()
+	if err != nil {
+		return err
+	}
+	a.all.Go(func() {
+		defer watch.Close()
+		watch.awaitEnd() // amid a call, too, that may wait for long
+		end()
+	})
+	err = a.channel(ctx, end, socket)
 	end()
+	watch.HangUp()
 	a.all.Wait()
 	if a.client == nil {
 		return err

@@ -31,6 +31,7 @@ type program struct {
 	socket *net.UnixConn
 	next   uint32
 	ended  chan error // Serve's
+	death  *death     // nil: it lives to its end
 }
 
 // pair are both ends of a socket of packets.
@@ -103,16 +104,20 @@ func (p *program) send(op op, table uint16, text string, file int, args ...int64
 	if file >= 0 {
 		rights = unix.UnixRights(file)
 	}
-	_, _, err := p.socket.WriteMsgUnix(append(b, text...), rights, nil)
+	b = p.death.sends(append(b, text...))
+	_, _, err := p.socket.WriteMsgUnix(b, rights, nil)
 	must(p, err)
+	p.death.sent()
 }
 
 // hear returns the next reply.
 func (p *program) hear() (r reply) {
 	p.Helper()
+	p.death.hears(p.socket)
 	b := make([]byte, packetMost)
 	n, err := p.socket.Read(b)
 	must(p, err)
+	p.death.heard()
 	of, err := parse(b[:n])
 	must(p, err)
 	if of.id != p.next {
@@ -256,7 +261,8 @@ func (p *program) channel() *program {
 	if r := p.hear(); r.code != codeOK {
 		p.Fatalf("%s", r.text)
 	}
-	return &program{TB: p, socket: here, next: 1000}
+	p.Cleanup(func() { _ = here.Close() })
+	return &program{TB: p, socket: here, next: 1000, death: p.death}
 }
 
 // TestCancel: a call that waits ends when it is told to, and can be made again.
@@ -298,6 +304,23 @@ func TestHangsUp(t *testing.T) {
 			t.Error(err)
 		}
 		p.ended <- nil
+	})
+}
+
+// TestHangsUpAmidACall: so does one that is carrying out a call, which may wait for long.
+func TestHangsUpAmidACall(t *testing.T) {
+	inJob(t, func(t *testing.T, p *program, _ func()) {
+		p.hello()
+		other := p.channel()
+		other.send(opFinish, 0, "", -1) // waits for clocks that nobody makes
+		p.send(opFinish, 0, "", -1)
+		_ = p.socket.Close()
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+		case <-time.After(mostEnding):
+			t.Fatalf("it goes on for %v", mostEnding)
+		}
 	})
 }
 

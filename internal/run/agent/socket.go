@@ -75,7 +75,23 @@ func (s *Socket) send(b []byte) error {
 	}
 }
 
-// HangUp has receive return.
+// again is the same socket by a file of its own.
+func (s *Socket) again() (*Socket, error) {
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	return &Socket{fd: fd}, err
+}
+
+// awaitEnd waits until the other side is closed, by all who have it, or this one hangs up.
+func (s *Socket) awaitEnd() {
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}, -1)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// HangUp has receive and awaitEnd return.
 func (s *Socket) HangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
