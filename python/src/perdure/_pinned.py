@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-
-from .job import Floats
 
 
 class Pinned:
@@ -45,20 +42,6 @@ class Pinned:
                     found.append(t.detach().to("cpu", torch.float32))
             self._wait_for(away)
         return found
-
-    def copy(self, tensors: Sequence[torch.Tensor | None], out: Floats) -> None:
-        """Write the values of tensors into ``out``, one behind the other; None has none.
-
-        out: an array of one dimension, as long as that.
-        """
-        count = sum(t.numel() for t in tensors if t is not None)
-        if out.dtype != np.float32 or out.shape != (count,):
-            raise ValueError(f"out is {out.dtype} of {out.shape}, for {count} values of float32")
-        flat, at = torch.from_numpy(out), 0
-        for t in self.here(tensors):
-            if t is not None:
-                flat[at : at + t.numel()].view(t.shape).copy_(t)
-                at += t.numel()
 
     def _is_away(self, tensor: torch.Tensor) -> bool:
         return bool(tensor.is_cuda)
