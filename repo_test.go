@@ -57,6 +57,7 @@ var layers = map[string]int{
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/address": 1, "internal/proc/transport": 2, "internal/proc/frames": 2, "internal/proc/heartbeat": 2,
+	"internal/proc/budget": 1, "internal/proc/asked": 3,
 	"internal/proc/stream": 4, "internal/proc/segments": 4, "internal/proc/copies": 4, "internal/proc/server": 5,
 	"internal/proc/coordinator": 4, "internal/proc/machine": 2, "internal/proc/hearing": 2, "internal/proc/worktime": 2,
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,

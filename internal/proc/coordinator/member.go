@@ -50,11 +50,12 @@ func (c *Coordinator) accept(ctx context.Context) {
 func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	hello, left, err := c.door.Enter(conn)
+	hello, peer, err := c.door.Enter(conn)
 	if err != nil {
 		return // the log has it
 	}
-	defer left()
+	defer peer.Leave()
+	defer conn.Close() // what is queued counts until then
 	hello.Process = hello.Name()
 	unanswered, answered := context.WithCancel(ctx)
 	defer answered()

@@ -1,11 +1,13 @@
-// Package door lets in who connects to a process and says who it is, and bounds how many connections one peer has:
-// whoever has keys of the job is let in, and is not to take all there is of files and memory.
+// Package door lets in who connects to a process and says who it is, and bounds how many connections one peer has, and
+// how many bytes may wait on them together: whoever has keys of the job is let in, and is not to take all there is of
+// files and memory.
 //
-//	hello, leave, err := d.Enter(conn)
+//	hello, peer, err := d.Enter(conn)
 //	if err != nil {
 //		return // the peer and the log know why
 //	}
-//	defer leave()
+//	defer peer.Leave()
+//	defer conn.Close()
 //
 // A peer is who shows one certificate from one machine: all workers of a job may have the same certificate, so who has
 // stolen it takes nothing from those on other machines. Where nobody shows one it is a machine, and over a Unix socket
@@ -13,6 +15,7 @@
 package door
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +27,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -35,6 +39,11 @@ const (
 	// of a shard has its own. So this is a few times what anybody needs.
 	Least    = 256
 	PerPlace = 4
+	// PlaceBytes is how much each place of the job may leave unread, and may have waiting: as much as one connection
+	// may. A peer may have that for each place, since a machine may have all of them, and for Spare more: a connection
+	// that broke may not be noticed yet, and who looks at the job has no place.
+	PlaceBytes = transport.DefaultMaxQueued
+	Spare      = 4
 	// aMachine is how much of an address is a machine's where that has many.
 	aMachine = 64
 )
@@ -45,12 +54,24 @@ type Door struct {
 	Log  *slog.Logger
 	// Visited says that it is usual to come and go without a word: so others look whether the process can be reached.
 	Visited bool
+	Bytes   int64 // of one place; 0: PlaceBytes
 
 	places  atomic.Int64
 	refused atomic.Int64
 
-	mu     sync.Mutex     // guards what follows
-	inside map[string]int // connections, by peer
+	mu     sync.Mutex       // guards what follows
+	inside map[string]*Peer // who has connections, by name
+}
+
+// Peer is somebody who has connections to this process.
+type Peer struct {
+	// Unread counts what is queued for the peer on its connections, which Enter sees to, and Waiting what it has asked
+	// for and waits for, which is up to who answers.
+	Unread, Waiting *budget.Budget
+
+	door        *Door
+	name        string
+	connections int // guarded by Door.mu
 }
 
 // Expect says how many places the job has.
@@ -59,9 +80,9 @@ func (d *Door) Expect(places int) { d.places.Store(int64(places)) }
 // Refused is how many connections were refused because their peer had as many as one may have.
 func (d *Door) Refused() int64 { return d.refused.Load() }
 
-// Enter waits for the greeting of a connection that was accepted. Who is let in calls leave when the connection has
-// ended. Who is not has been told why.
-func (d *Door) Enter(c transport.Conn) (hello wire.Hello, leave func(), err error) {
+// Enter waits for the greeting of a connection that was accepted. Who is let in calls peer.Leave when the connection is
+// closed. Who is not has been told why.
+func (d *Door) Enter(c transport.Conn) (hello wire.Hello, peer *Peer, err error) {
 	if hello, err = transport.Greet(c, patience, d.Keys); err != nil {
 		say := d.Log.Warn
 		if d.Visited && errors.Is(err, io.EOF) {
@@ -70,41 +91,50 @@ func (d *Door) Enter(c transport.Conn) (hello wire.Hello, leave func(), err erro
 		say("closed a connection that did not say who it is", "peer", c.Peer(), "err", err)
 		return hello, nil, err
 	}
-	who := peerOf(c)
-	if err = d.enter(who); err != nil {
+	if peer, err = d.enter(nameOf(c)); err != nil {
 		d.refused.Add(1)
 		d.Log.Warn("refused a connection", "peer", c.Peer(), "peer_role", hello.Role, "reason", err)
 		_ = transport.Refuse(c, wire.Refusal{Again: true, Reason: err.Error()}) // it is being closed anyway
 		return hello, nil, err
 	}
-	return hello, func() { d.leave(who) }, nil
+	c.Charge(peer.Unread)
+	return hello, peer, nil
 }
 
-func (d *Door) enter(who string) error {
+func (d *Door) enter(who string) (*Peer, error) {
 	most := Least + PerPlace*int(d.places.Load())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.inside[who] >= most {
-		return fmt.Errorf("%s has %d connections to this process already, and one peer may have no more; end some of "+
-			"them", who, most)
+	p := d.inside[who]
+	switch {
+	case p == nil:
+		p = &Peer{Unread: budget.Of(d.room), Waiting: budget.Of(d.room), door: d, name: who}
+		if d.inside == nil {
+			d.inside = map[string]*Peer{}
+		}
+		d.inside[who] = p
+	case p.connections >= most:
+		return nil, fmt.Errorf("%s has %d connections to this process already, and one peer may have no more; end "+
+			"some of them", who, most)
 	}
-	if d.inside == nil {
-		d.inside = map[string]int{}
-	}
-	d.inside[who]++
-	return nil
+	p.connections++
+	return p, nil
 }
 
-func (d *Door) leave(who string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.inside[who]--; d.inside[who] == 0 {
-		delete(d.inside, who)
+// room is how many bytes one peer may have waiting.
+func (d *Door) room() int64 { return (d.places.Load() + Spare) * cmp.Or(d.Bytes, PlaceBytes) }
+
+// Leave says that a connection of the peer is closed.
+func (p *Peer) Leave() {
+	p.door.mu.Lock()
+	defer p.door.mu.Unlock()
+	if p.connections--; p.connections == 0 {
+		delete(p.door.inside, p.name)
 	}
 }
 
-// peerOf is whom a connection counts for.
-func peerOf(c transport.Conn) string {
+// nameOf says whom a connection counts for.
+func nameOf(c transport.Conn) string {
 	at := c.Peer()
 	if host, _, err := net.SplitHostPort(at); err == nil {
 		at = host

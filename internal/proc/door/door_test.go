@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/door"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -64,9 +65,9 @@ func (h *house) comes(at string, who keys.Identity, hello wire.Hello) (leave fun
 	if err := far.Send(wire.Control(wire.KindHello, hello)); err != nil {
 		h.Fatal(err)
 	}
-	_, leave, err = h.Enter(&guest{near, at, who})
+	_, peer, err := h.Enter(&guest{near, at, who})
 	if err == nil {
-		return leave, refused
+		return peer.Leave, refused
 	}
 	var f wire.Frame
 	if err := far.Recv(&f); err != nil || f.Kind != wire.KindRefuse || wire.ParseControl(&f, &refused) != nil {
@@ -222,5 +223,78 @@ func greeting(t *testing.T) {
 		if err == nil || strings.Contains(h.log.String(), "did not say who") == visited {
 			t.Errorf("visited %v: %v, %s", visited, err, &h.log)
 		}
+	}
+}
+
+// TestBudgets: what is queued on all connections of a peer is counted together, and for no other peer; there is room
+// for what all places of the job may leave unread, however many there are by then. Nothing is left of it on connections
+// that are closed.
+func TestBudgets(t *testing.T) { synctest.Test(t, budgets) }
+
+func budgets(t *testing.T) {
+	h := newHouse(t)
+	enter := func(at string) (near transport.Conn, peer *door.Peer) {
+		far, err := h.network.Host("guest").Dial(t.Context(), "house/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { far.Close() })
+		near, err = h.listens.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := far.Send(wire.Control(wire.KindHello, observer)); err != nil {
+			t.Fatal(err)
+		}
+		_, peer, err = h.Enter(&guest{near, at, keys.Identity{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return near, peer
+	}
+	one, peer := enter("10.0.0.4:1")
+	two, same := enter("10.0.0.4:2")
+	_, other := enter("10.0.0.5:1")
+	if peer != same || peer == other {
+		t.Fatal("the connections of a peer, and of no other, share budgets")
+	}
+	f := wire.Frame{Header: wire.Header{Kind: wire.KindRows}, Payload: make([]byte, 1<<20)}
+	const bytes = 1<<20 + wire.HeaderBytes
+	for _, c := range []transport.Conn{one, two, two} {
+		if err := c.TrySend(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if peer.Unread.Held() != 3*bytes || other.Unread.Held() != 0 {
+		t.Errorf("of %d bytes that are not read %d count, and %d for somebody else", 3*bytes, peer.Unread.Held(),
+			other.Unread.Held())
+	}
+	for places := range 3 {
+		h.Expect(places)
+		room := int64(door.Spare+places) * door.PlaceBytes
+		for what, b := range map[string]*budget.Budget{"unread": peer.Unread, "waiting": peer.Waiting} {
+			if left := room - b.Held(); b.Take(left+1) || !b.Take(left) {
+				t.Errorf("%d places: %s has not room for %d", places, what, room)
+			} else {
+				b.Give(left)
+			}
+		}
+	}
+	two.Close()
+	if peer.Unread.Held() != bytes {
+		t.Errorf("after one was closed %d bytes count, want %d", peer.Unread.Held(), bytes)
+	}
+	one.Close()
+	if peer.Unread.Held() != 0 {
+		t.Errorf("after both were closed %d bytes count", peer.Unread.Held())
+	}
+	peer.Leave()
+	if _, again := enter("10.0.0.4:3"); again != peer {
+		t.Error("who still has a connection has another budget")
+	}
+	peer.Leave()
+	peer.Leave()
+	if _, again := enter("10.0.0.4:4"); again == peer {
+		t.Error("who had no connection any more is still known")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/asked"
 	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -36,30 +37,22 @@ type conn struct {
 	held      []wire.Frame
 	heldBytes int
 	broken    bool
-	waiting   int64                 // bytes of its reads that wait
-	needs     map[perdure.Clock]int // how many of these wait for which MinClock
+	asked     asked.Reads // that wait
 	staged    round
 }
 
-// mostWaiting bounds the bytes of a connection's reads that wait: what an honest
-// client has asked for at any time takes less. waitingBytes is what each counts
-// beside its ids.
-const (
-	mostWaiting  = 64 << 20
-	waitingBytes = 128
-)
-
-// waits counts a read that waits, from now on or, n = -1, no more. It returns how many
-// bytes such reads take, and whether others wait for the same MinClock.
-func (c *conn) waits(rd *replica.Read, n int) (bytes int64, others bool) {
+// waits counts a read that waits from now on, unless there are too many.
+func (c *conn) waits(rd *replica.Read) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting += int64(n) * (waitingBytes + 8*int64(len(rd.Rows.IDs)))
-	c.needs[rd.Need] += n
-	if c.needs[rd.Need] == 0 {
-		delete(c.needs, rd.Need)
-	}
-	return c.waiting, c.needs[rd.Need] > 0
+	return c.asked.Wait(rd)
+}
+
+// waited counts a read that waits no more, and reports whether others wait for the same MinClock.
+func (c *conn) waited(rd *replica.Read) (others bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked.Done(rd)
 }
 
 // allStaged counts an acknowledgement that a clock is staged on one more shard, and
@@ -180,14 +173,16 @@ func connOf(r *replica.Reader) *conn { return r.Conn.(*conn) }
 func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close()
 	defer context.AfterFunc(s.ctx, func() { tc.Close() })() // also while it has not said who it is
-	hello, left, err := s.door.Enter(tc)
+	hello, peer, err := s.door.Enter(tc)
 	if err != nil {
 		return // the log has it
 	}
-	defer left()
+	defer peer.Leave()
+	defer tc.Close() // what is queued counts until then
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
-		tc:     tc, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{}, needs: map[perdure.Clock]int{},
+		tc:     tc, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{},
+		asked: asked.Reads{All: peer.Waiting},
 	}
 	c.Conn = c
 	if err := s.admit(c, hello); err != nil {

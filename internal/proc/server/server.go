@@ -63,6 +63,7 @@ type Config struct {
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	Notice        time.Duration    // how long it has for that; 0: as long as it takes
 	Joined        func(Eye, int)   // it has its place, perhaps again: its number; may be nil
+	PlaceBytes    int64            // that each place may leave unread, and have waiting; 0: door.PlaceBytes
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For tests only: Ended is given each replica that served when the server ended.
@@ -136,7 +137,7 @@ func Run(ctx context.Context, cfg Config) error {
 		changed: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
 		work:    work{turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1},
-		door:    door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true},
+		door:    door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
 		shards:  map[perdure.ShardID]*shard{},
 		conns:   map[*conn]struct{}{},
 		peers:   peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},

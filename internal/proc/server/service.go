@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -93,9 +92,8 @@ func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 		sv.answer(&rd, sv.rep.Audience.TakeAck(&c.Reader), false)
 		return nil
 	}
-	if n, _ := c.waits(&rd, 1); n > mostWaiting {
-		c.waits(&rd, -1)
-		return fmt.Errorf("its reads that wait take %d bytes; at most %d are kept", n, mostWaiting)
+	if err := c.waits(&rd); err != nil {
+		return err
 	}
 	if rd.Rows.IDs != nil {
 		rd.Rows.IDs = slices.Clone(rd.Rows.IDs) // the payload may be much larger
@@ -111,7 +109,7 @@ func (sv *service) now() int64 { return int64(time.Since(sv.began)) + 1 }
 // answerLate answers a read that had to wait.
 func (sv *service) answerLate(a *replica.Answer) {
 	c := connOf(a.Reader)
-	_, others := c.waits(&a.Read, -1)
+	others := c.waited(&a.Read)
 	if a.Err != nil {
 		sv.log.Warn("closed a connection", "slot", c.Slot, "err", a.Err)
 		c.end()

@@ -223,7 +223,7 @@ func (sh *shard) carryOut() (again bool) {
 		sh.s.wg.Go(func() { sh.rest(took) })
 	}
 	for i := range fx.Dropped {
-		connOf(fx.Dropped[i].Reader).waits(&fx.Dropped[i], -1)
+		connOf(fx.Dropped[i].Reader).waited(&fx.Dropped[i])
 	}
 	for i := range fx.Answers {
 		to.answerLate(&fx.Answers[i])

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
@@ -201,13 +202,17 @@ func compare(b *testing.B, count int, frames, raw func(), report func(frames, ra
 	b.ReportMetric(float64(times[0][half].Nanoseconds()), "ns/exchange")
 }
 
-// socketPair is connect without the conformance suite's bound.
+// socketPair is connect without the conformance suite's bound, and with a budget that has room.
 func socketPair(tb testing.TB, from, to Network) (near, far Conn) {
 	tb.Helper()
 	l, err := to.Listen("127.0.0.1:0")
 	must(tb, err)
 	defer l.Close()
-	return dialPair(tb, from, l)
+	near, far = dialPair(tb, from, l)
+	room := budget.Of(func() int64 { return 1 << 40 })
+	near.Charge(room)
+	far.Charge(room)
+	return near, far
 }
 
 // rawConns returns a bare socket pair of a kind; of TLS with the same certificates and settings.

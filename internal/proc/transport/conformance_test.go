@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,6 +105,7 @@ func TestConformance(t *testing.T) {
 		{"bound of queued bytes", testBound},
 		{"large batch alone", testLargeBatch},
 		{"try to send", testTrySend},
+		{"budget of several", testBudget},
 		{"thousand idle connections", testIdle},
 		{"payload in two pieces", testBody},
 		{"payload in place", testPlace},
@@ -494,10 +496,10 @@ func testListenTwice(t *testing.T, s subject) {
 
 // blocked reports whether a Send waits for room in c.
 func blocked(c Conn) bool {
-	waits := func(mu sync.Locker, g *gate) bool {
+	waits := func(mu sync.Locker, g *gate.Gate) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return g.err == nil && g.next != g.serving
+		return g.Blocked()
 	}
 	switch c := c.(type) {
 	case *socketConn:

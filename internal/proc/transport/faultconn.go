@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
+	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // faultConn is a Conn through a FaultLayer. While a fault is on, and until all
@@ -21,7 +23,7 @@ type faultConn struct {
 	passing  sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
-	gate    gate       // the bytes held back
+	gate    gate.Gate  // the bytes held back
 	held    []heldFrame
 	handing bool      // pass is handing frames on
 	last    time.Time // when the last message in either direction came or goes, while a fault is on
@@ -54,6 +56,14 @@ func (c *faultConn) TrySend(frames ...wire.Frame) error {
 	return c.delay(frames, false)
 }
 
+// Charge implements Conn. What is held back counts, too.
+func (c *faultConn) Charge(b *budget.Budget) {
+	c.mu.Lock()
+	c.gate.Charge(b)
+	c.mu.Unlock()
+	c.Conn.Charge(b)
+}
+
 // delay queues a batch for pass.
 func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 	n, err := batchBytes(frames)
@@ -62,7 +72,7 @@ func (c *faultConn) delay(frames []wire.Frame, wait bool) error {
 		return err
 	}
 	c.mu.Lock()
-	if err := c.gate.enter(n, wait); err != nil {
+	if err := c.gate.Enter(n, wait); err != nil {
 		c.mu.Unlock()
 		released(frames)
 		return err
@@ -122,7 +132,7 @@ func (c *faultConn) nextAt() (at time.Time, more bool) {
 	defer c.mu.Unlock()
 	if len(c.held) == 0 {
 		c.held = nil
-		c.delaying.Store(c.gate.err != nil) // of a closed one it stays on, so that Sends fail at the gate
+		c.delaying.Store(c.gate.Err() != nil) // of a closed one it stays on, so that Sends fail at the gate
 		return at, false
 	}
 	return c.held[0].at, true
@@ -146,12 +156,12 @@ func (c *faultConn) takeDue(batch []wire.Frame) []wire.Frame {
 func (c *faultConn) handed(bytes int, err error) (goOn bool) {
 	c.mu.Lock()
 	c.handing = false
-	c.gate.leave(bytes)
+	c.gate.Leave(bytes)
 	if err == nil {
 		c.mu.Unlock()
 		return true
 	}
-	c.gate.fail(err) // of a broken connection: delaying stays on, so that Sends fail at the gate
+	c.gate.Fail(err) // of a broken connection: delaying stays on, so that Sends fail at the gate
 	lost := c.dropHeld()
 	c.mu.Unlock()
 	released(lost)
@@ -189,7 +199,7 @@ func (c *faultConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 // or the connection cannot take it: a refusal is not lost to the Close behind it.
 func (c *faultConn) Close() error {
 	c.mu.Lock()
-	c.gate.fail(ErrClosed)
+	c.gate.Fail(ErrClosed)
 	select {
 	case <-c.closed:
 	default:
@@ -204,5 +214,8 @@ func (c *faultConn) Close() error {
 	}
 	err := c.Conn.Close()
 	c.passing.Wait()
+	c.mu.Lock()
+	c.gate.Forget()
+	c.mu.Unlock()
 	return err
 }

@@ -203,7 +203,7 @@ func (l *FaultLayer) Around(in Listener) Listener {
 
 func (l *FaultLayer) conn(inner Conn) Conn {
 	c := &faultConn{Conn: inner, layer: l, number: l.conns.Add(1), closed: make(chan struct{})}
-	c.gate.init(&c.mu, 0)
+	c.gate.Init(&c.mu, 0)
 	return c
 }
 

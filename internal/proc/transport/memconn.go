@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // instants is how many pipes can each have nanoseconds of their own to deliver in.
@@ -29,7 +31,7 @@ type pipe struct {
 	way    direction
 	rng    *rand.Rand
 	number int64
-	gate   gate // the bytes sent and not yet received
+	gate   gate.Gate // the bytes sent and not yet received
 	frames []flight
 	last   time.Time // the latest arrival so far
 
@@ -70,7 +72,7 @@ func newLink(h *memHost, to *memListener, rng *rand.Rand) (near, far *memConn) {
 			number: m.pipes % instants,
 			wake:   make(chan struct{}, 1),
 		}
-		p.gate.init(&m.mu, m.options.MaxQueued)
+		p.gate.Init(&m.mu, m.options.MaxQueued)
 		m.pipes++
 		l.pipes[i] = p
 	}
@@ -126,7 +128,7 @@ func (l *link) announce(i int) {
 		l.mem.mu.Lock()
 		defer l.mem.mu.Unlock()
 		if p.arrived(p.endAt) {
-			l.pipes[1-i].gate.fail(p.end)
+			l.pipes[1-i].gate.Fail(p.end)
 		}
 	})
 }
@@ -142,7 +144,7 @@ func (l *link) lose() {
 			}
 			keep := here + p.rng.IntN(len(p.frames)-here+1)
 			for _, f := range p.frames[keep:] {
-				p.gate.leave(wire.HeaderBytes + f.frame.PayloadBytes())
+				p.gate.Leave(wire.HeaderBytes + f.frame.PayloadBytes())
 			}
 			p.frames = slices.Delete(p.frames, keep, len(p.frames))
 			l.finish(i, broken(l.ends[1-i].peer, errReset))
@@ -191,7 +193,8 @@ func (c *memConn) breakOwn(err error) {
 	if c.err == nil {
 		c.err = err
 		c.in.frames = nil
-		c.out.gate.fail(err)
+		c.out.gate.Fail(err)
+		c.out.gate.Forget() // what is on its way belongs to the network
 		c.in.wakeReceiver()
 	}
 }
@@ -201,6 +204,15 @@ func (c *memConn) OnWait(f func()) { c.waits = f }
 
 // Peer implements Conn.
 func (c *memConn) Peer() string { return c.peer }
+
+// Charge implements Conn. What was sent counts until the peer has received it.
+func (c *memConn) Charge(b *budget.Budget) {
+	c.link.mem.mu.Lock()
+	defer c.link.mem.mu.Unlock()
+	if c.err == nil {
+		c.out.gate.Charge(b)
+	}
+}
 
 // Who implements Conn.
 func (c *memConn) Who() keys.Identity { return keys.Identity{} }
@@ -248,7 +260,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 	m, p := c.link.mem, c.out
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := p.gate.enter(n, wait); err != nil {
+	if err := p.gate.Enter(n, wait); err != nil {
 		return err
 	}
 	for i := range flights {
@@ -257,7 +269,7 @@ func (c *memConn) send(frames []wire.Frame, wait bool) error {
 		}
 		if c.link.dead { // nobody knows yet: this and the rest vanish
 			lost, _ := batchBytes(frames[i:]) // checked above
-			p.gate.leave(lost)
+			p.gate.Leave(lost)
 			break
 		}
 		flights[i].at = p.arrival()
@@ -340,11 +352,11 @@ func (c *memConn) take() (got *wire.Frame, next time.Duration, err error) {
 		return nil, max(time.Until(at), 1), nil
 	}
 	if len(p.frames) == 0 {
-		c.out.gate.fail(p.end)
+		c.out.gate.Fail(p.end)
 		return nil, 0, p.end
 	}
 	got = &p.frames[0].frame
-	p.gate.leave(wire.HeaderBytes + got.PayloadBytes())
+	p.gate.Leave(wire.HeaderBytes + got.PayloadBytes())
 	if p.frames = p.frames[1:]; len(p.frames) == 0 {
 		p.frames = nil // lets the payloads go
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
+	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // directBytes is how much of a batch its sender writes itself at most: more
@@ -41,7 +43,7 @@ type socketConn struct {
 	closed atomic.Bool
 
 	mu    sync.Mutex // guards the next four
-	gate  gate       // the bytes queued or being written; its err says why the connection broke
+	gate  gate.Gate  // the bytes queued or being written; its err says why the connection broke
 	busy  bool       // somebody has the turn
 	queue []wire.Frame
 	free  sync.Cond // nobody has the turn any more
@@ -68,7 +70,7 @@ func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 		c.stall = defaultStallTimeout
 	}
 	c.out.inline = inlineBytes
-	c.gate.init(&c.mu, t.MaxQueued)
+	c.gate.Init(&c.mu, t.MaxQueued)
 	c.free.L = &c.mu
 	c.writer = c.write
 	c.try, c.step = c.writev, c.writeStep
@@ -78,6 +80,13 @@ func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 
 // Peer implements Conn.
 func (c *socketConn) Peer() string { return c.peer }
+
+// Charge implements Conn.
+func (c *socketConn) Charge(b *budget.Budget) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gate.Charge(b)
+}
 
 // Send implements Conn.
 func (c *socketConn) Send(frames ...wire.Frame) error { return c.send(frames, true) }
@@ -95,7 +104,7 @@ func (c *socketConn) send(frames []wire.Frame, wait bool) error {
 		return nil
 	}
 	c.mu.Lock()
-	if err := c.gate.enter(n, wait); err != nil {
+	if err := c.gate.Enter(n, wait); err != nil {
 		c.mu.Unlock()
 		released(frames)
 		return err
@@ -160,7 +169,7 @@ func (c *socketConn) passOn(n int) (more bool) {
 	traffic.out.Add(int64(n))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gate.leave(n)
+	c.gate.Leave(n)
 	if len(c.out.left()) == 0 {
 		c.queue = c.out.refill(c.queue)
 	}
@@ -177,7 +186,7 @@ func (c *socketConn) passOn(n int) (more bool) {
 func (c *socketConn) writeVector() error {
 	for {
 		c.mu.Lock()
-		closing := c.gate.err != nil
+		closing := c.gate.Err() != nil
 		if !closing { // else Close's deadline holds
 			_ = c.sock.SetWriteDeadline(time.Now().Add(c.stall)) // fails when the write will
 		}
@@ -194,8 +203,8 @@ func (c *socketConn) writeVector() error {
 func (c *socketConn) Close() error {
 	c.closed.Store(true)
 	c.mu.Lock()
-	if c.gate.err == nil {
-		c.gate.fail(ErrClosed)
+	if c.gate.Err() == nil {
+		c.gate.Fail(ErrClosed)
 		_ = c.sock.SetWriteDeadline(time.Now().Add(closeGrace)) // fails when the write will
 	}
 	if c.private != nil {
@@ -221,8 +230,8 @@ func (c *socketConn) closeSocket() error {
 // breakWith breaks the connection, unless it is broken, and returns why it is.
 func (c *socketConn) breakWith(why error) error {
 	c.mu.Lock()
-	c.gate.fail(broken(c.peer, why))
-	err := c.gate.err
+	c.gate.Fail(broken(c.peer, why))
+	err := c.gate.Err()
 	c.mu.Unlock()
 	if err != ErrClosed { // else Close closes the socket when all is written
 		_ = c.closeSocket() // the connection is lost either way; why is the news
@@ -238,16 +247,17 @@ func (c *socketConn) stopWriting(err error) {
 		c.breakWith(err)
 	}
 	c.mu.Lock()
-	if c.gate.err == nil {
+	if c.gate.Err() == nil {
 		_ = c.sock.SetReadDeadline(time.Now().Add(closeGrace)) // fails when the read will
 	}
-	c.gate.fail(broken(c.peer, err)) // nothing is queued any more
+	c.gate.Fail(broken(c.peer, err)) // nothing is queued any more
 	queue := c.queue
 	c.queue = nil
 	c.mu.Unlock()
 	released(c.out.drop())
 	released(queue)
 	c.mu.Lock()
+	c.gate.Forget()
 	c.busy = false
 	c.free.Broadcast()
 	c.mu.Unlock()

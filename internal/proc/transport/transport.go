@@ -11,7 +11,9 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // Network is a way to reach other processes. Safe for concurrent use.
@@ -51,6 +53,10 @@ type Conn interface {
 	// TrySend is Send for those who must not wait: it fails with ErrFull, and
 	// sends nothing, where Send would block.
 	TrySend(frames ...wire.Frame) error
+	// Charge has what is queued counted in a budget, too, until it is sent or the
+	// connection is closed. TrySend then also fails with ErrFull where the budget has
+	// no room, unless no more than gate.Always would be queued, or nothing else is.
+	Charge(b *budget.Budget)
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
@@ -82,7 +88,7 @@ type Conn interface {
 }
 
 // ErrFull is returned by TrySend when too much is queued already.
-var ErrFull = errors.New("transport: too much is queued: the peer takes too little")
+var ErrFull = gate.ErrFull
 
 // ErrClosed is returned by operations on a connection or listener that was
 // closed by this side.

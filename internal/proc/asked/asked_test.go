@@ -1,0 +1,80 @@
+package asked_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/asked"
+	"github.com/perdure/perdure/internal/proc/budget"
+)
+
+func read(ids int, need perdure.Clock) *replica.Read {
+	return &replica.Read{Need: need, Rows: wire.Rows{IDs: make([]perdure.RowID, ids)}}
+}
+
+// bytes are what a read of a number of rows counts.
+func bytes(ids int) int64 { return 128 + 8*int64(ids) }
+
+// TestBounds: a connection has its own bound, and beyond what it may always have its peer's. A read that is refused
+// counts for nothing.
+func TestBounds(t *testing.T) {
+	most := int64(asked.Most) + 2*asked.Always
+	all := budget.Of(func() int64 { return most })
+	one, two := asked.Reads{All: all}, asked.Reads{All: all}
+	const ids = (asked.Always - 128) / 8
+	fill := func(r *asked.Reads) (n int64, err error) {
+		for n = 0; err == nil; n++ {
+			err = r.Wait(read(ids, 1))
+		}
+		return n - 1, err
+	}
+	if n, err := fill(&one); n != asked.Most/asked.Always || !strings.Contains(err.Error(), "at most 67108864") {
+		t.Errorf("one connection has %d, then %v", n, err)
+	}
+	if n, err := fill(&two); n != 2 || !strings.Contains(err.Error(), "its peer's other connections") {
+		t.Errorf("the next has %d, then %v", n, err)
+	}
+	three := asked.Reads{All: all}
+	if n, err := fill(&three); n != 1 || err == nil {
+		t.Errorf("one more has %d, then %v; want what it may always have", n, err)
+	}
+	if want := most + asked.Always; all.Held() != want {
+		t.Errorf("%d bytes count, want %d", all.Held(), want)
+	}
+}
+
+// TestDone: who is told that others wait for the same clock is told right, and nothing counts when none waits.
+func TestDone(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		all := budget.Of(func() int64 { return asked.Most })
+		r := asked.Reads{All: all}
+		var waiting []*replica.Read
+		held, needs := int64(0), map[perdure.Clock]int{}
+		for step := 0; step < 200 || len(waiting) > 0; step++ {
+			if rd := read(rng.IntN(100), perdure.Clock(rng.IntN(3))); step < 200 && rng.IntN(2) == 0 {
+				if err := r.Wait(rd); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				waiting = append(waiting, rd)
+				held += bytes(len(rd.Rows.IDs))
+				needs[rd.Need]++
+			} else if n := len(waiting); n > 0 {
+				rd := waiting[n-1]
+				waiting = waiting[:n-1]
+				held -= bytes(len(rd.Rows.IDs))
+				needs[rd.Need]--
+				if others := r.Done(rd); others != (needs[rd.Need] > 0) {
+					t.Fatalf("seed %d: others wait: %v, with %d of them", seed, others, needs[rd.Need])
+				}
+			}
+			if all.Held() != held {
+				t.Fatalf("seed %d: %d bytes count, want %d", seed, all.Held(), held)
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package transport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/budget"
+)
+
+// testBudget: whatever is sent and received on connections that share a budget, and however they end, it holds nothing
+// when all are closed.
+func testBudget(t *testing.T, s subject) {
+	queued := int64(0)
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		b := budget.Of(func() int64 { return maxQueued })
+		var near, far [3]Conn
+		var all sync.WaitGroup
+		for i := range near {
+			near[i], far[i] = connect(t, s)
+			near[i].Charge(b)
+			takes, closes := rng.IntN(60), rng.IntN(2) == 0
+			all.Go(func() {
+				var f wire.Frame
+				for range takes {
+					if far[i].Recv(&f) != nil {
+						return
+					}
+				}
+				if closes {
+					far[i].Close()
+				}
+			})
+		}
+		payload := make([]byte, maxQueued/2)
+		for range 150 {
+			c, f := near[rng.IntN(len(near))], numbered(1, payload[:rng.IntN(len(payload))])
+			if rng.IntN(20) == 0 {
+				all.Go(func() { _ = c.Send(f, f) }) // in vain where it is closed
+			} else if err := c.TrySend(f); err != nil && !errors.Is(err, ErrFull) && !errors.Is(err, ErrBroken) {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			queued = max(queued, b.Held())
+		}
+		for _, i := range rng.Perm(len(near)) {
+			near[i].Close()
+			far[i].Close()
+		}
+		all.Wait()
+		if b.Held() != 0 {
+			t.Errorf("seed %d: when all is closed the budget holds %d bytes", seed, b.Held())
+		}
+	}
+	if queued == 0 {
+		t.Error("nothing was ever queued")
+	}
+}
