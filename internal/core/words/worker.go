@@ -48,22 +48,31 @@ type Acked struct {
 // Validate reports what no worker that keeps the rules would say of itself in a job, if
 // anything.
 func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *perdure.View) error {
+	if err := s.Fits(job); err != nil {
+		return err
+	}
 	latest := v.Latest(job)
 	if s.Clock < 0 || s.Clock > latest {
 		return fmt.Errorf("%w: a worker at clock %d; the job's are 0 to %d", perdure.ErrRefused, s.Clock, latest)
-	}
-	if len(s.Unreached) > perdure.MaxServers {
-		return fmt.Errorf("%w: a worker that cannot reach %d servers; a job has at most %d", perdure.ErrRefused,
-			len(s.Unreached), perdure.MaxServers)
-	}
-	if len(s.Acked) > job.Shards {
-		return fmt.Errorf("%w: a worker that speaks of %d shards of %d", perdure.ErrRefused, len(s.Acked), job.Shards)
 	}
 	for _, a := range s.Acked {
 		if a.Shard < 0 || int(a.Shard) >= job.Shards || a.Applied < 0 || a.Applied > latest {
 			return fmt.Errorf("%w: a worker of whose clocks shard %d has applied %d; the job has %d shards and the "+
 				"clocks 0 to %d", perdure.ErrRefused, a.Shard, a.Applied, job.Shards, latest)
 		}
+	}
+	return nil
+}
+
+// Fits reports what is too much of a job's worker, whatever the view is, if anything. A list takes many times the
+// memory that it took in a message, so this is looked at before it is kept.
+func (s *WorkerStatus) Fits(job *perdure.JobSpec) error {
+	if len(s.Unreached) > perdure.MaxServers {
+		return fmt.Errorf("%w: a worker that cannot reach %d servers; a job has at most %d", perdure.ErrRefused,
+			len(s.Unreached), perdure.MaxServers)
+	}
+	if len(s.Acked) > job.Shards {
+		return fmt.Errorf("%w: a worker that speaks of %d shards of %d", perdure.ErrRefused, len(s.Acked), job.Shards)
 	}
 	if o := s.Outage; o != nil && (len(o.Shards) > job.Shards || o.Seconds < 0 || o.Bytes < 0) {
 		return fmt.Errorf("%w: a worker for which %d shards of %d have been out for %v s, with %d bytes queued",

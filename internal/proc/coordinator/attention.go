@@ -35,7 +35,7 @@ func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 // heard.
 func (c *Coordinator) tick(now time.Time) {
 	for m := range c.crew.members {
-		if len(m.unread) > 0 && m.place() {
+		if m.unread.messages.Load() > 0 && m.place() {
 			c.core.Heard(m.kind(), m.index, m.hello.Process)
 		}
 	}

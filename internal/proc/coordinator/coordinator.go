@@ -65,7 +65,6 @@ type Config struct {
 const (
 	defaultTick     = 100 * time.Millisecond
 	defaultPatience = 1500 * time.Millisecond
-	mostUnread      = 64 // frames of one connection that wait for the loop
 	inboxSize       = 1024
 	maxEvents       = 4096 // kept for a supervisor that is away
 )
@@ -74,6 +73,7 @@ const (
 type Coordinator struct {
 	cfg   Config
 	door  door.Door
+	job   *perdure.JobSpec // which never changes
 	inbox inbox
 	wg    sync.WaitGroup // Run's goroutines
 	// onDisk says that the loop waits for its disk.
@@ -127,7 +127,7 @@ type member struct {
 	welcomed bool
 	answered func() // ends its being told that its Hello was heard
 	hearing
-	unread chan struct{} // one for each frame that has come and that the loop has not read
+	unread *unread
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -189,7 +189,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
+		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		bye:  farewell{met: map[string]struct{}{}},

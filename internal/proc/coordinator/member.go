@@ -62,7 +62,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 	c.wg.Go(func() { transport.Reassure(unanswered, conn) })
 	m := &member{
 		conn: conn, hello: hello, index: hello.Index, answered: answered,
-		unread: make(chan struct{}, mostUnread),
+		unread: newUnread(),
 	}
 	admitted := make(chan bool, 1)
 	c.inbox.post(ctx, deed{func() { admitted <- c.admit(ctx, m) }, !m.place()}) // who has no place is told the view now
@@ -89,17 +89,16 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			}
 			continue
 		}
+		weight := m.unread.weight(&f)
+		if m.unread.put(ctx, weight) != nil {
+			return
+		}
 		var act func() error
 		if act, err = c.parse(m, &f); err != nil {
 			break
 		}
-		select { // so that nobody fills the inbox alone
-		case m.unread <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
 		c.inbox.post(ctx, deed{func() {
-			<-m.unread
+			m.unread.take(weight)
 			if err := act(); err != nil {
 				c.turnAway(ctx, m, err)
 			}
@@ -312,6 +311,9 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 		var d words.WorkerDelta
 		if err := m.parseStatus(f, &d, &d.Number); err != nil {
 			return nil, err
+		}
+		if err := d.Fits(c.job); err != nil {
+			return func() error { return err }, nil
 		}
 		m.worker.Take(&d)
 		st := m.worker

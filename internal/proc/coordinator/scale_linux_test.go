@@ -163,7 +163,7 @@ func gathering(t testing.TB, f membership.Facts) *crowd {
 func (c *crowd) member(h wire.Hello) *member {
 	return &member{
 		conn: drain{spent: &c.spent}, hello: h, index: h.Index, answered: func() {},
-		unread: make(chan struct{}, mostUnread),
+		unread: newUnread(),
 	}
 }
 
