@@ -191,6 +191,7 @@ if how == "ddp":
         optimizer.zero_grad()
         loss_of(m).backward()
         optimizer.step()
+    torch.distributed.destroy_process_group()  # else its threads now and then abort a process that ends
 else:
     import perdure
     with perdure.start() as job:
