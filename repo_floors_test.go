@@ -214,7 +214,8 @@ func TestLightClient(t *testing.T) {
 		has   string // who has it
 	}{
 		{
-			"go.etcd.io/", []string{".", "worker", "workload", "watch", "internal/rig", "internal/sim"},
+			"go.etcd.io/",
+			[]string{".", "worker", "workload", "watch", "internal/rig", "internal/sim"},
 			"internal/run/role",
 		},
 		{"github.com/prometheus/", []string{".", "worker", "workload", "internal/rig", "internal/sim"}, "watch"},

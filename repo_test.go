@@ -63,7 +63,7 @@ var layers = map[string]int{
 	"internal/proc/control": 3, "internal/proc/saves": 3, "internal/proc/waits": 1, "worker": 3,
 	"internal/proc/supervisor": 4, "internal/proc/eyes": 2, "internal/proc/keys": 1, "internal/proc/contact": 3,
 	"internal/proc/unheard": 3,
-	"internal/proc/web": 1, "internal/proc/door": 3, "internal/proc/logkeys": 3, "internal/proc/rights": 2,
+	"internal/proc/web":     1, "internal/proc/door": 3, "internal/proc/logkeys": 3, "internal/proc/rights": 2,
 
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
@@ -109,7 +109,7 @@ var sideways = map[[2]string]string{
 	{"internal/core/membership", "internal/core/states"}:  "a view change says which states are needed; both are pure",
 	{"worker", "internal/proc/saves"}:                     "a program's large states go to the job's store",
 	{"worker", "internal/proc/contact"}:                   "who serves it may be out of its reach alone",
-	{"worker", "internal/proc/unheard"}:                  "who joins is told what to look at",
+	{"worker", "internal/proc/unheard"}:                   "who joins is told what to look at",
 	{"worker", "internal/proc/logkeys"}:                   "its updates go to a log that asks for the job's keys",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }
