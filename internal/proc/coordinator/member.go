@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
+// send ends the connection of who takes nothing. That of who is gone is its reader's to end, once it has read what came
+// before: that may be a worker's word that it leaves.
 func (m *member) send(frames ...wire.Frame) {
-	if m.conn.TrySend(frames...) != nil {
+	if err := m.conn.TrySend(frames...); err != nil && !errors.Is(err, transport.ErrBroken) {
 		m.conn.Close() // its reader notices
 	}
 }
@@ -84,7 +87,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 			break
 		}
 		if f.Kind == wire.KindEcho { // at once, whatever the loop waits for
-			if err = conn.TrySend(wire.Frame{Header: f.Header}); err != nil {
+			if err = conn.TrySend(wire.Frame{Header: f.Header}); err != nil && !errors.Is(err, transport.ErrBroken) {
 				break
 			}
 			continue

@@ -238,8 +238,11 @@ func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *pro
 	return dead
 }
 
-// shortJob begins a job of one slot, in memory, that nobody is done without in because of silence: a slot is free when
-// its worker has left it.
+// silent is how long a slot whose worker says nothing is kept for it. A slot is free at once when its worker has left
+// it; but of who dies before its agent hears that it is welcome, nobody but the coordinator knows that it has one.
+const silent = 3 * time.Second
+
+// shortJob begins a job of one slot, in memory.
 func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -247,7 +250,7 @@ func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
 	job := rig.Job("bsp", "none", 1, 1, 2)
 	job.Clocks = clocks
 	_, err := h.Lead(job, func(cfg *coordinator.Config) {
-		cfg.Patience, cfg.Tick, cfg.Linger = time.Hour, tick, tick
+		cfg.Patience, cfg.Tick, cfg.Linger = silent, tick, tick
 	})
 	must(t, err)
 	h.Serve("server-0", func(cfg *server.Config) { cfg.Heartbeat = tick })
@@ -308,6 +311,7 @@ func TestProgramDiesAtEachStep(t *testing.T) {
 func TestProgramDiesAtTheEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way, copies bool) {
 		for at, dead := 1, true; dead; at++ {
+			t.Logf("it dies at packet %d", at)
 			h, end := shortJob(t, 1)
 			if dead = live(t, h, &death{way: w, at: at}, copies, (*program).ends); dead {
 				live(t, h, nil, false, (*program).ends)
