@@ -7,7 +7,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,7 @@ type timing struct {
 	ttl      time.Duration // of a lease, in whole seconds: who has died holds it for that long
 	renew    time.Duration // how often a lease is renewed
 	giveUp   time.Duration // a lease that could not be renewed for that long is given up
-	first    time.Duration // what the first tries of a call may take: another member may answer; 0: as try
+	first    time.Duration // what the first tries of a call may take: another member may answer
 	try      time.Duration // what one may take at most
 	patience time.Duration // what a call may take, with all its tries
 	pause    time.Duration // between two tries
@@ -56,7 +55,7 @@ var usual = timing{
 // may is what the next try may take after some that had no answer. There are two of each length: of three members
 // one may be gone, and a slow registry is to answer at last.
 func (t timing) may(unheard int) time.Duration {
-	return min(cmp.Or(t.first, t.try)<<min(unheard/2, 16), t.try)
+	return min(t.first<<min(unheard/2, 16), t.try)
 }
 
 // lingers is when the lease of somebody who has died is surely over, also where leases are longer

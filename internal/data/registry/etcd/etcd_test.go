@@ -35,7 +35,8 @@ func must(t testing.TB, err error) {
 
 // quick is for a fake, which answers at once.
 var quick = timing{
-	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, try: 5 * time.Second,
+	ttl: 2 * time.Second, renew: time.Millisecond, giveUp: time.Minute, first: 5 * time.Second,
+	try:      5 * time.Second,
 	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
 }
 
