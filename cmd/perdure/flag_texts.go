@@ -43,8 +43,8 @@ var flagTexts = map[string]flagText{
 		"for each role: connections are encrypted, and each side shows a certificate. A job that others can reach " +
 		"needs it (default none)."},
 	"job.insecure": {"Let others reach it without keys.", "Nothing is encrypted then, and whoever can listen has the " +
-		"run's secret, too: for networks where you trust everybody. So nothing may be on the way to a store or a log " +
-		"on another machine."},
+		"run's secret, too: for networks where you trust everybody. What goes to a store or a log on another machine " +
+		"may then go unencrypted, too."},
 	"job.exec": {"Start your program in each slot.", "COMMAND is a command line of the shell. It has " +
 		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is started again when it dies. What it " +
 		"prints is in logs/ (default: you start it)."},

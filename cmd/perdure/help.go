@@ -190,8 +190,8 @@ var helps = map[string]string{
 		"behind its dot).",
 	"job_force": "Also one that has not ended, or that cannot be read, if nobody leads it.",
 	"insecure":  "Let others reach it without keys: nothing is encrypted then.",
-	"coordinator_insecure": "Let others reach it without keys, and nothing be encrypted on the way to a registry, a " +
-		"store or a log on another machine.",
+	"coordinator_insecure": "Let others reach it without keys, and let what goes to a registry, a store or a log on " +
+		"another machine go unencrypted.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach, and make tokens.",
 	"keys_new": "Make a folder of keys: a certificate for each role, and what signs them. Whoever has the keys " +
 		"of a role may do what that role does.",
