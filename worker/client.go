@@ -295,14 +295,32 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 	return nil
 }
 
+// each calls f once in every interval until ctx ends.
+func each(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f()
+		}
+	}
+}
+
 // heartbeat tells the coordinator how this worker is: at once when something has changed that
 // the coordinator waits for, and regularly. While the lock cannot be had it says again what it
 // said last.
 func (c *Client) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(c.cfg.Heartbeat)
 	defer tick.Stop()
-	trim := time.NewTicker(trimEvery)
-	defer trim.Stop()
+	c.done.Go(func() { // heartbeats must not wait for the lock, and this does
+		each(ctx, trimEvery, func() {
+			c.lock().out.Trim()
+			c.mu.Unlock()
+		})
+	})
 	var w word
 	fresh := make(chan said, 1)
 	asked, again := false, false
@@ -320,10 +338,6 @@ func (c *Client) heartbeat(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-trim.C:
-			c.lock().out.Trim()
-			c.mu.Unlock()
-			continue
 		case <-c.wake:
 			ask()
 			continue

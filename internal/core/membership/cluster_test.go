@@ -85,6 +85,7 @@ type fakeServer struct {
 	said     words.ServerSpeaker // on its connection
 	draining bool
 	notice   int64 // that it has then, in milliseconds; 0: none
+	hold     words.Hold
 	shards   map[int]*fakeShard
 }
 
@@ -421,7 +422,7 @@ func (c *cluster) report(k Kind, index int) {
 		return
 	}
 	s := c.servers[index]
-	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Notice: s.notice}
+	st := words.ServerStatus{Revision: s.view.Revision, Draining: s.draining, Notice: s.notice, Hold: s.hold}
 	for i := range c.job.Shards {
 		sh := s.shards[i]
 		if sh == nil {

@@ -101,6 +101,8 @@ type Core struct {
 	rounds  rounds
 	rifts   rift.Watch
 
+	deadlocks deadlocks
+
 	contained int64         // how many updates the rows had when the job was complete last
 	paused    agenda.Cursor // over the slots, in a pause
 	finished  agenda.Cursor // over the slots, at the job's end

@@ -22,7 +22,8 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 		o.server = &words.ServerWord{}
 	}
 	before := o.server.Problem()
-	suspect := counts && o.ear.Says()
+	c.deadlocks.longest = max(c.deadlocks.longest, d.Hold.LongestMs)
+	suspect := counts && !c.deadlocks.suspects(c.job, o, d.Hold) && o.ear.Says()
 	news := suspect || o.back > 0 && c.job.tick > o.back
 	switch {
 	case suspect:

@@ -1,6 +1,32 @@
 package membership
 
-import "github.com/perdure/perdure/internal/core/verdict"
+import (
+	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// A server that is at work holds the lock of a shard for as long as it applies a clock, and sends heartbeats all the
+// while. One that is deadlocked sends them too. It is taken for deadlocked when it has held one lock for longer than
+// holdFactor times the longest hold that any server of the job has reported, but not before leastHold, and after
+// mostHold in any case; all in seconds.
+const (
+	leastHold  = 10
+	mostHold   = 60
+	holdFactor = 4
+)
+
+// deadlocks tells deadlocked servers from busy ones.
+type deadlocks struct {
+	longest int64 // milliseconds for which any server has held a lock that it has let go of
+}
+
+// suspects reports whether a server has held a lock for longer than work takes. A place whose processes were given up
+// while the job came no further gets twice as long each time.
+func (d *deadlocks) suspects(j *job, o *observed, h words.Hold) bool {
+	ticks := func(seconds float64) int64 { return int64(seconds / j.seconds) }
+	most := ticks(min(max(leastHold, holdFactor*float64(d.longest)/1000), mostHold))
+	return ticks(float64(h.Ms)/1000) > o.ear.Stretch(most, ticks(mostHold), j.minClock())
+}
 
 // Tick lets time pass: silent processes become suspects.
 func (c *Core) Tick() {
@@ -13,9 +39,16 @@ func (c *Core) Tick() {
 	all := c.job.subjects()
 	for _, i := range c.job.watch.Suspects(all, c.job.minClock()) {
 		if i < len(c.job.servers) {
-			c.suspect(Server, i)
+			c.suspect(Server, i, silentTooLong)
 		} else {
-			c.suspect(Worker, i-len(c.job.servers))
+			c.suspect(Worker, i-len(c.job.servers), silentTooLong)
+		}
+	}
+	for i := range c.job.servers {
+		p, o := c.job.place(Server, i)
+		if p.Process != "" && !o.gone && o.server != nil && c.deadlocks.suspects(c.job, o, o.server.Hold) &&
+			o.ear.Accuse() {
+			c.suspect(Server, i, o.server.Hold.String())
 		}
 	}
 	if !c.job.watch.Deaf(all) {
@@ -51,17 +84,19 @@ func (c *Core) Heard(k Kind, index int, process string) {
 	}
 }
 
-// suspect gives a silent process up: it is to be killed, and a server's replicas
+const silentTooLong = "has been silent for too long"
+
+// suspect gives up a process that is silent or deadlocked; why says which: it is to be killed, and a server's replicas
 // are dropped where others have the rows. Should it have been alive all the time,
 // it comes back as a holder of nothing. Who may have the last rows of a shard is
 // not killed on a suspicion, but waited for, where there is no checkpoint to go back to.
-func (c *Core) suspect(k Kind, index int) {
+func (c *Core) suspect(k Kind, index int, why string) {
 	_, o := c.job.place(k, index)
 	if k == Server && c.job.irreplaceable() && c.job.last(index) {
 		c.rec.event("suspected", target(k, index),
-			"%s has been silent for too long; nobody else has all that it holds, so it is waited for", target(k, index))
+			"%s %s; no other server has all that it holds, so the job waits for it", target(k, index), why)
 	} else {
-		c.rec.event("suspected", target(k, index), "%s has been silent for too long; %s", target(k, index),
+		c.rec.event("suspected", target(k, index), "%s %s; %s", target(k, index), why,
 			verdict.Upshot(c.job.guest(k, index), k == Server))
 		c.rec.kill(k, index)
 	}

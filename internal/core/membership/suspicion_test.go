@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -56,5 +57,64 @@ func TestFrozenServer(t *testing.T) {
 	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 2 {
 		t.Fatalf("%d replicas, though it has joined", n)
+	}
+}
+
+// A server whose lock is held for as long as an apply takes raises no suspicion; one that is deadlocked, and sends
+// heartbeats all the while, is given up within twice the bound. How long its next process gets depends on the longest
+// hold that was reported, and is doubled while the job comes no further.
+func TestDeadlockedServer(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: 2, Shards: 2,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 2},
+	}, patience)
+	c.wellness(30)
+	turn := func() {
+		for i := range 2 {
+			c.start(Server, i)
+			if p := c.process(Server, i); !p.connected {
+				c.join(Server, i)
+			}
+			c.follow(Server, i)
+			c.report(Server, i)
+		}
+		c.follow(Worker, 0)
+		c.report(Worker, 0)
+		c.core.Tick()
+		c.flush()
+	}
+	// holds reports a lock as held for a number of seconds, and returns after how many of them the server is given up;
+	// 0: it is not, and the lock is let go of.
+	holds := func(seconds int) float64 {
+		kills := strings.Count(c.told.String(), "kill: ")
+		for held := range 10 * seconds {
+			c.servers[1].hold.Shard, c.servers[1].hold.Ms = 1, 100*int64(held)
+			if turn(); strings.Count(c.told.String(), "kill: ") > kills {
+				return float64(held) / 10
+			}
+		}
+		c.servers[1].hold = words.Hold{LongestMs: max(c.servers[1].hold.LongestMs, 1000*int64(seconds))}
+		turn()
+		return 0
+	}
+	if at := holds(2); at != 0 {
+		t.Fatalf("given up after %v s of an apply that takes 2", at)
+	}
+	if at := holds(30); at <= leastHold || at > 2*leastHold {
+		t.Fatalf("given up after %v s, want %d to %d", at, leastHold, 2*leastHold)
+	}
+	if at := holds(60); at <= 2*leastHold-1 || at > 2*leastHold+1 {
+		t.Fatalf("its next process is given up after %v s, want about %d", at, 2*leastHold)
+	}
+	c.wellness(30) // the job comes further
+	if at := holds(9); at != 0 {
+		t.Fatalf("given up after %v s of an apply that takes 9", at)
+	}
+	if at := holds(100); at <= 4*9-1 || at > 4*9+1 {
+		t.Errorf("given up after %v s, want four times 9", at)
+	}
+	if got := strings.Count(c.told.String(), "has held the lock of shard 1 for "); got != 3 {
+		t.Errorf("the reason is given %d times, want 3:\n%s", got, c.told.String())
 	}
 }

@@ -74,6 +74,19 @@ func (e *Ear) Says() (suspect bool) {
 	return suspect
 }
 
+// Accuse makes the process a suspect for another reason than silence, and reports whether it was none before.
+func (e *Ear) Accuse() (news bool) {
+	news = !e.suspect
+	e.suspect = true
+	return news
+}
+
+// Stretch makes a number of ticks that a process was given longer, up to most, by how often its predecessors were
+// given up while the job came no further than a clock.
+func (e *Ear) Stretch(ticks, most int64, clock perdure.Clock) int64 {
+	return e.strikes.stretch(ticks, most, clock)
+}
+
 // GiveUp notes that a suspect is given up, when the job is at a clock. False: it was
 // before.
 func (e *Ear) GiveUp(clock perdure.Clock) bool {

@@ -14,6 +14,7 @@ type ServerWord struct {
 	Notice    int64 // as of its newest word: see ServerStatus
 	Log       string
 	Unreached []string
+	Hold      Hold
 	Resources perdure.Resources
 	Shards    map[perdure.ShardID]*ShardWord
 	troubled  map[perdure.ShardID]struct{} // those with a problem
@@ -54,7 +55,7 @@ func StateNames(files []SegmentFile) (names []string) {
 // connection replaces all that was known. What it costs depends on what is told.
 func (w *ServerWord) Take(d *ServerDelta, heard func(s perdure.ShardID, before *ShardWord, now *ShardDelta)) {
 	w.Revision, w.Draining, w.Notice, w.Log = d.Revision, d.Draining, d.Notice, d.Log
-	w.Unreached, w.Resources = d.Unreached, d.Resources
+	w.Unreached, w.Hold, w.Resources = d.Unreached, d.Hold, d.Resources
 	known := w.Shards
 	if d.Number == 1 || known == nil {
 		w.Shards, w.troubled = make(map[perdure.ShardID]*ShardWord, len(d.Shards)), map[perdure.ShardID]struct{}{}
@@ -157,7 +158,7 @@ func (w *ServerWord) Unread() *int64 {
 func (w *ServerWord) Status() ServerStatus {
 	st := ServerStatus{
 		Revision: w.Revision, Draining: w.Draining, Notice: w.Notice, Log: w.Log, Unreached: w.Unreached,
-		Resources: w.Resources,
+		Hold: w.Hold, Resources: w.Resources,
 	}
 	for _, s := range slices.Sorted(maps.Keys(w.Shards)) {
 		sh := w.Shards[s].ShardStatus

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -20,6 +21,8 @@ type ServerStatus struct {
 	Log string `json:"log,omitempty"`
 	// Unreached are addresses of servers that it wants something of and cannot reach.
 	Unreached []string `json:"unreached,omitempty"`
+	// Hold is the lock that the server has held for the longest time.
+	Hold Hold `json:"hold"`
 	// Resources are those of the process.
 	Resources perdure.Resources `json:"resources"`
 }
@@ -124,6 +127,7 @@ type ServerDelta struct {
 	Notice    int64
 	Log       string
 	Unreached []string
+	Hold      Hold
 	Resources perdure.Resources
 	Shards    []ShardDelta      // that changed, or are new
 	Gone      []perdure.ShardID // that it does not hold any more
@@ -155,7 +159,7 @@ func (t *ServerSpeaker) Delta(st *ServerStatus, end perdure.Clock, counts bool) 
 	t.number++
 	d = ServerDelta{
 		Number: t.number, Revision: st.Revision, Draining: st.Draining, Notice: st.Notice, Log: st.Log,
-		Unreached: st.Unreached,
+		Unreached: st.Unreached, Hold: st.Hold,
 		Resources: st.Resources,
 	}
 	if t.told == nil {
@@ -246,4 +250,20 @@ func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
 		now = now[1:]
 	}
 	return changed, gone
+}
+
+// Hold is the lock that a server has held for the longest time, of those that it holds now: that of a shard
+// which is at work, or deadlocked.
+type Hold struct {
+	Shard     perdure.ShardID `json:"shard"`      // -1: it is the server's own lock
+	Ms        int64           `json:"ms"`         // for how long; 0: no lock was held at two samples in a row
+	LongestMs int64           `json:"longest_ms"` // the longest hold that has ended, of the process's locks
+}
+
+// String says for people what the server does.
+func (h Hold) String() string {
+	if h.Shard < 0 {
+		return fmt.Sprintf("has held its lock for %.0f s", float64(h.Ms)/1000)
+	}
+	return fmt.Sprintf("has held the lock of shard %d for %.0f s", h.Shard, float64(h.Ms)/1000)
 }

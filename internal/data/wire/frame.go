@@ -38,7 +38,7 @@ import (
 
 const (
 	// Version of the message format. A peer of another version is refused.
-	Version = 11
+	Version = 12
 	// oldestKept is the oldest version of frames that lie in an update log and can be read: since then only values
 	// that are packed have come in.
 	oldestKept = 10

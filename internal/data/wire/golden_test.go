@@ -276,7 +276,7 @@ func statusSamples() []sample {
 	return []sample{
 		control("status-server", KindStatus, words.ServerDelta{
 			Number: 2, Revision: 9, Draining: true, Notice: 25_000, Log: "it is full",
-			Unreached: []string{"10.0.0.7:9"},
+			Unreached: []string{"10.0.0.7:9"}, Hold: words.Hold{Shard: -1, Ms: 1200, LongestMs: 2500},
 			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,

@@ -14,10 +14,16 @@ func (c *coder) resources(r *perdure.Resources) {
 }
 
 func (c *coder) serverDelta(d *words.ServerDelta) {
+	held := d.Hold != words.Hold{}
 	count(c, &d.Number)
-	c.flags(&d.Draining)
+	c.flags(&d.Draining, &held)
 	if d.Draining {
 		number(c, &d.Notice)
+	}
+	if held {
+		number(c, &d.Hold.Shard) // -1 is the server itself
+		number(c, &d.Hold.Ms)
+		number(c, &d.Hold.LongestMs)
 	}
 	count(c, &d.Revision)
 	c.text(&d.Log)

@@ -267,7 +267,7 @@ func (s *Server) shard(f *wire.Frame) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh := s.shards[f.Shard]
-	if sh == nil || (sh.link.Name() != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
+	if sh == nil || (*sh.named.Load() != link.NameOf(&f.Header) && !s.cfg.weak.Generations) {
 		return nil
 	}
 	return sh
@@ -328,26 +328,63 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 
 // open answers once the shard is ready in the life that the peer means.
 func (s *Server) open(c *conn, f *wire.Frame) {
+	if int(f.Shard) < 0 || int(f.Shard) >= c.job.Shards {
+		return
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if int(f.Shard) < 0 || int(f.Shard) >= s.job.Shards {
+	delete(c.opens, f.Shard) // of an earlier life
+	s.mu.Unlock()
+	if sh := s.shard(f); sh != nil && c.enters(sh, f, &c.batch) {
 		return
 	}
-	if sh := s.shards[f.Shard]; sh != nil && sh.link.Name() == link.NameOf(&f.Header) && c.enters(sh, f, &c.batch) {
-		delete(c.opens, f.Shard)
-		return
-	}
+	s.mu.Lock()
 	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
+	s.mu.Unlock()
+	s.opened(f.Shard) // it may have come meanwhile
 }
 
-// opened goes on with those who waited for a life of a shard. It needs s.mu.
-func (s *Server) opened(sh *shard) {
-	for c := range s.conns {
-		h, ok := c.opens[sh.id]
-		if ok && link.NameOf(&h) == sh.link.Name() && c.enters(sh, &wire.Frame{Header: h}, nil) {
-			delete(c.opens, sh.id)
+// waiting is an Open or a Follow that waits for a life of a shard.
+type waiting struct {
+	c *conn
+	h wire.Header
+}
+
+// opened brings a shard what waits for the life that it is in now. What the shard cannot take yet goes on waiting.
+// If the shard changes meanwhile, whoever changes it calls opened too; that call may find what is waiting taken by
+// this one, so this one looks again.
+func (s *Server) opened(id perdure.ShardID) {
+	for again := true; again; {
+		sh, look, found := s.takeWaiting(id)
+		again = false
+		for _, w := range found {
+			if w.c.enters(sh, &wire.Frame{Header: w.h}, nil) {
+				continue
+			}
+			s.mu.Lock()
+			if _, newer := w.c.opens[id]; !newer {
+				w.c.opens[id] = w.h
+			}
+			again = again || s.shards[id] != sh || sh.opening != look
+			s.mu.Unlock()
 		}
 	}
+}
+
+// takeWaiting takes what waits for the present life of a shard, and returns how often that was done.
+func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found []waiting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sh = s.shards[id]; sh == nil {
+		return nil, 0, nil
+	}
+	sh.opening++
+	for c := range s.conns {
+		if h, ok := c.opens[id]; ok && link.NameOf(&h) == *sh.named.Load() {
+			delete(c.opens, id)
+			found = append(found, waiting{c, h})
+		}
+	}
+	return sh, sh.opening, found
 }
 
 // enters brings a shard an Open or a Follow, unless it is not restored yet and cannot say what it
@@ -356,8 +393,7 @@ func (c *conn) enters(sh *shard, f *wire.Frame, to *batch) (taken bool) {
 	if c.server {
 		return sh.fromPredecessor(c, f, to)
 	}
-	sh.open(c, f.Flags&wire.FlagWrites != 0, f.Clock)
-	return true
+	return sh.open(c, f)
 }
 
 // held returns the shards that this server has.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -21,7 +20,7 @@ func (sh *shard) answers() bool { return sh.rep.Ready() && !sh.retired() }
 func (sh *shard) takeIn(c *conn, f *wire.Frame) (err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.takesIn() || !sh.rep.Audience.Seated(&c.Reader) {
+	if !sh.takesIn() || !sh.means(f) || !sh.rep.Audience.Seated(&c.Reader) {
 		return nil
 	}
 	var e replica.Entry
@@ -59,7 +58,7 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.answers() {
+	if !sh.answers() || !sh.means(f) {
 		return nil
 	}
 	switch f.Kind {
@@ -88,19 +87,22 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 	return err
 }
 
-// open answers an Open, once all is applied that was received before it. Ended is how many clocks
-// its slot has ended.
-func (sh *shard) open(c *conn, writes bool, ended perdure.Clock) {
+// open answers an Open, once all is applied that was received before it. Not taken: the shard is in
+// another life by now.
+func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.retired() {
-		return
+	if sh.retired() || !sh.means(f) {
+		return false
 	}
-	sh.rep.Open(replica.Open{Reader: &c.Reader, Writes: writes, Ended: ended, Pos: sh.link.End()})
+	sh.rep.Open(replica.Open{
+		Reader: &c.Reader, Writes: f.Flags&wire.FlagWrites != 0, Ended: f.Clock, Pos: sh.link.End(),
+	})
 	sh.applyDue()
 	if sh.link.Begun() {
 		sh.rep.AnswerOpens(sh.link.Applied())
 		sh.carryOut()
 	}
 	sh.mend()
+	return true
 }

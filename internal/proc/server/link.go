@@ -85,7 +85,7 @@ func (sh *shard) pass(m *link.Outgoing) {
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.link.Begun() || sh.retired() {
+	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
 		return false
 	}
 	if !sh.link.PrecededBy(c.index, c.Incarnation) {
@@ -112,7 +112,7 @@ func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool)
 func (sh *shard) fromSuccessor(p *peer, f *wire.Frame) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.link.Begun() || sh.retired() {
+	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
 		return
 	}
 	sh.to.batch = &p.batch

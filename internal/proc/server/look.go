@@ -58,7 +58,10 @@ type work struct {
 	parallel bool            // there are cores for several shards at once
 	turn     chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
 	saves    segments.Counts // safe for concurrent use
-	past     done            // by shards that are not here any more; guarded by Server.mu
+
+	// Server.mu guards what follows.
+	past     done                // by shards that are not here any more
+	retiring map[*shard]struct{} // that are not here any more, and not counted in past yet
 }
 
 // Eye looks at a server.
@@ -83,6 +86,10 @@ func (e Eye) Look() (l Look) {
 	for _, sh := range s.shards {
 		shards = append(shards, sh)
 	}
+	for sh := range s.work.retiring {
+		shards = append(shards, sh)
+	}
+	held := len(s.shards)
 	all := s.work.past // one that retires from now on is among these
 	s.mu.Unlock()
 	for _, sh := range shards {
@@ -90,7 +97,7 @@ func (e Eye) Look() (l Look) {
 	}
 	l.Updates, l.Answers = all.updates, all.answers
 	if l.NotReady == "" && l.Unready > 0 {
-		l.NotReady = fmt.Sprintf("%d of its %d shards do not serve yet", l.Unready, len(shards))
+		l.NotReady = fmt.Sprintf("%d of its %d shards do not serve yet", l.Unready, held)
 	}
 	n := &s.work.saves
 	l.Saves, l.SaveFailures, l.SaveBytes = n.Saves.Load(), n.Failures.Load(), n.Bytes.Load()

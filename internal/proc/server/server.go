@@ -8,10 +8,13 @@
 // superseded, carries out what the view has decided, and tells the coordinator
 // the state it has reached. All of this is idempotent.
 //
-// Locks, in the order in which they may be taken: Server.opening, while the update
-// log is opened; Server.mu, which guards the view and the maps; shard.mu, which
-// guards one shard, and of which nobody has two; then those of a connection, a
-// peer and the throttle; and that of the buffers, under which no other is taken.
+// Locks: a shard may be at work, with its lock held, for as long as it takes to apply a
+// clock. So no goroutine waits for shard.mu while it holds Server.mu, which guards the view
+// and the maps: a new view is handed to a goroutine of each shard's own (see bring), and
+// heartbeats wait for no lock at all. No goroutine holds two shards' locks. Server.opening
+// is held while the update log is opened, and Server.mu may be taken under it. The locks of
+// a connection, a peer and the throttle may be taken under these; under that of the buffers
+// no other is taken.
 package server
 
 import (
@@ -93,7 +96,7 @@ type Server struct {
 	updates updatelog.Log // nil unless a shard has a stream
 	waits   updatelog.Waits
 
-	mu          sync.Mutex // guards what follows
+	mu          lock // guards what follows
 	job         *perdure.JobSpec
 	traits      recovery.Traits // of the job
 	index       int
@@ -136,12 +139,14 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, addr: addr, index: cfg.Index,
 		changed: make(chan struct{}, 1),
 		failed:  make(chan error, 1),
-		work:    work{turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1},
-		door:    door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
-		shards:  map[perdure.ShardID]*shard{},
-		conns:   map[*conn]struct{}{},
-		peers:   peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
-		view:    &perdure.View{},
+		work: work{
+			turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1, retiring: map[*shard]struct{}{},
+		},
+		door:   door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
+		shards: map[perdure.ShardID]*shard{},
+		conns:  map[*conn]struct{}{},
+		peers:  peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
+		view:   &perdure.View{},
 	}
 	s.telling.of(s.tellAll)
 	s.leaving.s = s
@@ -161,6 +166,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.closeConns()
 	s.wg.Go(func() { s.accept(ctx, l) })
 	s.wg.Go(func() { s.heartbeat(ctx) })
+	s.wg.Go(func() { s.elapse(ctx) })
 	s.wg.Go(func() { s.leaving.heed(ctx) })
 	s.wg.Go(func() { s.peers.contact.Run(ctx) })
 	s.wg.Go(func() {
@@ -303,24 +309,18 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// heartbeat sends the server's status at once on changes, and regularly.
+// heartbeat sends the server's status immediately on changes, and regularly. It waits for no
+// lock: a server whose shards are at work is not silent.
 func (s *Server) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
-	trim := time.NewTicker(frames.TrimEvery)
-	defer trim.Stop()
-	var w word
+	w := word{holds: holds{every: s.cfg.Heartbeat, sampled: time.Now()}}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-trim.C:
-			s.buffers.Trim()
-			continue
 		case <-tick.C:
-			for _, sh := range s.held() {
-				sh.tickChain()
-			}
+			w.sample(s)
 			if w.waits() {
 				continue
 			}
@@ -328,6 +328,27 @@ func (s *Server) heartbeat(ctx context.Context) {
 		}
 		if fresh := w.say(s); !fresh {
 			time.AfterFunc(busyPause, s.notify)
+		}
+	}
+}
+
+// elapse lets time pass for the chains of all shards that are not at work, and gives back
+// memory that is not used.
+func (s *Server) elapse(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.Heartbeat)
+	defer tick.Stop()
+	trim := time.NewTicker(frames.TrimEvery)
+	defer trim.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-trim.C:
+			s.buffers.Trim()
+		case <-tick.C:
+			for _, sh := range s.held() {
+				sh.tickChain()
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,15 +26,22 @@ type shard struct {
 	since  uint64 // as in the view's Holder
 	job    perdure.JobSpec
 	traits recovery.Traits
-	slots  slotCount          // that entries of the log can be of
-	gone   atomic.Bool        // retired: whatever still comes for it is ignored
-	said   *words.ShardStatus // its last status; guarded by Server.mu
+	slots  slotCount   // that entries of the log can be of
+	gone   atomic.Bool // retired: whatever still comes for it is ignored
+	// named is the name of link, for those who do not have the shard's lock.
+	named atomic.Pointer[link.Name]
 
-	mu       sync.Mutex // guards what follows
+	// Server.mu guards what follows.
+	said    *words.ShardStatus // its last status
+	follows follows
+	opening uint64 // how often Opens and Follows that wait were looked at
+
+	mu       lock // guards what follows
 	rep      *replica.Replica
 	view     *perdure.View
+	at       place // as of the view
 	near     neighbours
-	link     link.Link // its name changes under Server.mu, too
+	link     link.Link
 	to       sender
 	service  service
 	stream   *stream.Stream   // nil unless the update log has what this log would
@@ -55,6 +61,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 		}),
 		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
+	sh.named.Store(&n)
 	sh.to.soon = s.tellSoon
 	sh.service = service{
 		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: began,
@@ -86,23 +93,37 @@ func (sh *shard) retired() bool { return sh.gone.Load() }
 
 // retire ends this life of the shard. Those who read ask its successor. It needs Server.mu.
 func (sh *shard) retire() {
+	s := sh.s
 	sh.gone.Store(true)
 	sh.saver.Retire()
 	if sh.stream != nil {
 		sh.stream.Retire()
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.incoming = nil
-	sh.rep.Audience.Retire()
-	sh.carryOut()
-	sh.s.work.past.add(doneBy(sh.rep, &sh.service))
+	delete(s.shards, sh.id)
+	s.work.retiring[sh] = struct{}{}
+	s.wg.Go(func() { // its lock may be held
+		sh.mu.Lock()
+		sh.incoming = nil
+		sh.rep.Audience.Retire()
+		sh.carryOut()
+		past := doneBy(sh.rep, &sh.service)
+		sh.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.work.retiring, sh)
+		s.work.past.add(past)
+	})
 }
 
-// fill hands the restored content over.
+// means reports whether a frame is for the present life of the shard. One that is not is ignored: its
+// sender opens the shard again when it knows the newer view. It needs sh.mu: the shard may have come
+// into another life while the frame waited for that lock.
+func (sh *shard) means(f *wire.Frame) bool {
+	return sh.link.Name() == link.NameOf(&f.Header) || sh.s.cfg.weak.Generations
+}
+
+// fill makes the shard what was restored. It needs sh.mu.
 func (sh *shard) fill(c replica.Content, v *perdure.View) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	sh.view = v
 	sh.saver.Works()
 	sh.rep.Fill(c, v)
@@ -296,17 +317,16 @@ func (sh *shard) yield() {
 	}
 }
 
-// follow brings the shard to what the view says of it.
-func (sh *shard) follow(v *perdure.View, at place) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.view = v
+// follow brings the shard to what the view says of it. It needs sh.mu.
+func (sh *shard) follow(v *perdure.View, at *place) {
+	sh.view, sh.at = v, *at
 	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.link.Name()
 	if renew {
 		sh.incoming = nil
+		sh.named.Store(&n)
 	}
-	sh.near.follow(&at, renew)
+	sh.near.follow(at, renew)
 	sh.link.Follow(n, &at.Place, renew)
 	sh.rep.Follow(v, replica.Place{Head: at.Head, Reads: at.Reads(), Periodic: at.Periodic}, renew)
 	sh.carryOut()
@@ -338,13 +358,14 @@ func (sh *shard) forget(c *conn) {
 // status tells the coordinator how far this shard is.
 //
 // A shard that is at work for long says again what it said last: every status was
-// true at its time, and a server that is silent would be taken for dead.
-func (sh *shard) status(v *perdure.View) (st words.ShardStatus, fresh bool) {
-	if !sh.mu.TryLock() {
+// true at its time, and a server that is silent would be taken for dead. behind says that
+// it has not followed the view v yet. It needs Server.mu.
+func (sh *shard) status(v *perdure.View, behind bool) (st words.ShardStatus, fresh bool) {
+	if behind || !sh.mu.TryLock() {
 		if sh.said != nil {
 			return *sh.said, false
 		}
-		n := sh.link.Name()
+		n := sh.named.Load()
 		return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 	}
 	defer sh.mu.Unlock()

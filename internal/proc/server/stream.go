@@ -108,7 +108,9 @@ func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
 		return 0, context.Canceled
 	}
 	if err == nil {
+		r.sh.mu.Lock()
 		r.sh.fill(c, v)
+		r.sh.mu.Unlock()
 	}
 	return from, err
 }
@@ -138,7 +140,6 @@ func (s *Server) reopens(sh *shard) bool {
 	}
 	s.cfg.Log.Info("the update log was cut; reading from a newer snapshot", "shard", sh.id, "position", newer)
 	sh.retire()
-	delete(s.shards, sh.id)
 	for c := range s.conns { // it is the same life to those who have opened it: they open it again
 		if !c.server {
 			c.end()
@@ -153,14 +154,14 @@ func (s *Server) reopens(sh *shard) bool {
 // beginReading lets a shard follow the present view that is to read its stream from a position,
 // if it is here still.
 func (s *Server) beginReading(sh *shard, from updatelog.Position) bool {
+	sh.mu.Lock()
+	sh.stream.Begin(from)
+	sh.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards[sh.id] != sh {
 		return false
 	}
-	sh.mu.Lock()
-	sh.stream.Begin(from)
-	sh.mu.Unlock()
 	if at, held := s.placeOf(s.view, sh.id); held {
 		s.bring(sh, at)
 	}

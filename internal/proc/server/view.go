@@ -46,10 +46,9 @@ func (s *Server) take(v perdure.View) {
 		id := perdure.ShardID(i)
 		sh := s.shards[id]
 		at, held := s.placeOf(&v, id)
-		if !held || sh != nil && (sh.since != at.Since || sh.link.Name().Generation != v.Generation) {
+		if !held || sh != nil && (sh.since != at.Since || sh.named.Load().Generation != v.Generation) {
 			if sh != nil {
 				sh.retire()
-				delete(s.shards, id)
 			}
 			sh = nil
 			if !held {
@@ -78,7 +77,10 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 	if comes {
 		sh.link.Join()
 	}
-	s.bring(sh, at)
+	sh.mu.Lock() // no other goroutine knows the shard yet
+	sh.follow(v, &at)
+	sh.mu.Unlock()
+	s.wg.Go(func() { s.opened(id) })
 	switch {
 	case sh.stream != nil:
 		s.wg.Go(func() { newReplay(s, sh).run(v) })
@@ -87,10 +89,44 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 	}
 }
 
-// bring lets a shard follow the present view. It needs s.mu.
+// follows is how a shard gets to follow the newest view, whatever its lock is held for. Server.mu guards it.
+type follows struct {
+	running bool          // a goroutine is about to follow view, or follows an older one
+	view    *perdure.View // the newest that is to be followed; nil: none
+	at      place         // the shard's, as of view
+}
+
+// pending reports whether the shard has not followed the newest view yet.
+func (f *follows) pending() bool { return f.running }
+
+// bring lets a shard follow the present view as soon as its lock is free. Views that come until then are
+// skipped but for the newest: a shard acts on that, whatever it missed. It needs s.mu.
 func (s *Server) bring(sh *shard, at place) {
-	sh.follow(s.view, at)
-	s.opened(sh)
+	sh.follows.view, sh.follows.at = s.view, at
+	if sh.follows.running {
+		return
+	}
+	sh.follows.running = true
+	s.wg.Go(func() {
+		for v, at := sh.follows.next(&s.mu); v != nil; v, at = sh.follows.next(&s.mu) {
+			sh.mu.Lock()
+			if !sh.retired() {
+				sh.follow(v, &at)
+			}
+			sh.mu.Unlock()
+			s.opened(sh.id)
+		}
+		s.notify()
+	})
+}
+
+// next takes the view that is to be followed next; nil: there is none. mu is Server.mu.
+func (f *follows) next(mu *lock) (v *perdure.View, at place) {
+	mu.Lock()
+	defer mu.Unlock()
+	v, at = f.view, f.at
+	*f = follows{running: v != nil}
+	return v, at
 }
 
 // fenceConns ends the connections of superseded processes. It needs s.mu.
@@ -110,7 +146,7 @@ func (s *Server) fenceConns() {
 }
 
 // restore fills a shard's rows from the cut of its generation, then lets it
-// follow the view of the day. It runs in a goroutine of its own; a shard that
+// follow the newest view that it has seen. It runs in a goroutine of its own; a shard that
 // was retired meanwhile ignores what it brings. A checkpoint that is not there may have
 // been deleted since: then others have the shard, and a newer view is on its way.
 func (s *Server) restore(sh *shard, v *perdure.View) {
@@ -126,14 +162,12 @@ func (s *Server) restore(sh *shard, v *perdure.View) {
 		s.fail(fmt.Errorf("%w: restore shard %d at clock %d: %w", ErrCheckpoint, sh.id, v.RestoredAt(sh.id), err))
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shards[sh.id] != sh {
-		return
+	sh.mu.Lock()
+	if newest := sh.view; !sh.retired() {
+		sh.fill(content, v)
+		sh.follow(newest, &sh.at)
 	}
-	sh.fill(content, v)
-	if at, held := s.placeOf(s.view, sh.id); held {
-		s.bring(sh, at)
-	}
+	sh.mu.Unlock()
+	s.opened(sh.id)
 	s.notify()
 }

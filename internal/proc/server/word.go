@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,6 +26,18 @@ type word struct {
 	st   words.ServerStatus // while somebody is at work for long, what was said last
 	end  perdure.Clock      // as of the view that it is by
 	per  int                // heartbeats for each word, as of the view
+
+	holds holds
+	held  []*shard // that the server had when its lock was free last
+}
+
+// sample looks how long locks have been held.
+func (w *word) sample(s *Server) {
+	if s.mu.TryLock() {
+		w.held = slices.AppendSeq(w.held[:0], maps.Values(s.shards))
+		s.mu.Unlock()
+	}
+	w.st.Hold = w.holds.sample(time.Now(), &s.mu, w.held)
 }
 
 // waits counts a heartbeat, and reports whether nothing need be said at it.
@@ -38,7 +51,9 @@ func (w *word) say(s *Server) (fresh bool) {
 			w.to, w.told = s.coordinator, words.ServerSpeaker{}
 			w.beat.Recount()
 		}
+		hold := w.st.Hold
 		w.st, fresh = s.status()
+		w.st.Hold = hold
 		w.end = s.view.End
 		if s.job != nil {
 			w.per = words.Beats(s.view, s.job.Servers)
@@ -61,14 +76,14 @@ func (w *word) say(s *Server) (fresh bool) {
 	return fresh
 }
 
-// status needs s.mu. It is fresh unless some shard was at work.
+// status needs s.mu. It is fresh unless some shard was at work, or has not followed the view yet.
 func (s *Server) status() (st words.ServerStatus, fresh bool) {
 	st = words.ServerStatus{
 		Revision: s.view.Revision, Draining: s.leaving.draining, Log: s.waits.Why(), Unreached: s.peers.contact.Out(),
 	}
 	st.Notice, fresh = s.leaving.notice(time.Now()), true
 	for _, sh := range s.shards {
-		says, now := sh.status(s.view)
+		says, now := sh.status(s.view, sh.follows.pending())
 		st.Shards = append(st.Shards, says)
 		fresh = fresh && now
 	}

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// lock is a mutex whose holder can be observed without waiting for it: the heartbeat reports how long each lock has
+// been held, so that a server that is deadlocked is replaced and one that is busy is not.
+type lock struct {
+	mu   sync.Mutex
+	turn atomic.Uint64 // odd while the mutex is held; a counter costs the hot path less than reading the time
+}
+
+// Lock implements sync.Locker.
+func (l *lock) Lock() {
+	l.mu.Lock()
+	l.turn.Add(1)
+}
+
+// TryLock locks l unless another goroutine holds it, and reports whether it did.
+func (l *lock) TryLock() bool {
+	if !l.mu.TryLock() {
+		return false
+	}
+	l.turn.Add(1)
+	return true
+}
+
+// Unlock implements sync.Locker.
+func (l *lock) Unlock() {
+	l.turn.Add(1)
+	l.mu.Unlock()
+}
+
+// hold is what samples of one lock have shown.
+type hold struct {
+	turn   uint64        // in which it was held at the last sample
+	lasted time.Duration // how long it has been held in that turn, as far as samples tell
+}
+
+// holds measures by regular samples how long locks are held. It belongs to the heartbeat's goroutine.
+type holds struct {
+	every   time.Duration // between two samples
+	sampled time.Time     // when the last sample was taken
+	server  hold          // of Server.mu
+	shards  map[*shard]hold
+	longest time.Duration // the longest hold that has ended
+}
+
+// sample looks at the server's lock and at those of shards, and returns the longest hold. Shards that are not among
+// them are forgotten. A sample that comes late counts like one that comes in time: the whole process did not run then,
+// and no lock can be blamed for it.
+func (h *holds) sample(now time.Time, server *lock, shards []*shard) words.Hold {
+	passed := min(now.Sub(h.sampled), 2*h.every)
+	h.sampled = now
+	h.server = h.look(h.server, server, passed)
+	most, of := h.server.lasted, perdure.ShardID(-1)
+	known := make(map[*shard]hold, len(shards))
+	for _, sh := range shards {
+		next := h.look(h.shards[sh], &sh.mu, passed)
+		if next.lasted > most {
+			most, of = next.lasted, sh.id
+		}
+		if next != (hold{}) {
+			known[sh] = next
+		}
+	}
+	h.shards = known
+	if most == 0 {
+		of = 0 // no lock
+	}
+	return words.Hold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
+}
+
+// look compares one lock with what the last sample has shown of it.
+func (h *holds) look(before hold, l *lock, passed time.Duration) (now hold) {
+	turn := l.turn.Load()
+	if before.turn == turn && turn%2 == 1 {
+		return hold{turn, before.lasted + passed}
+	}
+	h.longest = max(h.longest, before.lasted)
+	if turn%2 == 0 {
+		return hold{}
+	}
+	return hold{turn: turn}
+}

@@ -1,0 +1,127 @@
+package server_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
+)
+
+// TestBusyShard: while a shard is at work, its server sends heartbeats that say for how long, follows views with its
+// other shards, lets clients in and takes orders. Afterwards the shard follows the newest view.
+func TestBusyShard(t *testing.T) {
+	const heartbeat = 5 * time.Millisecond
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 2)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
+		c.Joined = func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+
+	v := perdure.View{
+		Revision: 1, Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		Shards: make([]perdure.ShardView, 2),
+	}
+	epoch := func(epochs ...perdure.Epoch) {
+		v.Revision++
+		v.Shards = append([]perdure.ShardView(nil), v.Shards...)
+		for i, e := range epochs {
+			v.Shards[i] = perdure.ShardView{
+				Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 2}, Epoch: e,
+			}
+		}
+		must(t, coordinator.Send(wire.Control(wire.KindView, v)))
+	}
+	until := func(what string, fits func(st *words.ServerStatus) bool, epochs ...perdure.Epoch) {
+		t.Helper()
+		await(ctx, t, statuses, what, func(st *words.ServerStatus) bool {
+			serves := func(sh words.ShardStatus, epoch perdure.Epoch) bool { return sh.Epoch == epoch && sh.Ready }
+			return st.Revision == v.Revision && fits(st) && slices.EqualFunc(st.Shards, epochs, serves)
+		})
+	}
+	any := func(*words.ServerStatus) bool { return true }
+	epoch(1, 1)
+	until("both shards begin", any, 1, 1)
+
+	release := eye.Seize(0)
+	epoch(2, 2)
+	until("shard 1 follows", any, 1, 2)
+	epoch(3, 3)
+	until("shard 1 follows again", any, 1, 3)
+	until("the hold is reported", func(st *words.ServerStatus) bool {
+		return st.Hold.Shard == 0 && st.Hold.Ms >= 10*heartbeat.Milliseconds()
+	}, 1, 3)
+	c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
+		wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
+	must(t, err)
+	defer c.Close()
+	must(t, c.Send(wire.Frame{Header: wire.Header{
+		Kind: wire.KindOpen, Generation: 1, Epoch: 3, Shard: 1, Incarnation: 1,
+	}}))
+	for f := (wire.Frame{}); f.Kind != wire.KindOpened; {
+		must(t, c.Recv(&f))
+	}
+	must(t, coordinator.Send(wire.Control(wire.KindOrder, wire.Drain(0))))
+	until("the order to drain", func(st *words.ServerStatus) bool { return st.Draining }, 1, 3)
+
+	release()
+	until("shard 0 follows the newest view", func(st *words.ServerStatus) bool {
+		return st.Hold.Ms == 0 && st.Hold.LongestMs >= 10*heartbeat.Milliseconds()
+	}, 3, 3)
+}
+
+// await waits for a status that fits.
+func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
+	fits func(st *words.ServerStatus) bool,
+) {
+	t.Helper()
+	for st := (words.ServerStatus{}); ; {
+		select {
+		case st = <-from:
+		case <-ctx.Done():
+			t.Fatalf("%s: the last status is %+v", what, st)
+		}
+		if fits(&st) {
+			return
+		}
+	}
+}
+
+// coordinate lets servers join a job, and returns the connection to the first of them, and its statuses.
+func coordinate(ctx context.Context, h *rig.Hosts, job *perdure.JobSpec) (
+	<-chan transport.Conn, <-chan words.ServerStatus,
+) {
+	to, statuses := make(chan transport.Conn, 1), make(chan words.ServerStatus)
+	h.Listen(rig.CoordinatorAddr, func(c transport.Conn, hello wire.Hello) {
+		_ = c.Send(wire.Control(wire.KindWelcome, wire.Welcome{Job: *job, Index: hello.Index, Incarnation: 1}))
+		to <- c
+		var word words.ServerWord
+		for {
+			var f wire.Frame
+			var d words.ServerDelta
+			if c.Recv(&f) != nil {
+				return
+			}
+			if f.Kind != wire.KindStatus || wire.ParseControl(&f, &d) != nil {
+				continue
+			}
+			word.Take(&d, func(perdure.ShardID, *words.ShardWord, *words.ShardDelta) {})
+			select {
+			case statuses <- word.Status():
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return to, statuses
+}
