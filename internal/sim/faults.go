@@ -301,12 +301,18 @@ func (c *Cluster) parent(ctx context.Context) {
 				_ = conn.TrySend(wire.Control(wire.KindExited, e)) // a broken link says it itself
 			}
 		},
-		Frame: func(_ transport.Conn, f *wire.Frame) error {
+		Frame: func(conn transport.Conn, f *wire.Frame) error {
 			var o wire.Order
-			if f.Kind != wire.KindOrder || wire.ParseControl(f, &o) != nil || o.Kind != wire.OrderKill {
+			if f.Kind != wire.KindOrder || wire.ParseControl(f, &o) != nil {
 				return nil
 			}
-			c.killSuspect(o.PID)
+			switch o.Kind {
+			case wire.OrderLook: // nothing is slow in virtual time: who is silent is frozen, or cut off
+				o.Kind = wire.OrderIdle
+				_ = conn.TrySend(wire.Control(wire.KindOrder, o))
+			case wire.OrderKill:
+				c.killSuspect(o.PID)
+			}
 			return nil
 		},
 		Down: func(transport.Conn, error) {

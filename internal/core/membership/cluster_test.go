@@ -187,6 +187,9 @@ func (c *cluster) flush() bool {
 		c.checkPublish(r.Publish)
 		c.underway = append(c.underway, *r.Publish)
 	}
+	for _, q := range r.Inquiries {
+		fmt.Fprintf(&c.told, "ask: %s:%d of pid %d\n", q.Kind, q.Index, q.PID)
+	}
 	for _, k := range r.Kills {
 		fmt.Fprintf(&c.told, "kill: %s:%d\n", k.Kind, k.Index)
 		if p := c.process(k.Kind, k.Index); p.pid == k.PID {

@@ -43,6 +43,8 @@ type job struct {
 	watch   silence.Watch
 	judged  []silence.Subject // memory of subjects
 
+	supervised bool // a supervisor is there, which can be asked about the processes that it has started
+
 	spread     *placement.Spread        // where replicas are
 	unready    agenda.Set               // shards that do not serve, but for those that are due
 	dropped    map[perdure.ShardID]bool // dropped on purpose, not given anew yet
@@ -106,6 +108,7 @@ func (j *job) subjects() []silence.Subject {
 			}
 			j.judged = append(j.judged, silence.Subject{
 				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: waits,
+				Asks: j.supervised && !j.guest(k, i),
 			})
 		}
 	}

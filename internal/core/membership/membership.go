@@ -56,6 +56,13 @@ type Kill struct {
 	Guest bool
 }
 
+// Inquiry names a process whose supervisor is to be asked whether it wants to run, before it is given up as silent.
+type Inquiry struct {
+	Kind  Kind
+	Index int
+	PID   int
+}
+
 // Publish is a cut for which every shard has written its segment.
 type Publish struct {
 	Generation perdure.Generation
@@ -80,6 +87,7 @@ type Ready struct {
 	Delta, WorkerDelta *words.ViewDelta
 	Publish            *Publish
 	Kills              []Kill
+	Inquiries          []Inquiry
 	Events             []Event
 }
 
@@ -170,6 +178,22 @@ func (c *Core) TickSeconds(s float64) {
 // suspended, where clocks are not ticked. From a server that has died the others take over what it had, as if its next
 // process were not to come.
 func (c *Core) GiveUpAfter(slot, server int64) { c.roster.grace, c.chains.grace = slot, server }
+
+// Supervised says whether a supervisor is there, which answers inquiries.
+func (c *Core) Supervised(is bool) { c.job.supervised = is }
+
+// Answers says what a supervisor says of a process that it was asked about: whether it runs, or waits for the
+// processor.
+func (c *Core) Answers(k Kind, index, pid int, runs bool) {
+	if k != Server && k != Worker || index < 0 || index >= c.job.size(k) {
+		return
+	}
+	if p, o := c.job.place(k, index); p.PID == pid && p.Process != "" {
+		o.ear.Answers(runs)
+		c.judge()
+		c.reconcile()
+	}
+}
 
 // Gone says that a place's process is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"github.com/perdure/perdure/internal/core/silence"
 	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -36,14 +37,7 @@ func (c *Core) Tick() {
 		return
 	}
 	c.rec.lookForRifts(&c.rifts)
-	all := c.job.subjects()
-	for _, i := range c.job.watch.Suspects(all, c.job.minClock()) {
-		if i < len(c.job.servers) {
-			c.suspect(Server, i, silentTooLong)
-		} else {
-			c.suspect(Worker, i-len(c.job.servers), silentTooLong)
-		}
-	}
+	all := c.judge()
 	for i := range c.job.servers {
 		p, o := c.job.place(Server, i)
 		if p.Process != "" && !o.gone && o.server != nil && c.deadlocks.suspects(c.job, o, o.server.Hold) &&
@@ -56,6 +50,28 @@ func (c *Core) Tick() {
 		c.chains.giveUp()
 	}
 	c.afterTick()
+}
+
+// judge suspects those who have been silent for too long, and returns all whose silence is judged.
+func (c *Core) judge() []silence.Subject {
+	all := c.job.subjects()
+	suspects, ask := c.job.watch.Suspects(all, c.job.minClock())
+	at := func(subject int) (Kind, int) {
+		if n := len(c.job.servers); subject >= n {
+			return Worker, subject - n
+		}
+		return Server, subject
+	}
+	for _, i := range suspects {
+		k, index := at(i)
+		c.suspect(k, index, "has been silent for too long")
+	}
+	for _, i := range ask {
+		k, index := at(i)
+		p, _ := c.job.place(k, index)
+		c.rec.out.Inquiries = append(c.rec.out.Inquiries, Inquiry{k, index, p.PID})
+	}
+	return all
 }
 
 // LateTick lets time pass in which who asks this core did not listen, for it was late or
@@ -83,8 +99,6 @@ func (c *Core) Heard(k Kind, index int, process string) {
 		_ = c.job.heard(o) // whether it counts does not matter here
 	}
 }
-
-const silentTooLong = "has been silent for too long"
 
 // suspect gives up a process that is silent or deadlocked; why says which: it is to be killed, and a server's replicas
 // are dropped where others have the rows. Should it have been alive all the time,

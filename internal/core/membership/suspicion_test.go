@@ -118,3 +118,61 @@ func TestDeadlockedServer(t *testing.T) {
 		t.Errorf("the reason is given %d times, want 3:\n%s", got, c.told.String())
 	}
 }
+
+// Before a process is given up, its supervisor is asked whether it wants to run. One that does has three times as long;
+// an answer about an earlier process of the place counts for nothing.
+func TestInquiry(t *testing.T) {
+	c := newCluster(perdure.JobSpec{
+		Slots: 1, Servers: 2, Shards: 2,
+		Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery:    perdure.Recovery{Kind: perdure.RecoverResend, Every: 2},
+	}, patience)
+	c.core.Supervised(true)
+	c.wellness(30)
+	// silent lets ticks pass until the server is asked about or given up, and returns after how many, and which.
+	silent := func() (ticks int, asked bool) {
+		c.servers[1].silent = true
+		count := func() (asks, kills int) {
+			return strings.Count(c.told.String(), "ask: server:1 "), strings.Count(c.told.String(), "kill: server:1")
+		}
+		asks, kills := count()
+		for ticks = 1; ticks < 10*patience; ticks++ {
+			c.report(Server, 0)
+			c.report(Worker, 0)
+			c.core.Tick()
+			c.flush()
+			if a, k := count(); a > asks || k > kills {
+				return ticks, a > asks
+			}
+		}
+		t.Fatal("it is neither asked about nor given up")
+		return 0, false
+	}
+	pid := c.servers[1].pid
+	first, asked := silent()
+	if !asked {
+		t.Fatal("it is given up, and its supervisor was not asked")
+	}
+	c.core.Answers(Server, 1, pid+1000, false)
+	all := first
+	for asked {
+		if c.core.Answers(Server, 1, pid, true); c.core.job.servers[1].ear.Suspect() {
+			t.Fatalf("suspected after %d ticks, though it wants to run", all)
+		}
+		var more int
+		more, asked = silent()
+		all += more
+	}
+	if all < 3*first || all > 3*first+6 {
+		t.Errorf("given up after %d ticks, want three times %d", all, first)
+	}
+
+	c.wellness(30)
+	if _, asked := silent(); !asked {
+		t.Fatal("the next process is given up, and its supervisor was not asked")
+	}
+	c.core.Answers(Server, 1, c.servers[1].pid, false)
+	if r := c.core.Ready(); len(r.Kills) != 1 {
+		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
+	}
+}

@@ -26,6 +26,15 @@ const (
 	MostBackOff = 20
 )
 
+// On a busy machine a process may be silent only because it does not get the processor.
+const (
+	// Runnable is how many times its silence a process may take that wants to run, as its parent sees it.
+	Runnable = 3
+	// answerTicks is how long a parent has to answer how its process is, and askAgain after how many ticks it is asked
+	// again about one that wants to run.
+	answerTicks, askAgain = 3, 2
+)
+
 // commonShare is the share of all processes, one in this many, that have to be quiet at
 // once for the watch to suspect itself first.
 const commonShare = 8
@@ -55,9 +64,32 @@ type Ear struct {
 	starting bool  // it has said nothing of itself since it was given its place
 	broken   bool  // its connection broke, and it has not come back
 	suspect  bool
-	givenUp  bool // as a suspect
+	givenUp  bool  // as a suspect
+	asked    int64 // when its parent was asked how it is, since it was heard last; 0: it was not
+	answer   answer
 	pulse    pulse
 	strikes  backOff
+}
+
+// answer is what the parent of a process says of it.
+type answer int
+
+const (
+	none     answer = iota // it has not answered yet
+	idle                   // stopped, or waiting for something: if it were well, it would have been heard
+	runnable               // it runs, or waits for the processor
+)
+
+// Answers notes what the parent of a process says that was asked how it is. If the process was heard meanwhile, the
+// answer comes too late.
+func (e *Ear) Answers(runs bool) {
+	switch {
+	case e.asked == 0:
+	case runs:
+		e.answer = runnable
+	default:
+		e.answer = idle
+	}
 }
 
 // Suspect reports whether the process was silent for too long, and was not heard since.
@@ -99,7 +131,9 @@ func (e *Ear) GiveUp(clock perdure.Clock) bool {
 }
 
 // Comes notes that a process has come, or has come back.
-func (w *Watch) Comes(e *Ear) { e.last, e.suspect, e.givenUp, e.broken = w.now, false, false, false }
+func (w *Watch) Comes(e *Ear) {
+	e.last, e.suspect, e.givenUp, e.broken, e.asked, e.answer = w.now, false, false, false, 0, none
+}
 
 // Breaks notes that the connection to a process broke. Until now it may have had nothing to
 // say.
@@ -118,6 +152,8 @@ type Subject struct {
 	Speaks bool // it is one that has something to say
 	// Redials says that while it is starting its connection may break, and it comes again.
 	Redials bool
+	// Asks says that its parent, on the same machine, can be asked how it is before it is suspected.
+	Asks bool
 }
 
 // Sign notes a sign of life of a process. One that says how it is does so regularly: the
@@ -127,6 +163,7 @@ func (w *Watch) Sign(e *Ear, regularly bool) {
 		e.pulse.heard(w.now-e.last, w.patience)
 	}
 	e.last, w.heard = w.now, w.now
+	e.asked, e.answer = 0, none
 }
 
 // Deaf reports whether nobody at all, of three or more, has been heard for a fifth of the
@@ -166,10 +203,10 @@ func (w *Watch) Excuse(all []Subject) {
 // clock. Where several are quiet at once, and these are a share of all, what they have in
 // common is most likely a machine that is busy, or the watch: it suspects itself first,
 // and them only if that is so for another patience. One whose connection is broken is not in
-// doubt.
-func (w *Watch) Suspects(all []Subject, clock perdure.Clock) (suspects []int) {
+// doubt. Ask are the numbers of those whose parents are to be asked first.
+func (w *Watch) Suspects(all []Subject, clock perdure.Clock) (suspects, ask []int) {
 	if w.Deaf(all) {
-		return nil
+		return nil, nil
 	}
 	there, quiet := 0, 0
 	for i := range all {
@@ -189,10 +226,32 @@ func (w *Watch) Suspects(all []Subject, clock perdure.Clock) (suspects []int) {
 	if !w.trusts(len(suspects) > 0 && quiet > 1 && quiet*commonShare >= there) {
 		suspects = slices.DeleteFunc(suspects, func(i int) bool { return !all[i].broken })
 	}
-	for _, i := range suspects {
-		all[i].suspect = true
+	suspects = slices.DeleteFunc(suspects, func(i int) bool {
+		waits, asks := w.hesitates(&all[i], clock)
+		if asks {
+			ask = append(ask, i)
+		}
+		all[i].suspect = !waits
+		return waits
+	})
+	return suspects, ask
+}
+
+// hesitates reports whether a process that has been silent for too long is not suspected yet, and whether its parent is
+// to be asked now. One that is frozen, or waits, is suspected as soon as its parent says so.
+func (w *Watch) hesitates(s *Subject, clock perdure.Clock) (waits, asks bool) {
+	since := w.now - s.asked
+	switch {
+	case !s.Asks || s.broken || s.answer == idle:
+		return false, false
+	case s.asked == 0, s.answer == runnable && since >= askAgain:
+		if s.answer == runnable && w.Silence(s.Ear) >= Runnable*w.allows(s, clock) {
+			return false, false
+		}
+		s.asked, s.answer = w.now, none
+		return true, true
 	}
-	return suspects
+	return s.answer == runnable || since < answerTicks, false
 }
 
 // trusts reports whether the watch trusts what it hears, or has not for a whole patience.

@@ -10,7 +10,9 @@ import (
 // room is a watch with processes, all of which were heard at every tick for a while.
 type room struct {
 	Watch
-	all []Subject
+	all     []Subject
+	answers func() (runs, answers bool) // what parents say who are asked; nil: nothing
+	asked   int
 }
 
 func newRoom(n int) *room {
@@ -35,7 +37,20 @@ func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, aft
 			r.all[i].Says()
 		}
 		r.Pass()
-		if found := r.Suspects(r.all, clock); len(found) > 0 {
+		found, ask := r.Suspects(r.all, clock)
+		for _, i := range ask {
+			if r.asked++; r.answers == nil {
+				continue
+			}
+			if runs, answers := r.answers(); answers {
+				r.all[i].Answers(runs)
+			}
+		}
+		if len(ask) > 0 {
+			more, _ := r.Suspects(r.all, clock)
+			found = append(found, more...)
+		}
+		if len(found) > 0 {
 			if suspects = append(suspects, found...); after == 0 {
 				after = t + 1
 			}
@@ -97,6 +112,43 @@ func TestSuspects(t *testing.T) {
 		if c.allowed > 0 && len(slices.Compact(slices.Sorted(slices.Values(suspects)))) != c.quiet {
 			t.Errorf("%s: suspects %v, want the first %d", name, suspects, c.quiet)
 		}
+	}
+}
+
+// A process whose parent can be asked is suspected when the parent says that it is idle, or says nothing; if it wants
+// to run it has three times as long.
+func TestAsk(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers       func() (runs, answers bool)
+		allowed, asks int
+	}{
+		"idle":      {func() (bool, bool) { return false, true }, usual, 1},
+		"no answer": {nil, usual + answerTicks, 1},
+		"runnable":  {func() (bool, bool) { return true, true }, Runnable * usual, 0},
+	} {
+		r := newRoom(17)
+		r.all[0].Asks, r.answers = true, c.answers
+		suspects, after := r.ticks(30*patience, 0, 1)
+		if len(suspects) != 1 || after+1 < c.allowed || after+1 > c.allowed+askAgain {
+			t.Errorf("%s: %v suspected after a silence of %d ticks, want %d", name, suspects, after+1, c.allowed)
+		}
+		if c.asks > 0 && r.asked != c.asks {
+			t.Errorf("%s: asked %d times, want %d", name, r.asked, c.asks)
+		}
+	}
+	r := newRoom(17)
+	r.all[0].Asks, r.answers = true, func() (bool, bool) { return true, true }
+	if s, _ := r.ticks(2*usual, 0, 1); s != nil {
+		t.Fatalf("%v suspected, though it wants to run", s)
+	}
+	r.ticks(1, 0, 0) // it is heard
+	if s, after := r.ticks(2*usual, 0, 1); s != nil {
+		t.Errorf("%v suspected %d ticks after it was heard", s, after)
+	}
+	r.ticks(1, 0, 0)
+	r.answers = func() (bool, bool) { return false, true }
+	if s, _ := r.ticks(4*patience, 0, 1); len(s) != 1 {
+		t.Errorf("%v suspected, though it is idle now", s)
 	}
 }
 

@@ -138,6 +138,8 @@ const (
 	OrderKill  OrderKind = "kill"
 	OrderFault OrderKind = "fault" // to servers and workers, too: fail like this
 	OrderStop  OrderKind = "stop"
+	// Say whether a silent process wants to run; the answer is OrderRuns or OrderIdle, of the same process.
+	OrderLook OrderKind = "look"
 	// To a server: hand over what it holds, and end. To a host: have all its processes do so.
 	OrderDrain OrderKind = "drain"
 
@@ -148,6 +150,8 @@ const (
 	OrderDrop   OrderKind = "drop"   // drop a share of the shards
 	OrderPass   OrderKind = "pass"   // pass a fault on to a process
 	OrderLog    OrderKind = "log"    // note how the log's process is
+	OrderRuns   OrderKind = "runs"   // a silent process runs, or waits for the processor
+	OrderIdle   OrderKind = "idle"   // it does not: it was stopped, or waits for something else
 )
 
 // Order asks a process to do something.

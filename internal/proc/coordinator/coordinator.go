@@ -344,6 +344,13 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 			}))
 		}
 	}
+	for _, q := range r.Inquiries {
+		if c.supervisor != nil {
+			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
+				Kind: wire.OrderLook, Target: fmt.Sprintf("%s:%d", q.Kind, q.Index), PID: q.PID,
+			}))
+		}
+	}
 	if r.Publish != nil && r.Publish.Running != nil {
 		p, facts := *r.Publish, c.core.Facts()
 		m := running(facts, &p)

@@ -158,6 +158,7 @@ func (c *Coordinator) judge(m *member) *wire.Refusal {
 			c.crew.forget(s) // its connection broke, and that was not noticed yet
 		}
 		c.supervisor, c.reported = m, reports{}
+		c.core.Supervised(true)
 		c.welcome(m, 0)
 		for _, f := range c.events {
 			m.send(f)
@@ -291,6 +292,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	c.cfg.Log.Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
+		c.core.Supervised(false)
 	}
 	if c.crew.vacate(m) {
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
@@ -433,6 +435,12 @@ func (c *Coordinator) order(o wire.Order) {
 		log := wire.PlaceProgress{PID: o.PID}
 		if _, err := fmt.Sscanf(o.Spec, "%s %d", &log.State, &log.Incarnation); err == nil {
 			c.latest.Log = &log
+		}
+	case wire.OrderRuns, wire.OrderIdle:
+		var index int
+		kind, number, _ := strings.Cut(o.Target, ":")
+		if _, err := fmt.Sscan(number, &index); err == nil {
+			c.core.Answers(membership.Kind(kind), index, o.PID, o.Kind == wire.OrderRuns)
 		}
 	case wire.OrderPass: // a fault for one of the members' own fault layers
 		o.Kind = wire.OrderFault

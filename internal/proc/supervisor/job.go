@@ -357,6 +357,15 @@ func (j *Job) order(o wire.Order) error {
 		if err := j.group.KillPID(o.PID); err != nil && !errors.Is(err, ErrNotRunning) {
 			j.cfg.Log.Error("cannot kill a suspect", "target", o.Target, "err", err)
 		}
+	case wire.OrderLook:
+		_, ours := j.group.at(o.PID)
+		o.Kind = wire.OrderIdle
+		if ours && wantsToRun(o.PID) {
+			o.Kind = wire.OrderRuns
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.line.send(wire.Control(wire.KindOrder, o))
 	case wire.OrderFault:
 		f, err := ParseFault(o.Spec)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,6 +85,21 @@ func parseIO(text []byte) (written, stored int64) {
 		}
 	}
 	return written, stored
+}
+
+// wantsToRun reports whether a thread of a process runs, waits for the processor, or waits for a disk, by
+// /proc/PID/task/TID/stat. False where there is no /proc.
+func wantsToRun(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		end := bytes.LastIndexByte(stat, ')') // of the program's name, which may contain anything
+		if err != nil || end < 0 {
+			return false
+		}
+		fields := bytes.Fields(stat[end+1:])
+		return len(fields) > 0 && (string(fields[0]) == "R" || string(fields[0]) == "D")
+	})
 }
 
 // clockTick is the unit of processor time in /proc: 1/sysconf(_SC_CLK_TCK) s,
