@@ -2,7 +2,6 @@ package consistency
 
 import (
 	"iter"
-	"math"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -75,6 +74,7 @@ type Intake struct {
 	spans   []perdure.Span // by slot
 	roster  uint64         // that they are of
 	slots   []slotIntake
+	turn    turn
 	again   []*Update // weaken.Set.ExactlyOnce: duplicates to apply once more
 	free    []*Update // to be used again
 }
@@ -107,6 +107,7 @@ func (in *Intake) SetSpans(roster uint64, spans []perdure.Span) {
 	if roster <= in.roster || len(spans) < len(in.applied) {
 		return
 	}
+	in.turn.forget()
 	in.roster, in.spans = roster, slices.Clone(spans)
 	for i, s := range spans {
 		if i == len(in.applied) {
@@ -127,16 +128,7 @@ func (in *Intake) Applied() []perdure.Clock { return in.applied }
 
 // MinClock returns the smallest count of the slots that have not done the last clock
 // of their spans.
-func (in *Intake) MinClock() perdure.Clock {
-	least, most := perdure.Clock(math.MaxInt64), perdure.Clock(0)
-	for i, c := range in.applied {
-		most = max(most, c)
-		if !in.left(i) && !(in.weak.Joins && in.spans[i].From > 0) {
-			least = min(least, c)
-		}
-	}
-	return min(least, most)
-}
+func (in *Intake) MinClock() perdure.Clock { return in.recall().least }
 
 // left reports whether a slot has done the last clock of its span.
 func (in *Intake) left(slot int) bool {
@@ -146,7 +138,10 @@ func (in *Intake) left(slot int) bool {
 
 // SetTwoStep says whether clocks are staged before they are ticked, before there
 // was any update.
-func (in *Intake) SetTwoStep(twoStep bool) { in.twoStep = twoStep && !in.weak.Staging }
+func (in *Intake) SetTwoStep(twoStep bool) {
+	in.turn.forget()
+	in.twoStep = twoStep && !in.weak.Staging
+}
 
 // CountGaps says that nobody will ever send what is missing below a decision's start, so that it
 // counts as lost. Under two-step clocks it always does.
@@ -157,13 +152,19 @@ func (in *Intake) TwoStep() bool { return in.twoStep }
 
 // SetCut sets the next cut: updates of clocks ≥ cut wait until PassCut. No cut
 // is meant by cut ≤ 0.
-func (in *Intake) SetCut(cut perdure.Clock) { in.cut = cut }
+func (in *Intake) SetCut(cut perdure.Clock) {
+	in.turn.forget()
+	in.cut = cut
+}
 
 // Holds reports whether the next cut holds updates of a clock back.
 func (in *Intake) Holds(clock perdure.Clock) bool { return in.cut > 0 && clock >= in.cut }
 
 // SetEnd sets the job's end: updates of clocks ≥ end never count. 0: no end.
-func (in *Intake) SetEnd(end perdure.Clock) { in.end = end }
+func (in *Intake) SetEnd(end perdure.Clock) {
+	in.turn.forget()
+	in.end = end
+}
 
 // AtCut reports whether every update of clocks < cut is applied, and none of
 // clocks ≥ cut: the moment to save the shard.
@@ -198,6 +199,9 @@ func (in *Intake) Offer(p Part) Verdict {
 	before := u.bytes
 	verdict = in.put(u, p)
 	s.bytes += u.bytes - before
+	if !in.twoStep {
+		in.turn.stir(int(p.Slot))
+	}
 	return verdict
 }
 
@@ -337,6 +341,9 @@ func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock
 		return Duplicate
 	}
 	s.pending[at].ticked = true
+	if !in.twoStep {
+		in.turn.stir(int(slot))
+	}
 	return Kept
 }
 
@@ -348,27 +355,7 @@ func (in *Intake) Next() *Update {
 		in.again = in.again[1:]
 		return u
 	}
-	least := in.MinClock()
-	turn := -1
-	for i := range in.slots {
-		ready := in.ready(i)
-		if !in.twoStep {
-			if ready {
-				turn = i
-				break
-			}
-			continue
-		}
-		if in.applied[i] != least || in.left(i) {
-			continue // already given out in this round, or not in it
-		}
-		if !ready {
-			return nil // the round waits for this slot
-		}
-		if turn < 0 {
-			turn = i
-		}
-	}
+	turn := in.recall().slot(in)
 	if turn < 0 {
 		return nil
 	}
@@ -376,7 +363,7 @@ func (in *Intake) Next() *Update {
 	u := s.pending[0]
 	s.pending = slices.Delete(s.pending, 0, 1)
 	s.bytes -= u.bytes
-	in.applied[turn] = u.until()
+	in.advance(turn, u.until())
 	return u
 }
 
@@ -440,6 +427,7 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	if incarnation <= s.incarnation {
 		return
 	}
+	in.turn.forget()
 	s.incarnation = incarnation
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
 		return !u.complete() || !in.twoStep && !u.Lost
@@ -468,6 +456,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	if incarnation <= s.carried {
 		return
 	}
+	in.turn.forget()
 	s.carried = incarnation
 	keep := min(max(int(start-in.applied[slot]), 0), len(s.pending))
 	for !in.twoStep && keep > 0 && !s.pending[keep-1].Lost { // which are the first, and of one clock each
@@ -499,6 +488,7 @@ func (in *Intake) raise(slot int, least perdure.Clock) {
 	if least <= in.applied[slot] {
 		return
 	}
+	in.turn.forget()
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool { return u.Clock < least })
 	if len(s.pending) > 0 && s.pending[0].Clock > least {
 		s.pending = nil // what was before it is lost in the middle

@@ -103,12 +103,15 @@ func (a *Audience) answer(rd *Read, st *State) error {
 	return nil
 }
 
-// answerWaiting has the reads answered that MinClock now allows.
+// answerWaiting has the reads answered that MinClock now allows. As long as nothing has changed on which that depends,
+// it does not look at them: else each update of a clock would cost as much as there are readers.
 func (a *Audience) answerWaiting(st *State, holds bool) {
 	q := &a.readers
-	if len(q.waiting) == 0 {
+	now := allowance{st.MinClock(), len(st.rows.parts), holds}
+	if len(q.waiting) == 0 || now == q.tried {
 		return
 	}
+	q.tried = now
 	q.waiting = slices.DeleteFunc(q.waiting, func(rd Read) bool {
 		if !st.allows(&rd) || holds {
 			return false
@@ -146,6 +149,7 @@ func (a *Audience) answerOpen(c *Reader, writes bool, st *State) {
 			opened.Replaces = old
 		}
 		s.reader = c
+		q.list(c.Slot)
 		a.pushes.stop(c.Slot) // nothing is pushed until it reads
 		s.spoke, s.opened = max(s.spoke, c.Incarnation), max(s.opened, c.Incarnation)
 		a.pushes.opened(c.Slot)
@@ -230,8 +234,8 @@ func (a *Audience) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 
 // TakeAcks takes all acknowledgements that are owed, and appends whom they are for.
 func (a *Audience) TakeAcks(to []*Reader) []*Reader {
-	for i := range a.seats {
-		if c := a.seats[i].reader; c != nil && a.TakeAck(c) {
+	for _, slot := range a.owes() {
+		if c := a.seats[slot].reader; a.TakeAck(c) {
 			to = append(to, c)
 		}
 	}

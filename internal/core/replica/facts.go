@@ -24,6 +24,7 @@ type proposals struct {
 	fenced, decided []perdure.Incarnation // by slot
 	// What a lost shard begins with: appended; applied, so that all members have it.
 	base, based bool
+	said        *perdure.View // that serving has gone over
 }
 
 // beforeServing proposes what all members are to have before the head serves, one at a time,
@@ -75,6 +76,10 @@ func (p *proposals) begin(st *State) {
 
 // serving proposes what the view says while the head serves.
 func (p *proposals) serving(v *perdure.View, fx *Effects) {
+	if v == p.said {
+		return
+	}
+	p.said = v
 	for ; p.tables < len(v.Tables); p.tables++ {
 		spec := wire.JSON(v.Tables[p.tables])
 		fx.propose(Fact{Kind: wire.KindAddTable, Slot: perdure.NoSlot, Clock: perdure.Clock(p.tables), Payload: spec})

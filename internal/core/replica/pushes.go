@@ -154,7 +154,7 @@ func (o *pushes) newlySeen(q *readers) bool {
 	for slot := range o.told {
 		if n := o.seen.Seen(perdure.Slot(slot)); n > o.told[slot] {
 			o.told[slot] = n
-			q.seats[slot].dirty = true
+			q.changed(perdure.Slot(slot))
 		}
 	}
 	return true

@@ -40,14 +40,24 @@ type Open struct {
 type readers struct {
 	seats   []seat
 	waiting []Read
+	tried   allowance // when the reads that wait were looked at last
 	opening []Open
-	large   bool // a large update was applied since the last acknowledgements
+	owed    []perdure.Slot // that may have to be told their counts, each once
+	large   bool           // a large update was applied since the last acknowledgements
+}
+
+// allowance is all that decides whether a read may be answered now.
+type allowance struct {
+	minClock perdure.Clock
+	tables   int
+	holds    bool // the shard shows nobody its rows yet
 }
 
 // seat is a slot.
 type seat struct {
 	reader *Reader             // where its acknowledgements go; nil: nowhere
 	dirty  bool                // its counts have changed since they were acknowledged
+	listed bool                // it is among readers.owed
 	staged bool                // likewise what is staged, and its worker waits for that
 	prompt perdure.Clock       // it waits until its updates of clocks below this are applied
 	spoke  perdure.Incarnation // the newest process of which the view told in this life, or that opened the shard
@@ -93,6 +103,32 @@ func (q *readers) grow(slots int) {
 	q.seats = append(q.seats, make([]seat, max(0, slots-len(q.seats)))...)
 }
 
+// changed notes that the counts of a slot are others than it was told.
+func (q *readers) changed(slot perdure.Slot) {
+	q.seats[slot].dirty = true
+	q.list(slot)
+}
+
+// list lists a slot that may have to be told its counts.
+func (q *readers) list(slot perdure.Slot) {
+	if s := &q.seats[slot]; s.reader != nil && s.dirty && !s.listed {
+		s.listed = true
+		q.owed = append(q.owed, slot)
+	}
+}
+
+// owes returns the slots that are owed an acknowledgement, in order. Slots without a reader are listed again when they
+// have one.
+func (q *readers) owes() []perdure.Slot {
+	q.owed = slices.DeleteFunc(q.owed, func(slot perdure.Slot) bool {
+		s := &q.seats[slot]
+		s.listed = s.reader != nil && s.dirty
+		return !s.listed
+	})
+	slices.Sort(q.owed)
+	return q.owed
+}
+
 // TakeAck takes the acknowledgement that a connection is owed, and reports whether it is.
 func (q *readers) TakeAck(c *Reader) (owed bool) {
 	if !q.Serves(c) || !q.seats[c.Slot].dirty {
@@ -108,11 +144,8 @@ func (q *readers) TakeAck(c *Reader) (owed bool) {
 func (q *readers) acknowledge(in *consistency.Intake, seen bool, fx *Effects) {
 	now := q.large || seen
 	q.large = false
-	for slot := range q.seats {
+	for _, slot := range q.owes() {
 		s := &q.seats[slot]
-		if s.reader == nil || !s.dirty {
-			continue
-		}
 		prompt := now || s.prompt != 0
 		if !prompt && !s.staged {
 			fx.Later = true
@@ -120,7 +153,7 @@ func (q *readers) acknowledge(in *consistency.Intake, seen bool, fx *Effects) {
 		}
 		ack := Ack{Reader: s.reader, Prompt: prompt}
 		if !prompt {
-			ack.Staged = in.Counts(perdure.Slot(slot)).Staged
+			ack.Staged = in.Counts(slot).Staged
 		}
 		s.dirty, s.staged = false, false
 		fx.Acks = append(fx.Acks, ack)

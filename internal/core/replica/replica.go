@@ -240,7 +240,7 @@ func (r *Replica) took(e *Entry, verdict consistency.Verdict) bool {
 	}
 	if f.Kind == wire.KindUpdate {
 		s := &r.Audience.seats[f.Slot]
-		s.dirty = true
+		r.Audience.changed(f.Slot)
 		if last := f.Parts > 0 && f.Part == f.Parts-1; last && r.State.intake.TwoStep() {
 			s.staged = true
 		}

@@ -216,7 +216,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		st.rows.states[u.Slot] = states.Lose(st.rows.states[u.Slot], u.Last()+1)
 	}
 	to.pushes.applied(u.Slot, u.Last(), st.rows.seq)
-	to.seats[u.Slot].dirty = true
+	to.changed(u.Slot)
 	to.large = to.large || size >= wire.PromptBytes
 	st.intake.Free(u)
 }
