@@ -55,6 +55,7 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             raise UsageError("ckpt_path: the slot's state says where to go on; leave it out")
         if len(trainer.optimizers) != 1:
             raise UsageError(f"the module has {len(trainer.optimizers)} optimizers; DiLoCo is for one")
+        _drop_loaders(trainer)
         others = [of for of in trainer.callbacks if of is not self]
         schedulers = [of.scheduler for of in trainer.lr_scheduler_configs]
         self._outer.begin(
@@ -131,6 +132,18 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Likewise, where there was nothing to train any more."""
         self._outer.finish()
+
+
+def _drop_loaders(trainer: pl.Trainer) -> None:
+    """Drop loaders that exist already, so that the trainer's run makes them after their state is loaded.
+
+    ``configure_optimizers`` makes them when it asks ``trainer.estimated_stepping_batches``. Such loaders would start the
+    epoch again, with random numbers from before those that the callback saves for the epoch.
+    """
+    loop = trainer.fit_loop
+    if loop._combined_loader is not None:
+        loop._data_fetcher.teardown()
+        loop._combined_loader = loop._data_fetcher = None
 
 
 def _place(trainer: pl.Trainer) -> dict[str, Any]:

@@ -167,6 +167,10 @@ class Module(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), 0.1)
+        if self.scheduler == "estimated":  # which makes the loaders, before anything is loaded
+            steps = self.trainer.estimated_stepping_batches
+            one = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps + 1)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": one, "interval": "step"}}
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.scheduler}}
 
@@ -190,6 +194,9 @@ def loader_of(kind: str) -> Any:
     return {
         "plain": lambda: DataLoader(Numbers(30), batch_size=4, shuffle=True),
         "stateful": lambda: StatefulDataLoader(Numbers(30), batch_size=4, shuffle=True),
+        "persistent": lambda: StatefulDataLoader(
+            Numbers(30), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True
+        ),
         "stream": lambda: DataLoader(Stream(), batch_size=4),
     }[kind]()
 
@@ -204,6 +211,9 @@ def loader_of(kind: str) -> Any:
         ("stateful", "step", {"max_steps": 21, "accumulate_grad_batches": 2}, (4, 5, 11, 15), 21),
         ("stream", "step", {"max_epochs": 2}, (4, 9, 10), 16),
         ("plain", "step", {"max_epochs": 2, "plugins": "float16"}, (3, 11), 16),
+        ("plain", "estimated", {"max_epochs": 2}, (3, 9), 16),
+        ("stateful", "estimated", {"max_epochs": 2}, (3, 9), 16),
+        ("persistent", "estimated", {"max_epochs": 2}, (5,), 16),
     ],
 )
 def test_goes_on(
