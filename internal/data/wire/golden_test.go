@@ -248,7 +248,7 @@ func controlSamples() []sample {
 		control("report", KindReport, Report{
 			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5),
 			TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
-			EndAfter: true,
+			EndAfter: true, Untrained: &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,

@@ -404,6 +404,12 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 		}
 		return nil
 	}
+	if r.Untrained != nil {
+		c.tell(membership.Event{
+			Kind: "untrained", Target: fmt.Sprintf("%s:%d", wire.RoleWorker, m.index),
+			Text: r.Untrained.Of(r.Slot),
+		})
+	}
 	if r.TestAccuracy != nil {
 		c.latest.TestAccuracy = r.TestAccuracy
 	}

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import _state
+from ._ending import Left
 from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
@@ -48,28 +49,36 @@ class Outer:
         outer: Rule | None,
         weights: Callable[[], float] | None,
         state: Iterable[Stateful],
+        end: str,
     ) -> None:
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.job, self.sync_every, self.place = job, sync_every, _Place()
         self.diloco: DiLoCo | None = None
         self.over = False  # the job's work has ended before the trainer's
-        self._outer, self._weights, self._state = outer, weights, list(state)
+        self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
         self._random: dict[str, Any] | None = None  # with which the next step begins
         self._drafted: list[dict[str, Any]] | None = None  # states behind the last step, if a draft is to have them
 
     def saved(self, model: nn.Module) -> dict[str, Any] | None:
         """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
-        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights)
+        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights, self._end)
         if kept is None:
             saved = self.job.load_state()
             kept = None if saved is None else _state.decode(saved)
         return None if kept is None else kept["state"][0]["trainer"]
 
     def begin(
-        self, model: nn.Module, inner: Optimizer, state: Iterable[Stateful], trainer: Callable[[], dict[str, Any]]
+        self,
+        model: nn.Module,
+        inner: Optimizer,
+        state: Iterable[Stateful],
+        trainer: Callable[[], dict[str, Any]],
+        left: Callable[[], Left | None],
     ) -> None:
-        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on."""
+        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on. left: how
+        many steps it has not made.
+        """
         if self.diloco is not None:
             raise UsageError("a callback is for one training; make another one for the next")
         self.place.trainer = trainer
@@ -88,9 +97,11 @@ class Outer:
             outer=self._outer,
             weights=self._weights,
             state=kept,
+            end=self._end,
         )
+        self.diloco._left = left
         self.diloco._hook.remove()  # a trainer steps its schedulers, and counts, behind the optimizer's step
-        self.over = self.job.ended
+        self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
             self._random = _random()
 

@@ -45,6 +45,7 @@ class _Now(NamedTuple):
     clock: int
     end: int  # 0: it is not known yet
     generation: int  # one more for each time that the whole job was rolled back
+    share: Share
 
     @property
     def ended(self) -> bool:
@@ -320,8 +321,7 @@ class Job:
     @property
     def share(self) -> Share:
         """Of the slots that take part in the present clock, which one this is."""
-        both = self._agent.call(_agent.NOW).c
-        return Share(both >> 32, both & 0xFFFFFFFF)
+        return self._now().share
 
     @property
     def ended(self) -> bool:
@@ -370,8 +370,8 @@ class Job:
                 raise RolledBack("the job was rolled back while it was to end; start this program again")
 
     def _now(self) -> _Now:
-        clock, end, _, generation, _ = self._agent.call(_agent.NOW)
-        return _Now(clock, end, generation)
+        clock, end, share, generation, _ = self._agent.call(_agent.NOW)
+        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF))
 
     def settle(self) -> None:
         """Wait until all updates of the clocks that this slot has ended are applied."""
@@ -422,7 +422,11 @@ class Job:
         if unknown:
             raise UsageError(f"nobody knows what {', '.join(sorted(unknown))} is; say train_loss, for example")
         finite = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
-        self._agent.call(_agent.REPORT, a=samples, text=json.dumps(finite).encode())
+        self._report(samples, **finite)
+
+    def _report(self, samples: int = 0, **said: Any) -> None:
+        """Send a Report, as docs/formats/messages.md has it."""
+        self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
 
     def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
         """An array in memory that the agent shares: what is read into it, or Inc'd from it, is copied once less."""

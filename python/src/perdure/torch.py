@@ -15,6 +15,7 @@ import functools
 import hashlib
 import math
 import random
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ from torch.optim import Optimizer
 
 from . import _clip, _state
 from ._draft import Drafts
+from ._ending import Ending, Left
+from ._loaders import Loaders
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
@@ -255,11 +258,15 @@ class _Model:
         groups: Sequence[tuple[Sequence[tuple[str, nn.Parameter]], Rule]],
         combine: str,
         state: Iterable[Stateful],
+        end: str,
     ) -> None:
         if job in _TRAINED:
             raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
         self.job, self.model = job, model
         self._state = list(state)
+        self._share = job.share
+        self._loaders = Loaders(self._state)
+        self._left: Callable[[], Left | None] = self._loaders.left
         _refuse_large(self._state)
         for of in self._state:
             if getattr(of, "generator", of) is None:
@@ -274,6 +281,7 @@ class _Model:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
             ]
+            self._ending = Ending(job, end)
             if self._buffers is not None:
                 self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
@@ -309,8 +317,14 @@ class _Model:
         """Take over weights and state of the present clock."""
         self._read()
         saved = self.job.load_state()
-        if saved is not None:
+        self._over = self._ending.done()  # so this process only waits for the others
+        slots = self.job.spec["slots"]
+        if saved is None:
+            self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
+        else:
             kept = _state.decode(saved)
+            rank, slots = kept.get("share", self._share)
+            self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
             if len(kept["state"]) != len(self._state):
                 raise UsageError(
                     f"this slot has kept the states of {len(kept['state'])} things, and the program now lists "
@@ -318,7 +332,26 @@ class _Model:
                 )
             for of, state in zip(self._state, kept["state"], strict=True):
                 of.load_state_dict(state)
+            self._loaders.loaded()
             _set_random(kept["random"])
+
+    def _refuse_share(self, same: bool, slots: int) -> None:
+        """Refuse to train other data than so far: some samples would count twice, and others never.
+
+        The clock is ended without work. Otherwise the job could not get past it, also with as many slots as before.
+        """
+        if same:
+            return
+        now = self.job.share
+        said = (
+            f"job.share of slot {self.job.slot} is {now.rank} of {now.of} now, and the data were divided among {slots} "
+            f"slots when this training began: other parts would count some samples twice and others never; go back by "
+            f"`perdure scale {slots}`, or begin a new job with the exported model"
+        )
+        warnings.warn(said, RuntimeWarning, stacklevel=2)  # now: the clock may take long
+        self._weigh(_NEXT_TO_NOTHING)
+        self.job.clock()
+        raise UsageError(said)
 
     def _read(self) -> None:
         for g in self._groups:
@@ -373,11 +406,15 @@ class _Model:
         """
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
-        sources = self._sources()
-        kept = _state.Encoded({"state": [of.state_dict() for of in self._state], "random": _random()})
         before = self.job._now()
-        if before.ended:
+        if before.ended or self._over:
+            self._ending.cut = not self._over
             raise Done("the slot's work has ended: leave the loop")
+        self._refuse_share(before.share == self._share, self._share.of)
+        sources = self._sources()
+        kept = _state.Encoded(
+            {"state": [of.state_dict() for of in self._state], "random": _random(), "share": list(self._share)}
+        )
         self._half = True
         self.job._save(kept)  # a large one is put into the store while updates are handed over
         with torch.no_grad():
@@ -393,6 +430,8 @@ class _Model:
 
     def finish(self) -> None:
         """End the work of this process's slot, and wait until all have. The model is then that which all have."""
+        self._ending.say(self._left())
+        self._ending.await_others(lambda: self._weigh(_NEXT_TO_NOTHING))
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
         self._read()
         self.job.finish()
@@ -414,6 +453,9 @@ class DataParallel(_Model):
 
     job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
     state: what else is to go on in a process that takes the slot over: the loader of data, for example.
+    end: when the job ends. ``first``: with the first slot that leaves the ``with`` block; what of their data other
+    slots have not trained is in their warning, on the console and in the summary. ``all``: with the last one; a slot
+    that is done counts next to nothing in the others' clocks.
 
     Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
     Where the slot's work ends it raises Done, with which the ``with`` block ends in order.
@@ -427,12 +469,13 @@ class DataParallel(_Model):
         *,
         state: Iterable[Stateful] = (),
         weighted: bool = False,
+        end: str = "first",
     ) -> None:
         self._weighted = weighted
         groups = _groups_of(model, rule)
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
-        super().__init__(job, model, groups, "weighted" if weighted else "mean", state)
+        super().__init__(job, model, groups, "weighted" if weighted or end == "all" else "mean", state, end)
         self._undo = [_clip.refuse(p for of, _ in groups for _, p in of)]
         if self._optimizer is not None:
             self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
@@ -453,7 +496,9 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
+        self._loaders.check()
         self._exchange(weight)
+        self._loaders.stepped()
         return self.job.now
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
@@ -494,7 +539,7 @@ class DiLoCo(_Model):
     weights: how much this slot's part counts, asked for at each outer step: a ``Count``, to which the program adds its
     tokens, for example, or any function that returns a number above 0; None: all alike.
     schedulers: of the inner optimizer; they are stepped behind each of its steps, before what they are is saved.
-    state: as in DataParallel. The inner optimizer's state is kept, too.
+    state, end: as in DataParallel. The inner optimizer's state is kept, too.
 
     Between outer steps it keeps drafts in the run's folder, at 2% of the time at most, where that is on this machine:
     a process that takes the slot over there does only the steps behind the last draft again. There are none behind an
@@ -516,13 +561,14 @@ class DiLoCo(_Model):
         weights: Callable[[], float] | None = None,
         schedulers: Iterable[Any] = (),
         state: Iterable[Stateful] = (),
+        end: str = "first",
     ) -> None:
         self._schedulers = list(schedulers)
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
-        of, rule, combine = self._settings(model, outer, weights)
+        of, rule, combine = self._settings(model, outer, weights, end)
         ours = {p for _, p in of}
         if any(p not in ours for group in inner.param_groups for p in group["params"] if p.requires_grad):
             raise UsageError("the inner optimizer has parameters that the model does not train")
@@ -530,10 +576,14 @@ class DiLoCo(_Model):
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
-        super().__init__(job, model, [(of, rule)], combine, kept)
+        super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
 
     def _stepped(self) -> None:
+        if self._over:
+            raise Done("the slot's work has ended: leave the loop")
+        self._loaders.check()
+        self._loaders.stepped()
         self._steps += 1
         for scheduler in self._schedulers:
             scheduler.step()
@@ -545,7 +595,7 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _settings(
-        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None
+        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> tuple[list[tuple[str, nn.Parameter]], Rule, str]:
         """Of the group of parameters: which they are, its rule, and how slots' updates are combined."""
         trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -553,7 +603,7 @@ class DiLoCo(_Model):
         _refuse_rule(rule)
         if rule.decay:
             raise UsageError("the outer rule has decay; give the inner optimizer weight_decay in its place")
-        return trained, rule, "mean" if weights is None else "weighted"
+        return trained, rule, "mean" if weights is None and end != "all" else "weighted"
 
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
@@ -562,13 +612,13 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _drafted(
-        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None
+        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> Any:
         """The draft from which ``DiLoCo`` of these would go on, before it is made; None: there is none."""
         draft = DiLoCo._drafts_of(job, weights).read()
         if draft is None or job.now == 0:
             return None
-        of, rule, combine = DiLoCo._settings(model, outer, weights)
+        of, rule, combine = DiLoCo._settings(model, outer, weights, end)
         g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
         g.begun.get_run(0, g.rows.rows, out=g.first)
         g.fetch()
@@ -604,9 +654,12 @@ class DiLoCo(_Model):
 
     def sync(self) -> int:
         """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
-        self._steps = 0
+        steps, self._steps = self._steps, 0
         try:
             self._exchange(None if self._weights is None else self._weights())
+        except Done:
+            self._ending.unsent = steps
+            raise
         except NonFinite:
             self._drafts.drop()  # who went on from one would come to the same again
             raise
@@ -622,7 +675,9 @@ class DiLoCo(_Model):
 
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
-        if self._steps and not self.job.ended:
+        if self._steps and self.job.ended and not self._over:
+            self._ending.unsent, self._steps = self._steps, 0
+        if self._steps and not self._over:
             with contextlib.suppress(Done):  # another slot may end the job just now
                 self.sync()
         super().finish()
