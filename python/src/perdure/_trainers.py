@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -59,6 +59,8 @@ class Outer:
         self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
         self._random: dict[str, Any] | None = None  # with which the next step begins
         self._drafted: list[dict[str, Any]] | None = None  # states behind the last step, if a draft is to have them
+        self._spent = 0.0  # seconds that these took
+        self._due = False  # it is to be written before the next step, and not on SIGTERM only
 
     def saved(self, model: nn.Module) -> dict[str, Any] | None:
         """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
@@ -75,9 +77,12 @@ class Outer:
         state: Iterable[Stateful],
         trainer: Callable[[], dict[str, Any]],
         left: Callable[[], Left | None],
+        *,
+        closures: bool = False,
     ) -> None:
         """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on. left: how
-        many steps it has not made.
+        many steps it has not made. closures: it runs the model within the optimizer's step, and calls step_begins after
+        that.
         """
         if self.diloco is not None:
             raise UsageError("a callback is for one training; make another one for the next")
@@ -100,6 +105,8 @@ class Outer:
             end=self._end,
         )
         self.diloco._left = left
+        if closures:
+            self.diloco._before.remove()
         self.diloco._hook.remove()  # a trainer steps its schedulers, and counts, behind the optimizer's step
         self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
@@ -123,14 +130,22 @@ class Outer:
             self._random = None
         elif drafted is not None and not self.job._inced:
             assert self.diloco is not None
-            for i, of in enumerate(self.diloco._state):
-                if isinstance(of, Optimizer):
-                    drafted[i] = of.state_dict()
-            self.diloco._draft(drafted)
+            if self._due:
+                now = zip(self.diloco._state, drafted, strict=True)
+                self.diloco._draft([of.state_dict() if isinstance(of, Optimizer) else was for of, was in now])
+            if self.diloco._notice is not None:
+                self.diloco._notice.keep(lambda: {"state": drafted, "random": _random()}, self._spent)
+
+    def step_begins(self) -> None:
+        """Before the optimizer changes the weights."""
+        if self.diloco is not None:
+            self.diloco._step_begins()
 
     def no_draft(self) -> None:
         """Have no draft of the last step: what comes behind it changes what a process that goes on there would lack."""
         self._drafted = None
+        if self.diloco is not None and self.diloco._notice is not None:
+            self.diloco._notice.drop()
 
     def stepped(self, before: int, now: int, last: bool) -> None:
         """Behind the optimizer's step. before, now: how many there were and are, in all. last: no more will be."""
@@ -145,10 +160,15 @@ class Outer:
             except Done:
                 self.over = True
             self._random = _random()
-        elif self.diloco._drafts.due() and not self.job._inced:
+            return
+        notice, self._due = self.diloco._notice, self.diloco._drafts.due()
+        if (self._due or (notice is not None and notice.affords())) and not self.job._inced:
             # Reading the next batch changes what some of them have; an optimizer's, which are large, it does not.
-            states = self.diloco._state
-            self._drafted = [{} if isinstance(of, Optimizer) else copy.deepcopy(of.state_dict()) for of in states]
+            begun = time.monotonic()
+            self._drafted = self.diloco._small_states()
+            self._spent = time.monotonic() - begun
+        elif notice is not None:
+            notice.drop()
 
     def finish(self) -> None:
         """End the slot's work, and take the model that all have."""

@@ -68,6 +68,7 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             [*schedulers, trainer.precision_plugin],
             lambda: _place(trainer) | {"callbacks": [of.state_dict() for of in others]},
             lambda: _left(trainer),
+            closures=True,
         )
         loaded = self._outer.place.loaded
         if loaded is not None:
@@ -115,6 +116,10 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, _: int) -> None:
         """Have the model find the random numbers that the last outer step has saved."""
         self._outer.begin_step()
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        """From now on the weights change: after the closure of the optimizer's step has run the model."""
+        self._outer.step_begins()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, _: int

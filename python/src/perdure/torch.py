@@ -11,6 +11,7 @@ A process that takes the slot over finds its weights, and that, as they were whe
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import math
@@ -31,6 +32,7 @@ from . import _clip, _state
 from ._draft import Drafts
 from ._ending import Ending, Left
 from ._loaders import Loaders
+from ._notice import Notice
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
@@ -577,7 +579,14 @@ class DiLoCo(_Model):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
         super().__init__(job, model, [(of, rule)], combine, kept, end)
+        weights_now, buffers = self._groups[0].rows.tensors, [b for b in model.buffers() if b.numel()]
+        self._notice = Notice(weights_now, buffers, self._last_draft) if self._drafts.kept else None
         self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
+        self._before = inner.register_step_pre_hook(lambda *_: self._step_begins())
+
+    def _step_begins(self) -> None:
+        if self._notice is not None:
+            self._notice.step()
 
     def _stepped(self) -> None:
         if self._over:
@@ -590,8 +599,33 @@ class DiLoCo(_Model):
         self.synced = self._steps == self.sync_every
         if self.synced:
             self.sync()
-        elif self._drafts.due() and not self.job._inced:
+            return
+        if self._drafts.due() and not self.job._inced:
             self._draft()
+        self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
+
+    def _keep_for_notice(self, make: Callable[[], dict[str, Any]]) -> None:
+        """Keep what a draft of the last step has beside weights and optimizers, if that takes little of the time."""
+        if self._notice is None:
+            return
+        if self.job._inced or not self._notice.affords():
+            self._notice.drop()
+        else:
+            self._notice.keep(make)
+
+    def _small_states(self) -> list[dict[str, Any]]:
+        """Copies of the states of what ``state`` lists. An optimizer's stays as it is until its next step."""
+        return [{} if isinstance(of, Optimizer) else copy.deepcopy(of.state_dict()) for of in self._state]
+
+    def _last_draft(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> None:
+        """Write a draft of the last step: this is called by the handler of SIGTERM, so it asks the agent nothing."""
+        if self.job._inced:
+            return
+        state = [
+            of.state_dict() if isinstance(of, Optimizer) else was
+            for of, was in zip(self._state, kept["state"], strict=True)
+        ]
+        self._draft(state, kept["random"], [*self._groups[0].rows.tensors, *buffers])
 
     @staticmethod
     def _settings(
@@ -622,27 +656,33 @@ class DiLoCo(_Model):
         g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
         g.begun.get_run(0, g.rows.rows, out=g.first)
         g.fetch()
-        return draft if draft["origin"] == _origin(job, sync_every, g) else None
+        return draft if draft["origin"] == _origin(_where(job), sync_every, g) else None
 
     def _own(self) -> list[torch.Tensor]:
         return [*self._groups[0].rows.tensors, *(b for b in self.model.buffers() if b.numel())]
 
-    def _draft(self, state: list[dict[str, Any]] | None = None) -> None:
-        """Write a draft. state: what ``state`` lists had behind the step; None: they have it still."""
+    def _draft(
+        self,
+        state: list[dict[str, Any]] | None = None,
+        random: dict[str, Any] | None = None,
+        tensors: list[torch.Tensor] | None = None,
+    ) -> None:
+        """Write a draft of what was there after the step; None: it is there still."""
         self._drafts.write(
             {
-                "origin": _origin(self.job, self.sync_every, self._groups[0]),
+                "origin": _origin(self._where, self.sync_every, self._groups[0]),
                 "steps": self._steps,
-                "tensors": self._own(),
+                "tensors": self._own() if tensors is None else tensors,
                 "state": [of.state_dict() for of in self._state] if state is None else state,
-                "random": _random(),
+                "random": _random() if random is None else random,
             }
         )
 
     def _load(self) -> None:
         super()._load()
+        self._where = _where(self.job)
         draft = self._drafts.read()
-        if draft is None or draft["origin"] != _origin(self.job, self.sync_every, self._groups[0]):
+        if draft is None or draft["origin"] != _origin(self._where, self.sync_every, self._groups[0]):
             return
         with torch.no_grad():
             for tensor, was in zip(self._own(), draft["tensors"], strict=True):
@@ -663,6 +703,10 @@ class DiLoCo(_Model):
         except NonFinite:
             self._drafts.drop()  # who went on from one would come to the same again
             raise
+        finally:
+            if self._notice is not None:
+                self._notice.drop()
+        self._where = _where(self.job)
         return self.job.now
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
@@ -681,13 +725,20 @@ class DiLoCo(_Model):
             with contextlib.suppress(Done):  # another slot may end the job just now
                 self.sync()
         super().finish()
+        if self._notice is not None:
+            self._notice.close()
         self._drafts.forget()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._hook.remove()
-        return super().__exit__(kind, error, trace)
+        self._before.remove()
+        try:
+            return super().__exit__(kind, error, trace)
+        finally:
+            if self._notice is not None:
+                self._notice.close()
 
 
 def _refuse_step(*_: Any) -> None:
@@ -716,11 +767,16 @@ def _is_stateful(of: Any) -> TypeGuard[Stateful]:
     return hasattr(of, "state_dict") and hasattr(of, "load_state_dict")
 
 
-def _origin(job: Job, sync_every: int, g: _Group) -> str:
+def _where(job: Job) -> str:
+    """Clock, and share of the data."""
+    return f"{job.now} {job.share}"
+
+
+def _origin(where: str, sync_every: int, g: _Group) -> str:
     """What steps since the last outer one go on from: clock, share of the data, and weights."""
     assert g.weights is not None
     digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
-    return f"{job.now} {job.share} {sync_every} {digest}"
+    return f"{where} {sync_every} {digest}"
 
 
 def _refuse_large(state: Sequence[Stateful]) -> None:

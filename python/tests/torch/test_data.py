@@ -199,12 +199,16 @@ def test_a_loader_that_is_ahead(job: perdure.Job, how: str, each: int) -> None:
     trainer, step = trainer_of(how, job, loader)
     batches = iter(loader)
     batch = next(batches)
-    with pytest.warns(RuntimeWarning, match="state.0., a StatefulDataLoader, is one batch ahead of the step") as said:
+
+    def steps(batch: Any) -> None:
         for _ in range(5):
             for _ in range(each):
                 following = next(batches)
             step(batch)
             batch = following
+
+    with pytest.warns(RuntimeWarning, match="state.0., a StatefulDataLoader, is one batch ahead of the step") as said:
+        steps(batch)
     assert len([of for of in said if of.category is RuntimeWarning]) == 1
     trainer.finish()
 

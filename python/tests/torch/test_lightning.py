@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -292,6 +293,49 @@ def test_goes_on_from_drafts(
         cluster.end()
         assert sorted(made) == list(range(1, steps + 1))
         ends.append((made, hash_of(module)))
+    assert ends[0] == ends[1]
+
+
+class Terminated(Module):
+    """Is told SIGTERM once, amid the step after a number of steps."""
+
+    at: int | None = None
+
+    def training_step(self, batch: Any, of: int) -> Any:
+        loss = super().training_step(batch, of)
+        if self.trainer.global_step == self.at:
+            self.at = None
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+
+def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process goes on from the last step, although no draft was due."""
+    monkeypatch.setattr("perdure._draft.Drafts.due", lambda _: False)
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # however short a step is
+
+    def told(*_: Any) -> None:
+        raise Death
+
+    ends, begun = [], []
+    before = signal.signal(signal.SIGTERM, told)
+    for name, fates in (("calm", ()), ("torn", (3, 6, 12))):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        monkeypatch.setenv("PERDURE_RUN", str(tmp_path / name / "run"))
+        made: dict[int, tuple[float, list[int]]] = {}
+        for at in (*fates, None):
+            torch.manual_seed(1)
+            module, recorder = Terminated("step"), Recorder(None)
+            module.at = at
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                outer = perdure.lightning.DiLoCoCallback(job, sync_every=5)
+                trainer_of(tmp_path, [recorder, outer], max_epochs=2).fit(module, loader_of("stateful"))
+            begun.append(min(recorder.steps) - 1)
+            made |= recorder.steps
+        cluster.end()
+        ends.append((made, hash_of(module)))
+    signal.signal(signal.SIGTERM, before)
+    assert begun == [0, 0, 3, 6, 12]
     assert ends[0] == ends[1]
 
 
