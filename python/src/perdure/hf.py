@@ -1,7 +1,7 @@
 """``transformers.Trainer`` on Perdure: DiLoCo, as a callback. Import this before TrainingArguments are made.
 
-In a process of ``perdure launch`` the import removes RANK and the like from the environment: the trainer would take
-them for a distributed training of its own. ``job.share`` has the rank.
+In a process of ``perdure launch``, or of a host, the import removes RANK and the like from the environment: the trainer
+would take them for a distributed training of its own. ``job.share`` has the rank.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ try:
 except ImportError as error:
     raise ImportError(f"perdure.hf needs transformers and accelerate, of PyTorch ({error}); install them") from None
 
+from . import _nested
 from ._ending import Left
 from ._trainers import Outer
 from .errors import RolledBack, UsageError
@@ -29,8 +30,8 @@ from .job import Job
 from .rules import Rule
 from .torch import Stateful
 
-if "PERDURE_SLOT" in os.environ:
-    for _name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+if "PERDURE_COORDINATOR" in os.environ:
+    for _name in _nested.RANKS:
         os.environ.pop(_name, None)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _agent
+from . import _agent, _nested
 from ._agent import Agent
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded
@@ -594,7 +594,9 @@ def join(
     keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
     environment's PERDURE_KEYS.
     """
-    return Job(
+    if not coordinator:
+        _nested.refuse()
+    job = Job(
         {
             "protocol": _agent.PROTOCOL,
             "coordinator": coordinator,
@@ -611,6 +613,9 @@ def join(
             "lost_after": lost_after,
         }
     )
+    if not coordinator and not observer:
+        _nested.show_ranks(job.slot, job.spec["slots"])
+    return job
 
 
 def start(

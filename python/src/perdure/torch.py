@@ -28,7 +28,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from . import _clip, _state
+from . import _clip, _nested, _state
 from ._draft import Drafts
 from ._ending import Ending, Left
 from ._loaders import Loaders
@@ -96,6 +96,11 @@ class _Rows:
 
     def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         for name, tensor in tensors:
+            if type(tensor.data).__name__ == "DTensor":
+                raise UsageError(
+                    f"{name} is a DTensor, a part of a parameter that several processes share: a slot of a job is one "
+                    "process with whole parameters; leave fully_shard and parallelize_module out"
+                )
             if tensor.dtype not in _HELD:
                 raise UsageError(
                     f"{name} is of {tensor.dtype}, and servers hold float32: take model.float(), or train it without"
@@ -264,6 +269,7 @@ class _Model:
     ) -> None:
         if job in _TRAINED:
             raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
+        _nested.refuse()
         self.job, self.model = job, model
         self._state = list(state)
         self._share = job.share
