@@ -22,14 +22,6 @@ func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 	}
 }
 
-// readStats returns what was counted of reads; nothing before the first view.
-func readStats(r *reads.Reader) *reads.Stats {
-	if r == nil {
-		return &reads.Stats{}
-	}
-	return r.Stats()
-}
-
 // setMoment tells reads what the clock and the view are.
 func (l *locked) setMoment() {
 	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}

@@ -49,6 +49,7 @@ type Welcome struct {
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
 	Store       string              `json:"store,omitempty"`  // of a worker: where the job's store is
+	Local       bool                `json:"local,omitempty"`  // that is in the run's folder, with the coordinator
 	// Of an observer that asks: the run's settings as run.json has them, and its folder.
 	Run    json.RawMessage `json:"run,omitempty"`
 	Folder string          `json:"folder,omitempty"`

@@ -208,11 +208,11 @@ func controlSamples() []sample {
 			Called: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
 		}),
 		control("welcome", KindWelcome, Welcome{
-			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s", Run: []byte(`{"a":7}`), Folder: "/a",
+			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s",
+			Local: true, Run: []byte(`{"a":7}`), Folder: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
-			Reason: "the slot was taken", Fenced: true, Over: true, Done: true,
-			Again: true,
+			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true,
 		}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,

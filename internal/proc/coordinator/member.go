@@ -257,7 +257,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
-		w.Store = c.cfg.StoreAt
+		w.Store, w.Local = c.cfg.StoreAt, c.cfg.StoreLocal
 	}
 	if m.hello.Role == wire.RoleObserver && m.hello.Asks {
 		w.Run, w.Folder = c.cfg.Settings, c.cfg.Folder

@@ -254,6 +254,8 @@ class Job:
         self.slot: int = said["slot"]
         self.version: str = said["version"]  #: of the perdure program that is this program's agent
         self.spec: dict[str, Any] = said["job"]  #: as run.json has it
+        self._state_bytes: int = said["state_bytes"]  # how large a state may be at most
+        self._state_why: str = said.get("state_why", "")  # why no larger ones are kept
 
     @property
     def run_folder(self) -> Path | None:
@@ -383,7 +385,8 @@ class Job:
 
     def save_state(self, state: bytes) -> None:
         """Give what the program must keep, such as a position in the data. It goes with the slot's next update, and the
-        slot's next process gets it from ``load_state``. Up to 1 GiB.
+        slot's next process gets it from ``load_state``. Up to 1 GiB; or 1 MiB, where this machine does not reach the
+        job's store.
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))

@@ -276,6 +276,7 @@ class _Model:
         self._loaders = Loaders(self._state)
         self._left: Callable[[], Left | None] = self._loaders.left
         _refuse_large(self._state)
+        _refuse_unreached(job, self._state)
         for of in self._state:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
@@ -801,6 +802,13 @@ def _refuse_large(state: Sequence[Stateful]) -> None:
         "kept of a slot: take an optimizer that keeps less, such as SGD with momentum, train fewer parameters, or use "
         "DataParallel, whose optimizer runs on servers"
     )
+
+
+def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:
+    """Refuse states that need a store which this machine does not reach, before anything is trained."""
+    size = sum(_bytes_of(of) for of in state if isinstance(of, Optimizer))
+    if size > job._state_bytes and job._state_why:
+        raise UsageError(f"the state of the optimizer comes to {size / 2**20:.1f} MiB: {job._state_why}")
 
 
 def _gib(size: int) -> str:

@@ -172,3 +172,12 @@ def test_process_groups(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> No
             perdure.DataParallel(job, nn.Linear(2, 1), perdure.SGD(0.1))
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2000, 100)
+    monkeypatch.setattr(job, "_state_bytes", 1 << 20)
+    monkeypatch.setattr(job, "_state_why", "states above 1 MiB are kept elsewhere")
+    with refuses(r"the state of the optimizer comes to 1\.5 MiB: states above 1 MiB are kept elsewhere"):
+        perdure.DiLoCo(job, model, torch.optim.AdamW(model.parameters(), 1e-3))
+    assert job.now == 0
