@@ -41,6 +41,19 @@ class Share(NamedTuple):
     of: int
 
 
+class Reading(NamedTuple):
+    """Rows as they were read, and of which clocks they are: see ``Table.read``."""
+
+    values: Floats
+    oldest: int  #: all updates of clocks below are in all rows
+    newest: int  #: none of this clock, or of a later one, is in any row
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the rows are of several clocks; if not, ``oldest`` is their clock."""
+        return self.oldest != self.newest
+
+
 class _Now(NamedTuple):
     clock: int
     end: int  # 0: it is not known yet
@@ -80,12 +93,23 @@ class Table:
         rows: their numbers, in any order. out: where they go; in shared memory (``Job.empty``) nothing is copied.
         timeout: seconds, after which TimeoutError is raised and ``out`` is written no more; None: it waits.
         """
-        ids = self._ids(rows)
-        return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
+        return self.read(rows, out=out, timeout=timeout).values
 
     def get_run(self, first: int, count: int, out: Floats | None = None, timeout: float | None = None) -> Floats:
         """Read ``count`` consecutive rows of a dense table, from ``first`` on."""
-        return self._read(_agent.GET_RUN, first, count, out, timeout)
+        return self._read(_agent.GET_RUN, first, count, out, timeout).values
+
+    def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
+        """Read rows as ``get``, and say of which clocks they are, except for this slot's own updates.
+
+        rows: their numbers; None: all of a dense table. Servers go on while an observer reads, so what several of them
+        answer may be of several clocks: ``mixed`` says so. Under bsp it is seldom, and reading again gives another
+        answer, if ``forget`` is called before.
+        """
+        if rows is None:
+            return self._read(_agent.GET_RUN, 0, self.rows, out, timeout)
+        ids = self._ids(rows)
+        return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
 
     def inc(self, rows: ArrayLike, delta: ArrayLike) -> None:
         """Add to what this slot does to rows in the present clock: an array of shape (len(rows), dim).
@@ -171,7 +195,7 @@ class Table:
             raise UsageError(f"table {self.name}: an array of shape {values.shape}; its rows have {self.dim} values")
         return np.ascontiguousarray(values)
 
-    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Floats:
+    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Reading:
         if out is None:
             out = np.empty((count, self.dim), np.float32)
         if out.dtype != np.float32 or out.size != count * self.dim or not out.flags.writeable:
@@ -180,11 +204,11 @@ class Table:
             )
         job = self._job
         with job._lent(out, load=False) as to, job._lent(which) as at:
-            self._call(op, to.address, at.address, count, timeout)
+            reply = self._call(op, to.address, at.address, count, timeout)
             copy = to.copy(out)
             if copy.size:
                 out[...] = copy.reshape(out.shape)
-        return out
+        return Reading(out, reply.a, reply.b)
 
     def _write(self, op: int, which: Rows | int, count: int, delta: ArrayLike) -> None:
         values = self._values(delta)
@@ -314,6 +338,12 @@ class Job:
     def now(self) -> int:
         """The clock to work on."""
         return self._agent.call(_agent.NOW).a
+
+    def at(self, clock: int) -> None:
+        """Set the clock at which an observer reads, and ``now``: a get waits until all updates of clocks below are
+        applied, or all that the job will have. What is cached is forgotten. At first it is 0.
+        """
+        self._agent.call(_agent.AT, a=clock)
 
     @property
     def end(self) -> int:
