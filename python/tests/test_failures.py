@@ -94,6 +94,17 @@ def test_starts_aloud(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_job_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A perdure up that hangs is killed at its deadline, and what it said last is in the error."""
+    program = tmp_path / "hangs"
+    program.write_text("#!/bin/sh\necho perdure: it waits\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PERDURE_BINARY", str(program))
+    monkeypatch.setattr("perdure.job._Owner.patience", 0.5)
+    with pytest.raises(perdure.UsageError, match=r"^the job has not started within 0\.5 s: it waits$"):
+        perdure.start(out=tmp_path / "run")
+
+
 def test_agent_dies(tmp_path: Path) -> None:
     job = perdure.start(out=tmp_path / "run", clocks=9, args=SMALL)
     table = job.table("w", rows=4, dim=2, rule=perdure.Add())

@@ -561,31 +561,42 @@ class Job:
 class _Owner:
     """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
 
+    patience = 120.0  #: seconds that the job may take to start
+
     def __init__(self, folder: Path, args: Sequence[str]) -> None:
         self.folder = folder
         args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said: deque[str] = deque(maxlen=100)  # the last lines: a job may talk for days
         self.coordinator = self.secret_file = self.keys = ""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.rstrip())
-            where = re.search(
-                r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line.rstrip()
-            )
-            if where:
-                self.coordinator, self.secret_file, self.keys = where.groups(default="")
-                break
-        else:
-            self.process.wait()
-            raise UsageError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing")
-        self._listener = threading.Thread(target=self._drain, daemon=True)
+        self._told = threading.Event()  # where the job is, or that there will be none
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
+        told = self._told.wait(self.patience)
+        if self.coordinator:
+            return
+        if not told:
+            self.process.kill()
+        self.process.wait()
+        self._listener.join(timeout=10)
+        last = self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing"
+        raise UsageError(last if told else f"the job has not started within {self.patience:g} s: {last}")
 
-    def _drain(self) -> None:
+    def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
+            if not self._told.is_set():
+                self._look(line.rstrip())
+        self._told.set()
+
+    def _look(self, line: str) -> None:
+        """Look whether a line says where the job is, in the form of variables of the environment."""
+        where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line)
+        if where:
+            self.secret_file, self.keys = where.group(2), where.group(3) or ""
+            self.coordinator = where.group(1)  # the last: it says that all are known
+            self._told.set()
 
     def close(self, finished: bool) -> None:
         """Wait until the job's files are written, however long that takes; where its work is not done, stop it."""
