@@ -26,8 +26,8 @@ def refuse() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return
-    count = torch.distributed.get_world_size()
-    if count > 1:
+    count, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    if count > 1 and str(rank) != os.environ.get("PERDURE_SLOT"):  # else it is a group of the slots
         raise UsageError(
             f"torch.distributed has a process group of {count} processes: {_SAYS}; leave init_process_group out, and "
             "make an Accelerator or TrainingArguments after `import perdure.hf`"
