@@ -34,7 +34,7 @@ def test_nothing_but_empty() -> None:
 
 
 def test_types_stay() -> None:
-    """What equals a plain value, and is none, comes back as what it was."""
+    """Values that equal plain ones come back in their own types."""
     state = {"milestones": Counter([3, 3, 5]), "loss": np.float32(0.1), "n": np.int64(3), "o": OrderedDict(a=1)}
     again = _state.decode(written(state))
     assert again == state

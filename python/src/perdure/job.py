@@ -244,6 +244,7 @@ class Job:
         self._mapping = threading.Lock()
         self._finished = False
         self._inced = False  # by this process in the present clock: what would die with it
+        self._asked = False  # whether the program goes by clocks
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -310,6 +311,7 @@ class Job:
     @property
     def now(self) -> int:
         """The clock to work on."""
+        self._asked = True
         return self._agent.call(_agent.NOW).a
 
     @property
@@ -326,6 +328,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether the slot's work ends at the present clock: then ``clock`` returns the same one for ever."""
+        self._asked = True
         return self._now().ended
 
     def end_job(self) -> None:
