@@ -36,7 +36,16 @@ class Frozen:
 
     def compared(self) -> list[tuple[str, torch.Tensor, str]]:
         """What all slots must agree on: names, parameters, and checksums of values unless they are handed out."""
-        return [(n, p, "" if self.handed else f"{checksum(p):08x}") for n, p in self._named]
+        return [(n, p, "" if self.handed else self._checksum(n, p)) for n, p in self._named]
+
+    def _checksum(self, name: str, p: nn.Parameter) -> str:
+        try:
+            return f"{checksum(p):08x}"
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            raise UsageError(
+                f"the frozen parameter {name} is a {type(p).__name__} on {p.device}, whose values cannot be compared "
+                f"between processes ({str(error).splitlines()[0]})"
+            ) from None
 
     def begin(self) -> None:
         """Take the parameters for what they must stay."""

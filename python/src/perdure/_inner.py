@@ -92,9 +92,12 @@ class Inner:
     def _refuse_order(self) -> None:
         """Raise UsageError where an optimizer is about to step after the last one of the list."""
         for number, of in enumerate(self.optimizers[:-1]):
+            if number in self._seen:
+                continue
             grads = [p.grad for group in of.param_groups for p in group["params"] if p.grad is not None]
+            values = (g.coalesce().values() if g.is_sparse else g for g in grads)
             # A GradScaler leaves a step out whose gradients have NaN or Inf.
-            if number not in self._seen and grads and all(bool(torch.isfinite(g).all()) for g in grads):
+            if grads and all(bool(torch.isfinite(v).all()) for v in values):
                 last = type(self.optimizers[-1]).__name__
                 raise UsageError(
                     f"{last} has stepped before {type(of).__name__}, number {number} of inner=: list the optimizers in "
@@ -135,6 +138,10 @@ def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
         if isinstance(of, torch.Tensor) and isinstance(was, torch.Tensor) and of.dtype != was.dtype:
             now[key] = was.to(of.device)
             found = f"{where}: {was.dtype}, now {of.dtype}"
+        elif isinstance(was, tuple):
+            items = list(of)
+            found = _retype(items, was, where) or found
+            now[key] = tuple(items)
         elif isinstance(was, (dict, list)):
             found = _retype(of, was, where) or found
     return found

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -593,6 +594,8 @@ def join(
     keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
     environment's PERDURE_KEYS.
     """
+    if slot is None and not observer:
+        _refuse_rank()
     return Job(
         {
             "protocol": _agent.PROTOCOL,
@@ -610,6 +613,22 @@ def join(
             "lost_after": lost_after,
         }
     )
+
+
+def _refuse_rank() -> None:
+    """Refuse to share a slot with other processes of a group that PyTorch has made inside it, by torchrun for example.
+
+    The rank of a group over the slots of a job is the slot.
+    """
+    group, slot = sys.modules.get("torch.distributed"), os.environ.get("PERDURE_SLOT", "")
+    if group is None or not slot or not group.is_available() or not group.is_initialized():
+        return
+    rank, size = group.get_rank(), group.get_world_size()
+    if size > 1 and str(rank) != slot:
+        raise UsageError(
+            f"this process is rank {rank} of a torch.distributed group of {size} in slot {slot}, and a slot is one "
+            "process: leave torchrun out, and start one process for each GPU by perdure launch"
+        )
 
 
 def start(

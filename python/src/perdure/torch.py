@@ -415,9 +415,9 @@ class _Model:
         counted = self.job._asked or any(isinstance(of, Epochs) for of in loaders)
         if loaders and len(loaders) == len(others) and not counted:
             warnings.warn(
-                "this process continues in the midst of the data, and nothing in state= counts epochs: a loop such as "
-                "for epoch in range(3) starts from 0 again and trains too much; write for epoch in epochs, with "
-                "epochs = perdure.Epochs(3) in state=, or go by job.now",
+                "this process continues in the midst of the data, and nothing in state= counts epochs: a loop over "
+                "several epochs, such as for epoch in range(3), starts from 0 again and trains too much; write "
+                "for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or go by job.now",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -431,18 +431,19 @@ class _Model:
             g.read()
         if self._buffers is not None:
             self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
-            self._find_buffers(self._buffers)
+            self._find_buffers()
             self._buffers.take(self._buffer_values)
 
     def _send_buffers(self) -> None:
         if self._buffers is not None and self.job.share.rank == 0:
-            self._find_buffers(self._buffers)
             self._buffers.put(self._buffer_values)
             self._buffer_table.inc_run(0, self._buffer_values)
 
-    def _find_buffers(self, known: _Bytes) -> None:
+    def _find_buffers(self) -> None:
         """Find the buffers that the model has now: a module may have assigned another tensor to one."""
-        now = _buffers_of(self.model)
+        if self._buffers is None:
+            return
+        now, known = _buffers_of(self.model), self._buffers
         for i, (name, was) in enumerate(zip(self._buffer_names, known.tensors, strict=True)):
             buffer = now.get(name)
             if buffer is not None and (buffer.shape, buffer.dtype) == (was.shape, was.dtype):
@@ -495,6 +496,7 @@ class _Model:
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
         self._refuse_changes()
+        self._find_buffers()
         sources = self._sources()
         states = self._states()
         kept = _state.Encoded({"state": states, "random": _random()})
@@ -932,10 +934,6 @@ def rule_of(optimizer: Optimizer, group: dict[str, Any]) -> Rule:
     raise UsageError(f"{kind.__name__}: servers do not know it; take SGD, Adam or Adagrad, or a rule of perdure")
 
 
-#: Modules of torch with random states of devices.
-_DEVICES = ("cuda", "xpu")
-
-
 def _random() -> dict[str, Any]:
     """The states of random numbers."""
     bits, keys, at, has, cached = np.random.get_state(legacy=True)
@@ -944,22 +942,19 @@ def _random() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": [str(bits), keys, at, has, cached],
     }
-    for name in _DEVICES:
-        device = getattr(torch, name)
-        if device.is_available():
-            kept[name] = device.get_rng_state_all()
-    return kept
+    return kept | {name: device.get_rng_state_all() for name, device in _devices().items()}
 
 
 def _set_random(kept: dict[str, Any]) -> None:
     torch.set_rng_state(kept["torch"])
     random.setstate(kept["python"])
     np.random.set_state(tuple(kept["numpy"]))
-    for name in _DEVICES:
-        states, device = kept.get(name, []), getattr(torch, name)
-        count = min(len(states), len(device.get_rng_state_all()) if device.is_available() else 0)
+    here = _devices()
+    for name in kept.keys() & {"cuda", "xpu"}:
+        states = kept[name]
+        count = min(len(states), len(here[name].get_rng_state_all()) if name in here else 0)
         if count:
-            device.set_rng_state_all(states[:count])
+            here[name].set_rng_state_all(states[:count])
         if count < len(states):
             warnings.warn(
                 f"random states of {name} devices {count} to {len(states) - 1} are not taken over, since this machine "
@@ -967,3 +962,9 @@ def _set_random(kept: dict[str, Any]) -> None:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _devices() -> dict[str, Any]:
+    """The modules of torch that have random states of devices of this machine."""
+    of = {name: getattr(torch, name, None) for name in ("cuda", "xpu")}
+    return {name: module for name, module in of.items() if module is not None and module.is_available()}

@@ -188,6 +188,17 @@ def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.Monkey
         assert job.now == 0
 
 
+def test_ranks_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torchrun in a slot, for example. A group over the slots has the slots as ranks."""
+    monkeypatch.setenv("PERDURE_SLOT", "0")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for rank, said in ((1, "this process is rank 1 of a torch.distributed group of 2 in slot 0"), (0, "secret")):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        with pytest.raises(perdure.PerdureError, match=said):
+            perdure.join("nothing.there:1", "/none", patience=0.1)
+
+
 def test_clipping_is_refused_for_what_lives(tmp_path: Path) -> None:
     from perdure import _clip
 
