@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ._late import is_loader
 from .errors import UsageError
 
-#: Frozen parameters of up to this many bytes in all are slot 0's; of more, only checksums are compared.
+#: Up to this many bytes in all, slot 0 hands its frozen parameters to all. Of more, checksums are compared.
 HANDED = 64 << 20
 
 #: What is said of a parameter that is unfrozen while a training runs.
@@ -57,7 +58,7 @@ class Frozen:
             if p.requires_grad:
                 raise UsageError(f"{name} {NOT_TRAINED}")
             if self._versions[i] not in (None, _version(p)):
-                kept = (of for of in state if not isinstance(of, Optimizer) and not hasattr(of, "__iter__"))
+                kept = (of for of in state if not isinstance(of, Optimizer) and not is_loader(of))
                 if not any(_storage(p) == _storage(t) for of in kept for t in _tensors(of.state_dict())):
                     raise UsageError(
                         f"{name} is frozen, and the program has changed it: a process that takes this slot over would "

@@ -113,8 +113,8 @@ def load(of: Any, state: Any) -> None:
     of.load_state_dict(state)
     if not isinstance(of, Optimizer):
         return
-    _retype(of.state_dict()["state"], state["state"])
-    differs = _retype(of.state_dict()["state"], state["state"])
+    _retype(of.state_dict().get("state"), state.get("state"))
+    differs = _retype(of.state_dict().get("state"), state.get("state"))
     if differs is not None:  # its state_dict gives copies
         warnings.warn(
             f"{type(of).__name__} has loaded its state as another type than it was saved ({differs}): training "
@@ -127,7 +127,7 @@ def load(of: Any, state: Any) -> None:
 def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
     """Put tensors of saved in place of those of another type. Returns the place of one."""
     found = None
-    if isinstance(saved, dict):
+    if isinstance(saved, dict) and isinstance(now, dict):
         places = [key for key in saved if key in now]
     elif isinstance(now, list):
         places = list(range(min(len(now), len(saved))))
@@ -150,6 +150,7 @@ def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
 def _unwrapped(of: Any) -> Optimizer:
     """An optimizer without a wrapper that has no hooks, such as accelerate's."""
     while not hasattr(of, "_optimizer_step_post_hooks"):
+        _refuse_averaging(of, wrapper=True)
         of = getattr(of, "optimizer", None)
         if of is None:
             raise UsageError(
@@ -160,11 +161,12 @@ def _unwrapped(of: Any) -> Optimizer:
     return of
 
 
-def _refuse_averaging(of: Optimizer) -> None:
+def _refuse_averaging(of: Any, wrapper: bool = False) -> None:
     """Refuse optimizers that keep a copy of the weights in their state, which an outer step would not change."""
     name = type(of).__name__
-    modes = callable(getattr(of, "train", None)) and callable(getattr(of, "eval", None))  # as schedulefree's
-    if modes or "lookahead" in name.lower() or any(str(k).startswith("lookahead") for k in of.param_groups[0]):
+    # schedulefree's have these; accelerate's wrapper has them in any case.
+    modes = not wrapper and callable(getattr(of, "train", None)) and callable(getattr(of, "eval", None))
+    if modes or "lookahead" in name.lower():
         raise UsageError(
             f"{name} keeps a copy of the weights in its state, which an outer step does not change: take an optimizer "
             "without one, such as torch.optim.AdamW"

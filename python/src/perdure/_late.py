@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 _OFTEN = 64  # saves that are all looked at; of later ones, each of so many
@@ -15,12 +16,17 @@ _LEAVES = 256  # numbers and tensors of a state that are looked at
 _VALUES = 64  # of each of these tensors
 
 
+def is_loader(of: Any) -> bool:
+    """Whether an object is a loader of data, or a sampler: to ask one for its state may start it."""
+    return hasattr(of, "__iter__") and not isinstance(of, nn.Module)
+
+
 def state_of(of: Any) -> Any:
     """The state of an object as it will be when the program's step is complete: for a GradScaler, after its update.
 
     The optimizer's step is a part of the scaler's, and programs call ``update`` after that.
     """
-    if not isinstance(of, torch.amp.GradScaler) or not of._enabled:
+    if not isinstance(of, torch.amp.GradScaler) or not of.is_enabled():
         return of.state_dict()
     pending = of._per_optimizer_states
     if not any(state["found_inf_per_device"] for state in pending.values()):

@@ -32,7 +32,7 @@ from . import _clip, _state
 from ._draft import Drafts
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island
 from ._inner import Inner, load, refuse_schedulers
-from ._late import Late, state_of
+from ._late import Late, is_loader, state_of
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
@@ -410,7 +410,7 @@ class _Model:
 
     def _warn_of_epochs(self) -> None:
         """Say what counts wrong in a process that has taken the slot over, if nothing that is kept can count epochs."""
-        loaders = [of for of in self._state if hasattr(of, "__iter__")]
+        loaders = [of for of in self._state if is_loader(of)]
         others = [of for of in self._state if not isinstance(of, (Optimizer, LRScheduler, Count))]
         counted = self.job._asked or any(isinstance(of, Epochs) for of in loaders)
         if loaders and len(loaders) == len(others) and not counted:
@@ -847,7 +847,7 @@ def _refuse_large(state: Sequence[Stateful]) -> None:
 def _refuse_unkept(state: Sequence[Stateful]) -> None:
     """Refuse what cannot be saved, before anything is trained. A loader is not asked: it would begin."""
     for of in state:
-        if not hasattr(of, "__iter__") and not getattr(of, "begins_later", False):
+        if not is_loader(of) and not getattr(of, "begins_later", False):
             _state.Checked(of.state_dict(), f"the state of {type(of).__name__}")
 
 

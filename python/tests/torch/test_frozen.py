@@ -101,8 +101,9 @@ def test_frozen_weights_that_change(tmp_path: Path) -> None:
 
 def test_a_teacher_in_the_state_may_change(tmp_path: Path) -> None:
     model = half_frozen()
+    teacher = nn.Sequential(model[0])  # one can iterate over it, and it is no loader
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[model[0]])
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[teacher])
         for _ in range(3):
             model(torch.ones(1, 4)).sum().backward()
             with torch.no_grad():
