@@ -1,4 +1,4 @@
-"""What of a model is not trained: frozen parameters. All processes must have the same, and must keep it."""
+"""Frozen parameters of a model. All processes must have the same values, and must not change them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import UsageError
 #: Up to this many bytes in all, slot 0 hands its frozen parameters to all. Of more, checksums are compared.
 HANDED = 64 << 20
 
-#: What is said of a parameter that is unfrozen while a training runs.
+#: The end of the message about a parameter that is unfrozen while a training runs.
 NOT_TRAINED = (
     "was frozen when the training began and requires a gradient now: the servers do not have it, so each process would "
     "train its own; call requires_grad_(True) before DataParallel or DiLoCo is made"
@@ -36,7 +36,7 @@ class Frozen:
         self.handed = [p for _, p in self._named] if plain and size <= HANDED else []
 
     def compared(self) -> list[tuple[str, torch.Tensor, str]]:
-        """What all slots must agree on: names, parameters, and checksums of values unless they are handed out."""
+        """Return names, parameters, and checksums of their values unless they are handed out. All slots must agree."""
         return [(n, p, "" if self.handed else self._checksum(n, p)) for n, p in self._named]
 
     def _checksum(self, name: str, p: nn.Parameter) -> str:
@@ -49,7 +49,7 @@ class Frozen:
             ) from None
 
     def begin(self) -> None:
-        """Take the parameters for what they must stay."""
+        """Note the present values as those that the parameters must keep."""
         self._versions = [_version(p) for _, p in self._named]
 
     def check(self, state: Sequence[Any]) -> None:
@@ -100,7 +100,7 @@ def refuse_island(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if hasattr(p, "placements") and hasattr(p, "device_mesh"):
             raise UsageError(
-                f"{name} is a DTensor, a part of which is in this process: a slot is one process with the whole model; "
+                f"{name} is a DTensor, and this process has a part of it: a slot is one process with the whole model; "
                 "leave fully_shard and parallelize_module out"
             )
     distributed = torch.distributed

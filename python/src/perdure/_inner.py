@@ -36,7 +36,7 @@ class Inner:
     def hook(self, complete: Callable[[], None]) -> None:
         """Have complete called after each complete step."""
 
-        # A compiled step calls these as they are: dynamo cannot trace what they do.
+        # A compiled step calls it without tracing it: dynamo does not know the calls to the job.
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def after(number: int) -> None:
             if number < len(self.optimizers) - 1:
@@ -118,14 +118,14 @@ def load(of: Any, state: Any) -> None:
     if differs is not None:  # its state_dict gives copies
         warnings.warn(
             f"{type(of).__name__} has loaded its state as another type than it was saved ({differs}): training "
-            "continues with what it has made of it",
+            "continues with that type",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def _retype(now: Any, saved: Any, path: str = "state") -> str | None:
-    """Put tensors of saved in place of those of another type. Returns the place of one."""
+    """Replace tensors of another type by the saved ones. Returns the path of one."""
     found = None
     if isinstance(saved, dict) and isinstance(now, dict):
         places = [key for key in saved if key in now]

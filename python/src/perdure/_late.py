@@ -49,10 +49,10 @@ class Late:
     def __init__(self, state: Sequence[Any], trained: int) -> None:
         self._state, self._trained = state, trained
         self._saves = 0
-        self._saved: dict[int, int] | None = {}  # checksums of what was saved last; None: it was said
+        self._saved: dict[int, int] | None = {}  # checksums of the states saved last; None: a warning was given
 
     def saved(self, states: Sequence[Any]) -> None:
-        """Note what was saved of each object."""
+        """Note the states that were saved, one for each object."""
         self._saves += 1
         if self._saved is None or (self._saves > _OFTEN and self._saves % _OFTEN):
             return
@@ -63,7 +63,7 @@ class Late:
         }
 
     def compare(self) -> None:
-        """Say, once, what has changed since it was saved."""
+        """Warn, once, of the first object that has changed since it was saved."""
         if not self._saved:
             return
         found = [i for i, check in self._saved.items() if _sample(self._state[i].state_dict()) != check]

@@ -1,4 +1,4 @@
-"""What of a model is not trained is the same in all processes; and what processes start from, to the bit."""
+"""Frozen parameters and buffers are the same in all processes, and an update starts from the learner's own weights."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_frozen_weights_that_change(tmp_path: Path) -> None:
 
 def test_a_teacher_in_the_state_may_change(tmp_path: Path) -> None:
     model = half_frozen()
-    teacher = nn.Sequential(model[0])  # one can iterate over it, and it is no loader
+    teacher = nn.Sequential(model[0])  # it can be iterated over, like a loader
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[teacher])
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a slot keeps comes back as it was, to the bit and to the type, or is refused before it is trained with."""
+"""The state of a slot comes back to the bit and to the type, or is refused before anything is trained."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_averages_that_change_after_the_step(tmp_path: Path, how: str) -> None:
 
 
 def test_scaler_goes_on(tmp_path: Path) -> None:
-    """Its update comes after the step of the optimizer, with which it is saved."""
+    """The optimizer's step saves it, and its update comes after that."""
 
     def life(job: perdure.Job, number: int) -> Any:
         torch.manual_seed(0)
@@ -284,7 +284,7 @@ def test_epochs(tmp_path: Path, how: str) -> None:
                     model(x).square().mean().backward()
                     p.step()
                     batches += 1
-                    if number < 2 and batches == (6, 8)[number]:  # amid an epoch, and at the end of one
+                    if number < 2 and batches == (6, 8)[number]:  # within an epoch, and at the end of one
                         raise Death
 
     with warnings.catch_warnings(record=True) as said:
