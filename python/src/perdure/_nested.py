@@ -1,11 +1,10 @@
-"""A slot is one process. Launchers inside of launchers, and process groups, are refused with a line that says so."""
+"""A slot is one process. Launchers inside of launchers are refused with a line that says so."""
 
 from __future__ import annotations
 
 import os
 import sys
 from types import TracebackType
-from typing import Any
 
 from .errors import UsageError
 
@@ -17,20 +16,11 @@ _MAX_CAUSES = 10
 
 
 def refuse() -> None:
-    """Refuse a slot whose process is one of a group."""
+    """Refuse a slot whose process is one of several that torchrun has started."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise UsageError(
             f"TORCHELASTIC_RUN_ID is set, by torchrun or accelerate launch: {_SAYS}; start the program by "
             "`perdure launch --nproc N`, without torchrun"
-        )
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return
-    count, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-    if count > 1 and str(rank) != os.environ.get("PERDURE_SLOT"):  # else it is a group of the slots
-        raise UsageError(
-            f"torch.distributed has a process group of {count} processes: {_SAYS}; leave init_process_group out, and "
-            "make an Accelerator or TrainingArguments after `import perdure.hf`"
         )
 
 

@@ -37,10 +37,10 @@ class Notice:
     def __init__(
         self,
         weights: Sequence[torch.Tensor],
-        buffers: Sequence[torch.Tensor],
+        buffers: Callable[[], Sequence[torch.Tensor]],
         write: Callable[[Any, Sequence[torch.Tensor]], None],
     ) -> None:
-        self._weights, self._buffers, self._write = list(weights), list(buffers), write
+        self._weights, self._buffers, self._write = list(weights), buffers, write
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # a step: neither the last one's state is there, nor the next one's
         self._late = False  # SIGTERM has come amid it
@@ -63,7 +63,7 @@ class Notice:
         """
         begun = time.monotonic()
         with torch.no_grad():
-            self._kept = make(), [b.detach().clone() for b in self._buffers], self._sum()
+            self._kept = make(), [b.detach().clone() for b in self._buffers()], self._sum()
         self._cost = spent + time.monotonic() - begun
         self._over()
 

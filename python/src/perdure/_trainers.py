@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from . import _state
 from ._ending import Left
+from ._inner import refuse_schedulers
 from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
@@ -19,6 +20,8 @@ from .torch import DiLoCo, Stateful, _random, _set_random
 
 class _Place:
     """Where the trainer is: what the trainer itself needs to go on, and the random numbers its epoch began with."""
+
+    begins_later = True  # its state includes a loader's, which must not begin early
 
     def __init__(self) -> None:
         self.begun: dict[str, Any] = {}  # the epoch's: a sampler may draw the order of the data from them
@@ -88,12 +91,7 @@ class Outer:
             raise UsageError("a callback is for one training; make another one for the next")
         self.place.trainer = trainer
         kept = [self.place, *state, *self._state]
-        for of in kept:
-            if type(of).__name__ in ("ReduceLROnPlateau", "GreedyLR"):
-                raise UsageError(
-                    f"{type(of).__name__} goes by evaluations, which are not repeated behind a restart; take a "
-                    "scheduler that goes by steps"
-                )
+        refuse_schedulers(kept)
         self.diloco = DiLoCo(
             self.job,
             model,
@@ -106,8 +104,8 @@ class Outer:
         )
         self.diloco._left = left
         if closures:
-            self.diloco._before.remove()
-        self.diloco._hook.remove()  # a trainer steps its schedulers, and counts, behind the optimizer's step
+            self.diloco._unhook_before()
+        self.diloco._counts = False  # a trainer steps its schedulers, and counts, after the optimizer's step
         self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
             self._random = _random()

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -269,6 +270,7 @@ class Job:
         self._mapping = threading.Lock()
         self._finished = False
         self._inced = False  # by this process in the present clock: what would die with it
+        self._asked = False  # whether the program goes by clocks
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -337,6 +339,7 @@ class Job:
     @property
     def now(self) -> int:
         """The clock to work on."""
+        self._asked = True
         return self._agent.call(_agent.NOW).a
 
     def at(self, clock: int) -> None:
@@ -358,6 +361,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether the slot's work ends at the present clock: then ``clock`` returns the same one for ever."""
+        self._asked = True
         return self._now().ended
 
     def end_job(self) -> None:
@@ -640,6 +644,8 @@ def join(
     """
     if not coordinator:
         _nested.refuse()
+    if slot is None and not observer:
+        _refuse_rank()
     job = Job(
         {
             "protocol": _agent.PROTOCOL,
@@ -660,6 +666,22 @@ def join(
     if not coordinator and not observer:
         _nested.show_ranks(job.slot, job.spec["slots"])
     return job
+
+
+def _refuse_rank() -> None:
+    """Refuse to share a slot with other processes of a group that PyTorch has made inside it, by torchrun for example.
+
+    The rank of a group over the slots of a job is the slot.
+    """
+    group, slot = sys.modules.get("torch.distributed"), os.environ.get("PERDURE_SLOT", "")
+    if group is None or not slot or not group.is_available() or not group.is_initialized():
+        return
+    rank, size = group.get_rank(), group.get_world_size()
+    if size > 1 and str(rank) != slot:
+        raise UsageError(
+            f"this process is rank {rank} of a torch.distributed group of {size} in slot {slot}, and a slot is one "
+            "process: leave torchrun out, and start one process for each GPU by perdure launch"
+        )
 
 
 def start(

@@ -131,8 +131,8 @@ def test_counts_by_weight(tmp_path: Path, calm: dict[str, list[str]]) -> None:
 
 def test_count() -> None:
     count = perdure.Count()
-    with pytest.raises(perdure.UsageError, match="nothing was counted since the last outer step; call add before"):
-        count()
+    with pytest.warns(RuntimeWarning, match="nothing was counted since the last outer step, .* call add before"):
+        assert 0 < count() < 1e-6  # an update must have a weight, or the slot would end here again and again
     count.add(3)
     count.add(torch.tensor(0.1))
     again = perdure.Count()

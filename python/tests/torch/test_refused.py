@@ -158,22 +158,6 @@ def test_larger_model(cluster: Cluster) -> None:
     assert said.startswith("another slot has begun with a model of another size, or another rule (")
 
 
-def test_process_groups(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.distributed.tensor import distribute_tensor, init_device_mesh
-
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        model = nn.Linear(2, 1)
-        model.weight = nn.Parameter(distribute_tensor(model.weight, init_device_mesh("cpu", (1,))))
-        with refuses("weight is a DTensor"):
-            perdure.DataParallel(job, model, perdure.SGD(0.1))
-        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-        with refuses("torch.distributed has a process group of 2 processes: a slot of a job is one process"):
-            perdure.DataParallel(job, nn.Linear(2, 1), perdure.SGD(0.1))
-    finally:
-        torch.distributed.destroy_process_group()
-
-
 def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(2000, 100)
     monkeypatch.setattr(job, "_state_bytes", 1 << 20)
