@@ -115,7 +115,7 @@ type Stats struct {
 	Differential, Lag, Missing Histogram
 }
 
-// Stats returns what was counted; nothing of a nil reader. It is the reader's own.
+// Stats returns the counters, which are the reader's own; a nil reader has zeros.
 func (r *Reader) Stats() *Stats {
 	if r == nil {
 		return &Stats{}

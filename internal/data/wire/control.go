@@ -91,10 +91,10 @@ type Untrained struct {
 	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step, which do not count
 }
 
-// UnitSteps is the unit of what a trainer counts: steps of its optimizer.
+// UnitSteps is the unit of trainers: steps of the optimizer.
 const UnitSteps = "steps"
 
-// Of says for people what a slot has not trained.
+// Of describes for people the data that a slot has not trained.
 func (u *Untrained) Of(slot perdure.Slot) string {
 	unit, what := "batches", []string(nil)
 	if u.Unit == UnitSteps {

@@ -56,7 +56,7 @@ type Save struct {
 	err    error
 }
 
-// At says where the store is; "": there is none. local: it is in the run's folder, with the coordinator.
+// At sets the store's location; "": the job has none. local: it is in the run's folder, with the coordinator.
 func (s *Saves) At(where string, local bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

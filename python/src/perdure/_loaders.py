@@ -36,7 +36,7 @@ class _Watched:
     def is_ahead(self) -> bool:
         """Whether the first step was preceded by one batch more than each of the next ones."""
         it = self.loader._iterator
-        if it is None or (self.drawn and it is not self.seen):  # a new epoch amid these steps: there is no verdict
+        if it is None or (self.drawn and it is not self.seen):  # a new epoch within these steps: no verdict
             self.drawn = [0] * _LOOKS
             return False
         before = self.given if self.drawn else 0

@@ -1,6 +1,6 @@
 """SIGTERM between two outer steps of DiLoCo: a draft of the last step is written before the process ends.
 
-A machine that is taken away, and a host that ends, send SIGTERM. The program may be amid an evaluation then, which
+A machine that is taken away, and a host that ends, send SIGTERM. The program may be in an evaluation then, which
 takes longer than the notice. So all that a draft needs, except weights and optimizers, is copied after each step, as
 long as that takes no more of the time than drafts may. The handler of SIGTERM writes it with the weights and optimizers
 that are there, and then does what SIGTERM would have done.
@@ -22,7 +22,7 @@ import torch
 
 from . import _draft
 
-#: Seconds that a SIGTERM amid a step waits for the step's end.
+#: Seconds that a SIGTERM during a step waits for the step's end.
 _AMID = 5.0
 
 
@@ -43,7 +43,7 @@ class Notice:
         self._weights, self._buffers, self._write = list(weights), buffers, write
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # a step: neither the last one's state is there, nor the next one's
-        self._late = False  # SIGTERM has come amid it
+        self._late = False  # SIGTERM has come during it
         self._cost, self._last = 0.0, 0.0  # seconds that keep takes; when it was asked for last
         self._before: Any = None
         self._on = False
@@ -77,7 +77,7 @@ class Notice:
         self._over()
 
     def close(self) -> None:
-        """Leave SIGTERM to whoever had it before."""
+        """Restore the earlier handler of SIGTERM."""
         self.drop()
         if self._on and signal.getsignal(signal.SIGTERM) == self._told:
             signal.signal(signal.SIGTERM, self._before)

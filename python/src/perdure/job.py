@@ -43,7 +43,7 @@ class Share(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Rows as they were read, and of which clocks they are: see ``Table.read``."""
+    """Rows that were read, and their clocks: see ``Table.read``."""
 
     values: Floats
     oldest: int  #: all updates of clocks below are in all rows
@@ -101,10 +101,10 @@ class Table:
         return self._read(_agent.GET_RUN, first, count, out, timeout).values
 
     def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
-        """Read rows as ``get``, and say of which clocks they are, except for this slot's own updates.
+        """Read rows as ``get``, and report their clocks, which leave out this slot's own updates.
 
-        rows: their numbers; None: all of a dense table. Servers go on while an observer reads, so what several of them
-        answer may be of several clocks: ``mixed`` says so. Under bsp it is seldom, and reading again gives another
+        rows: their numbers; None: all of a dense table. Servers continue while an observer reads, so answers of several
+        servers may be of several clocks: ``mixed`` says so. Under bsp it is seldom, and reading again gives another
         answer, if ``forget`` is called before.
         """
         if rows is None:

@@ -588,8 +588,8 @@ class DataParallel(_Model):
     job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
     state: objects that a process needs that takes the slot over: the loader of data, for example. Step saves them, so
     change them before it.
-    end: when the job ends. ``first``: with the first slot that leaves the ``with`` block; what of their data other
-    slots have not trained is in their warning, on the console and in the summary. ``all``: with the last one; a slot
+    end: when the job ends. ``first``: with the first slot that leaves the ``with`` block; other slots report the
+    data that they have not trained, in a warning, on the console and in the summary. ``all``: with the last one; a slot
     that is done counts next to nothing in the others' clocks.
 
     Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
