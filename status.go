@@ -73,6 +73,7 @@ type WorkerLook struct {
 	Resent   int64         // updates that it has sent again
 	Outage   *WorkerOutage // what it goes on without; nil: nothing is out, or it waits
 	Waits    string        // why what it saves, or sends to the update log, waits; "": nothing does
+	StateErr error         // why SaveState takes 1 MiB at most here; nil: it takes 1 GiB
 	Err      error         // why the client has ended; nil: it has not
 }
 

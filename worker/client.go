@@ -249,7 +249,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 		l.out.Join(&l.job, l.slot)
 	}
 	l.session.welcome(conn, &w)
-	c.saves.At(w.Store)
+	c.saves.At(w.Store, w.Local)
 	for _, sh := range l.shards {
 		sh.as.Incarnation = w.Incarnation
 	}

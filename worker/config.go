@@ -176,15 +176,6 @@ func (cfg *Config) complete() {
 		cfg.StateBytes = wire.PartBytes
 	}
 	if cfg.OpenStore == nil {
-		cfg.OpenStore = openStore
+		cfg.OpenStore = location.Open
 	}
-}
-
-// openStore opens a store that is where the text says.
-func openStore(ctx context.Context, where string) (store.Store, error) {
-	l, err := location.Parse(where)
-	if err != nil {
-		return nil, err
-	}
-	return l.Open(ctx)
 }

@@ -497,3 +497,54 @@ func TestClosed(t *testing.T) {
 		w.Report(wire.Report{}) // goes nowhere
 	})
 }
+
+// A read says of which clocks its rows are: of one, where all shards have answered at the same clock, and of the clocks
+// of the oldest and the newest answer else. A clock that only some slots have ended shows under asp, and not under bsp.
+func TestClocksOfReads(t *testing.T) {
+	for model, ahead := range map[string]perdure.Clock{"bsp": 0, "asp": 1} {
+		t.Run(model, func(t *testing.T) {
+			inCluster(t, model, "none", 2, 0, func(c *cluster) {
+				ws := c.workers()
+				ts := c.tables(ws)
+				o := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
+				table, values := c.table(o), make([]float32, rows*dim)
+				says := func(from, to perdure.Clock) {
+					t.Helper()
+					gotFrom, gotTo, err := table.GetRunAt(c.ctx, 0, values)
+					if err != nil || gotFrom != from || gotTo != to {
+						t.Errorf("%s: rows of clocks %d to %d, %v; want %d to %d", model, gotFrom, gotTo, err, from, to)
+					}
+				}
+				says(0, 0)
+				for clock := range perdure.Clock(2) {
+					both(2, func(slot int) {
+						c.inc(ts[slot], 1)
+						c.clock(ws[slot], clock+1)
+					})
+				}
+				o.At(2)
+				says(2, 2)
+				done := go1(func() error { // of bsp it waits for the other slot
+					c.inc(ts[0], 1)
+					_, err := ws[0].Clock(c.ctx)
+					return err
+				})
+				c.pass(time.Second)
+				table.Forget()
+				says(2, 2+ahead)
+				table.Forget()
+				if err := table.GetRun(c.ctx, 0, values[:rows/2*dim]); err != nil {
+					t.Fatal(err)
+				}
+				c.inc(ts[1], 1)
+				c.clock(ws[1], 3)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				says(2, 3) // half of the rows are cached
+				o.At(3)
+				says(3, 3)
+			})
+		})
+	}
+}

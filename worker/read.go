@@ -22,14 +22,6 @@ func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 	}
 }
 
-// readStats returns what was counted of reads; nothing before the first view.
-func readStats(r *reads.Reader) *reads.Stats {
-	if r == nil {
-		return &reads.Stats{}
-	}
-	return r.Stats()
-}
-
 // setMoment tells reads what the clock and the view are.
 func (l *locked) setMoment() {
 	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}
@@ -39,25 +31,25 @@ func (l *locked) setMoment() {
 	l.reads.SetMoment(now)
 }
 
-// read reads rows into dst.
-func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) error {
+// read reads rows into dst, and returns the clocks that they are of.
+func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of reads.Clocks, err error) {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
 	l.time.Begin(time.Now())
 	for {
 		if err := l.usable(); err != nil {
-			return err
+			return of, err
 		}
 		call := t.rows.Read(rows, dst, l.out)
 		if !call.Done() { // most calls find all in the cache
 			if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
 				continue
 			} else if err != nil {
-				return err
+				return of, err
 			}
 		}
-		if again, err := call.End(rows); !again {
-			return err
+		if of, again, err := call.End(rows); !again {
+			return of, err
 		}
 	}
 }

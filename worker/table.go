@@ -122,20 +122,35 @@ func (t *Table) Get(ctx context.Context, row perdure.RowID, dst []float32) error
 // GetRun reads consecutive rows of a dense table, from first on, into dst: of n·Dim values, for
 // n rows. Rows that the cache may not answer are fetched in one go.
 func (t *Table) GetRun(ctx context.Context, first perdure.RowID, dst []float32) error {
+	_, _, err := t.GetRunAt(ctx, first, dst)
+	return err
+}
+
+// GetRunAt is GetRun, and returns the clocks that the rows are of: they contain all updates of clocks below from, and
+// none of to or of a later clock, but for the slot's own. If both are equal the rows are of one clock.
+func (t *Table) GetRunAt(ctx context.Context, first perdure.RowID, dst []float32) (from, to perdure.Clock, err error) {
 	n := len(dst) / t.spec.Dim
 	if err := t.check(first, n, len(dst)); err != nil {
-		return err
+		return 0, 0, err
 	}
-	return t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
+	of, err := t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
+	return of.Oldest, of.Newest, err
 }
 
 // GetRows reads the given rows into dst, of len(rows)·Dim values, in their order. Rows of a
 // sparse table that were never updated have their initial values.
 func (t *Table) GetRows(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+	_, _, err := t.GetRowsAt(ctx, rows, dst)
+	return err
+}
+
+// GetRowsAt is GetRows, and returns the clocks that the rows are of, as GetRunAt.
+func (t *Table) GetRowsAt(ctx context.Context, rows []perdure.RowID, dst []float32) (_, _ perdure.Clock, err error) {
 	if err := t.checkList(rows, len(dst)); err != nil {
-		return err
+		return 0, 0, err
 	}
-	return t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
+	of, err := t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
+	return of.Oldest, of.Newest, err
 }
 
 // Prefetch asks for rows that will be read in this clock, and returns at once: a Get of them

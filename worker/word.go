@@ -47,7 +47,7 @@ func (w *word) say(now time.Time) {
 
 func (l *locked) status() words.WorkerStatus {
 	retained, crowded := l.out.Retained()
-	read, made, out := readStats(l.reads), &l.out.Counters, &l.outages.Watch
+	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.Watch
 	st := words.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
 		Counters: perdure.WorkerCounters{
@@ -83,13 +83,14 @@ func (l *locked) status() words.WorkerStatus {
 
 // Look returns how this client is at this moment.
 func (c *Client) Look() perdure.WorkerLook {
+	stateErr := c.saves.Reach()
 	l := c.lock()
 	defer c.mu.Unlock()
 	st := l.status()
 	kept, bytes := l.out.Keeps()
 	return perdure.WorkerLook{
 		Clock: st.Clock, Counters: st.Counters, Kept: kept, Bytes: bytes, Resent: l.out.Counters.Resent,
-		Outage: st.Outage, Waits: st.Log, Err: l.waits.Err,
+		Outage: st.Outage, Waits: st.Log, StateErr: stateErr, Err: l.waits.Err,
 	}
 }
 

@@ -67,7 +67,24 @@ def test_observer(cluster: Cluster) -> None:
         worker = cluster.join(0)
         for of in (worker, job):  # it is connected still: it hears of the table
             assert of.table("w", rows=4, dim=2, rule=perdure.Add()).get([1]).tolist() == [[0, 0]]
+        with pytest.raises(perdure.UsageError, match="slot 0 reads at its own clock; at is for observers"):
+            worker.at(1)
+        seen = job.table("w", rows=4, dim=2, rule=perdure.Add())
+        assert seen.read([1, 2])[1:] == (0, 0)
+        other = cluster.join(1)
+        both = [slot.table("w", rows=4, dim=2, rule=perdure.Add()) for slot in (worker, other)]
+        for slot, table in zip((worker, other), both, strict=True):
+            table.inc([0], [[1.0, 0.0]])
+            slot.clock()
+        job.at(1)
+        assert job.now == 1
+        reading = seen.read()
+        assert reading.values[0].tolist() == [2.0, 0.0]
+        assert (reading.oldest, reading.newest, reading.mixed) == (1, 1, False)
+        with pytest.raises(perdure.UsageError, match="clock -1; clocks begin with 0"):
+            job.at(-1)
         worker.close()
+        other.close()
 
 
 def test_starts_aloud(tmp_path: Path) -> None:
@@ -75,6 +92,17 @@ def test_starts_aloud(tmp_path: Path) -> None:
         with pytest.raises(perdure.UsageError, match=f"leave {flag} out"):
             perdure.start(out=tmp_path / "run", args=[*SMALL, flag])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_job_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A perdure up that hangs is killed at its deadline, and what it said last is in the error."""
+    program = tmp_path / "hangs"
+    program.write_text("#!/bin/sh\necho perdure: it waits\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PERDURE_BINARY", str(program))
+    monkeypatch.setattr("perdure.job._Owner.patience", 0.5)
+    with pytest.raises(perdure.UsageError, match=r"^the job has not started within 0\.5 s: it waits$"):
+        perdure.start(out=tmp_path / "run")
 
 
 def test_agent_dies(tmp_path: Path) -> None:

@@ -115,8 +115,13 @@ type Stats struct {
 	Differential, Lag, Missing Histogram
 }
 
-// Stats returns what was counted. It is the reader's own.
-func (r *Reader) Stats() *Stats { return &r.stats }
+// Stats returns the counters, which are the reader's own; a nil reader has zeros.
+func (r *Reader) Stats() *Stats {
+	if r == nil {
+		return &Stats{}
+	}
+	return &r.stats
+}
 
 // Histogram counts whole numbers, small ones without allocating.
 type Histogram struct {

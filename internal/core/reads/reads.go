@@ -4,7 +4,7 @@
 //
 //	call := table.Read(rows, dst, own) // copies out what the cache may answer
 //	… the shell sends Due() and waits until call.Done() …
-//	again, err := call.End(rows)
+//	of, again, err := call.End(rows)
 //
 // Nothing here sends, waits or calls its caller: what is to be done stands in Due, and the
 // shell carries it out after each call. What the slot itself has Inc'd, and a row that was

@@ -167,7 +167,7 @@ func (w *world) ended() (n int, err error) {
 		if !q.call.Done() {
 			continue
 		}
-		again, err := q.call.End(&q.rows)
+		_, again, err := q.call.End(&q.rows)
 		if err != nil {
 			return n, err
 		}

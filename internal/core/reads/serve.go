@@ -111,15 +111,33 @@ func (t *Table) Read(rows *wire.Rows, dst []float32, own Own) *Call {
 // notes what is to be asked for ahead. A read that does not keep its bound fails with
 // perdure.ErrBound. Again says that some rows have come into the cache only now: then
 // nothing was measured, and the rows are to be read again.
-func (c *Call) End(rows *wire.Rows) (again bool, err error) {
+func (c *Call) End(rows *wire.Rows) (of Clocks, again bool, err error) {
 	t := c.t
 	if again = c.again; !again {
-		err = t.measure(c.seen, min(c.clock, c.r.clock()))
+		of, err = clocksOf(c.seen), t.measure(c.seen, min(c.clock, c.r.clock()))
 	}
 	if c.Free(); !again && err == nil {
 		t.expire(rows)
 	}
-	return again, err
+	return of, again, err
+}
+
+// Clocks are those of rows that were read, without the reader's own updates: the rows contain all updates of clocks
+// below Oldest, and none of Newest or of a later clock. If both are equal the rows are of one clock.
+type Clocks struct{ Oldest, Newest perdure.Clock }
+
+func clocksOf(seen []sight) (of Clocks) {
+	for i := range seen {
+		c := seen[i].c
+		if i == 0 {
+			of.Oldest = c.minClock
+		}
+		of.Oldest, of.Newest = min(of.Oldest, c.minClock), max(of.Newest, c.minClock)
+		for _, clock := range c.applied {
+			of.Newest = max(of.Newest, clock)
+		}
+	}
+	return of
 }
 
 // collectRun copies rows from the cache and makes up requests for the others.

@@ -297,7 +297,7 @@ func (s *system) endCall(slot int, is label) error {
 	if side.call == nil || !side.call.Done() {
 		return nil
 	}
-	again, err := side.call.End(&side.rows)
+	_, again, err := side.call.End(&side.rows)
 	side.call = nil
 	if again || err != nil {
 		return err

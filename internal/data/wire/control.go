@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -48,6 +49,7 @@ type Welcome struct {
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Ticket      perdure.Secret      `json:"ticket,omitempty"` // of a worker: it shows that it speaks for its slot
 	Store       string              `json:"store,omitempty"`  // of a worker: where the job's store is
+	Local       bool                `json:"local,omitempty"`  // that is in the run's folder, with the coordinator
 	// Of an observer that asks: the run's settings as run.json has them, and its folder.
 	Run    json.RawMessage `json:"run,omitempty"`
 	Folder string          `json:"folder,omitempty"`
@@ -77,6 +79,37 @@ type Report struct {
 	// EndAfter asks the coordinator to end the job at the earliest clock after
 	// Clock that every slot can still meet: the goal is reached.
 	EndAfter bool `json:"end_after,omitempty"`
+	// Untrained is the part of its data that the slot has not trained, since the job ended first.
+	Untrained *Untrained `json:"untrained,omitempty"`
+}
+
+// Untrained is the part of its data that a slot has not trained, since the job ended first.
+type Untrained struct {
+	Left   *int64 `json:"left,omitempty"`   // batches or steps; nil: it is not known how many
+	Total  int64  `json:"of,omitempty"`     // of how many
+	Unit   string `json:"unit,omitempty"`   // UnitSteps, or anything else: batches
+	Unsent int64  `json:"unsent,omitempty"` // steps since the last outer step, which do not count
+}
+
+// UnitSteps is the unit of trainers: steps of the optimizer.
+const UnitSteps = "steps"
+
+// Of describes for people the data that a slot has not trained.
+func (u *Untrained) Of(slot perdure.Slot) string {
+	unit, what := "batches", []string(nil)
+	if u.Unit == UnitSteps {
+		unit = UnitSteps
+	}
+	if u.Left != nil {
+		what = append(what, fmt.Sprintf("%d of %d %s were not trained", *u.Left, u.Total, unit))
+	}
+	if u.Unsent > 0 {
+		what = append(what, fmt.Sprintf("%d steps since its last outer step do not count", u.Unsent))
+	}
+	if len(what) == 0 {
+		what = []string{"its loop had not ended"}
+	}
+	return fmt.Sprintf("slot %d was not done when the job ended: %s", slot, strings.Join(what, ", "))
 }
 
 // Event is something that happened to the job.

@@ -208,11 +208,11 @@ func controlSamples() []sample {
 			Called: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
 		}),
 		control("welcome", KindWelcome, Welcome{
-			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s", Run: []byte(`{"a":7}`), Folder: "/a",
+			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s",
+			Local: true, Run: []byte(`{"a":7}`), Folder: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
-			Reason: "the slot was taken", Fenced: true, Over: true, Done: true,
-			Again: true,
+			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true,
 		}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
@@ -248,7 +248,7 @@ func controlSamples() []sample {
 		control("report", KindReport, Report{
 			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5),
 			TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
-			EndAfter: true,
+			EndAfter: true, Untrained: &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,

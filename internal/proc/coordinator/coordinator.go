@@ -42,9 +42,11 @@ type Config struct {
 	Begin    *membership.Facts // what the job begins with, where the registry is empty; nil: it must not be
 	Store    store.Store       // of checkpoints, and of what slots save
 	StoreAt  string            // where that is, as workers are told it; "": it is only this process's
-	Keep     int               // how many checkpoints stay, the newest; of running ones two at least; 0: all
-	Log      *slog.Logger
-	Tick     time.Duration // 0: 100 ms
+	// StoreLocal says that it is a directory of the run's folder, which other machines may not reach.
+	StoreLocal bool
+	Keep       int // how many checkpoints stay, the newest; of running ones two at least; 0: all
+	Log        *slog.Logger
+	Tick       time.Duration // 0: 100 ms
 	// Patience is the silence after which a process is suspected of which nothing is
 	// known yet; 0: 1.5 s. Of one that is heard at every Tick it is a third of
 	// that, of one that is heard irregularly up to four times.

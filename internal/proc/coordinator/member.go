@@ -258,7 +258,7 @@ func (c *Coordinator) welcome(m *member, incarnation perdure.Incarnation) {
 	w := wire.Welcome{Job: facts.Job, Index: m.index, Incarnation: incarnation}
 	if m.hello.Role == wire.RoleWorker {
 		w.Ticket = c.cfg.Keys.Ticket(facts.Job.ID, perdure.Slot(m.index), incarnation, m.hello.Process)
-		w.Store = c.cfg.StoreAt
+		w.Store, w.Local = c.cfg.StoreAt, c.cfg.StoreLocal
 	}
 	if m.hello.Role == wire.RoleObserver && m.hello.Asks {
 		w.Run, w.Folder = c.cfg.Settings, c.cfg.Folder
@@ -405,6 +405,12 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 			c.core.EndAfter(r.Clock)
 		}
 		return nil
+	}
+	if r.Untrained != nil {
+		c.tell(membership.Event{
+			Kind: "untrained", Target: fmt.Sprintf("%s:%d", wire.RoleWorker, m.index),
+			Text: r.Untrained.Of(r.Slot),
+		})
 	}
 	if r.TestAccuracy != nil {
 		c.latest.TestAccuracy = r.TestAccuracy

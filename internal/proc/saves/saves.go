@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
@@ -38,6 +41,7 @@ type Saves struct {
 
 	mu     sync.Mutex // guards what follows; no wait is under it
 	where  string
+	local  bool   // that is in the folder of the run
 	number uint64 // of states that were begun to be saved
 	why    string
 	lost   int64         // states that the program was given, older than the last one
@@ -52,11 +56,34 @@ type Save struct {
 	err    error
 }
 
-// At says where the store is; "": there is none.
-func (s *Saves) At(where string) {
+// At sets the store's location; "": the job has none. local: it is in the run's folder, with the coordinator.
+func (s *Saves) At(where string, local bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.where = where
+	s.where, s.local = where, local
+}
+
+// Reach returns why this machine does not reach the store; nil: it may. The default store is a directory of the run's
+// folder, which is on the coordinator's machine.
+func (s *Saves) Reach() error {
+	s.mu.Lock()
+	where, local := s.where, s.local
+	s.mu.Unlock()
+	if where == "" {
+		return errNowhere
+	}
+	l, err := location.Parse(where)
+	dir, is := l.Folder()
+	if !local || err != nil || !is {
+		return nil
+	}
+	run := filepath.Dir(dir)
+	if _, err := os.Stat(filepath.Join(run, "run.json")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: states above 1 MiB are kept in %s on the coordinator's machine, which this one does "+
+			"not reach: name a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR that all "+
+			"machines share", perdure.ErrUsage, run)
+	}
+	return nil
 }
 
 // Why says why the store is waited for; "": it is not.
@@ -88,11 +115,11 @@ func (s *Saves) Lost() (n int64, older perdure.Clock) {
 // Begin begins to save a state, which belongs to it from then on, and calls over when it is there, or given up. of
 // says whose it is, by which process; ref is what savedstate.Ref has said of it, without that.
 func (s *Saves) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (*Save, error) {
+	if err := s.Reach(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.where == "" {
-		return nil, errNowhere
-	}
 	s.number++
 	ref.Key, ref.Number = of, s.number
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,8 +165,8 @@ func (s *Saves) insist(ctx context.Context, what string, slot perdure.Slot, do f
 	s.mu.Lock()
 	where := s.where
 	s.mu.Unlock()
-	if where == "" {
-		return errNowhere
+	if err := s.Reach(); err != nil {
+		return err
 	}
 	var in store.Store
 	useless := func(err error) bool {

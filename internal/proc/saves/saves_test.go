@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,7 +50,7 @@ func TestSaves(t *testing.T) {
 		if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("there is no store: %v", err)
 		}
-		s.At("c")
+		s.At("c", false)
 		failing(store.Kind(store.ErrAway, errors.New("away")))
 		dropped, sv := begin(), begin()
 		dropped.Drop()
@@ -80,4 +82,49 @@ func TestSaves(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
+}
+
+// A store in the run's folder is reached where that folder is. Elsewhere a state is refused at once, and not written
+// into a directory that only has the same name.
+func TestReach(t *testing.T) {
+	run := t.TempDir()
+	opened := 0
+	s := &saves.Saves{
+		Open: func(context.Context, string) (store.Store, error) {
+			opened++
+			return store.Folder(disk.NewMemory(), "c"), nil
+		},
+		Tell: func() {}, Log: slog.New(slog.DiscardHandler),
+	}
+	if err := s.Reach(); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("without a store: %v", err)
+	}
+	for _, c := range []struct {
+		where string
+		local bool
+		here  bool
+	}{
+		{"file://" + run + "/checkpoint", true, false},
+		{"file://" + run + "/checkpoint", false, true},
+		{"s3://bucket/a", false, true},
+	} {
+		s.At(c.where, c.local)
+		if err := s.Reach(); errors.Is(err, perdure.ErrUsage) == c.here {
+			t.Errorf("%s, local %v: %v", c.where, c.local, err)
+		}
+	}
+	s.At("file://"+run+"/checkpoint", true)
+	_, err := s.Begin(t.Context(), states.Key{}, states.Ref{}, nil, func() {})
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), run) || opened > 0 {
+		t.Errorf("a state was taken that cannot be kept: %v, and the store was opened %d times", err, opened)
+	}
+	if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a state that is elsewhere: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(run, "run.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reach(); err != nil {
+		t.Errorf("where the run's folder is: %v", err)
+	}
 }

@@ -25,7 +25,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -220,9 +222,11 @@ type greeting struct {
 
 // welcome is what it is told.
 type welcome struct {
-	Version string          `json:"version"`
-	Slot    perdure.Slot    `json:"slot"`
-	Job     perdure.JobSpec `json:"job"`
+	Version    string          `json:"version"`
+	Slot       perdure.Slot    `json:"slot"`
+	Job        perdure.JobSpec `json:"job"`
+	StateBytes int             `json:"state_bytes"`         // how large a state may be at most
+	StateWhy   string          `json:"state_why,omitempty"` // why it is 1 MiB only
 }
 
 // hello joins the job.
@@ -248,7 +252,11 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 		a.client = nil
 		return failed(err)
 	}
-	return told(&welcome{a.Version, a.client.Slot(), a.client.Job()})
+	w := welcome{Version: a.Version, Slot: a.client.Slot(), Job: a.client.Job(), StateBytes: worker.MaxState}
+	if why := a.client.Look().StateErr; why != nil && w.Slot >= 0 {
+		w.StateBytes, w.StateWhy = wire.PartBytes, plain.Text(why)
+	}
+	return told(&w)
 }
 
 // retain is how many bytes of updates are kept at most, where the program does not say: a sixteenth of the memory.

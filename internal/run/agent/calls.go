@@ -47,6 +47,15 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		c.AddSamples(int(r.args[0]))
 		c.Report(of)
 		return reply{}
+	case opAt:
+		if c.Slot() >= 0 {
+			return failed(mistake("slot %d reads at its own clock; at is for observers", c.Slot()))
+		}
+		if r.args[0] < 0 {
+			return failed(mistake("clock %d; clocks begin with 0", r.args[0]))
+		}
+		c.At(perdure.Clock(r.args[0]))
+		return reply{}
 	case opEndJob:
 		return answer(c.EndJob(ctx))
 	case opFinish:
@@ -120,7 +129,8 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	first := perdure.RowID(r.args[1])
 	switch r.op {
 	case opGetRun:
-		return answer(t.GetRun(ctx, first, values))
+		oldest, newest, err := t.GetRunAt(ctx, first, values)
+		return answer(err, int64(oldest), int64(newest))
 	case opIncRun:
 		return answer(t.IncRun(first, values))
 	}
@@ -131,7 +141,8 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	defer listed()
 	switch r.op {
 	case opGetRows:
-		return answer(t.GetRows(ctx, list, values))
+		oldest, newest, err := t.GetRowsAt(ctx, list, values)
+		return answer(err, int64(oldest), int64(newest))
 	case opIncRows:
 		return answer(t.IncRows(list, values))
 	}

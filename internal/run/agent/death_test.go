@@ -99,7 +99,7 @@ const lifeClocks = 2
 // enters joins the job. It returns false where all of that was done before.
 func (p *program) enters() bool {
 	p.Helper()
-	p.send(opHello, 0, `{"protocol":2,"coordinator":"x:1","slot":null}`, -1)
+	p.send(opHello, 0, `{"protocol":3,"coordinator":"x:1","slot":null}`, -1)
 	switch r := p.hear(); r.code {
 	case codeOK:
 		return true
@@ -357,7 +357,7 @@ func TestProgramDiesAsItJoins(t *testing.T) {
 	p := start(ctx, t, Options{Dial: func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
 		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *worker.Config) { c.Network = welcoming{c.Network, kill} })
 	}})
-	p.send(opHello, 0, `{"protocol":2,"coordinator":"x:1","slot":null}`, -1)
+	p.send(opHello, 0, `{"protocol":3,"coordinator":"x:1","slot":null}`, -1)
 	must(t, <-p.ended)
 	live(t, h, nil, false, (*program).ends)
 }

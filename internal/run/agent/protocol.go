@@ -14,7 +14,7 @@ import (
 
 // Protocol is the version of what is said on the socket: one more for each change, a further call too. A program of
 // another one is refused.
-const Protocol = 2
+const Protocol = 3
 
 // Packets on the socket: a head, and then text, of most bytes together. All numbers are little-endian.
 const (
@@ -55,6 +55,7 @@ const (
 	opGoodbye
 	opLend
 	opDeltas
+	opAt
 )
 
 // request is a call.

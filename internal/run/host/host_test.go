@@ -36,12 +36,12 @@ func TestSpecs(t *testing.T) {
 		lines = append(lines, strings.Join(append(slices.Clone(s.Env), s.Command...), " "))
 	}
 	const job = "PERDURE_HOST=h PERDURE_COORDINATOR=127.0.0.1:7,[::1]:8 PERDURE_SECRET_FILE=/s PERDURE_RUN=/d " +
-		"PERDURE_METRICS=127.0.0.1:"
+		"LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 PERDURE_METRICS=127.0.0.1:"
 	const server = "PERDURE_HOST=h /bin/perdure server --join 127.0.0.1:7,[::1]:8 --secret-file /s --beside 2 --listen "
 	want := []string{
 		server + "127.0.0.1:" + port + " --advertise a.example.org:7100 --metrics 127.0.0.1:9001",
 		server + "127.0.0.1:" + next + " --advertise a.example.org:7101 --metrics 127.0.0.1:9002",
-		job + "9003 ./train -x", job + "9004 ./train -x",
+		fmt.Sprintf(job, 0) + "9003 ./train -x", fmt.Sprintf(job, 1) + "9004 ./train -x",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("processes:\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

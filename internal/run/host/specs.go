@@ -78,7 +78,8 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	if h.secret != "" {
 		s.Env = append(s.Env, worker.EnvSecretFile+"="+h.secret)
 	}
-	s.Env = append(s.Env, localrun.EnvRun+"="+h.Dir)
+	s.Env = append(s.Env, localrun.EnvRun+"="+h.Dir, fmt.Sprintf("LOCAL_RANK=%d", index),
+		fmt.Sprintf("LOCAL_WORLD_SIZE=%d", h.Workers))
 	if h.KeysDir != "" {
 		s.Env = append(s.Env, worker.EnvKeys+"="+h.KeysDir)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/location"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -166,13 +167,19 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err != nil {
 		return err
 	}
+	if s.Checkpoints.Store == "" { // workers of this machine save states there under each strategy
+		if err := in.Prepare(); err != nil && !store.Passes(err) {
+			return err
+		}
+	}
 	told, err := settings.Tell(s)
 	if err != nil {
 		return err
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(open.Frames), Registry: reg, Lease: open.Lease, Begin: &begin, Store: in, StoreAt: at,
-		Keep: s.Checkpoints.Keep, Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
+		StoreLocal: s.Checkpoints.Store == "",
+		Keep:       s.Checkpoints.Keep, Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
 		Log: c.Log, Keys: open.Keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})

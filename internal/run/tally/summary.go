@@ -2,6 +2,8 @@ package tally
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,7 +69,10 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 	if m := end.Model; m != nil {
 		sum.TestLoss, sum.TestAccuracy = rundir.Finite(m.Eval.Loss), rundir.Finite(m.Eval.Accuracy)
 		sum.TestRMSE, sum.ModelSHA256 = rundir.Finite(m.Eval.RMSE), &m.SHA256
-		sum.Goal, sum.Findings = t.met.goalMet(t.run.Until, m.Eval), m.Findings
+		sum.Goal, sum.Findings = t.met.goalMet(t.run.Until, m.Eval), slices.Clone(m.Findings)
+	}
+	for _, slot := range slices.Sorted(maps.Keys(t.untrained)) {
+		sum.Findings = append(sum.Findings, t.untrained[slot])
 	}
 	for _, f := range end.Failures {
 		sum.Failures = append(sum.Failures, failure(&f))

@@ -39,6 +39,7 @@ type Tally struct {
 	last      sample
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
+	untrained map[perdure.Slot]string // data that slots have not trained
 	speed     pace.Rate
 	mbRate    float64
 }
@@ -67,7 +68,7 @@ const seriesEvery = 500 * time.Millisecond
 func New(run *settings.Run, now time.Time) *Tally {
 	return &Tally{
 		run: *run, began: now, last: sample{at: now},
-		workers: map[string]workerWord{}, peak: map[wire.Role]int64{},
+		workers: map[string]workerWord{}, peak: map[wire.Role]int64{}, untrained: map[perdure.Slot]string{},
 	}
 }
 
@@ -83,6 +84,9 @@ func (t *Tally) Event(text string) {
 func (t *Tally) Report(r wire.Report, since time.Duration) (evaluated bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if r.Untrained != nil {
+		t.untrained[r.Slot] = r.Untrained.Of(r.Slot)
+	}
 	if r.TrainLoss != nil {
 		t.train.loss = r.TrainLoss
 	}

@@ -1,8 +1,10 @@
 package tally
 
 import (
+	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -216,5 +218,27 @@ func TestDataIsNamed(t *testing.T) {
 		if got := New(run, begin).Summary(Ending{}).Data; got != c.want {
 			t.Errorf("%s of %q: data %s, want %s", c.workload, c.data, got, c.want)
 		}
+	}
+}
+
+// The summary has a line for each slot that had not trained all of its data, by slot.
+func TestUntrained(t *testing.T) {
+	y := newTally(perdure.JobSpec{})
+	left := int64(19)
+	y.Report(wire.Report{Slot: 2, Untrained: &wire.Untrained{Unsent: 5}}, 0)
+	y.Report(wire.Report{Slot: 1, Untrained: &wire.Untrained{Left: &left, Total: 50, Unsent: 3}}, 0)
+	y.Report(wire.Report{Slot: 3, Untrained: &wire.Untrained{Left: &left, Total: 60, Unit: wire.UnitSteps}}, 0)
+	y.Report(wire.Report{Slot: 0, Untrained: &wire.Untrained{}}, 0)
+	own := []string{"of the workload"}
+	got := y.Summary(Ending{Model: &Model{Findings: own}}).Findings
+	const done = "slot %d was not done when the job ended: %s"
+	want := []string{
+		own[0], fmt.Sprintf(done, 0, "its loop had not ended"),
+		fmt.Sprintf(done, 1, "19 of 50 batches were not trained, 3 steps since its last outer step do not count"),
+		fmt.Sprintf(done, 2, "5 steps since its last outer step do not count"),
+		fmt.Sprintf(done, 3, "19 of 60 steps were not trained"),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the summary says %q, want %q", got, want)
 	}
 }

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from .torch import Count as Count
     from .torch import DataParallel as DataParallel
     from .torch import DiLoCo as DiLoCo
+    from .torch import Epochs as Epochs
 else:
 
     def __getattr__(name: str) -> object:
         """What needs PyTorch, which is imported when that is wanted."""
-        if name in ("Count", "DataParallel", "DiLoCo"):
+        if name in ("Count", "DataParallel", "DiLoCo", "Epochs"):
             from . import torch
 
             return getattr(torch, name)
@@ -43,7 +44,7 @@ else:
 
     def __dir__() -> list[str]:
         there = importlib.util.find_spec("torch") is not None
-        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo") if there else ())})
+        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo", "Epochs") if there else ())})
 
 
 #: What needs PyTorch is not in it: ``from perdure import *`` works without.

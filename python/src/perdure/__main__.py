@@ -9,7 +9,7 @@ import runpy
 import shlex
 import sys
 
-from . import _agent, _warm
+from . import _agent, _nested, _warm
 from .errors import UsageError
 
 LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
@@ -88,6 +88,7 @@ def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None
     rank = os.environ.get("PERDURE_SLOT", "0")
     os.environ.update(RANK=rank, LOCAL_RANK=rank, ROLE_RANK=rank, GROUP_RANK="0", ROLE_NAME="default")
     os.environ.update(WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes, ROLE_WORLD_SIZE=processes, GROUP_WORLD_SIZE="1")
+    _nested.explain()
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     if modules:

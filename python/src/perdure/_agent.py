@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 (
     HELLO,
@@ -49,7 +49,8 @@ PROTOCOL = 2
     GOODBYE,
     LEND,
     DELTAS,
-) = range(1, 29)
+    AT,
+) = range(1, 30)
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # bytes of a packet

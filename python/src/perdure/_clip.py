@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,31 +19,50 @@ SAYS = (
 
 _NAMES = ("clip_grad_norm_", "clip_grad_value_")
 
+#: Parameters for which clipping is refused, by their ids. A later tensor may have the id of one that is gone.
+_refused: dict[int, weakref.ref[torch.Tensor]] = {}
+
+#: By name, the function of torch.nn.utils, and the one that refuses, which stands in its place.
+_replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
 
 def refuse(parameters: Iterable[torch.Tensor]) -> Callable[[], None]:
     """Have them raise UsageError where they are given one of parameters, until what is returned is called.
 
     They are refused where a program asks torch.nn.utils for them, which is how nearly all do.
     """
-    ours = {id(p) for p in parameters}
-    were = {name: getattr(utils, name) for name in _NAMES}
-
-    def instead(name: str) -> Callable[..., Any]:
-        def clip(parameters: Any, *args: Any, **more: Any) -> Any:
-            of = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            if any(id(p) in ours for p in of):
-                raise UsageError(f"{name} {SAYS}")
-            return were[name](of, *args, **more)
-
-        return clip
-
-    now = {name: instead(name) for name in _NAMES}
-    for name, clip in now.items():
-        setattr(utils, name, clip)
+    ours = {id(p): weakref.ref(p, functools.partial(_forget, id(p))) for p in parameters}
+    _refused.update(ours)
+    if not _replaced:
+        for name in _NAMES:
+            was = getattr(utils, name)
+            _replaced[name] = was, _refusing(name, was)
+            setattr(utils, name, _replaced[name][1])
 
     def restore() -> None:
-        for name, clip in now.items():
-            if getattr(utils, name) is clip:  # else somebody has changed it since
-                setattr(utils, name, were[name])
+        for number, of in ours.items():
+            _forget(number, of)
 
     return restore
+
+
+def _forget(number: int, of: weakref.ref[torch.Tensor]) -> None:
+    """Allow clipping of a parameter again. After the last one torch.nn.utils has its own functions."""
+    if _refused.get(number) is of:
+        del _refused[number]
+    if not _refused:
+        for name, (was, now) in _replaced.items():
+            if getattr(utils, name) is now:  # else another library has replaced it since
+                setattr(utils, name, was)
+        _replaced.clear()
+
+
+def _refusing(name: str, was: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(was)
+    def clip(parameters: Any, *args: Any, **more: Any) -> Any:
+        of = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        if any((ref := _refused.get(id(p))) is not None and ref() is p for p in of):
+            raise UsageError(f"{name} {SAYS}")
+        return was(of, *args, **more)
+
+    return clip

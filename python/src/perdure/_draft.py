@@ -43,6 +43,11 @@ class Drafts:
             return
         self._files = [folder / "drafts" / f"slot-{slot}-{i}" for i in range(2)]
 
+    @property
+    def kept(self) -> bool:
+        """Whether any are."""
+        return bool(self._files)
+
     def due(self) -> bool:
         """Whether one more may be written: as often as takes SHARE of the time."""
         return bool(self._files) and time.monotonic() >= self._due

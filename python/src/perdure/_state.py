@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import struct
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,12 @@ class Encoded:
     A state is large where it has an optimizer's, so that each copy of it counts.
     """
 
-    def __init__(self, state: Any) -> None:
+    _tree_only = False  # whether values of tensors are left where they lie
+
+    def __init__(self, state: Any, path: str = "state") -> None:
         self._parts: list[NDArray[np.uint8]] = []
         self._end = 0
-        tree = json.dumps(self._shrink(state, "state"), separators=(",", ":")).encode()
+        tree = json.dumps(self._shrink(state, path), separators=(",", ":")).encode()
         head = np.frombuffer(_HEAD.pack(_MAGIC, len(tree)) + tree, np.uint8)
         self._parts.insert(0, head)
         self.size = len(head) + self._end
@@ -44,6 +48,12 @@ class Encoded:
 
     def _shrink(self, value: Any, path: str) -> Any:
         match value:
+            case enum.Enum() | defaultdict():  # some of these are numbers, texts or dicts, and would come back as such
+                raise UsageError(f"{path} is {_a(value)}, which would come back as another type: {_KEEP}")
+            case tuple() if hasattr(value, "_fields"):
+                raise UsageError(f"{path} is {_a(value)}, which would come back as a tuple: {_KEEP}")
+            case np.generic() if value.dtype.kind in "biuf":
+                return self._array(np.asarray(value), "scalar")
             case None | bool() | int() | float() | str():
                 return value
             case list():
@@ -52,42 +62,62 @@ class Encoded:
                 return {"tuple": [self._shrink(v, f"{path}[{i}]") for i, v in enumerate(value)]}
             case dict():
                 for key in value:
-                    if not isinstance(key, (str, int)):
+                    if not isinstance(key, (str, int)) or isinstance(key, enum.Enum):
                         raise UsageError(f"{path} has the key {key!r}; only texts and whole numbers can be saved")
-                return {"dict": [[k, self._shrink(v, f"{path}[{k!r}]")] for k, v in value.items()]}
+                kind = "counter" if isinstance(value, Counter) else "dict"
+                return {kind: [[k, self._shrink(v, f"{path}[{k!r}]")] for k, v in value.items()]}
             case bytes():
                 return {"bytes": self._put(np.frombuffer(value, np.uint8)), "size": len(value)}
-            case np.generic():
-                return self._shrink(value.item(), path)
             case np.ndarray() if value.dtype.kind in "biuf":
-                array, kind = value, "array"
-            case _ if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor
-                array, kind = _of_tensor(value)
+                return self._array(value, "array")
+            case _ if hasattr(value, "detach") and hasattr(value, "numpy"):
+                return self._tensor(value, path)
             case _:
                 raise UsageError(
-                    f"{path} is a {type(value).__name__}, which needs pickle, and that runs code: keep numbers, "
-                    "texts, lists, dicts, arrays and tensors"
+                    f"{path} is {_a(value)}, which needs pickle, and that runs code: {_KEEP}, arrays and tensors"
                 )
+
+    def _array(self, array: NDArray[Any], kind: str) -> Any:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return {kind: self._put(data), "type": array.dtype.str, "shape": list(value.shape)}
+        return {kind: self._put(data), "type": array.dtype.str, "shape": list(array.shape)}
+
+    def _tensor(self, tensor: Any, path: str) -> Any:
+        """A tensor by the bytes of its values, so that all types come back, to the bit."""
+        import torch
+
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise UsageError(f"{path} is {_a(tensor)}, a class of tensors that cannot be saved: keep plain tensors")
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            how = "meta" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
+            raise UsageError(f"{path} is a {how} tensor, which cannot be saved: keep a dense one")
+        place = {"tensor": self._end, "type": str(tensor.dtype), "shape": list(tensor.shape)}
+        if not self._tree_only:
+            plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+            self._put(plain.reshape(-1).view(torch.uint8).numpy())
+        return place
+
+
+class Checked(Encoded):
+    """A check that a state can be saved, which raises UsageError with the place of what cannot. Nothing is copied."""
+
+    _tree_only = True
+
+
+_KEEP = "keep numbers, texts, lists, dicts"
+
+
+def _a(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def decode(data: bytes) -> Any:
-    """Read what an ``Encoded`` has written. Tensors come back as arrays."""
+    """Read what an ``Encoded`` has written."""
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
     if magic != _MAGIC or size > len(data) - _HEAD.size:
         raise UsageError("the slot's saved state is of another program: it was not saved by this class")
     start = _HEAD.size + size
     return _grow(json.loads(data[_HEAD.size : start]), memoryview(data)[start:])
-
-
-def _of_tensor(tensor: Any) -> tuple[np.ndarray[Any, Any], str]:
-    import torch
-
-    tensor, kind = tensor.detach().cpu().contiguous(), "tensor"
-    if tensor.dtype == torch.bfloat16:  # which numpy does not know
-        tensor, kind = tensor.view(torch.int16), "bfloat16"
-    return tensor.numpy(), kind
 
 
 def _grow(value: Any, data: memoryview) -> Any:
@@ -97,17 +127,32 @@ def _grow(value: Any, data: memoryview) -> Any:
         return value
     if "dict" in value:
         return {k: _grow(v, data) for k, v in value["dict"]}
+    if "counter" in value:
+        return Counter({k: _grow(v, data) for k, v in value["counter"]})
     if "tuple" in value:
         return tuple(_grow(v, data) for v in value["tuple"])
     if "bytes" in value:
         return bytes(data[value["bytes"] : value["bytes"] + value["size"]])
-    kind = next(kind for kind in ("array", "tensor", "bfloat16") if kind in value)
+    kind = next(kind for kind in ("array", "scalar", "tensor", "bfloat16") if kind in value)
+    if value["type"].startswith("torch."):
+        return _grown_tensor(value, data)
     dtype, shape = np.dtype(value["type"]), value["shape"]
     count = int(np.prod(shape, dtype=np.int64))
     array = np.frombuffer(data, dtype, count, value[kind]).reshape(shape).copy()
-    if kind == "array":
-        return array
+    if kind in ("tensor", "bfloat16"):  # of a program that named types as numpy does
+        import torch
+
+        tensor = torch.from_numpy(array)
+        return tensor.view(torch.bfloat16) if kind == "bfloat16" else tensor
+    return array[()] if kind == "scalar" else array
+
+
+def _grown_tensor(value: dict[str, Any], data: memoryview) -> Any:
     import torch
 
-    tensor = torch.from_numpy(array)
-    return tensor.view(torch.bfloat16) if kind == "bfloat16" else tensor
+    dtype: torch.dtype = getattr(torch, value["type"].removeprefix("torch."))
+    tensor = torch.empty(value["shape"], dtype=dtype)
+    size = tensor.numel() * tensor.element_size()
+    if size:
+        tensor.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(data, np.uint8, size, value["tensor"])
+    return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import _state
+from ._ending import Left
+from ._inner import refuse_schedulers
 from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
@@ -18,6 +20,8 @@ from .torch import DiLoCo, Stateful, _random, _set_random
 
 class _Place:
     """Where the trainer is: what the trainer itself needs to go on, and the random numbers its epoch began with."""
+
+    begins_later = True  # its state includes a loader's, which must not begin early
 
     def __init__(self) -> None:
         self.begun: dict[str, Any] = {}  # the epoch's: a sampler may draw the order of the data from them
@@ -48,38 +52,46 @@ class Outer:
         outer: Rule | None,
         weights: Callable[[], float] | None,
         state: Iterable[Stateful],
+        end: str,
     ) -> None:
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.job, self.sync_every, self.place = job, sync_every, _Place()
         self.diloco: DiLoCo | None = None
         self.over = False  # the job's work has ended before the trainer's
-        self._outer, self._weights, self._state = outer, weights, list(state)
+        self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
         self._random: dict[str, Any] | None = None  # with which the next step begins
         self._drafted: list[dict[str, Any]] | None = None  # states behind the last step, if a draft is to have them
+        self._spent = 0.0  # seconds that these took
+        self._due = False  # it is to be written before the next step, and not on SIGTERM only
 
     def saved(self, model: nn.Module) -> dict[str, Any] | None:
         """What the trainer needs to go on where an earlier process of the slot was; None: there was none."""
-        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights)
+        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights, self._end)
         if kept is None:
             saved = self.job.load_state()
             kept = None if saved is None else _state.decode(saved)
         return None if kept is None else kept["state"][0]["trainer"]
 
     def begin(
-        self, model: nn.Module, inner: Optimizer, state: Iterable[Stateful], trainer: Callable[[], dict[str, Any]]
+        self,
+        model: nn.Module,
+        inner: Optimizer,
+        state: Iterable[Stateful],
+        trainer: Callable[[], dict[str, Any]],
+        left: Callable[[], Left | None],
+        *,
+        closures: bool = False,
     ) -> None:
-        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on."""
+        """Take over the weights, and the states of what was saved. trainer: what the trainer needs to go on. left: how
+        many steps it has not made. closures: it runs the model within the optimizer's step, and calls step_begins after
+        that.
+        """
         if self.diloco is not None:
             raise UsageError("a callback is for one training; make another one for the next")
         self.place.trainer = trainer
         kept = [self.place, *state, *self._state]
-        for of in kept:
-            if type(of).__name__ in ("ReduceLROnPlateau", "GreedyLR"):
-                raise UsageError(
-                    f"{type(of).__name__} goes by evaluations, which are not repeated behind a restart; take a "
-                    "scheduler that goes by steps"
-                )
+        refuse_schedulers(kept)
         self.diloco = DiLoCo(
             self.job,
             model,
@@ -88,9 +100,13 @@ class Outer:
             outer=self._outer,
             weights=self._weights,
             state=kept,
+            end=self._end,
         )
-        self.diloco._hook.remove()  # a trainer steps its schedulers, and counts, behind the optimizer's step
-        self.over = self.job.ended
+        self.diloco._left = left
+        if closures:
+            self.diloco._unhook_before()
+        self.diloco._counts = False  # a trainer steps its schedulers, and counts, after the optimizer's step
+        self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
             self._random = _random()
 
@@ -112,14 +128,22 @@ class Outer:
             self._random = None
         elif drafted is not None and not self.job._inced:
             assert self.diloco is not None
-            for i, of in enumerate(self.diloco._state):
-                if isinstance(of, Optimizer):
-                    drafted[i] = of.state_dict()
-            self.diloco._draft(drafted)
+            if self._due:
+                now = zip(self.diloco._state, drafted, strict=True)
+                self.diloco._draft([of.state_dict() if isinstance(of, Optimizer) else was for of, was in now])
+            if self.diloco._notice is not None:
+                self.diloco._notice.keep(lambda: {"state": drafted, "random": _random()}, self._spent)
+
+    def step_begins(self) -> None:
+        """Before the optimizer changes the weights."""
+        if self.diloco is not None:
+            self.diloco._step_begins()
 
     def no_draft(self) -> None:
         """Have no draft of the last step: what comes behind it changes what a process that goes on there would lack."""
         self._drafted = None
+        if self.diloco is not None and self.diloco._notice is not None:
+            self.diloco._notice.drop()
 
     def stepped(self, before: int, now: int, last: bool) -> None:
         """Behind the optimizer's step. before, now: how many there were and are, in all. last: no more will be."""
@@ -134,10 +158,15 @@ class Outer:
             except Done:
                 self.over = True
             self._random = _random()
-        elif self.diloco._drafts.due() and not self.job._inced:
+            return
+        notice, self._due = self.diloco._notice, self.diloco._drafts.due()
+        if (self._due or (notice is not None and notice.affords())) and not self.job._inced:
             # Reading the next batch changes what some of them have; an optimizer's, which are large, it does not.
-            states = self.diloco._state
-            self._drafted = [{} if isinstance(of, Optimizer) else copy.deepcopy(of.state_dict()) for of in states]
+            begun = time.monotonic()
+            self._drafted = self.diloco._small_states()
+            self._spent = time.monotonic() - begun
+        elif notice is not None:
+            notice.drop()
 
     def finish(self) -> None:
         """End the slot's work, and take the model that all have."""

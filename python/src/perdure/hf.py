@@ -1,7 +1,7 @@
 """``transformers.Trainer`` on Perdure: DiLoCo, as a callback. Import this before TrainingArguments are made.
 
-In a process of ``perdure launch`` the import removes RANK and the like from the environment: the trainer would take
-them for a distributed training of its own. ``job.share`` has the rank.
+In a process of ``perdure launch``, or of a host, the import removes RANK and the like from the environment: the trainer
+would take them for a distributed training of its own. ``job.share`` has the rank.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ try:
 except ImportError as error:
     raise ImportError(f"perdure.hf needs transformers and accelerate, of PyTorch ({error}); install them") from None
 
+from . import _nested
+from ._ending import Left
 from ._trainers import Outer
 from .errors import RolledBack, UsageError
 from .job import Job
 from .rules import Rule
 from .torch import Stateful
 
-if "PERDURE_SLOT" in os.environ:
-    for _name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+if "PERDURE_COORDINATOR" in os.environ:
+    for _name in _nested.RANKS:
         os.environ.pop(_name, None)
 
 
@@ -42,10 +44,10 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
 
     Call ``train`` in place of the trainer's: it tells the trainer where an earlier process of the slot was.
 
-    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state: as
-    in ``perdure.DiLoCo``. The states of the optimizer, of its scheduler, of float16's scaler, of the trainer with its
-    callbacks, and of random numbers are kept in any case, and batches that count are not drawn again. There are drafts,
-    as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
+    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state,
+    end: as in ``perdure.DiLoCo``. The states of the optimizer, of its scheduler, of float16's scaler, of the trainer
+    with its callbacks, and of random numbers are kept in any case, and batches that count are not drawn again. There
+    are drafts, as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         state: Iterable[Stateful] = (),
+        end: str = "first",
     ) -> None:
-        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state)
+        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
         self._trainer: Trainer | None = None
         self._from: dict[str, Any] | None = None  # where the trainer was told to begin
         self._amid = False  # the first epoch of this process had begun in another
@@ -95,7 +98,13 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         inner = getattr(of["optimizer"], "optimizer", of["optimizer"])  # without accelerate's wrapper
         scaler = getattr(self._trainer.accelerator, "scaler", None)
         kept = [has_state for has_state in (of["lr_scheduler"], scaler) if has_state is not None]
-        self._outer.begin(self._trainer.model, inner, kept, self._place)
+        self._outer.begin(
+            self._trainer.model,
+            inner,
+            kept,
+            self._place,
+            lambda: Left(state.max_steps - state.global_step, state.max_steps, "steps"),
+        )
         loaded = self._outer.place.loaded
         if (loaded or {}).get("state") != (self._from or {}).get("state"):
             raise RolledBack("the job was rolled back: let this program end, and start it again")

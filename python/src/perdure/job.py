@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _agent
+from . import _agent, _nested
 from ._agent import Agent
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded
@@ -41,10 +42,24 @@ class Share(NamedTuple):
     of: int
 
 
+class Reading(NamedTuple):
+    """Rows that were read, and their clocks: see ``Table.read``."""
+
+    values: Floats
+    oldest: int  #: all updates of clocks below are in all rows
+    newest: int  #: none of this clock, or of a later one, is in any row
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the rows are of several clocks; if not, ``oldest`` is their clock."""
+        return self.oldest != self.newest
+
+
 class _Now(NamedTuple):
     clock: int
     end: int  # 0: it is not known yet
     generation: int  # one more for each time that the whole job was rolled back
+    share: Share
 
     @property
     def ended(self) -> bool:
@@ -79,12 +94,23 @@ class Table:
         rows: their numbers, in any order. out: where they go; in shared memory (``Job.empty``) nothing is copied.
         timeout: seconds, after which TimeoutError is raised and ``out`` is written no more; None: it waits.
         """
-        ids = self._ids(rows)
-        return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
+        return self.read(rows, out=out, timeout=timeout).values
 
     def get_run(self, first: int, count: int, out: Floats | None = None, timeout: float | None = None) -> Floats:
         """Read ``count`` consecutive rows of a dense table, from ``first`` on."""
-        return self._read(_agent.GET_RUN, first, count, out, timeout)
+        return self._read(_agent.GET_RUN, first, count, out, timeout).values
+
+    def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
+        """Read rows as ``get``, and report their clocks, which leave out this slot's own updates.
+
+        rows: their numbers; None: all of a dense table. Servers continue while an observer reads, so answers of several
+        servers may be of several clocks: ``mixed`` says so. Under bsp it is seldom, and reading again gives another
+        answer, if ``forget`` is called before.
+        """
+        if rows is None:
+            return self._read(_agent.GET_RUN, 0, self.rows, out, timeout)
+        ids = self._ids(rows)
+        return self._read(_agent.GET_ROWS, ids, len(ids), out, timeout)
 
     def inc(self, rows: ArrayLike, delta: ArrayLike) -> None:
         """Add to what this slot does to rows in the present clock: an array of shape (len(rows), dim).
@@ -170,7 +196,7 @@ class Table:
             raise UsageError(f"table {self.name}: an array of shape {values.shape}; its rows have {self.dim} values")
         return np.ascontiguousarray(values)
 
-    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Floats:
+    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Reading:
         if out is None:
             out = np.empty((count, self.dim), np.float32)
         if out.dtype != np.float32 or out.size != count * self.dim or not out.flags.writeable:
@@ -179,11 +205,11 @@ class Table:
             )
         job = self._job
         with job._lent(out, load=False) as to, job._lent(which) as at:
-            self._call(op, to.address, at.address, count, timeout)
+            reply = self._call(op, to.address, at.address, count, timeout)
             copy = to.copy(out)
             if copy.size:
                 out[...] = copy.reshape(out.shape)
-        return out
+        return Reading(out, reply.a, reply.b)
 
     def _write(self, op: int, which: Rows | int, count: int, delta: ArrayLike) -> None:
         values = self._values(delta)
@@ -244,6 +270,7 @@ class Job:
         self._mapping = threading.Lock()
         self._finished = False
         self._inced = False  # by this process in the present clock: what would die with it
+        self._asked = False  # whether the program goes by clocks
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -253,6 +280,8 @@ class Job:
         self.slot: int = said["slot"]
         self.version: str = said["version"]  #: of the perdure program that is this program's agent
         self.spec: dict[str, Any] = said["job"]  #: as run.json has it
+        self._state_bytes: int = said["state_bytes"]  # how large a state may be at most
+        self._state_why: str = said.get("state_why", "")  # why no larger ones are kept
 
     @property
     def run_folder(self) -> Path | None:
@@ -310,7 +339,14 @@ class Job:
     @property
     def now(self) -> int:
         """The clock to work on."""
+        self._asked = True
         return self._agent.call(_agent.NOW).a
+
+    def at(self, clock: int) -> None:
+        """Set the clock at which an observer reads, and ``now``: a get waits until all updates of clocks below are
+        applied, or all that the job will have. What is cached is forgotten. At first it is 0.
+        """
+        self._agent.call(_agent.AT, a=clock)
 
     @property
     def end(self) -> int:
@@ -320,12 +356,12 @@ class Job:
     @property
     def share(self) -> Share:
         """Of the slots that take part in the present clock, which one this is."""
-        both = self._agent.call(_agent.NOW).c
-        return Share(both >> 32, both & 0xFFFFFFFF)
+        return self._now().share
 
     @property
     def ended(self) -> bool:
         """Whether the slot's work ends at the present clock: then ``clock`` returns the same one for ever."""
+        self._asked = True
         return self._now().ended
 
     def end_job(self) -> None:
@@ -370,8 +406,8 @@ class Job:
                 raise RolledBack("the job was rolled back while it was to end; start this program again")
 
     def _now(self) -> _Now:
-        clock, end, _, generation, _ = self._agent.call(_agent.NOW)
-        return _Now(clock, end, generation)
+        clock, end, share, generation, _ = self._agent.call(_agent.NOW)
+        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF))
 
     def settle(self) -> None:
         """Wait until all updates of the clocks that this slot has ended are applied."""
@@ -383,7 +419,8 @@ class Job:
 
     def save_state(self, state: bytes) -> None:
         """Give what the program must keep, such as a position in the data. It goes with the slot's next update, and the
-        slot's next process gets it from ``load_state``. Up to 1 GiB.
+        slot's next process gets it from ``load_state``. Up to 1 GiB; or 1 MiB, where this machine does not reach the
+        job's store.
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
@@ -422,7 +459,11 @@ class Job:
         if unknown:
             raise UsageError(f"nobody knows what {', '.join(sorted(unknown))} is; say train_loss, for example")
         finite = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
-        self._agent.call(_agent.REPORT, a=samples, text=json.dumps(finite).encode())
+        self._report(samples, **finite)
+
+    def _report(self, samples: int = 0, **said: Any) -> None:
+        """Send a Report, as docs/formats/messages.md has it."""
+        self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
 
     def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
         """An array in memory that the agent shares: what is read into it, or Inc'd from it, is copied once less."""
@@ -524,31 +565,42 @@ class Job:
 class _Owner:
     """A job that this program has started, with its coordinator and servers: a process ``perdure up``."""
 
+    patience = 120.0  #: seconds that the job may take to start
+
     def __init__(self, folder: Path, args: Sequence[str]) -> None:
         self.folder = folder
         args = ["--out", str(folder), *args]
         self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.said: deque[str] = deque(maxlen=100)  # the last lines: a job may talk for days
         self.coordinator = self.secret_file = self.keys = ""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.rstrip())
-            where = re.search(
-                r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line.rstrip()
-            )
-            if where:
-                self.coordinator, self.secret_file, self.keys = where.groups(default="")
-                break
-        else:
-            self.process.wait()
-            raise UsageError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing")
-        self._listener = threading.Thread(target=self._drain, daemon=True)
+        self._told = threading.Event()  # where the job is, or that there will be none
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
+        told = self._told.wait(self.patience)
+        if self.coordinator:
+            return
+        if not told:
+            self.process.kill()
+        self.process.wait()
+        self._listener.join(timeout=10)
+        last = self.said[-1].removeprefix("perdure: ") if self.said else "perdure up said nothing"
+        raise UsageError(last if told else f"the job has not started within {self.patience:g} s: {last}")
 
-    def _drain(self) -> None:
+    def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
+            if not self._told.is_set():
+                self._look(line.rstrip())
+        self._told.set()
+
+    def _look(self, line: str) -> None:
+        """Look whether a line says where the job is, in the form of variables of the environment."""
+        where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line)
+        if where:
+            self.secret_file, self.keys = where.group(2), where.group(3) or ""
+            self.coordinator = where.group(1)  # the last: it says that all are known
+            self._told.set()
 
     def close(self, finished: bool) -> None:
         """Wait until the job's files are written, however long that takes; where its work is not done, stop it."""
@@ -590,7 +642,11 @@ def join(
     keys: the folder of a worker's keys, of a job whose connections are private; it has the secret, too. "": that of the
     environment's PERDURE_KEYS.
     """
-    return Job(
+    if not coordinator:
+        _nested.refuse()
+    if slot is None and not observer:
+        _refuse_rank()
+    job = Job(
         {
             "protocol": _agent.PROTOCOL,
             "coordinator": coordinator,
@@ -607,6 +663,25 @@ def join(
             "lost_after": lost_after,
         }
     )
+    if not coordinator and not observer:
+        _nested.show_ranks(job.slot, job.spec["slots"])
+    return job
+
+
+def _refuse_rank() -> None:
+    """Refuse to share a slot with other processes of a group that PyTorch has made inside it, by torchrun for example.
+
+    The rank of a group over the slots of a job is the slot.
+    """
+    group, slot = sys.modules.get("torch.distributed"), os.environ.get("PERDURE_SLOT", "")
+    if group is None or not slot or not group.is_available() or not group.is_initialized():
+        return
+    rank, size = group.get_rank(), group.get_world_size()
+    if size > 1 and str(rank) != slot:
+        raise UsageError(
+            f"this process is rank {rank} of a torch.distributed group of {size} in slot {slot}, and a slot is one "
+            "process: leave torchrun out, and start one process for each GPU by perdure launch"
+        )
 
 
 def start(

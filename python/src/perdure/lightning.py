@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"perdure.lightning needs lightning ({error}); install it") from None
 
+from ._ending import Left
 from ._trainers import Outer
 from .errors import UsageError
 from .job import Job
@@ -21,11 +23,12 @@ from .torch import Stateful
 class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
     """Have ``lightning.Trainer`` train by DiLoCo, through the death of any process: one of its ``callbacks``.
 
-    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state: as
-    in ``perdure.DiLoCo``. The states of the optimizer, of schedulers, of float16's scaler, of the trainer's loops and
-    other callbacks, and of random numbers are kept in any case, and batches that count do not count again: a loader
-    that has ``state_dict`` goes on where it was, and of another what counts is read and passed over. There are drafts,
-    as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an evaluation.
+    job: the job, under bsp. sync_every: how many optimizer steps are between two outer ones. outer, weights, state,
+    end: as in ``perdure.DiLoCo``. The states of the optimizer, of schedulers, of float16's scaler, of the trainer's
+    loops and other callbacks, and of random numbers are kept in any case, and batches that count do not count
+    again: a loader that has ``state_dict`` goes on where it was, and of another what counts is read and passed
+    over. There are drafts, as of ``perdure.DiLoCo``; but not of a step that ends an epoch, or is followed by an
+    evaluation.
     """
 
     def __init__(
@@ -36,8 +39,9 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         state: Iterable[Stateful] = (),
+        end: str = "first",
     ) -> None:
-        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state)
+        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
         self._steps = 0  # of the optimizer, that have been seen
         self._begun = False  # the loader of the next epoch has begun already
 
@@ -55,6 +59,7 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             raise UsageError("ckpt_path: the slot's state says where to go on; leave it out")
         if len(trainer.optimizers) != 1:
             raise UsageError(f"the module has {len(trainer.optimizers)} optimizers; DiLoCo is for one")
+        _drop_loaders(trainer)
         others = [of for of in trainer.callbacks if of is not self]
         schedulers = [of.scheduler for of in trainer.lr_scheduler_configs]
         self._outer.begin(
@@ -62,6 +67,8 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
             trainer.optimizers[0],
             [*schedulers, trainer.precision_plugin],
             lambda: _place(trainer) | {"callbacks": [of.state_dict() for of in others]},
+            lambda: _left(trainer),
+            closures=True,
         )
         loaded = self._outer.place.loaded
         if loaded is not None:
@@ -110,6 +117,10 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
         """Have the model find the random numbers that the last outer step has saved."""
         self._outer.begin_step()
 
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        """From now on the weights change: after the closure of the optimizer's step has run the model."""
+        self._outer.step_begins()
+
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, _: int
     ) -> None:
@@ -131,6 +142,24 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Likewise, where there was nothing to train any more."""
         self._outer.finish()
+
+
+def _left(trainer: pl.Trainer) -> Left | None:
+    """How many steps the trainer has not made; None: its data have no length, and it no last step."""
+    steps = trainer.estimated_stepping_batches
+    return Left(int(steps) - trainer.global_step, int(steps), "steps") if 0 < steps < math.inf else None
+
+
+def _drop_loaders(trainer: pl.Trainer) -> None:
+    """Drop loaders that exist already, so that the trainer's run makes them after their state is loaded.
+
+    ``configure_optimizers`` makes them when it asks ``trainer.estimated_stepping_batches``. Such loaders would start
+    the epoch again, with random numbers from before those that the callback saves for the epoch.
+    """
+    loop = trainer.fit_loop
+    if loop._combined_loader is not None:
+        loop._data_fetcher.teardown()
+        loop._combined_loader = loop._data_fetcher = None
 
 
 def _place(trainer: pl.Trainer) -> dict[str, Any]:

@@ -11,10 +11,12 @@ A process that takes the slot over finds its weights, and that, as they were whe
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import math
 import random
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,9 +27,16 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from . import _clip, _state
 from ._draft import Drafts
+from ._ending import Ending, Left
+from ._frozen import Frozen, named_parameters, plain_name, refuse_island
+from ._inner import Inner, load, refuse_schedulers
+from ._late import Late, is_loader, state_of
+from ._loaders import Loaders
+from ._notice import Notice
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Table
@@ -71,9 +80,15 @@ class Count:
         self._counted += n
 
     def __call__(self) -> float:
-        """What was counted; then it begins anew."""
+        """Return the count, and start from 0 again. A count of 0 weighs next to nothing, with a RuntimeWarning."""
         if not self._counted:
-            raise UsageError("nothing was counted since the last outer step; call add before the optimizer's step")
+            warnings.warn(
+                "nothing was counted since the last outer step, so this slot's part counts next to nothing; call add "
+                "before the optimizer's step",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return _NEXT_TO_NOTHING
         counted, self._counted = self._counted, 0.0
         return counted
 
@@ -84,6 +99,33 @@ class Count:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from that."""
         self._counted = state["counted"]
+
+
+class Epochs:
+    """Counts epochs, also across processes: ``for epoch in epochs``, with ``epochs = perdure.Epochs(3)`` in ``state``.
+
+    A process that takes the slot over continues in the epoch that its predecessor was in. ``range(3)`` would start from
+    0 again there.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 0:
+            raise UsageError(f"Epochs({count}): give the number of epochs, 0 or more")
+        self._count, self._epoch = count, 0
+
+    def __iter__(self) -> Iterator[int]:
+        """The epochs that are left, from the one that has begun."""
+        while self._epoch < self._count:
+            yield self._epoch
+            self._epoch += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch that has begun."""
+        return {"epoch": self._epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with the epoch of a state."""
+        self._epoch = state["epoch"]
 
 
 class _Rows:
@@ -121,7 +163,7 @@ class _Rows:
 class _Bytes:
     """Tensors of any type in rows: two bytes of theirs are the value of a float32, so that all come back exactly."""
 
-    def __init__(self, job: Job, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, job: Job, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
         sizes = [(t.numel() * t.element_size() + 1) // 2 for t in tensors]
         self.starts = np.cumsum([0, *sizes]).tolist()
@@ -147,13 +189,20 @@ class _Layout:
     """What each row of the tables of weights is, in a table: slots must agree on it.
 
     A row for each tensor: the two halves of a checksum of its name, shape and type, and a 1. A row behind them has a 2.
+    Frozen parameters that are not handed out have another row each, with the checksum of their values.
     """
 
-    def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
-        self._names = [name for name, _ in tensors]
-        self._rows = np.zeros((len(tensors) + 1, 3), np.float32)
-        for row, (name, tensor) in zip(self._rows, tensors, strict=False):
-            crc = zlib.crc32(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+    def __init__(
+        self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]], frozen: Sequence[tuple[str, torch.Tensor, str]]
+    ) -> None:
+        every = [(name, f"{name} {tuple(t.shape)} {t.dtype}") for name, t in tensors]
+        every += [(f"the frozen {name}", f"frozen {name} {tuple(t.shape)} {t.dtype}") for name, t, _ in frozen]
+        self._names = [name for name, _ in every]
+        checks = [zlib.crc32(text.encode()) for _, text in every]
+        self._values = {len(checks) + i: name for i, (name, _, check) in enumerate(frozen) if check}
+        checks += [int(check, 16) for _, _, check in frozen if check]
+        self._rows = np.zeros((len(checks) + 1, 3), np.float32)
+        for row, crc in zip(self._rows, checks, strict=False):
             row[:] = crc >> 16, crc & 0xFFFF, 1
         self._rows[-1, 2] = 2
         self._ids = np.arange(len(self._rows), dtype=np.uint64)
@@ -171,7 +220,14 @@ class _Layout:
         if not len(differ):
             return
         first = int(differ[0])
-        if first == len(self._names):
+        if first in self._values and theirs[first, 2] == 1:
+            there_, here = (f"{int(row[0]) << 16 | int(row[1]):08x}" for row in (theirs[first], self._rows[first]))
+            raise UsageError(
+                f"the frozen parameter {self._values[first]} has the checksum {here}, and {there_} in the process that "
+                "began the job; all processes must freeze the same values: load them from the same file, or call "
+                "torch.manual_seed before the model is made"
+            )
+        if first >= len(self._names):
             what = f"has more parameters and buffers than the {first} of this one"
         elif theirs[first, 2] == 2:
             what = f"has no {self._names[first]}"
@@ -255,27 +311,40 @@ class _Model:
         groups: Sequence[tuple[Sequence[tuple[str, nn.Parameter]], Rule]],
         combine: str,
         state: Iterable[Stateful],
+        end: str,
     ) -> None:
         if job in _TRAINED:
             raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
+        refuse_island(model)
         self.job, self.model = job, model
         self._state = list(state)
+        self._share = job.share
+        self._loaders = Loaders(self._state)
+        self._left: Callable[[], Left | None] = self._loaders.left
         _refuse_large(self._state)
+        _refuse_unreached(job, self._state)
+        _refuse_unkept(self._state)
         for of in self._state:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
         rows = [(_Rows(job, of), rule) for of, rule in groups]
-        buffers = [b for b in model.buffers() if b.numel()]
-        self._buffers = _Bytes(job, buffers) if buffers else None
+        buffers = _buffers_of(model)
+        self._buffers = _Bytes(job, list(buffers.values())) if buffers else None
+        self._buffer_names, self._persistent = list(buffers), _persistent_of(model)
+        self._frozen = Frozen(model)
+        self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         named = [of for group, _ in groups for of in group]
-        self._layout = _Layout(job, [*named, *((n, b) for n, b in model.named_buffers() if b.numel())])
+        self._layout = _Layout(job, [*named, *buffers.items()], self._frozen.compared())
         try:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
             ]
+            self._ending = Ending(job, end)
             if self._buffers is not None:
                 self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
+            if self._handed is not None:
+                self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
             raise UsageError(
                 f"another slot has begun with a model of another size, or another rule ({error}); all slots must have "
@@ -286,51 +355,139 @@ class _Model:
             self._buffer_values[...] = 0
         self._pinned = Pinned()
         self._half = False  # a step has been interrupted before its clock had ended
+        self._taken_over = False  # from another process, and no step was made since
+        self._late = Late(self._state, sum(p.numel() for _, p in named))
+        self._undo: list[Callable[[], None]] = []  # what finish undoes
         self._begin()
+        self._frozen.begin()
+        if named:
+            # The last parameter's gradient is the first of a backward pass: the loop's next step has begun.
+            backward = weakref.WeakMethod(self._backward)  # a hook would keep the model alive
+            hook = named[-1][1].register_post_accumulate_grad_hook(lambda _: (call := backward()) and call())
+            self._undo.append(hook.remove)
         _TRAINED.add(job)
+
+    def _backward(self) -> None:
+        self._late.compare()
 
     def _begin(self) -> None:
         """Write the first weights, or read those that are there, and go on where the slot was."""
-        while self.job.now == 0:  # again where the job was rolled back meanwhile
+        while self.job._now().clock == 0:  # again where the job was rolled back meanwhile
             if self.job.share.rank == 0:
                 self._layout.put()
                 for g in self._groups:
                     g.rows.put(g.first)
                     g.begun.inc_run(0, g.first)
                 self._send_buffers()
+                self._hand_out()
             self._weigh(1.0)
             self.job.clock()
         self._layout.check()
         for g in self._groups:
             g.begun.get_run(0, g.rows.rows, out=g.first)
+        if self._handed is not None:
+            self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         self._load()
 
     def _load(self) -> None:
         """Take over weights and state of the present clock."""
         self._read()
         saved = self.job.load_state()
-        if saved is not None:
+        self._over = self._ending.done()  # so this process only waits for the others
+        slots = self.job.spec["slots"]
+        if saved is None:
+            self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
+        else:
             kept = _state.decode(saved)
+            rank, slots = kept.get("share", self._share)
+            self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
             if len(kept["state"]) != len(self._state):
                 raise UsageError(
                     f"this slot has kept the states of {len(kept['state'])} things, and the program now lists "
                     f"{len(self._state)}: the state= and schedulers= of a job stay as they were"
                 )
             for of, state in zip(self._state, kept["state"], strict=True):
-                of.load_state_dict(state)
+                load(of, state)
+            self._loaders.loaded()
             _set_random(kept["random"])
+            self._taken_over = True
+
+    def _hand_out(self) -> None:
+        if self._handed is not None:
+            values = np.zeros((self._handed.rows, _DIM), np.float32)
+            self._handed.put(values)
+            self._handed_table.inc_run(0, values)
+
+    def _refuse_changes(self) -> None:
+        """Raise UsageError where the model is not the one any more that the job has."""
+        self._frozen.check(self._state)
+        if self._taken_over:
+            self._taken_over = False
+            self._warn_of_epochs()
+
+    def _warn_of_epochs(self) -> None:
+        """Say what counts wrong in a process that has taken the slot over, if nothing that is kept can count epochs."""
+        loaders = [of for of in self._state if is_loader(of)]
+        others = [of for of in self._state if not isinstance(of, (Optimizer, LRScheduler, Count))]
+        counted = self.job._asked or any(isinstance(of, Epochs) for of in loaders)
+        if loaders and len(loaders) == len(others) and not counted:
+            warnings.warn(
+                "this process continues in the midst of the data, and nothing in state= counts epochs: a loop over "
+                "several epochs, such as for epoch in range(3), starts from 0 again and trains too much; write "
+                "for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or go by job.now",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _states(self) -> list[Any]:
+        """Return the states of all objects that are kept."""
+        return [state_of(of) for of in self._state]
+
+    def _refuse_share(self, same: bool, slots: int) -> None:
+        """Refuse to train other data than so far: some samples would count twice, and others never.
+
+        The clock is ended without work. Otherwise the job could not get past it, also with as many slots as before.
+        """
+        if same:
+            return
+        now = self.job.share
+        said = (
+            f"job.share of slot {self.job.slot} is {now.rank} of {now.of} now, and the data were divided among {slots} "
+            f"slots when this training began: other parts would count some samples twice and others never; go back by "
+            f"`perdure scale {slots}`, or begin a new job with the exported model"
+        )
+        warnings.warn(said, RuntimeWarning, stacklevel=2)  # now: the clock may take long
+        self._weigh(_NEXT_TO_NOTHING)
+        self.job.clock()
+        raise UsageError(said)
 
     def _read(self) -> None:
         for g in self._groups:
             g.read()
         if self._buffers is not None:
             self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
+            self._find_buffers()
             self._buffers.take(self._buffer_values)
 
     def _send_buffers(self) -> None:
         if self._buffers is not None and self.job.share.rank == 0:
             self._buffers.put(self._buffer_values)
             self._buffer_table.inc_run(0, self._buffer_values)
+
+    def _find_buffers(self) -> None:
+        """Find the buffers that the model has now: a module may have assigned another tensor to one."""
+        if self._buffers is None:
+            return
+        now, known = _buffers_of(self.model), self._buffers
+        for i, (name, was) in enumerate(zip(self._buffer_names, known.tensors, strict=True)):
+            buffer = now.get(name)
+            if buffer is not None and (buffer.shape, buffer.dtype) == (was.shape, was.dtype):
+                known.tensors[i] = buffer
+            elif name in self._persistent:  # others, such as tables of sines, follow from the rest
+                raise UsageError(
+                    f"the buffer {name} has changed its shape or type, or is gone; buffers keep those that they have "
+                    "when DataParallel or DiLoCo is made"
+                )
 
     def _weigh(self, weight: float | None) -> None:
         for g in self._groups:
@@ -373,11 +530,15 @@ class _Model:
         """
         if self._half:
             raise UsageError("an earlier step was interrupted amid its clock; let this program end, and start it again")
-        sources = self._sources()
-        kept = _state.Encoded({"state": [of.state_dict() for of in self._state], "random": _random()})
+        self._refuse_changes()
+        self._find_buffers()
         before = self.job._now()
-        if before.ended:
+        if before.ended or self._over:
+            self._ending.cut = not self._over
             raise Done("the slot's work has ended: leave the loop")
+        self._refuse_share(before.share == self._share, self._share.of)
+        sources = self._sources()
+        kept = _state.Encoded({"state": (states := self._states()), "random": _random(), "share": list(self._share)})
         self._half = True
         self.job._save(kept)  # a large one is put into the store while updates are handed over
         with torch.no_grad():
@@ -386,6 +547,7 @@ class _Model:
         self._send_buffers()
         self._weigh(weight)
         self.job.clock()
+        self._late.saved(states)
         self._half = False
         if self.job._now().generation != before.generation:
             raise RolledBack("the job was rolled back: let this program end, and start it again")
@@ -393,9 +555,17 @@ class _Model:
 
     def finish(self) -> None:
         """End the work of this process's slot, and wait until all have. The model is then that which all have."""
+        self._ending.say(self._left())
+        self._ending.await_others(lambda: self._weigh(_NEXT_TO_NOTHING))
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
         self._read()
         self.job.finish()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Remove the hooks and functions that PyTorch has for this training."""
+        while self._undo:
+            self._undo.pop()()
 
     def __enter__(self: _M) -> _M:
         return self
@@ -403,8 +573,11 @@ class _Model:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool | None:
-        if kind is None or kind is Done:
-            self.finish()
+        try:
+            if kind is None or kind is Done:
+                self.finish()
+        finally:
+            self._let_go()
         return kind is Done
 
 
@@ -413,7 +586,11 @@ class DataParallel(_Model):
     runs once on the servers. Call ``step`` in place of the optimizer's, behind ``backward``.
 
     job: the job, under bsp. rule: an update rule, or an optimizer of torch.optim that it is made of, group by group.
-    state: what else is to go on in a process that takes the slot over: the loader of data, for example.
+    state: objects that a process needs that takes the slot over: the loader of data, for example. Step saves them, so
+    change them before it.
+    end: when the job ends. ``first``: with the first slot that leaves the ``with`` block; other slots report the
+    data that they have not trained, in a warning, on the console and in the summary. ``all``: with the last one; a slot
+    that is done counts next to nothing in the others' clocks.
 
     Where the job goes back (under ``checkpoint:C``) step raises RolledBack: let the program end, and be started again.
     Where the slot's work ends it raises Done, with which the ``with`` block ends in order.
@@ -427,13 +604,14 @@ class DataParallel(_Model):
         *,
         state: Iterable[Stateful] = (),
         weighted: bool = False,
+        end: str = "first",
     ) -> None:
         self._weighted = weighted
         groups = _groups_of(model, rule)
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
-        super().__init__(job, model, groups, "weighted" if weighted else "mean", state)
-        self._undo = [_clip.refuse(p for of, _ in groups for _, p in of)]
+        super().__init__(job, model, groups, "weighted" if weighted or end == "all" else "mean", state, end)
+        self._undo.append(_clip.refuse(p for of, _ in groups for _, p in of))
         if self._optimizer is not None:
             self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
 
@@ -453,8 +631,10 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
+        self._loaders.check()
         self._exchange(weight)
-        return self.job.now
+        self._loaders.stepped()
+        return self.job._now().clock
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].grad
@@ -474,13 +654,6 @@ class DataParallel(_Model):
         """Refused, as torch.nn.utils.clip_grad_norm_ is for these parameters: it raises UsageError."""
         raise UsageError(f"clip_grad_norm_ {_clip.SAYS}")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        for undo in self._undo:
-            undo()
-        return super().__exit__(kind, error, trace)
-
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """For programs that were written for DistributedDataParallel: gradients add up until ``step`` in any case."""
         return contextlib.nullcontext()
@@ -490,11 +663,12 @@ class DiLoCo(_Model):
     """Train each slot by itself for ``sync_every`` steps of an inner optimizer, then average what all have come to:
     the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The optimizer's step does the rest.
 
-    job: the job, under bsp. inner: the optimizer of this process, of all parameters. outer: the outer rule.
+    job: the job, under bsp. inner: the optimizer of this process, of all parameters. Several are a list, in the order
+    in which they step: the last one completes a step. outer: the outer rule.
     weights: how much this slot's part counts, asked for at each outer step: a ``Count``, to which the program adds its
     tokens, for example, or any function that returns a number above 0; None: all alike.
     schedulers: of the inner optimizer; they are stepped behind each of its steps, before what they are is saved.
-    state: as in DataParallel. The inner optimizer's state is kept, too.
+    state, end: as in DataParallel; the optimizer's step saves the state. The inner optimizer's is kept in any case.
 
     Between outer steps it keeps drafts in the run's folder, at 2% of the time at most, where that is on this machine:
     a process that takes the slot over there does only the steps behind the last draft again. There are none behind an
@@ -509,51 +683,97 @@ class DiLoCo(_Model):
         self,
         job: Job,
         model: nn.Module,
-        inner: Optimizer,
+        inner: Optimizer | Sequence[Optimizer],
         *,
         sync_every: int = 100,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         schedulers: Iterable[Any] = (),
         state: Iterable[Stateful] = (),
+        end: str = "first",
     ) -> None:
         self._schedulers = list(schedulers)
+        refuse_schedulers(self._schedulers)
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
+        self._backwards = 0
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
-        of, rule, combine = self._settings(model, outer, weights)
-        ours = {p for _, p in of}
-        if any(p not in ours for group in inner.param_groups for p in group["params"] if p.requires_grad):
-            raise UsageError("the inner optimizer has parameters that the model does not train")
-        kept = [*state, inner, *self._schedulers]
+        of, rule, combine = self._settings(model, outer, weights, end)
+        self._inner = Inner(inner, model, dict(of))
+        kept = [*state, *self._inner.optimizers, *self._schedulers]
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
-        super().__init__(job, model, [(of, rule)], combine, kept)
-        self._hook = inner.register_step_post_hook(lambda *_: self._stepped())
+        super().__init__(job, model, [(of, rule)], combine, kept, end)
+        self._counts = True  # False: a trainer counts steps, and calls sync
+        weights_now = self._groups[0].rows.tensors
+        self._notice = Notice(weights_now, self._buffers_now, self._last_draft) if self._drafts.kept else None
+        self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
+        self._inner.hook(self._stepped)
+        self._undo += [self._inner.unhook, self._unhook_before]
+
+    def _unhook_before(self) -> None:
+        for hook in self._before:
+            hook.remove()
+
+    def _step_begins(self) -> None:
+        if self._notice is not None:
+            self._notice.step()
 
     def _stepped(self) -> None:
+        self._refuse_changes()
+        if not self._counts:
+            return
+        if self._over:
+            raise Done("the slot's work has ended: leave the loop")
+        self._loaders.check()
+        self._loaders.stepped()
         self._steps += 1
         for scheduler in self._schedulers:
             scheduler.step()
         self.synced = self._steps == self.sync_every
         if self.synced:
             self.sync()
-        elif self._drafts.due() and not self.job._inced:
+            return
+        if self._drafts.due() and not self.job._inced:
             self._draft()
+        self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
+
+    def _keep_for_notice(self, make: Callable[[], dict[str, Any]]) -> None:
+        """Keep what a draft of the last step has beside weights and optimizers, if that takes little of the time."""
+        if self._notice is None:
+            return
+        if self.job._inced or not self._notice.affords():
+            self._notice.drop()
+        else:
+            self._notice.keep(make)
+
+    def _small_states(self) -> list[dict[str, Any]]:
+        """Copies of the states of what ``state`` lists. An optimizer's stays as it is until its next step."""
+        return [{} if isinstance(of, Optimizer) else copy.deepcopy(state_of(of)) for of in self._state]
+
+    def _last_draft(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> None:
+        """Write a draft of the last step: this is called by the handler of SIGTERM, so it asks the agent nothing."""
+        if self.job._inced:
+            return
+        state = [
+            of.state_dict() if isinstance(of, Optimizer) else was
+            for of, was in zip(self._state, kept["state"], strict=True)
+        ]
+        self._draft(state, kept["random"], [*self._groups[0].rows.tensors, *buffers])
 
     @staticmethod
     def _settings(
-        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None
+        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> tuple[list[tuple[str, nn.Parameter]], Rule, str]:
         """Of the group of parameters: which they are, its rule, and how slots' updates are combined."""
-        trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        trained = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
         rule = outer if outer is not None else Nesterov(0.7, 0.9)
         _refuse_rule(rule)
         if rule.decay:
             raise UsageError("the outer rule has decay; give the inner optimizer weight_decay in its place")
-        return trained, rule, "mean" if weights is None else "weighted"
+        return trained, rule, "mean" if weights is None and end != "all" else "weighted"
 
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
@@ -562,55 +782,74 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _drafted(
-        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None
+        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> Any:
         """The draft from which ``DiLoCo`` of these would go on, before it is made; None: there is none."""
         draft = DiLoCo._drafts_of(job, weights).read()
-        if draft is None or job.now == 0:
+        if draft is None or job._now().clock == 0:
             return None
-        of, rule, combine = DiLoCo._settings(model, outer, weights)
+        of, rule, combine = DiLoCo._settings(model, outer, weights, end)
         g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
         g.begun.get_run(0, g.rows.rows, out=g.first)
         g.fetch()
-        return draft if draft["origin"] == _origin(job, sync_every, g) else None
+        return draft if draft["origin"] == _origin(_where(job), sync_every, g) else None
 
     def _own(self) -> list[torch.Tensor]:
-        return [*self._groups[0].rows.tensors, *(b for b in self.model.buffers() if b.numel())]
+        return [*self._groups[0].rows.tensors, *self._buffers_now()]
 
-    def _draft(self, state: list[dict[str, Any]] | None = None) -> None:
-        """Write a draft. state: what ``state`` lists had behind the step; None: they have it still."""
+    def _buffers_now(self) -> list[torch.Tensor]:
+        return [b for b in self.model.buffers() if b.numel()]
+
+    def _draft(
+        self,
+        state: list[dict[str, Any]] | None = None,
+        random: dict[str, Any] | None = None,
+        tensors: list[torch.Tensor] | None = None,
+    ) -> None:
+        """Write a draft of what was there after the step; None: it is there still."""
         self._drafts.write(
             {
-                "origin": _origin(self.job, self.sync_every, self._groups[0]),
+                "origin": _origin(self._where, self.sync_every, self._groups[0]),
                 "steps": self._steps,
-                "tensors": self._own(),
-                "state": [of.state_dict() for of in self._state] if state is None else state,
-                "random": _random(),
+                "tensors": self._own() if tensors is None else tensors,
+                "state": (states := self._states() if state is None else state),
+                "random": _random() if random is None else random,
             }
         )
+        if state is None:
+            self._late.saved(states)
 
     def _load(self) -> None:
         super()._load()
+        self._where = _where(self.job)
         draft = self._drafts.read()
-        if draft is None or draft["origin"] != _origin(self.job, self.sync_every, self._groups[0]):
+        if draft is None or draft["origin"] != _origin(self._where, self.sync_every, self._groups[0]):
             return
         with torch.no_grad():
             for tensor, was in zip(self._own(), draft["tensors"], strict=True):
                 tensor.copy_(was)
         for of, state in zip(self._state, draft["state"], strict=True):
-            of.load_state_dict(state)
+            load(of, state)
         _set_random(draft["random"])
+        self._taken_over = True
         self._steps = draft["steps"]
 
     def sync(self) -> int:
         """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
-        self._steps = 0
+        steps, self._steps = self._steps, 0
         try:
             self._exchange(None if self._weights is None else self._weights())
+        except Done:
+            self._ending.unsent = steps
+            raise
         except NonFinite:
             self._drafts.drop()  # who went on from one would come to the same again
             raise
-        return self.job.now
+        finally:
+            if self._notice is not None:
+                self._notice.drop()
+        self._where = _where(self.job)
+        return self.job._now().clock
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].detach()
@@ -618,21 +857,54 @@ class DiLoCo(_Model):
     def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
         now = source[i]
         assert now is not None
-        torch.sub(g.was[i], now, out=place)
+        torch.sub(self._given(g, i), now, out=place)
+
+    @staticmethod
+    def _given(g: _Group, i: int) -> torch.Tensor:
+        """The values that the learner was given, as float32: a parameter of another type has them rounded."""
+        dtype = g.rows.tensors[i].dtype
+        return g.was[i] if dtype == torch.float32 else g.was[i].to(dtype).to(torch.float32)
+
+    def _backward(self) -> None:
+        super()._backward()
+        self._backwards += 1
+        if self._backwards > 1:
+            self._refuse_other_steps(len(self._groups[0].rows.tensors) - 1)
+
+    def _refuse_other_steps(self, *which: int) -> None:
+        """Raise UsageError where weights have changed without a step of the inner optimizer: it would be lost."""
+        if self._inner.stepped or self._steps:  # in this process, or before the draft that it took
+            return
+        g = self._groups[0]
+        for i in which:
+            if not torch.equal(g.rows.tensors[i].detach().to("cpu", torch.float32), self._given(g, i)):
+                raise UsageError(
+                    f"{g.rows.names[i]} has changed, and {self._inner.says()}, the inner optimizer, has made no step: "
+                    "what another optimizer, or one inside backward, has done would be lost; call the step of the "
+                    "optimizer that is given as inner"
+                )
 
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
-        if self._steps and not self.job.ended:
+        self._refuse_other_steps(*range(len(self._groups[0].rows.tensors)))
+        if self._steps and self.job.ended and not self._over:
+            self._ending.unsent, self._steps = self._steps, 0
+        if self._steps and not self._over:
             with contextlib.suppress(Done):  # another slot may end the job just now
                 self.sync()
         super().finish()
+        if self._notice is not None:
+            self._notice.close()
         self._drafts.forget()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._hook.remove()
-        return super().__exit__(kind, error, trace)
+        try:
+            return super().__exit__(kind, error, trace)
+        finally:
+            if self._notice is not None:
+                self._notice.close()
 
 
 def _refuse_step(*_: Any) -> None:
@@ -661,11 +933,16 @@ def _is_stateful(of: Any) -> TypeGuard[Stateful]:
     return hasattr(of, "state_dict") and hasattr(of, "load_state_dict")
 
 
-def _origin(job: Job, sync_every: int, g: _Group) -> str:
+def _where(job: Job) -> str:
+    """Clock, and share of the data."""
+    return f"{job._now().clock} {job.share}"
+
+
+def _origin(where: str, sync_every: int, g: _Group) -> str:
     """What steps since the last outer one go on from: clock, share of the data, and weights."""
     assert g.weights is not None
     digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
-    return f"{job.now} {job.share} {sync_every} {digest}"
+    return f"{where} {sync_every} {digest}"
 
 
 def _refuse_large(state: Sequence[Stateful]) -> None:
@@ -684,6 +961,35 @@ def _refuse_large(state: Sequence[Stateful]) -> None:
         "kept of a slot: take an optimizer that keeps less, such as SGD with momentum, train fewer parameters, or use "
         "DataParallel, whose optimizer runs on servers"
     )
+
+
+def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:
+    """Refuse states that need a store which this machine does not reach, before anything is trained."""
+    size = sum(_bytes_of(of) for of in state if isinstance(of, Optimizer))
+    if size > job._state_bytes and job._state_why:
+        raise UsageError(f"the state of the optimizer comes to {size / 2**20:.1f} MiB: {job._state_why}")
+
+
+def _refuse_unkept(state: Sequence[Stateful]) -> None:
+    """Refuse what cannot be saved, before anything is trained. A loader is not asked: it would begin."""
+    for of in state:
+        if not is_loader(of) and not getattr(of, "begins_later", False):
+            _state.Checked(of.state_dict(), f"the state of {type(of).__name__}")
+
+
+def _buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers by their names, without empty ones."""
+    return {plain_name(n): b for n, b in model.named_buffers() if b.numel()}
+
+
+def _persistent_of(model: nn.Module) -> set[str]:
+    """Names of the buffers that a state_dict of the model has."""
+    return {
+        plain_name(f"{prefix}.{name}".lstrip("."))
+        for prefix, module in model.named_modules()
+        for name in module._buffers
+        if name not in module._non_persistent_buffers_set
+    }
 
 
 def _gib(size: int) -> str:
@@ -708,7 +1014,7 @@ def _bytes_of(optimizer: Optimizer) -> int:
 
 def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tuple[str, nn.Parameter]], Rule]]:
     """Groups of parameters with the rule of each."""
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    named = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
     if isinstance(rule, Rule):
         _refuse_rule(rule)
         return [(named, rule)]
@@ -717,7 +1023,9 @@ def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tupl
     for group in rule.param_groups:
         unknown = [p for p in group["params"] if p not in names]
         if unknown:
-            raise UsageError("the optimizer has parameters that the model does not train")
+            frozen = [n for n, p in named_parameters(model) if not p.requires_grad and any(p is of for of in unknown)]
+            more = f" ({', '.join(frozen)} are frozen)" if frozen else ""
+            raise UsageError(f"the optimizer has parameters that the model does not train{more}")
         groups.append(([(names.pop(p), p) for p in group["params"]], rule_of(rule, group)))
     if names:
         raise UsageError(f"the optimizer lacks {', '.join(sorted(names.values()))}")
@@ -760,14 +1068,29 @@ def _random() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": [str(bits), keys, at, has, cached],
     }
-    if torch.cuda.is_available():
-        kept["cuda"] = torch.cuda.get_rng_state_all()
-    return kept
+    return kept | {name: device.get_rng_state_all() for name, device in _devices().items()}
 
 
 def _set_random(kept: dict[str, Any]) -> None:
     torch.set_rng_state(kept["torch"])
     random.setstate(kept["python"])
     np.random.set_state(tuple(kept["numpy"]))
-    if "cuda" in kept and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(kept["cuda"])
+    here = _devices()
+    for name in kept.keys() & {"cuda", "xpu"}:
+        states = kept[name]
+        count = min(len(states), len(here[name].get_rng_state_all()) if name in here else 0)
+        if count:
+            here[name].set_rng_state_all(states[:count])
+        if count < len(states):
+            warnings.warn(
+                f"random states of {name} devices {count} to {len(states) - 1} are not taken over, since this machine "
+                f"has {count or 'none'}: training continues with other random numbers there",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _devices() -> dict[str, Any]:
+    """The modules of torch that have random states of devices of this machine."""
+    of = {name: getattr(torch, name, None) for name in ("cuda", "xpu")}
+    return {name: module for name, module in of.items() if module is not None and module.is_available()}

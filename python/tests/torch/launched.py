@@ -7,10 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import SMALL
+import pytest
+from conftest import SMALL, Cluster
+
+import perdure
 
 
 def launch(folder: Path, name: str, program: str, *flags: str) -> list[dict[str, Any]]:
@@ -55,3 +59,24 @@ def begins(at: int, sync_every: int, *without: int) -> int:
     while last % sync_every != 0 and any(last % every == 0 for every in without):
         last -= 1
     return last
+
+
+def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, drafts: bool = False) -> Any:
+    """Train in the only slot of a job, in this process, which leaves by ``Death`` so many times.
+
+    life: is given the job, and the number of the death before which it is; returns what the last one returns. drafts:
+    whether they are kept.
+    """
+    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000")
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            if drafts:
+                patch.setenv("PERDURE_RUN", str(folder / "run"))
+                patch.setattr("perdure._draft.SHARE", 1e9)
+            for number in range(deaths):
+                with pytest.raises(Death), cluster.join(0) as job:
+                    life(job, number)
+            with cluster.join(0) as job:
+                return life(job, deaths)
+    finally:
+        cluster.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -167,6 +168,10 @@ class Module(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), 0.1)
+        if self.scheduler == "estimated":  # which makes the loaders, before anything is loaded
+            steps = self.trainer.estimated_stepping_batches
+            one = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps + 1)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": one, "interval": "step"}}
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.scheduler}}
 
@@ -190,6 +195,9 @@ def loader_of(kind: str) -> Any:
     return {
         "plain": lambda: DataLoader(Numbers(30), batch_size=4, shuffle=True),
         "stateful": lambda: StatefulDataLoader(Numbers(30), batch_size=4, shuffle=True),
+        "persistent": lambda: StatefulDataLoader(
+            Numbers(30), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True
+        ),
         "stream": lambda: DataLoader(Stream(), batch_size=4),
     }[kind]()
 
@@ -204,6 +212,9 @@ def loader_of(kind: str) -> Any:
         ("stateful", "step", {"max_steps": 21, "accumulate_grad_batches": 2}, (4, 5, 11, 15), 21),
         ("stream", "step", {"max_epochs": 2}, (4, 9, 10), 16),
         ("plain", "step", {"max_epochs": 2, "plugins": "float16"}, (3, 11), 16),
+        ("plain", "estimated", {"max_epochs": 2}, (3, 9), 16),
+        ("stateful", "estimated", {"max_epochs": 2}, (3, 9), 16),
+        ("persistent", "estimated", {"max_epochs": 2}, (5,), 16),
     ],
 )
 def test_goes_on(
@@ -282,6 +293,49 @@ def test_goes_on_from_drafts(
         cluster.end()
         assert sorted(made) == list(range(1, steps + 1))
         ends.append((made, hash_of(module)))
+    assert ends[0] == ends[1]
+
+
+class Terminated(Module):
+    """Is told SIGTERM once, amid the step after a number of steps."""
+
+    at: int | None = None
+
+    def training_step(self, batch: Any, of: int) -> Any:
+        loss = super().training_step(batch, of)
+        if self.trainer.global_step == self.at:
+            self.at = None
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+
+def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process goes on from the last step, although no draft was due."""
+    monkeypatch.setattr("perdure._draft.Drafts.due", lambda _: False)
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)  # however short a step is
+
+    def told(*_: Any) -> None:
+        raise Death
+
+    ends, begun = [], []
+    before = signal.signal(signal.SIGTERM, told)
+    for name, fates in (("calm", ()), ("torn", (3, 6, 12))):
+        cluster = Cluster(tmp_path / name, "--workers", "1", "--servers", "1", "--clocks", "1000")
+        monkeypatch.setenv("PERDURE_RUN", str(tmp_path / name / "run"))
+        made: dict[int, tuple[float, list[int]]] = {}
+        for at in (*fates, None):
+            torch.manual_seed(1)
+            module, recorder = Terminated("step"), Recorder(None)
+            module.at = at
+            with contextlib.nullcontext() if at is None else pytest.raises(Death), cluster.join(0) as job:
+                outer = perdure.lightning.DiLoCoCallback(job, sync_every=5)
+                trainer_of(tmp_path, [recorder, outer], max_epochs=2).fit(module, loader_of("stateful"))
+            begun.append(min(recorder.steps) - 1)
+            made |= recorder.steps
+        cluster.end()
+        ends.append((made, hash_of(module)))
+    signal.signal(signal.SIGTERM, before)
+    assert begun == [0, 0, 3, 6, 12]
     assert ends[0] == ends[1]
 
 

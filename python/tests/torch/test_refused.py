@@ -156,3 +156,12 @@ def test_more_parameters(cluster: Cluster) -> None:
 def test_larger_model(cluster: Cluster) -> None:
     said = second(cluster, nn.Linear(2, 3), nn.Linear(200, 30))
     assert said.startswith("another slot has begun with a model of another size, or another rule (")
+
+
+def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2000, 100)
+    monkeypatch.setattr(job, "_state_bytes", 1 << 20)
+    monkeypatch.setattr(job, "_state_why", "states above 1 MiB are kept elsewhere")
+    with refuses(r"the state of the optimizer comes to 1\.5 MiB: states above 1 MiB are kept elsewhere"):
+        perdure.DiLoCo(job, model, torch.optim.AdamW(model.parameters(), 1e-3))
+    assert job.now == 0

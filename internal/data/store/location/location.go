@@ -43,6 +43,15 @@ func Parse(text string) (Location, error) {
 	return Location{dir: path.Clean(u.Path)}, nil
 }
 
+// Open opens a store that is where a text says.
+func Open(ctx context.Context, where string) (store.Store, error) {
+	l, err := Parse(where)
+	if err != nil {
+		return nil, err
+	}
+	return l.Open(ctx)
+}
+
 // OfFolder is the location of a store in a folder, by its path from the root on.
 func OfFolder(dir string) Location { return Location{dir: path.Clean(dir)} }
 

@@ -1,0 +1,82 @@
+"""How a slot's work ends where slots have unequal data: with the first slot that is done, or with the last."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .errors import RolledBack, UsageError
+from .job import Job
+from .rules import Set
+
+ENDS = ("first", "all")
+
+
+class Left(NamedTuple):
+    """What of a slot's data was not trained."""
+
+    left: int
+    of: int
+    unit: str  # batches of the epoch, or steps of a trainer
+
+
+class Ending:
+    """When the job of a trainer ends. end: ``first`` or ``all``, as in ``DataParallel``.
+
+    With ``all`` a slot that is done writes so into its row of a table, and ends clocks without work until all rows say
+    so. Under bsp all slots read the same rows in the same clock, so they end together.
+    """
+
+    def __init__(self, job: Job, end: str) -> None:
+        if end not in ENDS:
+            raise UsageError(f"end is {end!r}; choose 'first' or 'all'")
+        self._job = job
+        self._slots: int = job.spec["slots"]
+        self._table = (
+            job.table("done", max(self._slots, job.spec["shards"]), dim=1, rule=Set()) if end == "all" else None
+        )
+        self.cut = False  # the job has ended before this slot's loop
+        self.unsent = 0  # inner steps of this slot that count for nothing
+
+    def done(self) -> bool:
+        """Whether this slot was done in an earlier process, and others are not."""
+        return self._table is not None and bool(self._table.get([self._job.slot])[0, 0])
+
+    def await_others(self, between: Callable[[], None]) -> None:
+        """With ``all``, end clocks without work until every slot is done. between is called before each ends."""
+        if self._table is None:
+            return
+        begun = now = self._job._now()
+        while not now.ended and not self._table.get_run(0, self._slots).all():
+            self._table.inc([self._job.slot], np.ones((1, 1), np.float32))
+            between()
+            self._job.clock()
+            now = self._job._now()
+            if now.generation != begun.generation:
+                raise RolledBack("the job was rolled back while other slots were training; start this program again")
+
+    def say(self, left: Left | None) -> None:
+        """Say what of this slot's data the job has ended before. left: None if that is not known."""
+        end = self._job.end
+        loop = self.cut and (left is None or left.left > 0)
+        if end >= self._job.spec["clocks"] or not (loop or self.unsent):  # else it was asked for
+            return
+        what, said = [], {"unsent": self.unsent}
+        if loop and left is not None:
+            said |= left._asdict()
+            what.append(f"{left.left} of {left.of} {left.unit} were not trained")
+        elif loop:
+            what.append("its loop had not ended")
+        if self.unsent:
+            what.append(f"{self.unsent} steps since its last outer step do not count")
+        self._job._report(untrained=said)
+        warnings.warn(
+            f"slot {self._job.slot}: the job ended at clock {end}, before this slot was done: {' and '.join(what)}; "
+            "with end='all' each slot trains all of its data",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        self.cut, self.unsent = False, 0

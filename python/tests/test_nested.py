@@ -1,0 +1,55 @@
+"""Slots under hosts and launchers: what a process finds in its environment, and which ones are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Cluster
+
+import perdure
+
+RANKS = ("PERDURE_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK")
+
+
+def run(cluster: Cluster, program: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as a host does, which does not know who gets which slot."""
+    environment = {k: v for k, v in cluster.environment.items() if k not in RANKS} | more
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_ranks_of_a_host(cluster: Cluster) -> None:
+    said = f"import os; print(*(os.environ.get(name) for name in {RANKS}))"
+    first = cluster.join(0)
+    done = run(cluster, f"import perdure; job = perdure.start(); {said}", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    assert done.stdout.split() == ["1", "1", "0", "2", "1"], done.stderr
+    hf = "import sys; sys.modules['perdure.hf'] = sys"  # it was imported, and has removed what its trainer goes by
+    done = run(cluster, f"{hf}; import perdure; job = perdure.start(); {said}")
+    assert done.stdout.split() == ["1", "None", "None", "None", "None"], done.stderr
+    first.close()
+
+
+def test_torchrun_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_COORDINATOR", "127.0.0.1:1")  # where nobody is: it is refused before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with pytest.raises(
+        perdure.UsageError, match="TORCHELASTIC_RUN_ID is set, by torchrun or accelerate launch: a slot"
+    ):
+        perdure.start()
+
+
+def test_process_group_without_a_master(tmp_path: Path) -> None:
+    """The error is torch's; the last line says what to do."""
+    program = tmp_path / "program.py"
+    program.write_text("try:\n    raise ValueError('MASTER_ADDR expected')\nexcept ValueError:\n    raise RuntimeError")
+    command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    *_, error, last = done.stderr.splitlines()
+    assert error == "RuntimeError"
+    assert last.startswith("perdure: a slot of a job is one process, which is no member of a process group, so MASTER_")
+    program.write_text("raise RuntimeError")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "RuntimeError"

@@ -1,0 +1,239 @@
+"""Frozen parameters and buffers are the same in all processes, and an update starts from the learner's own weights."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMALL, Cluster
+from launched import Death, lives
+from test_refused import refuses, second
+
+import perdure
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+def half_frozen(*, seed: int | None = None) -> Any:
+    if seed is not None:
+        torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    model[0].requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("how", ["parallel", "diloco"])
+def test_frozen_weights_are_handed_on(tmp_path: Path, how: str) -> None:
+    first: list[Any] = []
+
+    def life(job: perdure.Job, number: int) -> None:
+        model = half_frozen(seed=number)
+        model.register_buffer("mask", torch.full((2,), float(number)), persistent=False)
+        frozen = model[0].bfloat16() if how == "diloco" else model[0]
+        inner = torch.optim.SGD(model[1].parameters(), 0.1)
+        if how == "parallel":
+            perdure.DataParallel(job, model, perdure.SGD(0.1))
+        else:
+            perdure.DiLoCo(job, model, inner)
+        first.append([v.clone() for v in [*frozen.parameters(), model.mask]])
+        if number == 0:
+            raise Death
+        job.finish()
+
+    lives(tmp_path, life, 1)
+    assert all(a.equal(b) for a, b in zip(*first, strict=True))
+
+
+def test_large_frozen_weights_are_compared(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure._frozen.HANDED", 0)
+    said = second(cluster, half_frozen(seed=0), half_frozen(seed=1))
+    assert said.startswith("the frozen parameter 0.weight has the checksum ")
+    assert said.endswith("load them from the same file, or call torch.manual_seed before the model is made")
+
+
+def test_checksums() -> None:
+    from perdure._frozen import checksum
+
+    class Two(torch.Tensor):
+        """A tensor that is made of two others."""
+
+        @staticmethod
+        def __new__(cls, *of: Any) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, of[0].shape, dtype=torch.float32)
+
+        def __init__(self, codes: Any, scale: Any) -> None:
+            self.codes, self.scale = codes, scale
+
+        @classmethod
+        def __torch_dispatch__(cls, *_: Any) -> Any:
+            raise AssertionError
+
+        def __tensor_flatten__(self) -> Any:
+            return ["codes", "scale"], None
+
+    codes = torch.arange(4, dtype=torch.int8)
+    assert checksum(Two(codes, torch.ones(1))) == checksum(Two(codes.clone(), torch.ones(1)))
+    assert checksum(Two(codes, torch.ones(1))) != checksum(Two(codes, torch.zeros(1)))
+    assert checksum(nn.Parameter(torch.ones(3))) == checksum(torch.ones(3))
+
+
+def test_frozen_weights_that_change(tmp_path: Path) -> None:
+    model = half_frozen()
+    inner = torch.optim.SGD(model[1].parameters(), 0.1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        perdure.DiLoCo(job, model, inner)
+        for change in (False, True):
+            if change:
+                with torch.no_grad():
+                    model[0].bias.mul_(0.5)
+            model(torch.ones(1, 4)).sum().backward()
+            if not change:
+                inner.step()
+                continue
+            with refuses("0.bias is frozen, and the program has changed it"):
+                inner.step()
+
+
+def test_a_teacher_in_the_state_may_change(tmp_path: Path) -> None:
+    model = half_frozen()
+    teacher = nn.Sequential(model[0])  # it can be iterated over, like a loader
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[teacher])
+        for _ in range(3):
+            model(torch.ones(1, 4)).sum().backward()
+            with torch.no_grad():
+                model[0].bias.mul_(0.5)
+            p.step()
+        p.finish()
+
+
+def test_buffers_that_are_assigned(tmp_path: Path) -> None:
+    class Model(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 1)
+            self.register_buffer("count", torch.zeros(1))
+            self.register_buffer("table", torch.zeros(1), persistent=False)
+
+        def forward(self, x: Any) -> Any:
+            self.count = self.count + 1  # another tensor
+            self.table = torch.zeros(len(self.table) + 1)
+            return super().forward(x)
+
+    def life(job: perdure.Job, number: int) -> float:
+        model = Model()
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        for _ in range(3):
+            model(torch.ones(1, 4)).sum().backward()
+            p.step()
+        if number == 0:
+            raise Death
+        model.count = torch.zeros(2)
+        with refuses("the buffer count has changed its shape"):
+            p.step()
+        return float(p._buffers.tensors[0])  # type: ignore[union-attr]
+
+    assert lives(tmp_path, life, 1) == 6
+
+
+def test_an_idle_learner_sends_nothing(tmp_path: Path) -> None:
+    """Its weights are those of the servers, rounded."""
+    torch.manual_seed(0)
+    model = nn.Linear(64, 8).bfloat16()
+    inner = torch.optim.SGD(model.parameters(), 1.0)
+    sent: list[float] = []
+
+    class Watched(perdure.DiLoCo):
+        def _write(self, g: Any, source: Any, i: int, place: Any) -> None:
+            super()._write(g, source, i, place)
+            sent.append(float(place.abs().max()))
+
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        with Watched(job, model, inner, sync_every=1, outer=perdure.SGD(0.3)) as d:
+            for step in range(6):
+                for p in model.parameters():
+                    p.grad = torch.full_like(p, 0.01 if step < 3 else 0.0)
+                inner.step()
+            weights = d._groups[0].weights
+        assert weights is not None
+        assert not np.array_equal(weights, torch.from_numpy(weights).bfloat16().float().numpy())
+    assert min(sent[:6]) > 0
+    assert sent[6:] == [0.0] * 6
+
+
+def test_names_of_a_compiled_model(cluster: Cluster) -> None:
+    """They are those of the model that is not compiled: a slot may be compiled where another is not."""
+    from perdure._frozen import named_parameters
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    plain = [name for name, _ in named_parameters(model)]
+    model[0] = torch.compile(model[0], backend="eager")
+    assert [name for name, _ in named_parameters(torch.compile(model, backend="eager"))] == plain
+
+
+def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(4, 2)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.distributed, "is_initialized", lambda: True)
+            patch.setattr(torch.distributed, "get_world_size", lambda: 2)
+            with refuses("this process is one of 2 of a torch.distributed group, and a slot is one process"):
+                perdure.DataParallel(job, model, perdure.SGD(0.1))
+        model.weight.placements, model.weight.device_mesh = (), None
+        with refuses("weight is a DTensor"):
+            perdure.DataParallel(job, model, perdure.SGD(0.1))
+        assert job.now == 0
+
+
+def test_ranks_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torchrun in a slot, for example. A group over the slots has the slots as ranks."""
+    monkeypatch.setenv("PERDURE_SLOT", "0")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for rank, said in ((1, "this process is rank 1 of a torch.distributed group of 2 in slot 0"), (0, "secret")):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        with pytest.raises(perdure.PerdureError, match=said):
+            perdure.join("nothing.there:1", "/none", patience=0.1)
+
+
+def test_clipping_is_refused_for_what_lives(tmp_path: Path) -> None:
+    from perdure import _clip
+
+    was = nn.utils.clip_grad_norm_
+    gone, there = nn.Linear(1, 1), nn.Linear(1, 1)
+    first, second = _clip.refuse(gone.parameters()), _clip.refuse(there.parameters())
+    numbers = {id(p) for p in gone.parameters()}
+    weight = weakref.ref(gone.weight)
+    del gone
+    gc.collect()
+    assert weight() is None
+    kept = []
+    while len(kept) < 10_000:  # one that has the id of another that is gone is clipped
+        kept.append(nn.Parameter(torch.ones(1)))
+        if id(kept[-1]) in numbers:
+            break
+    kept[-1].grad = torch.ones(1)
+    nn.utils.clip_grad_norm_(kept[-1], 1.0)
+    first()
+    with refuses("clip_grad_norm_ clips this slot's own gradient"):
+        nn.utils.clip_grad_norm_(there.parameters(), 1.0)
+    second()
+    assert nn.utils.clip_grad_norm_ is was
+
+
+def test_finish_lets_go(tmp_path: Path) -> None:
+    gc.collect()  # trainings that other tests have left
+    was = nn.utils.clip_grad_norm_
+    assert was.__globals__["__name__"] != "perdure._clip"
+    model = nn.Linear(1, 1)
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        p = perdure.DataParallel(job, model, inner)
+        assert nn.utils.clip_grad_norm_ is not was
+        p.finish()
+        assert nn.utils.clip_grad_norm_ is was
+        inner.step()

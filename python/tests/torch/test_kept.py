@@ -1,0 +1,309 @@
+"""The state of a slot comes back to the bit and to the type, or is refused before anything is trained."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMALL
+from launched import Death, hash_of, lives
+
+import perdure
+from perdure import _state
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+def through(state: Any) -> Any:
+    encoded = _state.Encoded(state)
+    data = np.empty(encoded.size, np.uint8)
+    encoded.write(data)
+    return _state.decode(data.tobytes())
+
+
+def test_tensors() -> None:
+    torch.manual_seed(0)
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.uint16, torch.bool, torch.int64):
+        for shape in ((), (0,), (3, 0), (2, 3)):
+            was = torch.randn(shape).to(torch.complex64 if dtype.is_complex else torch.float32).to(dtype)
+            now = through({"t": was})["t"]
+            assert (now.dtype, now.shape) == (was.dtype, was.shape)
+            assert now.contiguous().view(-1).view(torch.uint8).equal(was.view(-1).view(torch.uint8))
+    turned = torch.arange(6.0).reshape(2, 3).t()
+    assert through([turned])[0].equal(turned)
+
+
+def test_tensors_of_an_earlier_version() -> None:
+    """Their types were named as numpy names them."""
+    data = memoryview(np.array([1.5, -2.0], np.float32).tobytes())
+    assert _state._grow({"tensor": 0, "type": "<f4", "shape": [2]}, data).tolist() == [1.5, -2.0]
+    half = torch.tensor([1.5], dtype=torch.bfloat16)
+    data = memoryview(half.view(torch.int16).numpy().tobytes())
+    assert _state._grow({"bfloat16": 0, "type": "<i2", "shape": [1]}, data).equal(half)
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of a class of its own, as those of 8-bit optimizers."""
+
+
+class Own(torch.optim.Optimizer):
+    """SGD with momentum, whose momentum is of a type of its own."""
+
+    def __init__(self, parameters: Any, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                of = self.state[p]
+                if not of and self.dtype is Wrapped:
+                    of["m"] = torch.zeros_like(p).as_subclass(Wrapped)
+                elif not of:
+                    of["m"] = torch.zeros_like(p, dtype=self.dtype)
+                of["m"].mul_(0.9).add_(p.grad.to(of["m"].dtype))
+                p.sub_((group["lr"] * of["m"]).to(p.dtype))
+
+
+class Place:
+    """A number of steps, and a generator of data."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.steps, self.of = 0, torch.Generator().manual_seed(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "of": self.of.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.of.set_state(state["of"])
+
+
+def backward(model: Any, place: Place) -> None:
+    x = torch.randn(8, 4, generator=place.of).to(next(model.parameters()).dtype)
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    place.steps += 1
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+@pytest.mark.parametrize(
+    ("of", "momentum"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.float32, torch.float64)],
+)
+def test_optimizer_states_keep_their_types(tmp_path: Path, of: Any, momentum: Any, drafts: bool) -> None:
+    def life(job: perdure.Job, number: int) -> Any:
+        torch.manual_seed(0)
+        model, place = nn.Linear(4, 1).to(of), Place()
+        inner = Own(model.parameters(), momentum)
+        with perdure.DiLoCo(job, model, inner, sync_every=4, state=[place]):
+            while place.steps < 12:
+                inner.zero_grad()
+                backward(model, place)
+                inner.step()
+                if deaths and number == 0 and place.steps == 6:
+                    raise Death
+        m = inner.state[model.weight]["m"]
+        return m.dtype, m.float().tolist(), [p.tolist() for p in model.parameters()]
+
+    found = []
+    for deaths in (0, 1):
+        found.append(lives(tmp_path / str(deaths), life, deaths, drafts))
+    assert found[0] == found[1]
+    assert found[0][0] == momentum
+
+
+def test_load_says_what_it_cannot_retype() -> None:
+    from perdure._inner import load
+
+    class Copies(Own):
+        def state_dict(self) -> dict[str, Any]:
+            state = super().state_dict()
+            return state | {"state": {k: dict(v) for k, v in state["state"].items()}}
+
+    model = nn.Linear(4, 1)
+    inner = Copies(model.parameters(), torch.bfloat16)
+    backward(model, Place())
+    inner.step()
+    with pytest.warns(RuntimeWarning, match=r"Copies has loaded its state as another type .*\['m'\]: torch.bfloat16"):
+        load(inner, through(inner.state_dict()))
+
+
+def test_refused_at_the_first_step(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    inner = Own(model.parameters(), Wrapped)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        perdure.DiLoCo(job, model, inner, sync_every=100)
+        backward(model, Place())
+        with pytest.raises(
+            perdure.UsageError, match=r"the state of Own\['state'\]\[0\]\['m'\] is a Wrapped, a class of"
+        ):
+            inner.step()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({1}, "is a set"),
+        (torch.eye(2).to_sparse(), "is a sparse tensor"),
+        (torch.empty(2, device="meta"), "is a meta tensor"),
+        (torch.ones(2).as_subclass(Wrapped), "is a Wrapped, a class of tensors"),
+    ],
+)
+def test_refused_at_the_start(tmp_path: Path, value: Any, said: str) -> None:
+    class Has:
+        def state_dict(self) -> dict[str, Any]:
+            return {"v": value}
+
+        def load_state_dict(self, _: dict[str, Any]) -> None:
+            pass
+
+    model = nn.Linear(2, 1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        for make in (
+            lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1), state=[Has()]),
+            lambda: perdure.DataParallel(job, model, perdure.SGD(0.1), state=[Has()]),
+        ):
+            with pytest.raises(perdure.UsageError, match=rf"the state of Has\['v'\] {said}"):
+                make()
+        assert job.now == 0
+
+
+def test_a_loader_is_not_asked_before_it_begins(tmp_path: Path) -> None:
+    class Loader:
+        def __iter__(self) -> Any:
+            return iter(())
+
+        def state_dict(self) -> dict[str, Any]:
+            raise AssertionError
+
+        load_state_dict = state_dict
+
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        perdure.DataParallel(job, nn.Linear(2, 1), perdure.SGD(0.1), state=[Loader()])  # type: ignore[list-item]
+
+
+def test_fewer_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perdure import torch as of
+
+    here = [torch.zeros(16, dtype=torch.uint8)] * 2
+    taken: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(here))
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", lambda states: taken.append(len(states)))
+    kept = of._random()
+    of._set_random(kept)
+    del here[1:]
+    with pytest.warns(RuntimeWarning, match="states of cuda devices 1 to 1 are not taken over, .* has 1"):
+        of._set_random(kept)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(RuntimeWarning, match="states of cuda devices 0 to 1 are not taken over, .* has none"):
+        of._set_random(kept)
+    assert taken == [2, 1]
+
+
+@pytest.mark.parametrize("how", ["after", "before", "hook", "parallel after", "parallel before"])
+def test_averages_that_change_after_the_step(tmp_path: Path, how: str) -> None:
+    torch.manual_seed(0)
+    model, place = nn.Linear(4, 1), Place()
+    ema = torch.optim.swa_utils.AveragedModel(model)
+    inner = torch.optim.SGD(model.parameters(), 0.01)
+    if how == "hook":
+        inner.register_step_post_hook(lambda *_: ema.update_parameters(model))
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer: Any
+        if how.startswith("parallel"):
+            trainer = perdure.DataParallel(job, model, perdure.SGD(0.01), state=[place, ema])
+        else:
+            trainer = perdure.DiLoCo(job, model, inner, sync_every=2, state=[place, ema])
+        with trainer:
+            for _ in range(6):
+                model.zero_grad()
+                backward(model, place)
+                if how.endswith("before"):
+                    ema.update_parameters(model)
+                trainer.step() if how.startswith("parallel") else inner.step()
+                if how.endswith("after"):
+                    ema.update_parameters(model)
+        assert not model.bias._post_accumulate_grad_hooks
+    found = [str(of.message) for of in said if "is changed after the step" in str(of.message)]
+    assert len(found) == (1 if how.endswith("after") else 0)
+    assert all(of.startswith("state=AveragedModel is") for of in found)
+
+
+def test_scaler_goes_on(tmp_path: Path) -> None:
+    """The optimizer's step saves it, and its update comes after that."""
+
+    def life(job: perdure.Job, number: int) -> Any:
+        torch.manual_seed(0)
+        model, place = nn.Linear(4, 1), Place()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+        inner = torch.optim.SGD(model.parameters(), 0.01)
+        with perdure.DiLoCo(job, model, inner, sync_every=4, state=[place, scaler]):
+            while place.steps < 13:
+                inner.zero_grad()
+                x = torch.randn(8, 4, generator=place.of)
+                scaler.scale(model(x).square().mean()).backward()
+                if place.steps == 10:
+                    model.bias.grad.fill_(float("inf"))
+                place.steps += 1
+                scaler.step(inner)
+                scaler.update()
+                if number < deaths and place.steps == (6, 11)[number]:
+                    raise Death
+        return hash_of(model), scaler.state_dict()
+
+    found = []
+    for deaths in (0, 2):
+        found.append(lives(tmp_path / str(deaths), life, deaths, True))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("how", ["epochs", "range", "clocks"])
+def test_epochs(tmp_path: Path, how: str) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    batches = 0
+
+    def life(job: perdure.Job, number: int) -> None:
+        nonlocal batches
+        torch.manual_seed(0)
+        model = nn.Linear(4, 1)
+        loader = loaders.StatefulDataLoader(torch.randn(8, 4), batch_size=2, shuffle=True)
+        epochs = perdure.Epochs(3)
+        p = perdure.DataParallel(job, model, perdure.SGD(0.01), state=[loader, epochs] if how == "epochs" else [loader])
+        with p:
+            for _ in epochs if how == "epochs" else range(3):
+                if how == "clocks" and job.now > 12:
+                    break
+                for x in loader:
+                    model(x).square().mean().backward()
+                    p.step()
+                    batches += 1
+                    if number < 2 and batches == (6, 8)[number]:  # within an epoch, and at the end of one
+                        raise Death
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lives(tmp_path, life, 2)
+    found = [of for of in said if "nothing in state= counts epochs" in str(of.message)]
+    assert len(found) == (2 if how == "range" else 0)
+    if how == "epochs":
+        assert batches == 12
+
+
+def test_epochs_end() -> None:
+    epochs, seen = perdure.Epochs(3), []
+    for epoch in epochs:
+        seen.append((epoch, epochs.state_dict()["epoch"]))
+    assert seen == [(0, 0), (1, 1), (2, 2)]
+    assert list(epochs) == []
+    again = perdure.Epochs(3)
+    again.load_state_dict({"epoch": 1})
+    assert list(again) == [1, 2]
+    with pytest.raises(perdure.UsageError, match=r"Epochs\(-1\)"):
+        perdure.Epochs(-1)
