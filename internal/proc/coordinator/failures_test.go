@@ -192,3 +192,44 @@ func (f *failing) reach(slot, pid int, clock perdure.Clock) {
 		f.Fatal(err)
 	}
 }
+
+// TestMissingIsTold: within 10 s people are told who is missing and how the job continues, when it begins and in its
+// midst.
+func TestMissingIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		model  string
+		begins bool // all were there, and one has died
+		want   []string
+	}{
+		"at first":           {"bsp", false, []string{"server:0 (no process has come), worker:0", "fewer --servers"}},
+		"in the midst":       {"bsp", true, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
+		"where it may leave": {"asp", true, []string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inJob(t, rig.Job(c.model, "resend:5", 2, 1, 1), func(t *testing.T, on *lone) {
+				f := &failing{T: t, on: on}
+				supervisor := peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+				if c.begins {
+					_ = peer(t, on.Net, wire.Hello{Role: wire.RoleServer, Process: "s", PID: 9})
+					_ = peer(t, on.Net, wire.Hello{Role: wire.RoleWorker, Process: "w", PID: 8, Nonce: "drawn"})
+					<-time.After(arrives)
+					f.reach(1, 7, 1)
+					f.says(supervisor, wire.Exited{Index: 1, PID: 7, Code: -1})
+				}
+				began := time.Now()
+				var e wire.Event
+				for e.Kind != "missing" {
+					await(t, supervisor, wire.KindEvent, &e)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("people are told after %v", took)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(e.Text, want) {
+						t.Errorf("people are told %q; want %q in it", e.Text, want)
+					}
+				}
+			})
+		})
+	}
+}
