@@ -99,8 +99,7 @@ type Coordinator struct {
 	progressed perdure.Clock
 	ended      error // why the loop ends, once it does
 	bye        farewell
-	failures   failures
-	missing    missing
+	troubles   troubles
 	completed  bool
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
@@ -204,9 +203,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
-		bye:  farewell{met: map[string]struct{}{}}, failures: newFailures(cfg.MaxFailures),
-		missing: newMissing(),
-		crew:    newCrew(), progressed: -1, began: time.Now(),
+		bye:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
+		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
 	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.crew.hostOf, c.crew.drain
@@ -260,7 +258,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.tick(now)
 			c.latest.Tally.tick(now, c.core)
 			c.rate(now)
-			c.missing.look(now, c)
+			c.troubles.look(now, c)
 			c.progress(true)
 			ticked = true
 		}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -8,6 +9,15 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/wire"
 )
+
+// troubles are what keeps programs from working. The loop owns them.
+type troubles struct {
+	failures
+	missing
+	claims
+}
+
+func newTroubles(most int) troubles { return troubles{newFailures(most), newMissing(), claims{}} }
 
 // failures counts how often the program of each slot fails at one clock, on whatever hosts it runs. A program that
 // fails as often as the job allows ends the job. The counts are the loop's, and not recorded: a new coordinator counts
@@ -90,15 +100,16 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 	e.Said = e.Said[max(0, len(e.Said)-mostSaid):]
 	slot, had := e.Index, slotsOf(f, e.Index)
 	if m.hello.Role == wire.RoleObserver {
-		slot, had = c.failures.slotOf(e)
+		slot, had = c.troubles.slotOf(e)
 	}
 	var said membership.Event
 	end := ""
 	switch {
 	case had:
-		said, end = c.failures.ofSlot(c.core, slot, e)
+		said, end = c.troubles.ofSlot(c.core, slot, e)
+		end = cmp.Or(end, c.troubles.twice(slot))
 	case m.hello.Role == wire.RoleObserver:
-		said, err = c.failures.ofHost(c.core, m, e)
+		said, err = c.troubles.ofHost(c.core, m, e)
 	}
 	if said.Kind != "" {
 		c.tell(said)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/belief"
@@ -199,11 +200,14 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	switch admission {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
 		if k == membership.Worker {
-			c.failures.comes(index, m.hello.Process, c.core.Condition(k, index).Clock)
+			c.troubles.comes(index, m.hello.Process, c.core.Condition(k, index).Clock)
 		}
 		c.crew.seat(m)
 		c.asked = true
 	case membership.Taken:
+		if r := c.troubles.claim(m, c, time.Now()); r != nil {
+			return r
+		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
 			taken = fmt.Sprintf("every %s of the job is there already", k)

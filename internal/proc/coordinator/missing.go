@@ -116,7 +116,7 @@ func without(core *membership.Core) (all []seat) {
 
 // nameOf says what a place is called, and where its last process was.
 func nameOf(s seat, c *Coordinator) string {
-	process := c.failures.came[s.index][0].process
+	process := c.troubles.came[s.index][0].process
 	if s.kind == membership.Server {
 		process = c.core.Facts().Servers[s.index].Process
 	}
@@ -142,8 +142,8 @@ func withoutServers(f *membership.Facts) string {
 	return "start a server"
 }
 
-// withoutWorkers says how a job continues without the workers of slots. Where clocks are ticked it does not, nor without
-// a slot that never began: its share of the first clock is nobody else's.
+// withoutWorkers says how a job continues without the workers of slots. Under bsp it does not, nor without a slot that
+// never began: its share of the first clock has no other slot.
 func withoutWorkers(f *membership.Facts, folder string, missing []seat) string {
 	leave, all := "", true
 	for i := range f.Slots {
@@ -156,7 +156,8 @@ func withoutWorkers(f *membership.Facts, folder string, missing []seat) string {
 	}
 	switch {
 	case f.TwoStep():
-		return "under bsp all workers wait for each: start one for each slot, or the job again with fewer --workers"
+		return "under bsp all workers wait for each: start one for each slot, or the job again with fewer " +
+			"--workers"
 	case leave == "" || all:
 		return "start a worker for each slot, or the job again with fewer --workers"
 	}

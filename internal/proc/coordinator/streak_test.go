@@ -46,3 +46,13 @@ func TestShow(t *testing.T) {
 		t.Errorf("a line that is the reason is shown again: %q", got)
 	}
 }
+
+// TestTwice: one refused claim may be what a start that was killed has left; the second one is how the program is.
+func TestTwice(t *testing.T) {
+	for refused, want := range []string{"", "", "why"} {
+		cs := claims{3: {refused: refused, text: "why"}}
+		if got := cs.twice(3); got != want || cs.twice(0) != "" {
+			t.Errorf("after %d claims: %q, want %q", refused, got, want)
+		}
+	}
+}

@@ -458,6 +458,8 @@ func TestLastLine(t *testing.T) {
 		{"", 0, ""},
 		{"a\nb", 0, "b"},
 		{"a\n \r\n\n", 0, "a"},
+		{"a\n====\n", 0, "a"},
+		{"====\n", 0, "===="},
 		{"a\nb\n", 4, ""},
 		{"panic: old\nnew\n", 11, "new"},
 		{"a\npanic: why\n\ngoroutine 1 [running]:\nmain.main()\n", 0, "panic: why"},

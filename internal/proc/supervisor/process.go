@@ -125,9 +125,9 @@ const (
 	tailLines = 20
 )
 
-// lastLines reads the part of a log from the given byte on. It returns the last line that is not empty, but where Go's
-// runtime ended the process, the line that says why; and the last lines. Both are "" if there are none: the log only
-// explains.
+// lastLines reads the part of a log from the given byte on. It returns the last line that has a letter or a digit, but
+// where Go's runtime ended the process, the line that says why; and the last lines. Both are "" if there are none: the
+// log only explains.
 func lastLines(path string, from int64) (last, tail string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -142,7 +142,7 @@ func lastLines(path string, from int64) (last, tail string) {
 		return "", ""
 	}
 	var lines []string
-	panicked := ""
+	panicked, says := "", ""
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, " \r\n")
 		if len(line) == 0 {
@@ -154,12 +154,17 @@ func lastLines(path string, from int64) (last, tail string) {
 		if lines = append(lines, printable(line)); len(lines) > tailLines {
 			lines = lines[1:]
 		}
+		if text := lines[len(lines)-1]; strings.ContainsFunc(text, wordRune) {
+			says = text
+		}
 	}
 	if len(lines) == 0 {
 		return "", ""
 	}
-	return strings.TrimSpace(cmp.Or(panicked, lines[len(lines)-1])), strings.Join(lines, "\n")
+	return strings.TrimSpace(cmp.Or(panicked, says, lines[len(lines)-1])), strings.Join(lines, "\n")
 }
+
+func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // goPanic reports whether Go's runtime ended a process with this line.
 func goPanic[T string | []byte](line T) bool {
