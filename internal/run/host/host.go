@@ -147,7 +147,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 // jobEnds ends the host's processes once the job is over, or goes on without this host.
 func (h *Host) jobEnds(ctx, atOnce context.Context, k *keeper, why error) error {
 	if errors.Is(why, perdure.ErrRefused) {
-		h.handOver(ctx, atOnce, k, plain.Text(why), h.Notice.For)
+		h.handOver(ctx, atOnce, k, plain.Text(why), cmp.Or(h.Notice.For, programGrace)) // others may be no servers
 		return why
 	}
 	k.over()
