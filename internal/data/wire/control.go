@@ -180,7 +180,7 @@ type Exited struct {
 	// Failed says that a worker's program ended by itself (code 0 included), and not by a signal from outside, a
 	// planned fault or an order. Index is then the slot, or of a host the number of its worker.
 	Failed bool   `json:"failed,omitempty"`
-	Final  bool   `json:"final,omitempty"` // likewise, and would always end so: it was used wrongly
+	Final  bool   `json:"final,omitempty"` // the failure is a usage error, which would come again
 	Code   int    `json:"code,omitempty"`
 	Why    string `json:"why,omitempty"`  // of a failure: its last line
 	Said   string `json:"said,omitempty"` // of a failure: its last lines

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// claimAfter is how long a process asks for a slot that another one has, both started for it by one supervisor, until
-// it is refused for good. A process that is dead is noticed sooner than that, after 6 s at most.
+// claimAfter is how long a process may ask for a slot that another process of the same supervisor's slot has. Then it
+// is refused permanently. A dead process is noticed sooner, after 6 s at most.
 const claimAfter = 8 * time.Second
 
 // claims are since when processes ask for slots that others have, by slot. A supervisor starts one process at a time
@@ -25,8 +25,8 @@ type claim struct {
 	text            string        // why
 }
 
-// twice returns why a slot's program cannot run: in two starts at one clock two of its processes claimed the slot. Once
-// may be what a start that was killed has left. "": it can run.
+// twice returns why a slot's program cannot run: in two starts at one clock two of its processes claimed the slot. A
+// start that was killed may leave a process, so one claim proves nothing. "": it can run.
 func (cs claims) twice(slot int) string {
 	if c := cs[slot]; c.refused > 1 {
 		return c.text
@@ -34,8 +34,8 @@ func (cs claims) twice(slot int) string {
 	return ""
 }
 
-// claim notes that a worker asks for a slot which is taken. It returns why that is refused for good; nil: it may ask
-// again.
+// claim notes that a worker asks for a slot which is taken. It returns a permanent refusal, or nil where the worker
+// may ask again.
 func (cs claims) claim(m *member, c *Coordinator, now time.Time) *wire.Refusal {
 	slots, i := c.core.Facts().Slots, m.hello.Index
 	if m.hello.Role != wire.RoleWorker || i < 0 || i >= len(slots) {

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// TestTwoOfOneSlot: a second process that one supervisor's slot has started is refused for good while the first one
+// TestTwoOfOneSlot: a second process that one supervisor's slot has started is refused permanently while the first one
 // lives, with one line. A process of another start may ask again, and so may one whose predecessor may be dead.
 func TestTwoOfOneSlot(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestTwoOfOneSlot(t *testing.T) {
 						return // it has the slot, or waits for it
 					}
 					if await(f.T, second, wire.KindRefuse, &r); asks == 0 && !r.Again {
-						f.Fatalf("it is refused at once: %+v", r)
+						f.Fatalf("it is refused immediately: %+v", r)
 					}
 					if !r.Again {
 						break

@@ -122,7 +122,7 @@ func programFailed(m *member, c *Coordinator, e *wire.Exited) (err error) {
 
 func slotsOf(f *membership.Facts, slot int) bool { return slot >= 0 && slot < len(f.Slots) }
 
-// ofSlot counts a failure of a slot's program. It returns what people are told, and why the job ends; "": it goes on.
+// ofSlot counts a failure of a slot's program. It returns the event, and why the job ends; "": it continues.
 func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said membership.Event, end string) {
 	v, clock := &core.Facts().View, core.Condition(membership.Worker, slot).Clock
 	sl := &v.Slots[slot]
@@ -150,8 +150,7 @@ func (f *failures) ofSlot(core *membership.Core, slot int, e *wire.Exited) (said
 	}, end
 }
 
-// ofHost counts a failure of a host's program that had no slot. It returns what people are told, and why the host is
-// turned away.
+// ofHost counts a failure of a host's program that had no slot. It returns the event, and why the host is turned away.
 func (f *failures) ofHost(core *membership.Core, m *member, e *wire.Exited) (said membership.Event, err error) {
 	if e.Index < 0 || e.Index >= perdure.MaxSlots {
 		return said, fmt.Errorf("a host says that its worker %d has failed", e.Index)
