@@ -30,15 +30,12 @@ var flagTexts = map[string]flagText{
 	"job.clocks":  {"Iterations of every worker.", "Without it cnn has 2000."},
 	"job.seed":    {"Seed of all that is drawn at random.", "A bsp job ends with the same model for the same seed."},
 	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set says so: " +
-		"accuracy:A (0 to 1), loss:L or rmse:R, or when it has trained for so long: time:T. At the latest it " +
-		"ends after " +
-		"--clocks (default never)."},
+		"accuracy:A (0 to 1), loss:L or rmse:R, or when it has trained for so long: time:T. At the latest it ends " +
+		"after --clocks (default never)."},
 	"job.scale": {"How many take part from a clock on.", "WORKERS@clock:CLOCK, for example 4@clock:100; may be " +
-		"given " +
-		"again, with later clocks (default none)."},
+		"given again, with later clocks (default none)."},
 	"job.listen": {"Where workers reach this machine.", "The coordinator's address, whose host the servers use " +
-		"too; " +
-		"port 0 picks a free one."},
+		"too; port 0 picks a free one."},
 	"job.keys": {"Keys, so that all connections are private.", "DIR is what perdure keys new has made, with a folder " +
 		"for each role: connections are encrypted, and each side shows a certificate. A job that others can reach " +
 		"needs it (default none)."},
@@ -105,6 +102,9 @@ auto for C has the job choose how often. resend alone is resend:auto, and scar a
 		"ends the " +
 		"job at once."},
 	"recovery.no-replace": {"Start no server anew when one dies.", "The others take over what it held."},
+	"recovery.max-failures": {"Give the job up when a program has failed so often at one clock.", "A failure is a " +
+		"program's own end before its work is done, and no signal from outside. A wrong use of Perdure (code 2) " +
+		"ends the job at the first. The count begins again when the slot's clock advances."},
 	"recovery.take-over-after": {"Let the others take over from a server gone for so long.", "It gets a share again " +
 		"when its next process comes. 0s: never, it is awaited (default 30s)."},
 	"recovery.zone": {"The zone of server I; may be given again.", "A zone is a failure domain such as a " +
@@ -230,16 +230,14 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"dashes, and workload. Flags on the command line win."},
 	"run.out": {"The run's folder, empty or new.", "(default runs/NAME-TIME)"},
 	"run.resume": {"Go on from where an earlier run ended.", "From the last checkpoint of that run's folder, or " +
-		"from its " +
-		"update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, --eval-every, --fault, " +
-		"--delay, --bandwidth, --listen, --grace, --keep-checkpoints, --store, --exec and --out may differ. " +
-		"Programs of " +
-		"your own begin at its clock. With train, --workers may differ, too."},
+		"from its update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, --eval-every, " +
+		"--fault, --delay, --bandwidth, --listen, --grace, --max-failures, --keep-checkpoints, --store, --exec and " +
+		"--out may differ. Programs of your own begin at its clock. With train, --workers may differ, too."},
 	"run.fork": {"Go on from a checkpoint as another run.", "From that of CLOCK, or the newest, with that run's " +
 		"settings. What may differ is what may with --resume; scar can follow any strategy. That run is left as it " +
 		"is, and may go on."},
 	"run.from": {"Run that run.json again.", "With its settings; --fault, --delay, --bandwidth, --listen, --grace, " +
-		"--store, --exec and --out may differ."},
+		"--max-failures, --store, --exec and --out may differ."},
 	"run.quiet": {"Print one line, the result.", ""},
 	"run.metrics": {"Show Prometheus how each process does.", "The coordinator at HOST:PORT, servers and then " +
 		"workers at the ports after it; with port 0, as in 127.0.0.1:0, each at a free one. metrics.json in the " +

@@ -81,6 +81,7 @@ type keptFlags struct {
 	Keep      int      `name:"keep-checkpoints" group:"recovery" default:"1" placeholder:"K"`
 	Grace     string   `group:"recovery" default:"10s" placeholder:"TIME"`
 	NoReplace bool     `group:"recovery"`
+	Failures  int      `name:"max-failures" group:"recovery" default:"5" placeholder:"N"`
 	TakeOver  string   `name:"take-over-after" group:"recovery" placeholder:"TIME"`
 	Zone      []string `group:"recovery" placeholder:"I=NAME" sep:"none"`
 	Zones     []string `group:"recovery" placeholder:"NAME"`
@@ -253,7 +254,7 @@ func (f *jobFlags) asked(workload string, given map[string]bool) *settings.Asked
 			Workers: f.Workers, Servers: f.Servers, Shards: f.Shards, Consistency: f.Consistency, Recovery: f.Recovery,
 			Clocks: f.Clocks, Seed: f.Seed,
 		},
-		MTBF: f.Kept.MTBF, NoReplace: f.Kept.NoReplace, TakeOver: f.Kept.TakeOver,
+		MTBF: f.Kept.MTBF, NoReplace: f.Kept.NoReplace, TakeOver: f.Kept.TakeOver, MaxFailures: f.Kept.Failures,
 		Zones: f.Kept.Zones, Zone: f.Kept.Zone, Faults: f.Fault,
 		Outage:   settings.OutageAsked{On: o.OnOutage, Rows: o.OutageRows, MB: o.OutageMB, StaleScale: f.StaleScale},
 		Distance: settings.Distance(f.Far), Suspend: o.Suspend,

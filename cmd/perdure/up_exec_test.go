@@ -71,7 +71,7 @@ func TestUpExecFails(t *testing.T) {
 		`sh -c "echo no such file >&2; exit 3"`: "no such file",
 	} {
 		code, _, errs := invoke(t, "up", "--workers", "2", "--clocks", "50", "--exec", command, "--out", newFolder(t))
-		if code != exitError || !strings.Contains(errs, "ended 5 times") || !strings.Contains(errs, want) ||
+		if code != exitError || !strings.Contains(errs, "failed 5 times at clock 0") || !strings.Contains(errs, want) ||
 			strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit code %d: %s", command, code, errs)
 		}

@@ -2,9 +2,8 @@ package membership
 
 import "github.com/perdure/perdure"
 
-// Close asks for a last checkpoint, of the earliest clock that every slot can still
-// meet, since the job is to end. All goes on meanwhile, and who dies is replaced: whoever
-// asks waits until Closed, or for as long as there is time. Asking again is safe.
+// Close asks for a last checkpoint of the earliest clock that every slot can still meet, since the job is to end.
+// Training continues meanwhile, also through deaths. Callers wait until Closed. Asking again is safe.
 func (c *Core) Close() {
 	if c.facts.Closing == nil && c.job.traits.Closes() {
 		set(c.rec, &c.facts.Closing, &Closing{})
@@ -12,8 +11,7 @@ func (c *Core) Close() {
 	}
 }
 
-// Closed reports whether, of a job that is to end, all that can be kept is. It is not
-// where the last cut is the job's own end: then the job is complete in a moment.
+// Closed reports whether a job that is to end has kept all it can; not where it is complete in a moment.
 func (c *Core) Closed() bool {
 	v, last := &c.facts.View, c.facts.Closing
 	switch {
@@ -33,9 +31,12 @@ func (c *Core) Finish() {
 	}
 }
 
-// Complete reports whether every slot has finished its last clock and every
-// update is applied (and, where checkpoints are kept, saved). What is done was: a core
-// that has not seen it knows it from the facts.
+// Fail ends a job for a reason that is beyond repair. The coordinator tells all of it, and its next process does the
+// same.
+func Fail(why string, c *Core) { c.rec.fail("%s", why) }
+
+// Complete reports whether every slot has finished its last clock and every update is applied (and, where checkpoints
+// are kept, saved). A core that has not seen it knows it from the facts.
 func (c *Core) Complete() bool { return c.job.complete || c.facts.View.Done }
 
 // checkComplete looks whether all is done.
@@ -66,11 +67,9 @@ func (c *Core) checkComplete() {
 	}
 }
 
-// EndAfter ends the job at the earliest clock that every slot can still meet,
-// as asked by a slot that is at clock at. Under two-step clocks that is this
-// clock itself, whatever the others are doing: none of its updates can be
-// applied before the asking slot has ticked it. Else the slots pause, and say
-// where they stand: see decidePause.
+// EndAfter ends the job at the earliest clock that every slot can still meet, as asked by a slot that is at clock at.
+// Under two-step clocks that is this clock itself, whatever the others are doing: none of its updates can be applied
+// before the asking slot has ticked it. Else the slots pause, and say where they stand: see decidePause.
 func (c *Core) EndAfter(at perdure.Clock) {
 	v := &c.facts.View
 	at = max(at, 1)

@@ -43,6 +43,7 @@ type Event struct {
 	Kind   string
 	Target string // "server:0"
 	Text   string
+	Said   string // the last lines of a program, where they are news
 }
 
 // Kill names a process that must not live on before it is replaced.

@@ -121,6 +121,7 @@ type Event struct {
 	Text         string        `json:"text"`
 	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
 	ClocksRedone int64         `json:"clocks_redone"`
+	Said         string        `json:"said,omitempty"` // the last lines of a program that failed, where they are news
 }
 
 // Progress is what the coordinator knows of the job, for its parent and for
@@ -213,6 +214,13 @@ type Exited struct {
 	PID   int    `json:"pid"`
 	How   string `json:"how"`
 	Host  string `json:"host,omitempty"` // of an observer, which is a host: what its processes' names begin with
+	// Failed says that a worker's program ended by itself (code 0 included), and not by a signal from outside, a
+	// planned fault or an order. Index is then the slot, or of a host the number of its worker.
+	Failed bool   `json:"failed,omitempty"`
+	Final  bool   `json:"final,omitempty"` // the failure is a usage error, which would come again
+	Code   int    `json:"code,omitempty"`
+	Why    string `json:"why,omitempty"`  // of a failure: its last line
+	Said   string `json:"said,omitempty"` // of a failure: its last lines
 }
 
 // HostVariable tells the processes of a host what their names begin with, in the environment.

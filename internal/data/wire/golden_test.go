@@ -200,6 +200,11 @@ var sampleJob = perdure.JobSpec{
 	Alarms:      []perdure.Clock{100, 200}, AwaitExport: true,
 }
 
+var exitedSample = Exited{
+	Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h", Failed: true, Final: true, Code: 2, Why: "why",
+	Said: "lines",
+}
+
 func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
@@ -252,10 +257,10 @@ func controlSamples() []sample {
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,
-			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2,
+			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Said: "lines",
 		}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
-		control("exited", KindExited, Exited{Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h"}),
+		control("exited", KindExited, exitedSample),
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
 			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,

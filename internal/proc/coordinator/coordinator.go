@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,12 +62,17 @@ type Config struct {
 	Folder   string
 	// GoesOn says that a job which somebody wanted to end early goes on after all: its coordinator was started again.
 	GoesOn bool
-	Linger time.Duration // how long it stays, at most, once the job is ended, so that everybody hears it; 0: 250 ms
+	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. One that has failed so often at the
+	// same place fails there always.
+	MaxFailures int
+	// Linger is how long it stays, at most, once the job is ended, so that everybody hears it; 0: 250 ms.
+	Linger time.Duration
 }
 
 const (
 	defaultTick     = 100 * time.Millisecond
 	defaultPatience = 1500 * time.Millisecond
+	defaultFailures = 5
 	inboxSize       = 1024
 	maxEvents       = 4096 // kept for a supervisor that is away
 )
@@ -95,6 +101,7 @@ type Coordinator struct {
 	progressed perdure.Clock
 	ended      error // why the loop ends, once it does
 	bye        farewell
+	troubles   troubles
 	completed  bool
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
@@ -129,7 +136,8 @@ type member struct {
 	welcomed bool
 	answered func() // ends its being told that its Hello was heard
 	hearing
-	unread *unread
+	unread  *unread
+	failing map[int]*streak // of a host: failures of its workers before they have joined, by its number
 }
 
 // Run coordinates until ctx ends or the registry fails.
@@ -159,6 +167,9 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
+	}
+	if cfg.MaxFailures == 0 {
+		cfg.MaxFailures = defaultFailures
 	}
 	if cfg.Linger == 0 {
 		cfg.Linger = usualLinger
@@ -194,7 +205,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
-		bye:  farewell{met: map[string]struct{}{}},
+		bye:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),
 		crew: newCrew(), progressed: -1, began: time.Now(),
 		attention: attention{every: cfg.Tick}, latest: Latest{Tally: newTally()},
 	}
@@ -249,6 +260,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.tick(now)
 			c.latest.Tally.tick(now, c.core)
 			c.rate(now)
+			c.troubles.look(now, c)
 			c.progress(true)
 			ticked = true
 		}
@@ -439,9 +451,12 @@ func (c *Coordinator) tell(e membership.Event) {
 		c.latest.Event = e.Text
 	}
 	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
+	for line := range strings.Lines(e.Said) {
+		c.cfg.Log.Info(strings.TrimSpace(line), "said_by", e.Target)
+	}
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
-		UpdatesLost: c.core.Facts().UpdatesLost, ClocksRedone: c.core.Facts().ClocksRedone,
+		UpdatesLost: c.core.Facts().UpdatesLost, ClocksRedone: c.core.Facts().ClocksRedone, Said: e.Said,
 	}))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/belief"
@@ -199,9 +200,15 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	m.index = index
 	switch admission {
 	case membership.Granted, membership.Wait: // once it is recorded, and the slot is settled
+		if k == membership.Worker {
+			c.troubles.comes(index, m.hello.Process, c.core.Condition(k, index).Clock)
+		}
 		c.crew.seat(m)
 		c.asked = true
 	case membership.Taken:
+		if r := c.troubles.claim(m, c, time.Now()); r != nil {
+			return r
+		}
 		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
 		if m.hello.Index < 0 {
 			taken = fmt.Sprintf("every %s of the job is there already", k)
@@ -352,11 +359,12 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 		return fmt.Errorf("worker:%d says that process %d, %s:%d, has ended", m.index, e.PID, e.Role.Known(), e.Index)
 	}
 	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), mostWords)]
-	if m.hello.Role == wire.RoleObserver {
-		return hostSays(kind, &e, how, c.core)
+	if m.hello.Role != wire.RoleObserver {
+		c.core.Gone(kind, e.Index, e.PID, how)
+	} else if err := hostSays(kind, &e, how, c.core); err != nil {
+		return err
 	}
-	c.core.Gone(kind, e.Index, e.PID, how)
-	return nil
+	return programFailed(m, c, &e)
 }
 
 // leastHost is how long a host's name is at least: only the host and its processes know it, and nobody guesses it.

@@ -4,33 +4,7 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/perdure/perdure"
 )
-
-// TestHopeless: a program that fails again and again is given up, and one that works in between is not.
-func TestHopeless(t *testing.T) {
-	for name, c := range map[string]struct {
-		lived []time.Duration
-		want  bool
-		clock perdure.Clock // by how many clocks the job goes on between two
-	}{
-		"now and then":  {[]time.Duration{0, 0, 0, 0, time.Minute, 0, 0, 0}, false, 0},
-		"always":        {[]time.Duration{0, time.Second, 0, 9 * time.Second, 0}, true, 0},
-		"not for long":  {[]time.Duration{0, 0, 0, 0}, false, 0},
-		"goes on":       {[]time.Duration{0, 0, 0, 0, 0, 0, 0}, false, 1},
-		"after its job": {[]time.Duration{time.Hour, 0, 0, 0, 0}, true, 0},
-	} {
-		var b Backoff
-		got := false
-		for i, lived := range c.lived {
-			got = b.hopeless(lived, perdure.Clock(i)*c.clock)
-		}
-		if got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
 
 // TestBackoff: the first process that ends is replaced at once, and so is one that has
 // lived for a while; of those that end as soon as they begin each waits longer.

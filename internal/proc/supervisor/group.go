@@ -41,6 +41,7 @@ type Exit struct {
 	Signal   string // "SIGKILL"; "": it ended by itself
 	How      string // all of the above in words
 	LastLine string // of its log, or where a Go panic began: why it ended
+	Tail     string // the last lines of its log
 	At       time.Time
 	Lived    time.Duration // since it was started; 0: it could not be
 }

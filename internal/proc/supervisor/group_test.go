@@ -202,7 +202,10 @@ func TestExits(t *testing.T) {
 		want Exit
 	}{
 		{"end", Exit{How: "ended with code 0"}},
-		{"fail", Exit{Code: 3, How: "ended with code 3", LastLine: "perdure: the disk is full"}},
+		{"fail", Exit{
+			Code: 3, How: "ended with code 3", LastLine: "perdure: the disk is full",
+			Tail: "first\nperdure: the disk is full",
+		}},
 		{"panic", Exit{Code: 2, How: "ended with code 2", LastLine: "panic: boom"}},
 		{"wait", Exit{Code: -1, Signal: "SIGKILL", How: "killed by SIGKILL"}},
 	} {
@@ -223,6 +226,9 @@ func TestExits(t *testing.T) {
 		}
 		if got.Lived <= 0 || got.Lived > patience {
 			t.Errorf("%s: it has lived for %v", c.mode, got.Lived)
+		}
+		if c.mode == "panic" && strings.HasPrefix(got.Tail, "panic: boom\ngoroutine ") {
+			c.want.Tail = got.Tail
 		}
 		c.want.Role, c.want.Index, c.want.PID, c.want.At, c.want.Lived = wire.RoleWorker, i, got.PID, got.At, got.Lived
 		if got != c.want {
@@ -452,6 +458,8 @@ func TestLastLine(t *testing.T) {
 		{"", 0, ""},
 		{"a\nb", 0, "b"},
 		{"a\n \r\n\n", 0, "a"},
+		{"a\n====\n", 0, "a"},
+		{"====\n", 0, "===="},
 		{"a\nb\n", 4, ""},
 		{"panic: old\nnew\n", 11, "new"},
 		{"a\npanic: why\n\ngoroutine 1 [running]:\nmain.main()\n", 0, "panic: why"},
@@ -462,11 +470,16 @@ func TestLastLine(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "log")
 		must(t, os.WriteFile(path, []byte(c.text), 0o666))
-		if got := lastLine(path, c.from); got != c.want {
+		if got, _ := lastLines(path, c.from); got != c.want {
 			t.Errorf("%.40q from %d: %q, want %q", c.text, c.from, got, c.want)
 		}
 	}
-	if got := lastLine(filepath.Join(t.TempDir(), "none"), 0); got != "" {
+	path := filepath.Join(t.TempDir(), "log")
+	must(t, os.WriteFile(path, []byte(strings.Repeat("old\n", 2*tailLines)+"\ta\x1b[2Jb \r\n\nc\n"), 0o666))
+	if _, tail := lastLines(path, 0); tail != strings.Repeat("old\n", tailLines-2)+"\ta[2Jb\nc" {
+		t.Errorf("the last lines are %q", tail)
+	}
+	if got, _ := lastLines(filepath.Join(t.TempDir(), "none"), 0); got != "" {
 		t.Errorf("no log's last line is %q", got)
 	}
 }

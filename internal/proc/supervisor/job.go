@@ -42,7 +42,7 @@ type JobConfig struct {
 	// starts its processes.
 	Worker func(slot int) Spec
 	// OwnWorkers says that these are programs of the user's: one that ends with an error is started
-	// again, too, until it is hopeless.
+	// again, too, until the coordinator says that the job has failed.
 	OwnWorkers bool
 	// LogAddr is where the job's log process, if it has one, listens.
 	LogAddr string
@@ -449,22 +449,21 @@ func (j *Job) successor(e Exit) (again Restart, left bool) {
 			j.timeline.detected(target, e.At, e.At)
 		}
 	}
+	own := e.Role == wire.RoleWorker && j.cfg.OwnWorkers
 	if e.Role != RoleLog {
-		j.line.send(wire.Control(wire.KindExited, wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}))
+		told := wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.How}
+		if own && !planned && !j.over {
+			told = e.Worker(true)
+		}
+		if told.Failed {
+			pause = max(pause, leavePause) // the coordinator may say that it was the last time
+		}
+		j.line.send(wire.Control(wire.KindExited, told))
 	}
 	switch {
 	case j.over || j.ctx.Err() != nil:
 		return Never, false
-	case e.Role == wire.RoleWorker && j.cfg.OwnWorkers && e.PID != 0 && e.Code >= 0:
-		if !planned && j.restarts[p].hopeless(e.Lived, j.clock.Clock) {
-			why := ""
-			if said := j.reason(target, e); said != "" {
-				why = ": " + said
-			}
-			j.end(fmt.Errorf("%w: %s ended %d times before its work was done, the last time it %s%s", ErrChild, target,
-				mostFailed, e.How, why))
-			return Never, false
-		}
+	case own && e.PID != 0: // the coordinator counts how often it fails
 	case drained:
 		return Never, true
 	case e.PID == 0 || e.Code > 0 && e.Code != exitFenced && e.Code != exitSignal:

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/perdure/perdure/internal/data/disk"
 )
@@ -88,7 +90,7 @@ func (k *keeper) wait() Exit {
 		e.How = fmt.Sprintf("ended with code %d", e.Code)
 	}
 	if k.spec.LogPath != "" {
-		e.LastLine = lastLine(k.spec.LogPath, k.logStart)
+		e.LastLine, e.Tail = lastLines(k.spec.LogPath, k.logStart)
 	}
 	return e
 }
@@ -119,15 +121,17 @@ func (k *keeper) pid() int {
 const (
 	tailBytes    = 256 << 10 // enough for a panic with the stacks of many goroutines
 	maxLineBytes = 500
+	// tailLines is enough for a traceback with the error that another one caused.
+	tailLines = 20
 )
 
-// lastLine returns the last line that is not empty of the part of a log from
-// the given byte on; but where Go's runtime ended the process, the line that
-// says why. It is "" if there is none: the log only explains.
-func lastLine(path string, from int64) string {
+// lastLines reads the part of a log from the given byte on. It returns the last line that has a letter or a digit, but
+// where Go's runtime ended the process, the line that says why; and the last lines. Both are "" if there are none: the
+// log only explains.
+func lastLines(path string, from int64) (last, tail string) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	defer f.Close() // only read
 	if end, err := f.Seek(0, io.SeekEnd); err == nil {
@@ -135,18 +139,44 @@ func lastLine(path string, from int64) string {
 	}
 	text, err := io.ReadAll(io.NewSectionReader(f, from, tailBytes))
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	var last []byte
+	var lines []string
+	panicked, says := "", ""
 	for line := range bytes.Lines(text) {
-		line = bytes.TrimSpace(line)
-		if bytes.HasPrefix(line, []byte("panic: ")) || bytes.HasPrefix(line, []byte("fatal error: ")) {
-			last = line
-			break
+		line = bytes.TrimRight(line, " \r\n")
+		if len(line) == 0 {
+			continue
 		}
-		if len(line) > 0 {
-			last = line
+		if panicked == "" && goPanic(line) {
+			panicked = printable(line)
+		}
+		if lines = append(lines, printable(line)); len(lines) > tailLines {
+			lines = lines[1:]
+		}
+		if text := lines[len(lines)-1]; strings.ContainsFunc(text, wordRune) {
+			says = text
 		}
 	}
-	return strings.ToValidUTF8(string(last[:min(len(last), maxLineBytes)]), "")
+	if len(lines) == 0 {
+		return "", ""
+	}
+	return strings.TrimSpace(cmp.Or(panicked, says, lines[len(lines)-1])), strings.Join(lines, "\n")
+}
+
+func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// goPanic reports whether Go's runtime ended a process with this line.
+func goPanic[T string | []byte](line T) bool {
+	return strings.HasPrefix(string(line), "panic: ") || strings.HasPrefix(string(line), "fatal error: ")
+}
+
+// printable bounds a line of a log, and takes off what would control a terminal.
+func printable(line []byte) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(line[:min(len(line), maxLineBytes)]), ""))
 }

@@ -122,9 +122,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	notice, why := h.Notice.For, "a signal"
 	select {
 	case err := <-ended:
-		k.over()
-		k.await(atOnce, wire.RoleWorker, programGrace)
-		return h.over(err)
+		return h.jobEnds(ctx, atOnce, k, err)
 	case err := <-k.fatal:
 		return err
 	case <-k.idle:
@@ -144,6 +142,17 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	}()
 	h.handOver(ctx, atOnce, k, why, notice)
 	return nil
+}
+
+// jobEnds ends the host's processes once the job is over, or goes on without this host.
+func (h *Host) jobEnds(ctx, atOnce context.Context, k *keeper, why error) error {
+	if errors.Is(why, perdure.ErrRefused) {
+		h.handOver(ctx, atOnce, k, plain.Text(why), cmp.Or(h.Notice.For, programGrace)) // others may be no servers
+		return why
+	}
+	k.over()
+	k.await(atOnce, wire.RoleWorker, programGrace)
+	return h.over(why)
 }
 
 // Taken reports, once Run has ended, whether it has since the command said that the machine is to be taken.
@@ -367,7 +376,7 @@ func (l *look) run(ctx context.Context) error {
 		Up: l.up, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
 		Down: func(_ transport.Conn, err error) {
 			l.connect(nil)
-			if errors.Is(err, perdure.ErrStopped) {
+			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) {
 				return // it is told when the link ends
 			}
 			l.lost = true

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// leavePause is how long the next process waits at least after one that ended in order: if that was
-	// since the job is over, this will be known by then.
+	// leavePause is how long the next process waits at least after one that ended by itself: if that was since the job
+	// is over, or was the last failure that is allowed, this will be known by then.
 	leavePause = 250 * time.Millisecond
 	// usageCode is how perdure's own processes end that say what is wrong with what was asked for: it would be
 	// wrong again.
-	usageCode = 2
+	usageCode = supervisor.ExitUsage
 )
 
 // keeper keeps the processes of a host alive.
@@ -69,11 +69,12 @@ func name(role wire.Role, index int) string { return fmt.Sprintf("%s-%d", role, 
 
 // onExit is told of every process that ends, and says when the next one takes its place.
 func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
-	if e.PID != 0 {
-		k.tell(wire.Exited{Role: e.Role, PID: e.PID, How: e.How})
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	told := k.exited(&e)
+	if e.PID != 0 {
+		k.tell(told)
+	}
 	who := name(e.Role, e.Index)
 	log := k.log.With("process", who, "pid", e.PID, "code", e.Code)
 	if k.last {
@@ -103,7 +104,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 		k.backoffs[at] = &supervisor.Backoff{}
 	}
 	pause := k.backoffs[at].Next(e.Lived)
-	if e.Code == 0 {
+	if e.Code == 0 || told.Failed {
 		pause = max(pause, leavePause)
 	}
 	k.restarts[e.Role]++
@@ -120,6 +121,14 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	}
 	log.Log(context.Background(), level, text)
 	return supervisor.Restart(pause)
+}
+
+// exited is what the coordinator is told of a process that has ended. It needs k.mu.
+func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
+	if e.Role != wire.RoleWorker || k.last || !k.own && e.Code == usageCode {
+		return wire.Exited{Role: e.Role, PID: e.PID, How: e.How}
+	}
+	return e.Worker(k.own)
 }
 
 // look is how the processes are, for those who watch.

@@ -2,6 +2,7 @@ package localrun
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net"
 	"os"
@@ -79,6 +80,7 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 	env := []string{
 		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
 		worker.EnvSlot + "=" + fmt.Sprint(slot), EnvRun + "=" + r.dir.Path(),
+		wire.HostVariable + "=" + rand.Text(), // by which processes of one slot are known
 	}
 	if r.s.Reach.Keys != "" {
 		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)

@@ -25,9 +25,13 @@ func (r *Run) shown() *tally.Now {
 
 func (r *Run) onEvent(e wire.Event) {
 	r.tally.Event(e.Text)
+	details := map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone}
+	if e.Said != "" {
+		details["said"] = e.Said
+	}
 	r.keep(r.dir.Event(rundir.Event{
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
-		Details: map[string]any{"unix_ns": e.UnixNs, "updates_lost": e.UpdatesLost, "clocks_redone": e.ClocksRedone},
+		Details: details,
 	}))
 	r.view.Event(r.shown(), e)
 }

@@ -178,8 +178,8 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	}
 	co, err := coordinator.New(ctx, coordinator.Config{
 		Listener: faults.Around(open.Frames), Registry: reg, Lease: open.Lease, Begin: &begin, Store: in, StoreAt: at,
-		StoreLocal: s.Checkpoints.Store == "",
-		Keep:       s.Checkpoints.Keep, Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
+		StoreLocal: s.Checkpoints.Store == "", Keep: s.Checkpoints.Keep, MaxFailures: s.Checkpoints.MaxFailures,
+		Settings: told, Folder: c.Folder, GoesOn: c.Open != nil, Linger: open.Linger,
 		Log: c.Log, Keys: open.Keys, TableBytes: machine.Memory(),
 		OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -44,6 +45,9 @@ func survived(s *rundir.Summary) string {
 			continue
 		}
 		parts = append(parts, many(int(*cost.n), cost.what)+" "+cost.of)
+		if part := inPart(s.Saving); cost.n == s.UpdatesLost && part != "" {
+			parts = append(parts, part)
+		}
 	}
 	switch away := away(s.Failures); {
 	case away >= 1:
@@ -52,6 +56,14 @@ func survived(s *rundir.Summary) string {
 		parts = append(parts, fmt.Sprintf("%.0f ms until all served again", 1000*away))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// inPart says how many updates some rows lack that came back as they were last saved; "": none.
+func inPart(all *perdure.Saving) string {
+	if all == nil || all.Rows == nil || all.Rows.PartlyLost == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d lost in part", all.Rows.PartlyLost)
 }
 
 // through counts faults and deaths by kind.

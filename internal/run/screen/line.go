@@ -37,8 +37,11 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 		if n > 1 {
 			faults = fmt.Sprintf("%d faults", n)
 		}
-		parts = append(parts, faults, orUnknown(s.UpdatesLost, count)+" updates lost",
-			orUnknown(s.ClocksRedone, count)+" clocks redone")
+		parts = append(parts, faults, orUnknown(s.UpdatesLost, count)+" updates lost")
+		if part := inPart(s.Saving); part != "" {
+			parts = append(parts, part)
+		}
+		parts = append(parts, orUnknown(s.ClocksRedone, count)+" clocks redone")
 	}
 	for _, f := range missed {
 		parts = append(parts, fmt.Sprintf("did not happen: %s", f))

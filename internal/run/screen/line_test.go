@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -33,6 +34,10 @@ func TestOneLine(t *testing.T) {
 		"did not happen: kill:server:0@3600s, runs/a\n"
 	if got := show(f); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	s.Saving = &perdure.Saving{Rows: &perdure.RowSaving{PartlyLost: 27}}
+	if got := show(); !strings.Contains(got, "0 updates lost, 27 lost in part, 2 clocks redone") {
+		t.Errorf("%q", got)
 	}
 	s = rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestLoss: &accuracy} // as of lda
 	if got := show(); got != "done: 10 clocks in 1.2 s, test loss 0.7500, runs/a\n" {

@@ -145,6 +145,10 @@ func TestFirstLines(t *testing.T) {
 			TestAccuracy: new(0.8431), TestLoss: new(0.4), Data: "synthetic:mnist",
 			Failures: []rundir.Failure{kill(5, 300), kill(1, 400), {Kind: "slow*2.5", AtSeconds: 2}, kill(1.1, 400)},
 		},
+		"20 clocks in 1.0 s\n1 kill, 0 updates lost, 27 lost in part, 0 clocks redone, 100 ms until all served again": {
+			Clocks: 20, WallSeconds: 1, UpdatesLost: new(int64(0)), ClocksRedone: new(int64(0)),
+			Failures: []rundir.Failure{kill(1, 100)}, Saving: &perdure.Saving{Rows: &perdure.RowSaving{PartlyLost: 27}},
+		},
 	} {
 		if got := fmt.Sprintf("%s\n%s", came(&s), survived(&s)); got != want {
 			t.Errorf("%s\nand not\n%s", got, want)

@@ -29,8 +29,12 @@ func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
 	if s.Accuracy != nil {
 		fmt.Fprintf(out, ", test accuracy %.4f", *s.Accuracy)
 	}
-	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d\n", s.LastEvent,
+	fmt.Fprintf(out, "\nlast: %s\npushed %.1f MB, pulled %.1f MB, updates lost %d", s.LastEvent,
 		float64(s.BytesPushed)/1e6, float64(s.BytesPulled)/1e6, s.UpdatesLost)
+	if part := inPart(s.Saving); part != "" {
+		fmt.Fprintf(out, ", %s", part)
+	}
+	fmt.Fprintln(out)
 	if s.RegistryAway != nil {
 		fmt.Fprintln(out, awayLine(s.RegistryAway, time.Now()))
 	}

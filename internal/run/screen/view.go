@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,12 +91,15 @@ var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
 	"trouble": true, "end": true, "left": true, "untrained": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
-	"interval": true, "closing": true, "behind": true, "taken": true,
+	"interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
 }
 
 func (v *plainView) Event(now *tally.Now, e wire.Event) {
 	if !v.quiet && shown[e.Kind] {
 		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", now.Since.Seconds(), e.Clock, e.Text)
+		for line := range strings.Lines(e.Said) {
+			fmt.Fprintf(v.out, "    | %s\n", strings.TrimRight(line, "\n"))
+		}
 	}
 }
 

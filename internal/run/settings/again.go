@@ -21,22 +21,22 @@ const DefaultWorkload = "softmax"
 var taken = map[string][]string{
 	"train --resume": {
 		"resume", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
+		"eval-every", "listen", "grace", "max-failures", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"train --fork": {
 		"fork", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "keep-checkpoints", "store", "delay", "bandwidth",
+		"eval-every", "listen", "grace", "max-failures", "keep-checkpoints", "store", "delay", "bandwidth",
 	},
-	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "store", "delay", "bandwidth"},
+	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"},
 	"up --resume": {
-		"resume", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"resume", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "max-failures",
 		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
 	"up --fork": {
-		"fork", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace",
+		"fork", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "max-failures",
 		"keep-checkpoints", "store", "delay", "bandwidth",
 	},
-	"up --from": {"from", "exec", "out", "fault", "listen", "grace", "store", "delay", "bandwidth"},
+	"up --from": {"from", "exec", "out", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"},
 }
 
 // OnlyTaken refuses flags that would be ignored beside --resume or --from.

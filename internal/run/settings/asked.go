@@ -18,11 +18,13 @@ type Asked struct {
 	MTBF      string // time between two failures
 	Outage    OutageAsked
 	NoReplace bool
-	TakeOver  string
-	Suspend   string
-	Zones     []string // of all servers, in turn
-	Zone      []string // of some of them, "I=NAME"
-	Faults    []string
+	// MaxFailures is how often a slot's program may fail at one clock; 0: as usual.
+	MaxFailures int
+	TakeOver    string
+	Suspend     string
+	Zones       []string // of all servers, in turn
+	Zone        []string // of some of them, "I=NAME"
+	Faults      []string
 	Distance
 	Log   string // as ParseLog reads it; "": the usual
 	Work  WorkAsked
@@ -33,6 +35,9 @@ type Asked struct {
 	Init  string          // the model that it begins with; "": none
 	Given map[string]bool // the flags that he wrote: one that is given and empty is a mistake
 }
+
+// mostFailures is as good as no bound.
+const mostFailures = 1_000_000
 
 // OutageAsked is what somebody asks of a job while nobody answers for some of its shards.
 type OutageAsked struct {
@@ -85,6 +90,10 @@ func (a *Asked) own() bool { return a.Workload == OwnWorkload }
 func (a *Asked) Sign(s *Run) (err error) {
 	s.Version, s.Reach = a.Version, a.Reach
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
+	if a.MaxFailures < 0 || a.MaxFailures > mostFailures || a.MaxFailures == 0 && a.Given["max-failures"] {
+		return fmt.Errorf("%w: --max-failures %d; choose 1 to %d", perdure.ErrUsage, a.MaxFailures, mostFailures)
+	}
+	s.Checkpoints.MaxFailures = a.MaxFailures
 	s.Checkpoints.Grace, err = parseGrace(a.Grace)
 	return err
 }

@@ -21,6 +21,7 @@ func (s *Run) odd() error {
 	}{
 		{"job.clocks", int64(s.Job.Clocks), 1, math.MaxInt32},
 		{"job.suspend_ms", s.Job.SuspendMs, 0, math.MaxInt64 / 1_000_000},
+		{"checkpoints.max_failures", int64(s.Checkpoints.MaxFailures), 0, mostFailures},
 		{"job.take_over_ms", s.Job.TakeOverMs, 0, math.MaxInt64 / 1_000_000},
 		{"job.outage_bytes", s.Job.OutageBytes, 0, MaxOutageMB << 20},
 		{"eval_every", int64(s.EvalEvery), 0, math.MaxInt32},

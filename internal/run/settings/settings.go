@@ -75,6 +75,8 @@ type Checkpoints struct {
 	Store string `json:"store,omitempty"` // where they are; "": in the run's folder
 	// how long a last one may take when the run is ended early; 0: none is made
 	Grace time.Duration `json:"-"`
+	// MaxFailures is how often the program of a slot may fail at one clock; 0: as usual.
+	MaxFailures int `json:"max_failures,omitempty"`
 	// The files of the one that the run goes on from, and where the earlier run has them, as Store.
 	From    []string `json:"-"`
 	Earlier string   `json:"-"`

@@ -13,6 +13,9 @@ _PDEATHSIG = 1  # prctl's PR_SET_PDEATHSIG
 #: Who is killed sooner is not forked again: the supervisor counts how often a program fails before it got on.
 QUICK = 10.0
 
+#: Signals that come from outside. All others, such as SIGSEGV, are a program's own failure, which is counted.
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def fork(program: str) -> None:
     """Return in a child, which is to run the program. This process ends as its last child does."""
@@ -42,7 +45,7 @@ def fork(program: str) -> None:
         child = 0  # whoever has its number now is somebody else
         if code >= 0:
             sys.exit(code)
-        if ending or time.monotonic() - begun < QUICK:
+        if ending or -code not in _OUTSIDE or time.monotonic() - begun < QUICK:
             if -code != signal.SIGKILL:
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)

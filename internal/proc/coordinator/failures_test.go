@@ -1,0 +1,235 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
+)
+
+// failing is a job with a supervisor and a host, whose worker 0 is a process of the host or of the supervisor.
+type failing struct {
+	*testing.T
+	on         *lone
+	supervisor transport.Conn
+	host       transport.Conn
+}
+
+const (
+	hostName = "a name that nobody guesses"
+	arrives  = 10 * time.Millisecond // what was sent, in virtual time
+)
+
+func inFailing(t *testing.T, most int, test func(f *failing)) {
+	t.Helper()
+	job := rig.Job("bsp", "resend:5", 2, 1, 1)
+	inJob(t, job, func(t *testing.T, on *lone) {
+		f := &failing{T: t, on: on}
+		f.supervisor = peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+		f.host = peer(t, on.Net, wire.Hello{Role: wire.RoleObserver, Process: hostName, Called: "rack-7"})
+		await(t, f.host, wire.KindWelcome, &wire.Welcome{})
+		test(f)
+	}, func(cfg *coordinator.Config) { cfg.MaxFailures = most })
+}
+
+// comes has a process of the host ask for a slot, and leave it as a program's agent does.
+func (f *failing) comes(slot, pid int) {
+	f.Helper()
+	conn := peer(f.T, f.on.Net, wire.Hello{
+		Role: wire.RoleWorker, Index: slot, PID: pid, Process: wire.OfHost(hostName, pid) + "x", Nonce: "drawn",
+	})
+	<-time.After(arrives)
+	if err := conn.Send(wire.Control(wire.KindExited, wire.Exited{
+		Role: wire.RoleWorker, Index: slot, PID: pid, How: "it left", Failed: true, Final: true,
+	})); err != nil {
+		f.Fatal(err)
+	}
+	<-time.After(arrives)
+}
+
+// says has the supervisor or the host say that a worker has ended.
+func (f *failing) says(by transport.Conn, e wire.Exited) {
+	f.Helper()
+	e.Role, e.How = wire.RoleWorker, fmt.Sprintf("ended with code %d", e.Code)
+	if by == f.host {
+		e.Host = hostName
+	}
+	if err := by.Send(wire.Control(wire.KindExited, e)); err != nil {
+		f.Fatal(err)
+	}
+	<-time.After(arrives)
+}
+
+// failed returns why the job has failed; "": it has not.
+func (f *failing) failed() (why string) {
+	f.Helper()
+	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
+		why = core.Facts().Failed
+	}); err != nil {
+		f.Fatal(err)
+	}
+	return why
+}
+
+// TestProgramFails: a program that fails as often as the job allows ends the job, with its last line; one that was used
+// wrongly does at once. Ends by signals, of programs that a supervisor does not call failed, count as little as what a
+// worker says of itself.
+func TestProgramFails(t *testing.T) {
+	const most = 3
+	for name, c := range map[string]struct {
+		e     wire.Exited
+		times int // until the job has failed; 0: it does not
+	}{
+		"an error":      {wire.Exited{Failed: true, Code: 1, Why: "no memory"}, most},
+		"a wrong use":   {wire.Exited{Failed: true, Final: true, Code: 2, Why: "no such optimizer"}, 1},
+		"code 0":        {wire.Exited{Failed: true}, most},
+		"a signal":      {wire.Exited{Code: -1}, 0},
+		"no known slot": {wire.Exited{Failed: true, Code: 1, Index: 9}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFailing(t, most, func(f *failing) {
+				f.comes(0, 6)
+				for n := 1; n <= 2*most && f.failed() == ""; n++ {
+					f.says(f.supervisor, c.e)
+					if failed := f.failed(); (failed != "") != (n == c.times) || !strings.Contains(failed, c.e.Why) &&
+						failed != "" {
+						f.Fatalf("after %d failures of %d the job is told to have failed: %q", n, c.times, failed)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestProgramOfHostFails: the programs of hosts are counted as those of a supervisor are, on whatever host the slot is
+// taken; a host whose program fails before it joins is turned away, and the job goes on without it.
+func TestProgramOfHostFails(t *testing.T) {
+	const most = 3
+	failure := wire.Exited{Failed: true, Code: 1, Why: "Inf at batch 150"}
+	t.Run("in a slot", func(t *testing.T) {
+		inFailing(t, most, func(f *failing) {
+			for n := 1; n <= most; n++ {
+				f.comes(-1, n)
+				failure.PID = n
+				f.says(f.host, failure)
+				if failed := f.failed(); (failed != "") != (n == most) {
+					f.Fatalf("after %d failures: %q", n, failed)
+				}
+			}
+			var e wire.Event
+			for e.Kind != "failed" {
+				await(f.T, f.supervisor, wire.KindEvent, &e)
+			}
+			if !strings.Contains(e.Text, "worker:0 failed 3 times at clock 0") ||
+				!strings.Contains(e.Text, failure.Why) {
+				f.Errorf("people are told %q", e.Text)
+			}
+		})
+	})
+	for name, c := range map[string]struct {
+		final bool
+		times int
+	}{"before it joins": {false, most}, "wrongly used before it joins": {true, 1}} {
+		t.Run(name, func(t *testing.T) {
+			inFailing(t, most, func(f *failing) {
+				e := failure
+				e.PID, e.Final = 77, c.final
+				for range c.times {
+					f.says(f.host, e)
+				}
+				var r wire.Refusal
+				await(f.T, f.host, wire.KindRefuse, &r)
+				if r.Again || r.Over || !strings.Contains(r.Reason, "worker-0 of host rack-7") ||
+					!strings.Contains(r.Reason, e.Why) {
+					f.Errorf("the host is told %+v", r)
+				}
+				if why := f.failed(); why != "" {
+					f.Errorf("the job has failed: %s", why)
+				}
+			})
+		})
+	}
+}
+
+// TestNewcomerIsUsedWrongly: the program of a newcomer does not end a job that works, though it says that it is used
+// wrongly; a process that has done clocks does.
+func TestNewcomerIsUsedWrongly(t *testing.T) {
+	for name, works := range map[string]bool{"a newcomer": false, "one that has worked": true} {
+		t.Run(name, func(t *testing.T) {
+			inFailing(t, 3, func(f *failing) {
+				f.reach(0, 1, 5)
+				f.reach(1, 2, 5)
+				f.says(f.host, wire.Exited{PID: 1, Code: -1})
+				f.comes(0, 3)
+				if works {
+					f.reach(0, 4, 6)
+				}
+				f.says(f.host, wire.Exited{PID: 3, Failed: true, Final: true, Code: 2, Why: "another model"})
+				if failed := f.failed(); (failed != "") != works {
+					f.Errorf("the job has failed: %q", failed)
+				}
+			})
+		})
+	}
+}
+
+// reach has a process of the host take a slot, and say that it is at a clock.
+func (f *failing) reach(slot, pid int, clock perdure.Clock) {
+	f.Helper()
+	name := wire.OfHost(hostName, pid) + "x"
+	if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
+		core.Join(membership.Worker, slot, membership.Newcomer{Process: name, PID: pid})
+		core.WorkerStatus(slot, name, words.WorkerStatus{Generation: core.Facts().View.Generation, Clock: clock})
+	}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestMissingIsTold: within 10 s people are told who is missing and how the job continues, when it begins and in its
+// midst.
+func TestMissingIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		model  string
+		begins bool // all were there, and one has died
+		want   []string
+	}{
+		"at first":           {"bsp", false, []string{"server:0 (no process has come), worker:0", "fewer --servers"}},
+		"in the midst":       {"bsp", true, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
+		"where it may leave": {"asp", true, []string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inJob(t, rig.Job(c.model, "resend:5", 2, 1, 1), func(t *testing.T, on *lone) {
+				f := &failing{T: t, on: on}
+				supervisor := peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
+				if c.begins {
+					_ = peer(t, on.Net, wire.Hello{Role: wire.RoleServer, Process: "s", PID: 9})
+					_ = peer(t, on.Net, wire.Hello{Role: wire.RoleWorker, Process: "w", PID: 8, Nonce: "drawn"})
+					<-time.After(arrives)
+					f.reach(1, 7, 1)
+					f.says(supervisor, wire.Exited{Index: 1, PID: 7, Code: -1})
+				}
+				began := time.Now()
+				var e wire.Event
+				for e.Kind != "missing" {
+					await(t, supervisor, wire.KindEvent, &e)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("people are told after %v", took)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(e.Text, want) {
+						t.Errorf("people are told %q; want %q in it", e.Text, want)
+					}
+				}
+			})
+		})
+	}
+}

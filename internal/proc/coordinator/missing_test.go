@@ -1,0 +1,42 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/membership"
+)
+
+// TestMissing: people are told of places without a process after a while, of those that are missing nearly as long in
+// the same line, again when these are others, and not too often.
+func TestMissing(t *testing.T) {
+	type at struct {
+		seconds int
+		workers string // that are missing
+		want    string // that people are told of
+	}
+	for name, c := range map[string][]at{
+		"at first":             {{0, "01", ""}, {7, "01", ""}, {8, "01", "01"}, {9, "01", ""}, {90, "01", ""}},
+		"one comes":            {{0, "01", ""}, {8, "01", "01"}, {9, "1", ""}, {16, "1", "1"}, {17, "1", ""}},
+		"they die together":    {{0, "0", ""}, {1, "01", ""}, {8, "01", "01"}},
+		"one dies later":       {{0, "0", ""}, {5, "01", ""}, {8, "01", "0"}, {13, "01", ""}, {16, "01", "01"}},
+		"it is replaced":       {{0, "0", ""}, {7, "", ""}, {8, "0", ""}, {15, "0", ""}, {16, "0", "0"}},
+		"all come, one leaves": {{0, "01", ""}, {8, "01", "01"}, {9, "", ""}, {10, "0", ""}, {18, "0", "0"}},
+	} {
+		m, begin := newMissing(), time.Unix(1000, 0)
+		for _, c := range c {
+			var places []seat
+			for _, digit := range c.workers {
+				places = append(places, seat{membership.Worker, int(digit - '0')})
+			}
+			got := ""
+			for _, s := range m.note(begin.Add(time.Duration(c.seconds)*time.Second), places) {
+				got += fmt.Sprint(s.index)
+			}
+			if got != c.want {
+				t.Errorf("%s: after %d s people are told of %q, want %q", name, c.seconds, got, c.want)
+			}
+		}
+	}
+}

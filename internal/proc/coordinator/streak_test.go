@@ -1,0 +1,58 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// TestStreak: failures at one clock are counted, however long each process lived. Only a clock that was never reached
+// before is progress: after a rollback the same clocks come again.
+func TestStreak(t *testing.T) {
+	for name, c := range map[string]struct {
+		clocks []perdure.Clock
+		want   int
+	}{
+		"at one clock":      {[]perdure.Clock{7, 7, 7}, 3},
+		"before any clock":  {[]perdure.Clock{0, 0}, 2},
+		"progress":          {[]perdure.Clock{7, 7, 8}, 1},
+		"after a roll-back": {[]perdure.Clock{150, 100, 100, 150}, 4},
+	} {
+		s, got := streak{}, 0
+		for _, clock := range c.clocks {
+			got = s.count(clock)
+		}
+		if got != c.want {
+			t.Errorf("%s: %d failures, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestShow: the lines of a program that fails again in the same way are shown at first and at last.
+func TestShow(t *testing.T) {
+	s := streak{}
+	for i, c := range []struct {
+		why  string
+		last bool
+		want bool
+	}{{"a", false, true}, {"a", false, false}, {"b", false, true}, {"b", false, false}, {"b", true, true}} {
+		s.count(0)
+		if got := s.show(&wire.Exited{Why: c.why, Said: "line\nline"}, c.last); (got != "") != c.want {
+			t.Errorf("failure %d shows %q", i+1, got)
+		}
+	}
+	if got := s.show(&wire.Exited{Why: "why", Said: "perdure: why"}, true); got != "" {
+		t.Errorf("a line that is the reason is shown again: %q", got)
+	}
+}
+
+// TestTwice: one refused claim may be what a start that was killed has left; the second one is how the program is.
+func TestTwice(t *testing.T) {
+	for refused, want := range []string{"", "", "why"} {
+		cs := claims{3: {refused: refused, text: "why"}}
+		if got := cs.twice(3); got != want || cs.twice(0) != "" {
+			t.Errorf("after %d claims: %q, want %q", refused, got, want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package supervisor
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// TestFailedByItself: a program fails where it ends by itself, whatever its age, or by a signal that it has brought
+// about; not where a signal came from outside, or since another process has died. A wrong use is final.
+func TestFailedByItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		e             Exit
+		failed, final bool
+	}{
+		"an error":             {Exit{PID: 1, Code: 1, LastLine: "ValueError: x"}, true, false},
+		"code 0":               {Exit{PID: 1}, true, false},
+		"a wrong use":          {Exit{PID: 1, Code: 2, LastLine: "perdure: x"}, true, true},
+		"not caught":           {Exit{PID: 1, Code: 1, LastLine: usageError + "x"}, true, true},
+		"a panic of Go":        {Exit{PID: 1, Code: 2, LastLine: "panic: x"}, true, false},
+		"a segmentation fault": {Exit{PID: 1, Code: -1, Signal: "SIGSEGV"}, true, false},
+		"killed":               {Exit{PID: 1, Code: -1, Signal: "SIGKILL"}, false, false},
+		"terminated":           {Exit{PID: 1, Code: -1, Signal: "SIGTERM"}, false, false},
+		"told to end":          {Exit{PID: 1, Code: 128 + 15}, false, false},
+		"in a shell, killed":   {Exit{PID: 1, Code: 128 + 9}, false, false},
+		"code 3":               {Exit{PID: 1, Code: exitFenced}, true, false},
+		"its agent was killed": {Exit{PID: 1, Code: 1, LastLine: "perdure.errors.AgentDied: x"}, false, false},
+		"could not be started": {Exit{Code: -1}, false, false},
+	} {
+		c.e.Role, c.e.How = wire.RoleWorker, "ended"
+		got := c.e.Worker(true)
+		if got.Failed != c.failed || got.Final != c.final || got.How != "ended" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if c.final && got.Why != "x" {
+			t.Errorf("%s: the reason is %q", name, got.Why)
+		}
+	}
+	if fenced := (&Exit{PID: 1, Code: exitFenced}).Worker(false); fenced.Failed {
+		t.Error("a worker of Perdure's own whose slot was taken has failed")
+	}
+	errors, err := os.ReadFile("../../../python/src/perdure/errors.py")
+	must(t, err)
+	for _, line := range append(notItsFault, usageError) {
+		class := strings.TrimSuffix(strings.TrimPrefix(line, "perdure.errors."), ": ")
+		if !strings.Contains(string(errors), "\nclass "+class+"(") {
+			t.Errorf("the Python package has no class %s", class)
+		}
+	}
+}
+
+// TestFailureIsTold: the supervisor tells the coordinator of a program's failure, with its last lines. An end that it
+// planned is no failure.
+func TestFailureIsTold(t *testing.T) {
+	j := newTestJob(t, JobConfig{OwnWorkers: true})
+	told := &exitedConn{}
+	j.up(told, nil)
+	exit := Exit{
+		Role: wire.RoleWorker, Index: 1, PID: 7, Code: 1, How: "ended with code 1", LastLine: "why", Tail: "a\nwhy",
+	}
+	if j.onExit(exit) < Restart(leavePause) {
+		t.Error("the next process does not wait for what the coordinator says of the failure")
+	}
+	j.away[place{wire.RoleWorker, 1}] = 0
+	j.onExit(exit)
+	if len(told.all) != 2 || !told.all[0].Failed || told.all[0].Said != "a\nwhy" || told.all[1].Failed {
+		t.Errorf("told %+v", told.all)
+	}
+}
+
+// exitedConn is a connection that keeps what it is told of ends.
+type exitedConn struct {
+	transport.Conn
+	all []wire.Exited
+}
+
+func (c *exitedConn) Send(frames ...wire.Frame) error {
+	for _, f := range frames {
+		var e wire.Exited
+		if f.Kind == wire.KindExited && wire.ParseControl(&f, &e) == nil {
+			c.all = append(c.all, e)
+		}
+	}
+	return nil
+}
