@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/web"
 )
 
-// TestRevokedCaller: who is revoked calls nothing any more, also on the connection that it has.
+// TestRevokedCaller: who is revoked calls nothing any more, also on the connection that it has, and with the
+// certificate that a newer one has replaced.
 func TestRevokedCaller(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	_, err := authority.New(dir, "job", time.Hour, time.Now)
@@ -42,6 +43,9 @@ func TestRevokedCaller(t *testing.T) {
 	}
 	a, err := authority.Open(dir, time.Now)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Renew([]string{"operator"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Revoke([]string{"operator"}); err != nil {
