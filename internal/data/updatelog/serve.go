@@ -55,6 +55,8 @@ type ServeOptions struct {
 	Guard *gate.Guard
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
+	// Refused is told of connections that fail, which others can cause as often as they like; nil: Log is.
+	Refused *slog.Logger
 
 	private bool // nobody outside this process can reach it
 }
@@ -266,7 +268,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	if s.door != nil {
 		s.door.Of(n)
 	}
-	s.watch = &reports.Reports{Log: s.o.Log}
+	s.watch = &reports.Reports{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
 	n.SetLoggerV2(s.watch, false, false, false)
 	n.Start() // where it gives up, it says so before it returns, and would never be ready
 	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
