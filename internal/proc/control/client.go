@@ -18,6 +18,7 @@ import (
 // Client is a job's control API as seen from another process. It is a Backend.
 type Client struct {
 	addr string
+	ring *keys.Ring // nil: the job has no keys
 	rpc  controlv1.ControlClient
 }
 
@@ -36,7 +37,7 @@ func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
 			ForceAttemptHTTP2: true,
 		}}
 	}
-	return &Client{addr, controlv1.NewControlClient(caller, url,
+	return &Client{addr, ring, controlv1.NewControlClient(caller, url,
 		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
 }
 
@@ -58,7 +59,7 @@ func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
 func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
 	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
 	if err != nil {
-		return nil, fromConnect(ctx, c.addr, err)
+		return nil, c.failed(ctx, err)
 	}
 	return protojson.MarshalOptions{Multiline: true, EmitUnpopulated: true}.Marshal(r)
 }
@@ -67,7 +68,7 @@ func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
 	if err != nil {
-		return Status{}, fromConnect(ctx, c.addr, err)
+		return Status{}, c.failed(ctx, err)
 	}
 	return statusFromProto(r)
 }
@@ -76,7 +77,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 func (c *Client) View(ctx context.Context) (perdure.View, error) {
 	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
 	if err != nil {
-		return perdure.View{}, fromConnect(ctx, c.addr, err)
+		return perdure.View{}, c.failed(ctx, err)
 	}
 	return viewFromProto(r)
 }
@@ -84,7 +85,7 @@ func (c *Client) View(ctx context.Context) (perdure.View, error) {
 // Fault implements Backend.
 func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
 	r, err := c.rpc.Fault(ctx, &controlv1.FaultRequest{Spec: spec})
-	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+	return r.GetAccepted(), c.failed(ctx, err)
 }
 
 // Scale implements Backend.
@@ -100,14 +101,14 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 		req.Leave = append(req.Leave, int32(slot))
 	}
 	r, err := c.rpc.Scale(ctx, req)
-	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+	return r.GetAccepted(), c.failed(ctx, err)
 }
 
 // Drain implements Backend.
 func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
 	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: d.Notice.Milliseconds()})
 	if err != nil {
-		return Draining{}, fromConnect(ctx, c.addr, err)
+		return Draining{}, c.failed(ctx, err)
 	}
 	return drainingFromProto(r), nil
 }
@@ -115,5 +116,5 @@ func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
 // Stop implements Backend.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})
-	return fromConnect(ctx, c.addr, err)
+	return c.failed(ctx, err)
 }
