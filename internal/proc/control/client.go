@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -104,9 +105,21 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	return r.GetAccepted(), c.failed(ctx, err)
 }
 
+// milliseconds rounds away from 0, which would be another notice.
+func milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
+}
+
 // Drain implements Backend.
 func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
-	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: d.Notice.Milliseconds()})
+	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: milliseconds(d.Notice)})
 	if err != nil {
 		return Draining{}, c.failed(ctx, err)
 	}
