@@ -103,6 +103,15 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
 	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // else it is not made either
+		l, err := net.Listen("tcp", o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("%w: cannot listen at %s: %w", ErrRefused, o.Listen, err)
+		}
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
