@@ -99,6 +99,9 @@ func (to *Exports) check() error {
 			return noFolder(file)
 		}
 	}
+	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
+		return fmt.Errorf("%w: --tensorboard %s is a file; name a folder", perdure.ErrUsage, to.TensorBoard)
+	}
 	if to.CSV != "" && filepath.Clean(to.CSV) == filepath.Clean(to.Series) {
 		return fmt.Errorf("%w: --csv and --series name the same file, %s; choose two", perdure.ErrUsage, to.CSV)
 	}
