@@ -55,7 +55,7 @@ type ServeOptions struct {
 	Guard *gate.Guard
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
-	// Refused is told of connections that fail, which others can cause as often as they like; nil: Log is.
+	// Refused receives lines about failed connections, which peers can cause as often as they like; nil: Log does.
 	Refused *slog.Logger
 
 	private bool // nobody outside this process can reach it

@@ -12,16 +12,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Calls are checked here as far as that needs no knowledge of the job. A call that is refused has changed nothing.
-
-// check reports what is wrong with a change in any job.
+// check refuses a change that no job can make. It needs no knowledge of the job.
 func (s *Scale) check() error {
 	switch {
 	case s.Workers == 0 && len(s.Leave) == 0:
-		return fmt.Errorf("%w: say how many workers are to take part (workers), or which slots leave (leave)",
+		return fmt.Errorf("%w: name how many workers should take part (workers), or which slots leave (leave)",
 			perdure.ErrUsage)
 	case s.Workers != 0 && len(s.Leave) > 0:
-		return fmt.Errorf("%w: say how many workers are to take part, or which slots leave, and not both",
+		return fmt.Errorf("%w: name how many workers should take part, or which slots leave, and not both",
 			perdure.ErrUsage)
 	case s.Workers < 0 || s.Workers > perdure.MaxSlots:
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, s.Workers, perdure.MaxSlots)

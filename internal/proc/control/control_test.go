@@ -352,7 +352,7 @@ func ExampleClient() {
 	// Output: training at clock 12
 }
 
-// TestRefusedInput: what a call must not say is invalid_argument in one line, and never reaches the job.
+// TestRefusedInput: invalid input is answered with invalid_argument in one line, and never reaches the job.
 func TestRefusedInput(t *testing.T) {
 	job := &untouched{T: t}
 	url := serve(t, job)

@@ -56,7 +56,7 @@ func (e *remoteError) Unwrap() error { return e.kind }
 // spokePlain is what is left of the answer of a server that speaks TLS alone to a call that does not.
 const spokePlain = "400 Bad Request"
 
-// failed turns what a call returned back into the backend's error. If the error did not come from a Backend, the
+// failed turns a call's error back into the backend's error. If the error did not come from a Backend, the
 // coordinator has refused the connection, or none answers.
 func (c *Client) failed(ctx context.Context, err error) error {
 	if err == nil {

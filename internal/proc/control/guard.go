@@ -32,7 +32,7 @@ type Gate struct {
 	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
 	Ring   *keys.Ring                  // the coordinator's; nil: the job has no keys
 	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
-	// Refused hears of refused calls, which others can make as often as they like; nil: Log does.
+	// Refused receives lines about refused calls, which callers can make as often as they like; nil: Log does.
 	Refused *slog.Logger
 }
 
@@ -74,7 +74,7 @@ func (g *Gate) note(r *http.Request, who string, refused error) {
 	if g.Log == nil || slices.Contains(looks, r.URL.Path) {
 		return
 	}
-	call := "unknown" // whoever calls could write anything here
+	call := "unknown" // the path is the caller's to choose
 	if slices.Contains(changes, r.URL.Path) {
 		call = path.Base(r.URL.Path)
 	}

@@ -165,7 +165,7 @@ func TestSlowCallers(t *testing.T) {
 	}
 }
 
-// TestRefusedCallsAreTold: what is refused goes to the log for that, and a path that a caller makes up does not.
+// TestRefusedCallsAreTold: refused calls go to their own log. The log never repeats a path that a caller invents.
 func TestRefusedCallsAreTold(t *testing.T) {
 	var all, refused strings.Builder
 	gate := Gate{

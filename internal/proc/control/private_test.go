@@ -65,8 +65,8 @@ func revokes(t *testing.T, dir string, own *keys.Ring) {
 	}
 }
 
-// TestRevokedCaller: who is revoked calls nothing any more, also on the connection that it has, and with the
-// certificate that a newer one has replaced.
+// TestRevokedCaller: a revoked holder is refused, also on an open connection, and with a certificate that a newer one
+// has replaced.
 func TestRevokedCaller(t *testing.T) {
 	dir, own, addr := privateJob(t)
 	c := NewClient(addr, "", ringIn(t, filepath.Join(dir, "operator")))
@@ -79,7 +79,7 @@ func TestRevokedCaller(t *testing.T) {
 	}
 }
 
-// TestRefusedCertificate: a caller is told that a certificate is refused, and not that no coordinator answers.
+// TestRefusedCertificate: the error says that a certificate is refused, and not that no coordinator answers.
 func TestRefusedCertificate(t *testing.T) {
 	dir, own, addr := privateJob(t)
 	revokes(t, dir, own)
@@ -113,7 +113,7 @@ func TestRefusedCertificate(t *testing.T) {
 		filepath.Join(another, "operator"):  "of another job's keys",
 	} {
 		ring := ringIn(t, folder)
-		for range 10 { // what is lost with a connection that breaks is found out
+		for range 10 { // the reason is found also where a broken connection has lost it
 			c := NewClient(addr, "", ring)
 			_, err := c.Scale(t.Context(), Scale{Workers: 1})
 			if !errors.Is(err, perdure.ErrRefused) || errors.Is(err, ErrUnreachable) ||
@@ -124,8 +124,7 @@ func TestRefusedCertificate(t *testing.T) {
 	}
 }
 
-// TestKeysForJobWithout: a caller with keys is told that the job has none, and that no coordinator answers where none
-// does.
+// TestKeysForJobWithout: the error tells a job without keys from an address where no coordinator answers.
 func TestKeysForJobWithout(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	if _, err := authority.New(dir, "job", time.Hour, time.Now); err != nil {

@@ -302,7 +302,7 @@ func budgets(t *testing.T) {
 }
 
 // TestFlood: however many connections say nothing, a process's log has a line for the first, and then one for each
-// second; others are in it at once.
+// second; other kinds are written immediately.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
@@ -319,14 +319,14 @@ func TestFlood(t *testing.T) {
 			}
 			far.Close()
 			if _, _, err := h.Enter(near); err == nil {
-				t.Fatal("who says nothing is let in")
+				t.Fatal("a silent peer is let in")
 			}
 			near.Close()
 		}
 		wrong := observer
 		wrong.Secret = "another"
 		if leave, _ := h.comes("10.0.0.7:1", keys.Identity{}, wrong); leave != nil {
-			t.Error("who has another secret is let in")
+			t.Error("a peer with another secret is let in")
 		}
 		time.Sleep(time.Minute)
 		seconds := 60

@@ -12,17 +12,17 @@ import (
 // sparingWindow is how often one kind of line is written at most.
 const sparingWindow = time.Second
 
-// mostKinds bounds how many kinds of lines are told apart within a window.
+// mostKinds bounds how many kinds of lines are distinguished within a window.
 const mostKinds = 256
 
-// kindAttrs are the attributes that tell kinds of lines apart, beside the message. All of them have been checked: a
-// peer that has shown no keys cannot choose their values.
+// kindAttrs are the attributes that distinguish kinds of lines, in addition to the message. All of them have been
+// checked: a peer that has shown no keys cannot choose their values.
 var kindAttrs = []string{"who", "call", "peer_role", "index", "slot"}
 
 // Sparing returns a logger for lines that a peer can cause as often as it likes. Of each kind of line it writes the
-// first at once, and then at most one in each second: the latest, with the attribute more, which counts those that were
-// left out before it. A kind is a message, and the values of kindAttrs. A logger that NewLog has not made, such as a
-// test's, is returned as it is.
+// first immediately, and then at most one in each second: the latest, with the attribute more, which counts those that
+// were left out before it. A kind is a message, and the values of kindAttrs. A logger that NewLog has not made, such as
+// a test's, is returned as it is.
 func Sparing(to *slog.Logger) *slog.Logger {
 	if to != nil {
 		if n, ok := to.Handler().(named); ok {
@@ -54,7 +54,7 @@ type sparing struct {
 
 // kinds are the kinds of lines that were written lately.
 type kinds struct {
-	mu   sync.Mutex // guards open and what it points to
+	mu   sync.Mutex // guards open and its entries
 	open map[string]*kind
 }
 
@@ -105,7 +105,7 @@ func (k *kinds) end(name string) {
 	}
 	*one = kind{}
 	time.AfterFunc(sparingWindow, func() { k.end(name) })
-	_ = to.Handle(context.Background(), r) // as a logger, it tells nobody
+	_ = to.Handle(context.Background(), r) // a logger has no one to report it to
 }
 
 func kindOf(a slog.Attr) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/eyes"
 )
 
-// TestSparing: of lines of one kind the first is written at once, then one in each second, and all are counted.
+// TestSparing: of lines of one kind the first is written immediately, then one in each second, and all are counted.
 func TestSparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -23,7 +23,7 @@ func TestSparing(t *testing.T) {
 			for i := range each {
 				log.Warn("refused", "peer", fmt.Sprintf("10.0.0.1:%d", i))
 				if i == 0 && out.Len() == 0 {
-					t.Fatal("the first is not written at once")
+					t.Fatal("the first is not written immediately")
 				}
 			}
 			time.Sleep(time.Second)
@@ -58,7 +58,7 @@ func counted(t *testing.T, log string) (n int) {
 	return n
 }
 
-// TestSparingKinds: lines about others are written meanwhile, and what is kept of kinds is bounded.
+// TestSparingKinds: lines of other kinds are written meanwhile, and the number of kinds is bounded.
 func TestSparingKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

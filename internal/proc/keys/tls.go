@@ -124,8 +124,8 @@ type declinedError struct {
 func (e declinedError) Error() string { return fmt.Sprintf("%s: %v", e.whom, e.why) }
 func (e declinedError) Unwrap() error { return e.why }
 
-// Declined says which certificate was not accepted, and why, where that is what a call with the ring has failed with;
-// nil: it is something else.
+// Declined says which certificate was not accepted, and why, if a call with the ring has failed for that reason; nil:
+// it has failed for another.
 func (r *Ring) Declined(err error) error {
 	var ours declinedError
 	var alert *net.OpError

@@ -199,8 +199,8 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestProgramNotThere: a program that is not there is told before the run's folder is made. What only a shell can tell
-// is left to it.
+// TestProgramNotThere: a program that does not exist is refused before the run's folder is made. Commands that only a
+// shell can resolve are left to it.
 func TestProgramNotThere(t *testing.T) {
 	for _, command := range []string{"./nothere", "nothere --flag", filepath.Join(t.TempDir(), "nothere") + " x"} {
 		folder := filepath.Join(t.TempDir(), "run")

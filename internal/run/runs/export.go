@@ -217,7 +217,7 @@ func mayWrite(file string, force bool) error {
 }
 
 func noFolder(file string) error {
-	return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, filepath.Dir(file))
+	return fmt.Errorf("%w: the folder %s does not exist", perdure.ErrUsage, filepath.Dir(file))
 }
 
 // boardNames are the tags that TensorBoard groups a run's measurements by.

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Holders prints who has keys: a table for people, or JSON for programs.
+// Holders prints the holders of keys: a table for people, or JSON for programs.
 func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	type row struct {
 		Folder  string    `json:"folder"`
@@ -41,7 +41,7 @@ func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	return w.Flush()
 }
 
-// notes says what is special about a certificate or a token.
+// notes says whether a certificate or a token is revoked, expired, replaced or a token.
 func notes(h *authority.Holder) string {
 	var all []string
 	switch {

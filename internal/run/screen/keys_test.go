@@ -36,7 +36,7 @@ func TestHolders(t *testing.T) {
 	screen.Revoked(&out, append(list[1:3], authority.Holder{Serial: big.NewInt(5)}))
 	if said := out.String(); strings.Count(said, "\n") != 3 || !strings.Contains(said, "the token of worker/alice") ||
 		!strings.Contains(said, "the serial number 5") {
-		t.Errorf("of what is revoked it says %q", said)
+		t.Errorf("revoked certificates: %q", said)
 	}
 	out.Reset()
 	if screen.Missing(&out, authority.Completeness{}); out.Len() > 0 {

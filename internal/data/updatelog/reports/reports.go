@@ -11,8 +11,8 @@ import (
 
 // Reports are those of one server. They implement its Logger.
 type Reports struct {
-	Log         *slog.Logger // nil: nobody listens
-	Connections *slog.Logger // likewise, to what is said of single connections
+	Log         *slog.Logger // nil: reports are dropped
+	Connections *slog.Logger // for reports about single connections; nil: these are dropped
 
 	mu    sync.Mutex // guards what follows
 	wrong string

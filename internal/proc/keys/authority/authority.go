@@ -61,7 +61,7 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// Holder is one who has keys: a certificate that the authority has signed, or a token.
+// Holder is the holder of a certificate that the authority has signed, or of a token.
 type Holder struct {
 	keys.Identity
 	Folder string // "": it is a token, or a certificate that a newer one has replaced
@@ -73,7 +73,7 @@ type Holder struct {
 	Revoked bool
 }
 
-// folderName is the name of the folder of an identity's keys, by which it is renewed and revoked.
+// folderName names the folder of an identity's keys. Commands that renew and revoke take this name.
 func folderName(who keys.Identity) string {
 	if who.Name == string(who.Role) {
 		return who.Name
@@ -414,7 +414,7 @@ func (a *Authority) List() (list []Holder, record Completeness, err error) {
 	return list, r.Completeness, nil
 }
 
-// holders returns who has keys in a folder.
+// holders returns the holders of the keys in folders.
 func (a *Authority) holders() (list []Holder, err error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {

@@ -70,7 +70,7 @@ func entryOf(h Holder) entry {
 	}
 }
 
-// holder returns who has what an entry records.
+// holder returns the holder of a recorded certificate or token.
 func (a *Authority) holder(e *entry, revoked []x509.RevocationListEntry) Holder {
 	return Holder{
 		Identity: keys.Identity{Domain: a.domain(), Role: e.Role, Name: e.Name}, Serial: e.serial, From: e.From,
@@ -78,7 +78,7 @@ func (a *Authority) holder(e *entry, revoked []x509.RevocationListEntry) Holder 
 	}
 }
 
-// change runs do while no other command changes the folder. do gets the record, and saves what it adds to it.
+// change runs do while no other command changes the folder. do receives the record, and saves its additions.
 func (a *Authority) change(do func(*record) error) error {
 	lock, err := a.lock()
 	if err != nil {
@@ -170,7 +170,7 @@ func (a *Authority) save(r *record) error {
 	return write(filepath.Join(a.dir, root, recordFile), 0o600, append(text, '\n'))
 }
 
-// find returns the index of the entry with a serial number; -1: there is none.
+// find returns the index of the entry with a serial number; -1: not recorded.
 func (r *record) find(serial *big.Int) int {
 	return slices.IndexFunc(r.Issued, func(e entry) bool { return e.serial.Cmp(serial) == 0 })
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// leastDigits is how many digits a serial number has at least. Names of folders are none: they begin with a role.
+// leastDigits is how many digits a serial number has at least. Names of folders never look like one: they begin with a
+// role.
 const leastDigits = 16
 
 // Revocation is what Revoke has done.
@@ -67,7 +68,7 @@ func (a *Authority) Revoke(names []string) (done Revocation, err error) {
 	return done, err
 }
 
-// named returns what a name or a serial number on the command line stands for.
+// named resolves a name or a serial number from the command line.
 func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, err error) {
 	n, ok := new(big.Int).SetString(strings.ToLower(name), 16)
 	if ok && len(name) >= leastDigits {
@@ -91,8 +92,8 @@ func (a *Authority) named(r *record, all []Holder, name string) (ends []Holder, 
 	return ends, nil
 }
 
-// numbered returns what has a serial number. One that the authority has not recorded is a mistake, unless the record is
-// not complete.
+// numbered finds the certificate or token with a serial number. A number that the authority has not recorded is a
+// mistake, unless the record is not complete.
 func (a *Authority) numbered(r *record, all []Holder, n *big.Int) ([]Holder, error) {
 	if at := slices.IndexFunc(all, func(h Holder) bool { return h.Serial.Cmp(n) == 0 }); at >= 0 {
 		return all[at : at+1], nil

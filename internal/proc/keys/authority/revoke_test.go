@@ -80,7 +80,7 @@ func TestRevokeName(t *testing.T) {
 		done, err := a.Revoke([]string{"operator-alice"})
 		must(t, err)
 		if len(done.Ended) != len(want) || !done.Since.IsZero() {
-			t.Errorf("revoked %v, complete but for what is older than %v", done.Ended, done.Since)
+			t.Errorf("revoked %v; the record is complete since %v", done.Ended, done.Since)
 		}
 		slices.Sort(want)
 		for _, role := range keys.Roles {
