@@ -1,5 +1,7 @@
 package perdure
 
+import "math"
+
 // RowID numbers a row within its table, from 0.
 type RowID uint64
 
@@ -16,6 +18,28 @@ type Slot int32
 // NoSlot is no particular slot: where a worker asks for one, any that is free; of
 // a client that only reads, none, for it owns no clock and nobody waits for it.
 const NoSlot Slot = -1
+
+// SlotZero asks for slot 0 where 0, as the zero value, stands for any slot: in worker.Config.
+const SlotZero Slot = math.MinInt32
+
+// Exactly is what asks for a slot and no other, in worker.Config.
+func (s Slot) Exactly() Slot {
+	if s == 0 {
+		return SlotZero
+	}
+	return s
+}
+
+// Asked is the slot that a worker.Config asks for; NoSlot: any that is free.
+func (s Slot) Asked() Slot {
+	switch s {
+	case 0:
+		return NoSlot
+	case SlotZero:
+		return 0
+	}
+	return s
+}
 
 // Clock counts a slot's finished iterations, from 0. A worker "at clock c" has
 // finished c iterations and works on iteration number c.

@@ -110,6 +110,7 @@ var sideways = map[[2]string]string{
 	{"worker", "internal/proc/saves"}:                     "a program's large states go to the job's store",
 	{"worker", "internal/proc/contact"}:                   "who serves it may be out of its reach alone",
 	{"worker", "internal/proc/unheard"}:                   "who joins is told what to look at",
+	{"internal/proc/keys", "internal/data/disk"}:          "two commands must not change one authority together",
 	{"worker", "internal/proc/logkeys"}:                   "its updates go to a log that asks for the job's keys",
 	{"internal/core/membership", "internal/core/saver"}:   "a view change asks when a cut is due; both are pure",
 }

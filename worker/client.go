@@ -1,7 +1,7 @@
 // Package worker is the client of a job: what a training program uses to Get and Inc rows,
 // and to end its iterations with Clock.
 //
-//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr, Slot: perdure.NoSlot})
+//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr})
 //	model, err := w.Table(ctx, spec)
 //	for clock := w.Now(); …
 //
@@ -82,7 +82,7 @@ func newClient(cfg Config, s session) *Client {
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
 			contact: contact.New(cfg.Network),
 		},
-		saving: saves.Present{Saves: &c.saves}, slot: cfg.Slot,
+		saving: saves.Present{Saves: &c.saves}, slot: cfg.Slot.Asked(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}

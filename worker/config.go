@@ -26,7 +26,7 @@ import (
 type Config struct {
 	Network     transport.Network // nil: TCP
 	Coordinator string            // its address, or several with commas between them, tried in turn; @FILE has them
-	Slot        perdure.Slot      // the slot to take; perdure.NoSlot: any that is free
+	Slot        perdure.Slot      // the slot to take; 0: any that is free; perdure.SlotZero: slot 0
 	Grow        bool              // where none is free, the job is to have one slot more
 	SavesAtCuts bool              // the program calls SaveState only when SaveDue says so: see there
 	Observer    bool              // takes no slot: reads only, at the clock set by At

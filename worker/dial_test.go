@@ -50,3 +50,29 @@ func TestDialIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// TestAnyFreeSlot: programs that name no slot share the slots of a job. One that names a slot gets that one, also where
+// it is 0, or is refused.
+func TestAnyFreeSlot(t *testing.T) {
+	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
+		dial := func(slot perdure.Slot) (perdure.Slot, error) {
+			w, err := c.Life("worker").Dial(c.ctx, 0, func(cfg *worker.Config) {
+				cfg.Slot, cfg.Patience = slot, time.Second
+			})
+			if err != nil {
+				return 0, err
+			}
+			c.Cleanup(func() { w.Close() })
+			return w.Slot(), nil
+		}
+		var none worker.Config
+		for i, asked := range []struct{ slot, want perdure.Slot }{{1, 1}, {none.Slot, 0}, {none.Slot, 2}} {
+			if got, err := dial(asked.slot); err != nil || got != asked.want {
+				t.Errorf("the %d-th program has slot %d, %v; want %d", i, got, err, asked.want)
+			}
+		}
+		if got, err := dial(perdure.SlotZero); err == nil || !strings.Contains(err.Error(), "worker:0 is taken") {
+			t.Errorf("a program that asks for slot 0, which is taken, has %d, %v", got, err)
+		}
+	})
+}

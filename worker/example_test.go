@@ -20,7 +20,6 @@ func ExampleDial() {
 		Network:     transport.TCP{},
 		Coordinator: os.Getenv("PERDURE_COORDINATOR"),
 		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
-		Slot:        perdure.NoSlot,
 		Process:     fmt.Sprintf("pid-%d", os.Getpid()),
 		PID:         os.Getpid(),
 	})

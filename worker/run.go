@@ -34,7 +34,7 @@ func (cfg Config) FromEnv() (Config, error) {
 			return cfg, fmt.Errorf("%w: %s=%q is no slot; set a number from 0, or nothing", perdure.ErrUsage,
 				EnvSlot, text)
 		}
-		cfg.Slot = perdure.Slot(n)
+		cfg.Slot = perdure.Slot(n).Exactly()
 	}
 	return cfg, nil
 }

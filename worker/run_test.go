@@ -16,6 +16,7 @@ func TestFromEnv(t *testing.T) {
 	}{
 		{"h:1", "-", perdure.NoSlot, ""},
 		{"h:1", "3", 3, ""},
+		{"h:1", "0", perdure.SlotZero, ""},
 		{"", "3", 0, EnvCoordinator},
 		{"h:1", "-1", 0, EnvSlot},
 		{"h:1", "", 0, EnvSlot},

@@ -26,8 +26,8 @@ type session struct {
 
 // newSession begins with what the configuration says.
 func newSession(cfg *Config) (s session, err error) {
-	if cfg.Slot < perdure.NoSlot {
-		return s, fmt.Errorf("%w: worker: slot %d; choose one from 0, or perdure.NoSlot for any that is free",
+	if cfg.Slot.Asked() < perdure.NoSlot {
+		return s, fmt.Errorf("%w: worker: slot %d; choose one from 1, perdure.SlotZero, or 0 for any that is free",
 			perdure.ErrUsage, cfg.Slot)
 	}
 	if s.secret = cfg.Secret; cfg.SecretFile != "" {

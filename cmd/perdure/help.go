@@ -198,13 +198,15 @@ var helps = map[string]string{
 	"keys_issue": "Make keys for one more machine or person, so that these alone can be revoked.",
 	"keys_renew": "Make new keys for those who have some, or for those who are named. A running job goes on with " +
 		"them once their files are there.",
-	"keys_revoke":       "See to it that nobody takes a certificate or a token any more.",
-	"keys_dir":          "The folder that perdure keys new has made.",
-	"keys_days":         "How long they are good, in days",
-	"keys_job":          "Whose keys they are: a name that stands in all certificates",
-	"keys_role":         "What the keys are for: coordinator, server, worker, operator or viewer.",
-	"keys_names":        "Folders within it, such as server or worker-alice (default all).",
-	"keys_revoke_names": "Folders within it, such as worker-alice, or serial numbers, of tokens, too.",
+	"keys_revoke": "Revoke certificates and tokens: processes of a job refuse them once they have the new list. A " +
+		"name stands for all that its holder has ever been issued and that has not run out.",
+	"keys_dir":   "The folder that perdure keys new has made.",
+	"keys_days":  "How long they are good, in days",
+	"keys_job":   "Whose keys they are: a name that stands in all certificates",
+	"keys_role":  "What the keys are for: coordinator, server, worker, operator or viewer.",
+	"keys_names": "Folders within it, such as server or worker-alice (default all).",
+	"keys_revoke_names": "Names of holders as their folders have them, such as worker-alice; or serial numbers of " +
+		"certificates and tokens.",
 	"keys_token": "Print a token, for a tool that cannot show a certificate to a job's control API: a call of curl, " +
 		"a dashboard. Whoever has it may do what its role may.",
 	"keys_token_role": "What it lets a tool do: viewer (look) or operator (steer, and stop).",

@@ -3,12 +3,11 @@ package main
 import (
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/screen"
 )
 
 type keysCmds struct {
@@ -32,7 +31,7 @@ type goodFor struct {
 	Days int `help:"@keys_days (default ${default})." default:"365" placeholder:"N"`
 }
 
-func (g *goodFor) time() time.Duration { return time.Duration(g.Days) * 24 * time.Hour }
+func (g *goodFor) time() time.Duration { return authority.Days(g.Days) }
 
 type keysNewCmd struct {
 	Dir string `arg:"" help:"A new folder." type:"path"`
@@ -48,7 +47,7 @@ func (c *keysNewCmd) Run() error {
 	fmt.Fprintf(stdout, "The folders of %s are for one role each; copy each to where that role runs, and ca to "+
 		"nowhere.\n",
 		c.Dir)
-	return listHolders(list, false)
+	return screen.Holders(stdout, list, false)
 }
 
 type keysLsCmd struct {
@@ -61,11 +60,12 @@ func (c *keysLsCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	list, err := a.List()
+	list, record, err := a.List()
 	if err != nil {
 		return err
 	}
-	return listHolders(list, c.JSON)
+	screen.Missing(os.Stderr, record)
+	return screen.Holders(stdout, list, c.JSON)
 }
 
 type keysIssueCmd struct {
@@ -84,7 +84,7 @@ func (c *keysIssueCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return listHolders([]authority.Holder{h}, false)
+	return screen.Holders(stdout, []authority.Holder{h}, false)
 }
 
 type keysTokenCmd struct {
@@ -127,7 +127,7 @@ func (c *keysRenewCmd) Run() error {
 	fmt.Fprintln(stdout, "Copy these folders to where they are used: who uses them reads them again. What was there "+
 		"before "+
 		"stays good until it runs out, unless it is revoked.")
-	return listHolders(list, false)
+	return screen.Holders(stdout, list, false)
 }
 
 type keysRevokeCmd struct {
@@ -140,46 +140,14 @@ func (c *keysRevokeCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	file, err := a.Revoke(c.Names)
+	done, err := a.Revoke(c.Names)
 	if err != nil {
 		return err
 	}
+	screen.Missing(os.Stderr, done.Completeness)
+	screen.Revoked(stdout, done.Ended)
 	fmt.Fprintf(stdout, "Copy %s into the folders of keys on all machines, coordinators and servers first: within a "+
 		"second "+
-		"of that they end what is connected, and let nobody in.\n", file)
+		"of that they end what is connected, and let nobody in.\n", done.File)
 	return nil
-}
-
-// listHolders prints who has keys.
-func listHolders(list []authority.Holder, asJSON bool) error {
-	type row struct {
-		Folder  string    `json:"folder"`
-		Role    keys.Role `json:"role"`
-		Name    string    `json:"name"`
-		Job     string    `json:"job"`
-		Serial  string    `json:"serial"`
-		Until   time.Time `json:"until"`
-		Revoked bool      `json:"revoked"`
-	}
-	rows := make([]row, len(list))
-	for i, h := range list {
-		rows[i] = row{h.Folder, h.Role, h.Name, h.Domain, keys.Serial(h.Serial), h.Until.UTC(), h.Revoked}
-	}
-	if asJSON {
-		return plain.JSON(stdout, rows)
-	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "folder\trole\tname\tgood until\tserial number\t")
-	for _, r := range rows {
-		note := ""
-		switch {
-		case r.Revoked:
-			note = "revoked"
-		case time.Now().After(r.Until):
-			note = "has run out"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Folder, r.Role, r.Name, r.Until.Format(time.DateOnly), r.Serial,
-			note)
-	}
-	return w.Flush()
 }

@@ -75,7 +75,7 @@ func work(ctx context.Context, p program) error {
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
 		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
-		Slot: perdure.Slot(slot), Process: reach.ProcessName(), PID: os.Getpid(),
+		Slot: perdure.Slot(slot).Exactly(), Process: reach.ProcessName(), PID: os.Getpid(),
 		Log: eyes.NewLog(stdout.File, eyes.Text), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 		CacheBytes: 2 << 20, // so small that a soak fills it
 	})

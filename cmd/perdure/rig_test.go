@@ -424,7 +424,7 @@ func joins(
 	ctx context.Context, dir, coordinator string, slot perdurelib.Slot, change ...func(*worker.Config),
 ) (*worker.Client, error) {
 	cfg := worker.Config{
-		Network: transport.TCP{}, Coordinator: coordinator, SecretFile: secretOf(dir), Slot: slot,
+		Network: transport.TCP{}, Coordinator: coordinator, SecretFile: secretOf(dir), Slot: slot.Exactly(),
 		Process: reach.ProcessName(),
 	}
 	for _, f := range change {

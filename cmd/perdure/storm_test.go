@@ -396,7 +396,7 @@ func TestStormSpares(t *testing.T) {
 		}
 		for _, f := range a {
 			back, err := supervisor.ParseFault(f.String())
-			must(t, errors.Join(err, back.Validate(3, 4, true)))
+			must(t, errors.Join(err, back.Validate(3, 4, true, 200)))
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestUpExec(t *testing.T) {
 func TestUpExecFails(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string]string{
-		"/nonexistent": "not found", "true": "ended with code 0", "false": "ended with code 1",
+		"'/nonexistent'": "not found", "true": "ended with code 0", "false": "ended with code 1",
 		`sh -c "echo no such file >&2; exit 3"`: "no such file",
 	} {
 		code, _, errs := invoke(t, "up", "--workers", "2", "--clocks", "50", "--exec", command, "--out", newFolder(t))
@@ -75,6 +75,14 @@ func TestUpExecFails(t *testing.T) {
 			strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit code %d: %s", command, code, errs)
 		}
+	}
+	gone := newFolder(t)
+	if code, _, errs := invoke(t, "up", "--exec", "/nonexistent x", "--out", gone); code != exitUsage ||
+		!strings.Contains(errs, "--exec /nonexistent: no such file") {
+		t.Errorf("a program that does not exist: exit code %d: %s", code, errs)
+	}
+	if left, err := os.ReadDir(gone); err == nil {
+		t.Errorf("a program that does not exist leaves a folder with %v", left)
 	}
 	if code, _, errs := invoke(t, "up", "--workers", "2", "--exec", " "); code != exitUsage ||
 		!strings.Contains(errs, "--exec is empty") {

@@ -232,7 +232,7 @@ func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*w
 	*worker.Client, error,
 ) {
 	cfg := worker.Config{
-		Network: p.Net, Coordinator: p.hosts.coordinatorAddr(), Slot: slot, Process: p.Name, PID: p.PID,
+		Network: p.Net, Coordinator: p.hosts.coordinatorAddr(), Slot: slot.Exactly(), Process: p.Name, PID: p.PID,
 		OpenLog: p.openLog(ctx), Log: p.Log, Secret: p.hosts.Keys.Job,
 		OpenStore: func(context.Context, string) (store.Store, error) { return p.store(), nil },
 	}

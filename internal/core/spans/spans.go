@@ -148,11 +148,11 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 		len(ch.Again) > perdure.MaxSlots:
 		return 0, fmt.Errorf("%w: %d slots more, and %d that leave; a job has at most %d", perdure.ErrUsage, ch.Add,
 			len(ch.Leave), perdure.MaxSlots)
+	case ch.At < 0 || ch.At > perdure.MaxClock:
+		return 0, fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
 	case ch.Add+len(ch.Leave)+len(ch.Again) == 0:
 		return 0, nil
-	case ch.At > perdure.MaxClock:
-		return 0, fmt.Errorf("%w: clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
-	case ch.At < 0 || end > 0 && ch.At >= end:
+	case end > 0 && ch.At >= end:
 		return 0, fmt.Errorf("%w: clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, end)
 	case ch.At == 0:
 		return working + 1, nil

@@ -139,6 +139,14 @@ func TestServeRefuses(t *testing.T) {
 	_, at, _ := strings.Cut(w.server.URL(), "@")
 	_, err = Serve(t.TempDir(), ServeOptions{Listen: at})
 	wantError(t, "an address that is taken", err, ErrRefused, "cannot listen at "+at+": listen tcp")
+	missing := filepath.Join(t.TempDir(), "log")
+	for _, listen := range []string{at, "x"} {
+		_, err = Serve(missing, ServeOptions{Listen: listen})
+		wantError(t, "an address that is taken or is none", err, ErrRefused, listen)
+		if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a refused log leaves its folder: %v", err)
+		}
+	}
 	for _, bad := range []string{"x", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"} {
 		_, err = Serve(t.TempDir(), ServeOptions{Listen: bad})
 		wantError(t, "no address", err, ErrRefused, bad)

@@ -55,6 +55,8 @@ type ServeOptions struct {
 	Guard *gate.Guard
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
+	// Refused receives lines about failed connections, which peers can cause as often as they like; nil: Log does.
+	Refused *slog.Logger
 
 	private bool // nobody outside this process can reach it
 }
@@ -100,6 +102,15 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // else it is not made either
+		l, err := net.Listen("tcp", o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("%w: cannot listen at %s: %w", ErrRefused, o.Listen, err)
+		}
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -266,7 +277,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	if s.door != nil {
 		s.door.Of(n)
 	}
-	s.watch = &reports.Reports{Log: s.o.Log}
+	s.watch = &reports.Reports{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
 	n.SetLoggerV2(s.watch, false, false, false)
 	n.Start() // where it gives up, it says so before it returns, and would never be ready
 	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -18,6 +19,7 @@ import (
 // Client is a job's control API as seen from another process. It is a Backend.
 type Client struct {
 	addr string
+	ring *keys.Ring // nil: the job has no keys
 	rpc  controlv1.ControlClient
 }
 
@@ -36,7 +38,7 @@ func NewClient(addr string, secret perdure.Secret, ring *keys.Ring) *Client {
 			ForceAttemptHTTP2: true,
 		}}
 	}
-	return &Client{addr, controlv1.NewControlClient(caller, url,
+	return &Client{addr, ring, controlv1.NewControlClient(caller, url,
 		connect.WithReadMaxBytes(maxResponseBytes), connect.WithInterceptors(showing(secret)))}
 }
 
@@ -58,7 +60,7 @@ func showing(secret perdure.Secret) connect.UnaryInterceptorFunc {
 func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
 	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
 	if err != nil {
-		return nil, fromConnect(ctx, c.addr, err)
+		return nil, c.failed(ctx, err)
 	}
 	return protojson.MarshalOptions{Multiline: true, EmitUnpopulated: true}.Marshal(r)
 }
@@ -67,7 +69,7 @@ func (c *Client) StatusJSON(ctx context.Context) ([]byte, error) {
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	r, err := c.rpc.Status(ctx, &controlv1.StatusRequest{})
 	if err != nil {
-		return Status{}, fromConnect(ctx, c.addr, err)
+		return Status{}, c.failed(ctx, err)
 	}
 	return statusFromProto(r)
 }
@@ -76,7 +78,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 func (c *Client) View(ctx context.Context) (perdure.View, error) {
 	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
 	if err != nil {
-		return perdure.View{}, fromConnect(ctx, c.addr, err)
+		return perdure.View{}, c.failed(ctx, err)
 	}
 	return viewFromProto(r)
 }
@@ -84,7 +86,7 @@ func (c *Client) View(ctx context.Context) (perdure.View, error) {
 // Fault implements Backend.
 func (c *Client) Fault(ctx context.Context, spec string) (string, error) {
 	r, err := c.rpc.Fault(ctx, &controlv1.FaultRequest{Spec: spec})
-	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+	return r.GetAccepted(), c.failed(ctx, err)
 }
 
 // Scale implements Backend.
@@ -100,14 +102,26 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 		req.Leave = append(req.Leave, int32(slot))
 	}
 	r, err := c.rpc.Scale(ctx, req)
-	return r.GetAccepted(), fromConnect(ctx, c.addr, err)
+	return r.GetAccepted(), c.failed(ctx, err)
+}
+
+// milliseconds rounds away from 0, which would be another notice.
+func milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
 }
 
 // Drain implements Backend.
 func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
-	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: d.Notice.Milliseconds()})
+	r, err := c.rpc.Drain(ctx, &controlv1.DrainRequest{Who: d.Who, NoticeMs: milliseconds(d.Notice)})
 	if err != nil {
-		return Draining{}, fromConnect(ctx, c.addr, err)
+		return Draining{}, c.failed(ctx, err)
 	}
 	return drainingFromProto(r), nil
 }
@@ -115,5 +129,5 @@ func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
 // Stop implements Backend.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.rpc.Stop(ctx, &controlv1.StopRequest{})
-	return fromConnect(ctx, c.addr, err)
+	return c.failed(ctx, err)
 }

@@ -178,10 +178,11 @@ func TestFaultScaleAndStopReachTheJob(t *testing.T) {
 	if err != nil || accepted != "accepted kill:server:0@clock:20" {
 		t.Errorf("Fault: got %q, %v", accepted, err)
 	}
-	change := Scale{Workers: 3, Leave: []perdure.Slot{1, 4}, At: 20}
-	if accepted, err := c.Scale(t.Context(), change); err != nil || accepted != "accepted" ||
-		!reflect.DeepEqual(job.change, change) {
-		t.Errorf("Scale: got %q, %v; the job saw %+v", accepted, err, job.change)
+	for _, change := range []Scale{{Workers: 3, At: 20}, {Leave: []perdure.Slot{1, 4}, At: 20}} {
+		if accepted, err := c.Scale(t.Context(), change); err != nil || accepted != "accepted" ||
+			!reflect.DeepEqual(job.change, change) {
+			t.Errorf("Scale: got %q, %v; the job saw %+v", accepted, err, job.change)
+		}
 	}
 	if err := c.Stop(t.Context()); err != nil {
 		t.Errorf("Stop: %v", err)
@@ -198,7 +199,7 @@ func TestErrorsKeepTheirKindAndMessage(t *testing.T) {
 		"Status": func() error { _, err := c.Status(t.Context()); return err },
 		"View":   func() error { _, err := c.View(t.Context()); return err },
 		"Fault":  func() error { _, err := c.Fault(t.Context(), "x"); return err },
-		"Scale":  func() error { _, err := c.Scale(t.Context(), Scale{}); return err },
+		"Scale":  func() error { _, err := c.Scale(t.Context(), Scale{Workers: 1}); return err },
 		"Drain":  func() error { _, err := c.Drain(t.Context(), Drain{}); return err },
 		"Stop":   func() error { return c.Stop(t.Context()) },
 	}
@@ -349,4 +350,87 @@ func ExampleClient() {
 	}
 	fmt.Println(status.State, "at clock", status.Clock)
 	// Output: training at clock 12
+}
+
+// TestRefusedInput: invalid input is answered with invalid_argument in one line, and never reaches the job.
+func TestRefusedInput(t *testing.T) {
+	job := &untouched{T: t}
+	url := serve(t, job)
+	long := strings.Repeat("9", 5000)
+	for _, c := range []struct{ call, body, want string }{
+		{"Scale", `{}`, "how many workers"},
+		{"Scale", `{"workers":0}`, "how many workers"},
+		{"Scale", `{"workers":0,"leave":[]}`, "how many workers"},
+		{"Scale", `{"workers":-1}`, "-1 workers"},
+		{"Scale", `{"workers":2147483647}`, "2147483647 workers"},
+		{"Scale", `{"workers":2147483648}`, "workers"},
+		{"Scale", `{"workers":1e99}`, "workers"},
+		{"Scale", `{"workers":1.5}`, "workers"},
+		{"Scale", `{"workers":"NaN"}`, "workers"},
+		{"Scale", `{"workers":2,"leave":[1]}`, "not both"},
+		{"Scale", `{"workers":2,"at":-1}`, "clock -1"},
+		{"Scale", `{"workers":2,"at":"9223372036854775807"}`, "clock 9223372036854775807"},
+		{"Scale", `{"workers":2,"at":9223372036854775808}`, "at"},
+		{"Scale", `{"leave":[-1]}`, "no slot -1"},
+		{"Scale", `{"leave":[1,0,1]}`, "slot 1 is named twice"},
+		{"Scale", `{"leave":[2147483647]}`, "no slot 2147483647"},
+		{"Scale", `{"workers":2,"att":5}`, "att"},
+		{"Drain", `{"who":"server:0","notice_ms":-1}`, "-1 ms"},
+		{"Drain", `{"who":"server:0","noticeMs":86400001}`, "86400001 ms"},
+		{"Drain", `{"who":"server:0","notice_ms":"9223372036854775807"}`, "9223372036854775807 ms"},
+		{"Drain", `{"who":"server:0","notice":1}`, "notice"},
+		{"Drain", `{"who":5}`, "who"},
+		{"Stop", `{"now":true}`, "now"},
+		{"Fault", `{"spec":1}`, "spec"},
+		{"Status", `[]`, ""},
+		{"View", `{"x":` + long + `}`, "x"},
+		{"Scale", ``, ""},
+	} {
+		resp, err := http.Post(url+Path+c.call, "application/json", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said struct{ Code, Message string }
+		err = json.NewDecoder(resp.Body).Decode(&said)
+		resp.Body.Close()
+		if err != nil || said.Code != "invalid_argument" || !strings.Contains(said.Message, c.want) ||
+			strings.Contains(said.Message, "\n") || len(said.Message) > 300 {
+			t.Errorf("%s %.60s: %+v, %v; want invalid_argument with %q", c.call, c.body, said, err, c.want)
+		}
+	}
+}
+
+// untouched is a job that no call may reach.
+type untouched struct {
+	fakeJob
+	*testing.T
+}
+
+func (u *untouched) Scale(_ context.Context, s Scale) (string, error) {
+	u.Errorf("a change reaches the job: %+v", s)
+	return "", nil
+}
+
+func (u *untouched) Drain(_ context.Context, d Drain) (Draining, error) {
+	u.Errorf("a drain reaches the job: %+v", d)
+	return Draining{}, nil
+}
+
+func (u *untouched) Stop(context.Context) error {
+	u.Error("a stop reaches the job")
+	return nil
+}
+
+// TestShortNotice: a notice of less than a millisecond does not become none.
+func TestShortNotice(t *testing.T) {
+	var job fakeJob
+	c := NewClient(serve(t, &job), "", nil)
+	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: time.Microsecond}); err != nil ||
+		job.drain.Notice != time.Millisecond {
+		t.Errorf("a notice of %v, %v", job.drain.Notice, err)
+	}
+	if _, err := c.Drain(t.Context(), Drain{Who: "server:0", Notice: -time.Microsecond}); !errors.Is(err,
+		perdure.ErrUsage) {
+		t.Errorf("a notice below 0: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type Gate struct {
 	Alive  func(context.Context) error // returns as soon as the coordinator shows that it is
 	Ring   *keys.Ring                  // the coordinator's; nil: the job has no keys
 	Log    *slog.Logger                // hears who has asked for a change; nil: nobody does
+	// Refused receives lines about refused calls, which callers can make as often as they like; nil: Log does.
+	Refused *slog.Logger
 }
 
 // Guard lets only those through who show the secret, in the header Authorization: Bearer,
@@ -71,9 +74,13 @@ func (g *Gate) note(r *http.Request, who string, refused error) {
 	if g.Log == nil || slices.Contains(looks, r.URL.Path) {
 		return
 	}
-	call := path.Base(r.URL.Path)
+	call := "unknown" // the path is the caller's to choose
+	if slices.Contains(changes, r.URL.Path) {
+		call = path.Base(r.URL.Path)
+	}
 	if refused != nil {
-		g.Log.Warn("refused a call of the control API", "call", call, "who", who, "from", r.RemoteAddr, "err", refused)
+		cmp.Or(g.Refused, g.Log).Warn("refused a call of the control API", "call", call, "who", who, "from",
+			r.RemoteAddr, "err", refused)
 		return
 	}
 	g.Log.Info("a call of the control API", "call", call, "who", who, "from", r.RemoteAddr)
@@ -116,6 +123,12 @@ func showsSecret(r *http.Request, secret perdure.Secret) error {
 
 // looks are the calls that change nothing.
 var looks = []string{controlv1.ControlStatusProcedure, controlv1.ControlViewProcedure}
+
+// changes are the others.
+var changes = []string{
+	controlv1.ControlFaultProcedure, controlv1.ControlScaleProcedure, controlv1.ControlDrainProcedure,
+	controlv1.ControlStopProcedure,
+}
 
 // unknownError is why nobody can say who calls a job with keys: there is no token, or not one that says it.
 type unknownError struct{ error }

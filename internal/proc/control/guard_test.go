@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 	"github.com/perdure/perdure/internal/proc/web"
 )
 
@@ -159,5 +162,23 @@ func TestSlowCallers(t *testing.T) {
 	defer cancel()
 	if _, err := NewClient(addr, "open sesame", nil).Status(ctx); err != nil {
 		t.Errorf("a call beside all of them: %v", err)
+	}
+}
+
+// TestRefusedCallsAreTold: refused calls go to their own log. The log never repeats a path that a caller invents.
+func TestRefusedCallsAreTold(t *testing.T) {
+	var all, refused strings.Builder
+	gate := Gate{
+		Secret: "open sesame", Addrs: []string{"training.example:7"}, Alive: isAlive,
+		Log: slog.New(slog.NewTextHandler(&all, nil)), Refused: slog.New(slog.NewTextHandler(&refused, nil)),
+	}
+	h := gate.Guard(NewHandler(&fakeJob{}))
+	for _, path := range []string{controlv1.ControlStopProcedure, Path + strings.Repeat("x", 5000), "/"} {
+		r := httptest.NewRequest(http.MethodPost, "http://training.example:7"+path, nil)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if said := refused.String(); strings.Count(said, "\n") != 3 || strings.Count(said, "call=Stop") != 1 ||
+		strings.Count(said, "call=unknown") != 2 || len(said) > 3*400 || all.Len() > 0 {
+		t.Errorf("of refused calls it says %.2000s, and otherwise %s", said, &all)
 	}
 }

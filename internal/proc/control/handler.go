@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -24,7 +23,8 @@ const Path = "/" + controlv1.ControlName + "/"
 // NewHandler serves the control API of a job below Path. Other paths are not
 // found, so that it can stand beside other handlers or alone.
 func NewHandler(b Backend) http.Handler {
-	path, h := controlv1.NewControlHandler(&service{b}, connect.WithReadMaxBytes(maxRequestBytes))
+	path, h := controlv1.NewControlHandler(&service{b}, connect.WithReadMaxBytes(maxRequestBytes),
+		connect.WithCodec(strictJSON("json")), connect.WithCodec(strictJSON("json; charset=utf-8")))
 	mux := http.NewServeMux()
 	mux.Handle(path, h)
 	return mux
@@ -62,6 +62,9 @@ func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*contro
 	for _, slot := range r.GetLeave() {
 		change.Leave = append(change.Leave, perdure.Slot(slot))
 	}
+	if err := change.check(); err != nil {
+		return nil, toConnect(err)
+	}
 	accepted, err := s.backend.Scale(ctx, change)
 	if err != nil {
 		return nil, toConnect(err)
@@ -70,8 +73,11 @@ func (s *service) Scale(ctx context.Context, r *controlv1.ScaleRequest) (*contro
 }
 
 func (s *service) Drain(ctx context.Context, r *controlv1.DrainRequest) (*controlv1.DrainResponse, error) {
-	ms := min(max(r.GetNoticeMs(), 0), MostNotice.Milliseconds())
-	d, err := s.backend.Drain(ctx, Drain{Who: r.GetWho(), Notice: time.Duration(ms) * time.Millisecond})
+	notice, err := noticeOf(r.GetNoticeMs())
+	if err != nil {
+		return nil, toConnect(err)
+	}
+	d, err := s.backend.Drain(ctx, Drain{Who: r.GetWho(), Notice: notice})
 	if err != nil {
 		return nil, toConnect(err)
 	}

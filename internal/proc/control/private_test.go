@@ -2,55 +2,146 @@ package control
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
+	"log"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/proc/web"
 )
 
-// TestRevokedCaller: who is revoked calls nothing any more, also on the connection that it has.
-func TestRevokedCaller(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "keys")
-	_, err := authority.New(dir, "job", time.Hour, time.Now)
-	if err != nil {
+// privateJob serves the control API of a job with keys, which are in dir. own are the coordinator's.
+func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "keys")
+	if _, err := authority.New(dir, "job", time.Hour, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	open := func(role keys.Role) *keys.Ring {
-		r, err := keys.Open(keys.Folder(dir, role))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	own := open(keys.Coordinator)
+	own = ringIn(t, filepath.Join(dir, "coordinator"))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gate := Gate{Alive: isAlive, Ring: own}
 	s := web.NewServer(gate.Guard(NewHandler(&fakeJob{})))
+	s.ErrorLog = log.New(io.Discard, "", 0)
 	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
-	c := NewClient(l.Addr().String(), "", open(keys.Operator))
-	if _, err := c.Status(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	a, err := authority.Open(dir, time.Now)
+	return dir, own, l.Addr().String()
+}
+
+func ringIn(t *testing.T, folder string) *keys.Ring {
+	t.Helper()
+	r, err := keys.Open(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Revoke([]string{"operator"}); err != nil {
+	return r
+}
+
+// revokes renews the keys of an operator, and revokes that name.
+func revokes(t *testing.T, dir string, own *keys.Ring) {
+	t.Helper()
+	a, err := authority.Open(dir, time.Now)
+	if err == nil {
+		_, err = a.Renew([]string{"operator"}, time.Hour)
+	}
+	if err == nil {
+		_, err = a.Revoke([]string{"operator"})
+	}
+	if err == nil {
+		err = own.Refresh()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := own.Refresh(); err != nil {
+}
+
+// TestRevokedCaller: a revoked holder is refused, also on an open connection, and with a certificate that a newer one
+// has replaced.
+func TestRevokedCaller(t *testing.T) {
+	dir, own, addr := privateJob(t)
+	c := NewClient(addr, "", ringIn(t, filepath.Join(dir, "operator")))
+	if _, err := c.Status(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	revokes(t, dir, own)
 	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is revoked") {
 		t.Errorf("on its connection it is told %v", err)
+	}
+}
+
+// TestRefusedCertificate: the error says that a certificate is refused, and not that no coordinator answers.
+func TestRefusedCertificate(t *testing.T) {
+	dir, own, addr := privateJob(t)
+	revokes(t, dir, own)
+	copied := filepath.Join(t.TempDir(), "copied") // which has not got the new list
+	if err := os.CopyFS(copied, os.DirFS(keys.Folder(dir, keys.Operator))); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{keys.IdentityFile, keys.SecretFile} {
+		if err := os.Chmod(filepath.Join(copied, file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(copied, keys.RevokedFile)); err != nil {
+		t.Fatal(err)
+	}
+	expired, err := authority.Open(dir, func() time.Time { return time.Now().Add(-2 * time.Hour) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := expired.Issue(keys.Operator, "late", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	another := filepath.Join(t.TempDir(), "another")
+	if _, err := authority.New(another, "job", time.Hour, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[string]string{
+		filepath.Join(dir, "operator"):      "which is revoked",
+		copied:                              "it refuses our certificate",
+		filepath.Join(dir, "operator-late"): "which ran out at",
+		filepath.Join(another, "operator"):  "of another job's keys",
+	} {
+		ring := ringIn(t, folder)
+		for range 10 { // the reason is found also where a broken connection has lost it
+			c := NewClient(addr, "", ring)
+			_, err := c.Scale(t.Context(), Scale{Workers: 1})
+			if !errors.Is(err, perdure.ErrRefused) || errors.Is(err, ErrUnreachable) ||
+				!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("with the keys in %s: %v, want %q", folder, err, want)
+			}
+		}
+	}
+}
+
+// TestKeysForJobWithout: the error tells a job without keys from an address where no coordinator answers.
+func TestKeysForJobWithout(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	if _, err := authority.New(dir, "job", time.Hour, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	ring := ringIn(t, filepath.Join(dir, "operator"))
+	addr := guardedJob(t, &fakeJob{}, isAlive)
+	if _, err := NewClient(addr, "", ring).Status(t.Context()); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "leave out --keys") {
+		t.Errorf("a job without keys: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := NewClient(l.Addr().String(), "", ring).Status(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("nothing listens: %v", err)
 	}
 }

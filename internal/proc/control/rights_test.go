@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
@@ -216,11 +217,15 @@ func (c *crossing) calls(one *caller, calls protoreflect.MethodDescriptors) {
 	}
 }
 
-// call makes a call, with nothing in it.
+// call makes a call, with nothing in it that need not be.
 func call(tool *http.Client, url string, m protoreflect.MethodDescriptor, options ...connect.ClientOption) error {
 	url += fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name())
-	_, err := connect.NewClient[emptypb.Empty, emptypb.Empty](tool, url, options...).CallUnary(context.Background(),
-		connect.NewRequest(&emptypb.Empty{}))
+	request := dynamicpb.NewMessage(m.Input())
+	if workers := m.Input().Fields().ByName("workers"); workers != nil {
+		request.Set(workers, protoreflect.ValueOfInt32(1))
+	}
+	_, err := connect.NewClient[dynamicpb.Message, emptypb.Empty](tool, url, options...).CallUnary(context.Background(),
+		connect.NewRequest(request))
 	return err
 }
 

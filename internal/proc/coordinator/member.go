@@ -43,7 +43,7 @@ func (m *member) reads() bool {
 // accept takes connections until the listener is closed. A coordinator that can take
 // none any more ends: its next process may.
 func (c *Coordinator) accept(ctx context.Context) {
-	err := transport.AcceptAll(ctx, c.cfg.Listener, c.cfg.Log,
+	err := transport.AcceptAll(ctx, c.cfg.Listener, c.door.Connections(),
 		func(conn transport.Conn) { c.wg.Go(func() { c.serve(ctx, conn) }) })
 	if err != nil {
 		c.inbox.do(ctx, func() { c.ended = fmt.Errorf("coordinator: accept: %w", err) })
@@ -254,7 +254,8 @@ func superseded(facts *membership.Facts, k membership.Kind, index int, h wire.He
 }
 
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
-	c.cfg.Log.Warn("refused a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason", r.Reason)
+	c.door.Connections().Warn("refused a connection", "peer", m.conn.Peer(), "peer_role", m.hello.Role, "reason",
+		r.Reason)
 	_ = transport.Refuse(m.conn, r) // it is being closed anyway
 }
 
@@ -296,7 +297,7 @@ func (c *Coordinator) leave(m *member, err error) {
 	if !c.crew.remove(m) {
 		return
 	}
-	c.cfg.Log.Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
+	c.door.Connections().Info("connection ended", "peer_role", m.hello.Role, "index", m.index, "err", err)
 	if c.supervisor == m {
 		c.supervisor = nil
 		c.core.Supervised(false)
@@ -467,7 +468,7 @@ func (c *Coordinator) order(o wire.Order) {
 			}
 		}
 	default:
-		c.cfg.Log.Warn("order not understood", "kind", o.Kind)
+		c.door.Connections().Warn("order not understood", "kind", o.Kind)
 	}
 }
 

@@ -31,7 +31,7 @@ var errOther = errors.New("its status does not fit what is known of it")
 
 func (c *Coordinator) serverSays(m *member, d *words.ServerDelta) {
 	if c.crew.current(m, wire.RoleServer) && !c.core.ServerSays(m.index, m.hello.Process, d) {
-		c.cfg.Log.Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err", errOther)
+		c.door.Connections().Warn("closed a connection", "peer_role", m.hello.Role, "index", m.index, "err", errOther)
 		m.conn.Close() // it comes again, and says all anew
 	}
 }

@@ -59,6 +59,9 @@ type Door struct {
 	places  atomic.Int64
 	refused atomic.Int64
 
+	lines sync.Once // sets said
+	said  *slog.Logger
+
 	mu     sync.Mutex       // guards what follows
 	inside map[string]*Peer // who has connections, by name
 }
@@ -80,11 +83,23 @@ func (d *Door) Expect(places int) { d.places.Store(int64(places)) }
 // Refused is how many connections were refused because their peer had as many as one may have.
 func (d *Door) Refused() int64 { return d.refused.Load() }
 
+// Connections is the log for lines about single connections. Peers can cause them as often as they like, so it writes
+// few of them and counts the others, where the log can do that: eyes.NewLog's can.
+func (d *Door) Connections() *slog.Logger {
+	d.lines.Do(func() {
+		d.said = d.Log
+		if h, ok := d.Log.Handler().(interface{ Sparing() slog.Handler }); ok {
+			d.said = slog.New(h.Sparing())
+		}
+	})
+	return d.said
+}
+
 // Enter waits for the greeting of a connection that was accepted. Who is let in calls peer.Leave when the connection is
 // closed. Who is not has been told why.
 func (d *Door) Enter(c transport.Conn) (hello wire.Hello, peer *Peer, err error) {
 	if hello, err = transport.Greet(c, patience, d.Keys); err != nil {
-		say := d.Log.Warn
+		say := d.Connections().Warn
 		if d.Visited && errors.Is(err, io.EOF) {
 			say = d.Log.Debug
 		}
@@ -93,7 +108,7 @@ func (d *Door) Enter(c transport.Conn) (hello wire.Hello, peer *Peer, err error)
 	}
 	if peer, err = d.enter(nameOf(c)); err != nil {
 		d.refused.Add(1)
-		d.Log.Warn("refused a connection", "peer", c.Peer(), "peer_role", hello.Role, "reason", err)
+		d.Connections().Warn("refused a connection", "peer", c.Peer(), "peer_role", hello.Role, "reason", err)
 		_ = transport.Refuse(c, wire.Refusal{Again: true, Reason: err.Error()}) // it is being closed anyway
 		return hello, nil, err
 	}

@@ -8,11 +8,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/door"
+	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -297,4 +299,42 @@ func budgets(t *testing.T) {
 	if _, again := enter("10.0.0.4:4"); again == peer {
 		t.Error("who had no connection any more is still known")
 	}
+}
+
+// TestFlood: however many connections say nothing, a process's log has a line for the first, and then one for each
+// second; other kinds are written immediately.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		h.Door.Log = eyes.NewLog(&h.log, eyes.Text)
+		const many = 2000
+		for range many {
+			far, err := h.network.Host("stranger").Dial(t.Context(), "house/1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			near, err := h.listens.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			far.Close()
+			if _, _, err := h.Enter(near); err == nil {
+				t.Fatal("a silent peer is let in")
+			}
+			near.Close()
+		}
+		wrong := observer
+		wrong.Secret = "another"
+		if leave, _ := h.comes("10.0.0.7:1", keys.Identity{}, wrong); leave != nil {
+			t.Error("a peer with another secret is let in")
+		}
+		time.Sleep(time.Minute)
+		seconds := 60
+		if n := strings.Count(h.log.String(), "\n"); n < 2 || n > seconds || h.log.Len() > seconds*300 {
+			t.Errorf("%d lines, of %d bytes, for %d connections", n, h.log.Len(), many)
+		}
+		if !strings.Contains(h.log.String(), " more=") {
+			t.Errorf("the others are not counted: %s", &h.log)
+		}
+	})
 }

@@ -101,7 +101,7 @@ func prepare(addr string, log *slog.Logger) *Eye {
 	e := &Eye{addr: addr, stopped: func() {}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(Gatherer(e.probe.Load), promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog: ErrorLog(log), ErrorHandling: promhttp.ContinueOnError,
 		DisableCompression: true, // whoever scrapes is near, and it would cost a third more
 		// Who scrapes while others do has the same numbers, and who reads slowly has them from a copy: neither keeps
 		// the others waiting.
@@ -110,6 +110,7 @@ func prepare(addr string, log *slog.Logger) *Eye {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { say(w, e.health(r.Context())) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { say(w, e.ready(r.Context())) })
 	e.served = web.NewServer(mux)
+	e.served.ErrorLog = ErrorLog(log)
 	return e
 }
 

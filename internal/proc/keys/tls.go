@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -49,7 +50,7 @@ func (r *Ring) config(use x509.ExtKeyUsage, whom string, roles ...Role) *tls.Con
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if err := r.verify(s.PeerCertificates, use, roles); err != nil {
-				return fmt.Errorf("%s: %w", whom, err)
+				return declinedError{whom, err}
 			}
 			return nil
 		},
@@ -112,6 +113,37 @@ func explain(leaf *x509.Certificate, at time.Time, err error) error {
 		return foreign{errors.New("its certificate is of another job's keys: nobody whom we trust has signed it")}
 	}
 	return err
+}
+
+// declinedError is why the ring does not accept a peer's certificate.
+type declinedError struct {
+	whom string
+	why  error
+}
+
+func (e declinedError) Error() string { return fmt.Sprintf("%s: %v", e.whom, e.why) }
+func (e declinedError) Unwrap() error { return e.why }
+
+// Declined says which certificate was not accepted, and why, if a call with the ring has failed for that reason; nil:
+// it has failed for another.
+func (r *Ring) Declined(err error) error {
+	var ours declinedError
+	var alert *net.OpError
+	switch own := r.current().own.Leaf; {
+	case errors.As(err, &ours):
+		return fmt.Errorf("we refuse it: %w", ours.why)
+	case !errors.As(err, &alert) || alert.Op != "remote error":
+		return nil
+	case own == nil:
+		return fmt.Errorf("it asks for a certificate (%w)", err)
+	case r.clock().After(own.NotAfter):
+		return fmt.Errorf("it refuses our certificate, in %s, which ran out at %s: perdure keys renew makes a new one",
+			r.dir, own.NotAfter.UTC().Format(time.RFC3339))
+	case r.Revoked(own):
+		return fmt.Errorf("it refuses our certificate, in %s, which is revoked", r.dir)
+	default:
+		return fmt.Errorf("it refuses our certificate, in %s; its log says why (%w)", r.dir, err)
+	}
 }
 
 // foreign is an error about a peer that will never be one of ours, however often it is called.

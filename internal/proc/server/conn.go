@@ -181,12 +181,12 @@ func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close() // what is queued counts until then
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
-		tc:     tc, log: s.cfg.Log, opens: map[perdure.ShardID]wire.Header{},
+		tc:     tc, log: s.door.Connections(), opens: map[perdure.ShardID]wire.Header{},
 		asked: asked.Reads{All: peer.Waiting},
 	}
 	c.Conn = c
 	if err := s.admit(c, hello); err != nil {
-		s.cfg.Log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
+		c.log.Warn("refused a connection", "peer", tc.Peer(), "err", err)
 		return
 	}
 	defer s.forget(c)
@@ -196,7 +196,7 @@ func (s *Server) serve(tc transport.Conn) {
 	land := func(f *wire.Frame, n int) []byte { return c.land(s, f, n) }
 	for {
 		if err := tc.RecvInto(&f, land); err != nil {
-			s.cfg.Log.Info("connection ended", "slot", c.Slot, "incarnation", c.Incarnation, "err", err)
+			c.log.Info("connection ended", "slot", c.Slot, "incarnation", c.Incarnation, "err", err)
 			return
 		}
 		c.hold()
@@ -206,7 +206,7 @@ func (s *Server) serve(tc transport.Conn) {
 		}
 		if err != nil {
 			c.release()
-			s.cfg.Log.Warn("closed a connection", "slot", c.Slot, "peer", tc.Peer(), "err", err)
+			c.log.Warn("closed a connection", "slot", c.Slot, "peer", tc.Peer(), "err", err)
 			_ = transport.Refuse(tc, wire.Refusal{Reason: err.Error(), Again: errors.Is(err, errRenamed)})
 			return
 		}

@@ -72,7 +72,7 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 		Network: s.cfg.Network, Addr: addr, Wants: keys.Server, Hello: s.hello,
 		Up: func(tc transport.Conn, _ *wire.Frame) {
 			p.ear.Note()
-			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.cfg.Log})
+			p.set(&conn{Reader: replica.Reader{Slot: perdure.NoSlot}, tc: tc, log: s.door.Connections()})
 			for _, sh := range s.held() {
 				sh.relink(p)
 			}

@@ -355,7 +355,7 @@ func (s *Server) elapse(ctx context.Context) {
 
 // accept takes connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l transport.Listener) {
-	err := transport.AcceptAll(ctx, l, s.cfg.Log, func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
+	err := transport.AcceptAll(ctx, l, s.door.Connections(), func(c transport.Conn) { s.wg.Go(func() { s.serve(c) }) })
 	if err != nil {
 		s.fail(fmt.Errorf("server: accept: %w", err))
 	}

@@ -64,7 +64,7 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	sh.named.Store(&n)
 	sh.to.soon = s.tellSoon
 	sh.service = service{
-		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.cfg.Log, began: began,
+		rep: sh.rep, link: &sh.link, to: &sh.to, buffers: &s.buffers, log: s.door.Connections(), began: began,
 		out: newOutflows(s.ctx, &sh.mu, s.job.Shards),
 	}
 	sh.catchUp = func() {

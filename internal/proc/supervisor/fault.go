@@ -127,6 +127,10 @@ func (f *Fault) UnmarshalText(b []byte) (err error) {
 // ParseFault reads KIND:TARGET@WHEN[+FOR]. Every mistake gives one line that
 // wraps perdure.ErrUsage and shows an example.
 func ParseFault(s string) (Fault, error) {
+	if len(s) > mostFault {
+		return Fault{}, fmt.Errorf("%w: fault %.40q…: it has %d characters; write for example kill:server:0@12.5s",
+			perdure.ErrUsage, s, len(s))
+	}
 	f, err := parseFault(s)
 	if err == nil {
 		err = f.check()
@@ -136,6 +140,9 @@ func ParseFault(s string) (Fault, error) {
 	}
 	return f, nil
 }
+
+// mostFault bounds the text of a fault, in bytes: every mistake shows it.
+const mostFault = 200
 
 func parseFault(s string) (f Fault, err error) {
 	kind, rest, ok := strings.Cut(s, ":")
@@ -261,10 +268,13 @@ func (f Fault) check() error {
 }
 
 // Validate reports what is wrong with the fault in a job of that number of servers and
-// workers, with a log process or without, if anything: one line that wraps perdure.ErrUsage. The fault is one
-// that ParseFault made.
-func (f Fault) Validate(servers, workers int, log bool) error {
+// workers, with a log process or without, whose last clock is latest, if anything: one line that wraps
+// perdure.ErrUsage. The fault is one that ParseFault made.
+func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) error {
 	err := f.check()
+	if f.When.ByClock && f.When.Clock > latest {
+		err = fmt.Errorf("it would never strike: the job ends at clock %d", latest)
+	}
 	number := func(n int, name string) {
 		if f.Target.Index != All && (f.Target.Index < 0 || f.Target.Index >= n) {
 			err = fmt.Errorf("there is no %s; this job's %d %s are numbered from 0", f.Target, n, name)

@@ -141,20 +141,23 @@ func TestMistakes(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for s, want := range map[string]string{
-		"kill:server:1@1s":       "",
-		"kill:server:*@1s":       "",
-		"kill:worker:2@1s":       "",
-		"cut:coordinator@1s":     "",
-		"kill:shards:1@1s":       "",
-		"kill:server:2@1s":       "there is no server:2; this job's 2 servers are numbered from 0",
-		"slow*2:worker:3@1s":     "there is no worker:3; this job's 3 workers",
-		"kill:log@1s":            "this job has no log process",
-		"kill:log@2s":            "",
-		"freeze:log@2s":          "",
-		"cut:log@2s":             "the log can be killed, terminated or frozen",
-		"jitter*2:log@clock:100": "this job has no log process",
+		"kill:server:1@1s":                        "",
+		"kill:server:*@1s":                        "",
+		"kill:worker:2@1s":                        "",
+		"cut:coordinator@1s":                      "",
+		"kill:shards:1@1s":                        "",
+		"kill:server:2@1s":                        "there is no server:2; this job's 2 servers are numbered from 0",
+		"slow*2:worker:3@1s":                      "there is no worker:3; this job's 3 workers",
+		"kill:log@1s":                             "this job has no log process",
+		"kill:log@2s":                             "",
+		"freeze:log@2s":                           "",
+		"cut:log@2s":                              "the log can be killed, terminated or frozen",
+		"jitter*2:log@clock:100":                  "this job has no log process",
+		"kill:server:0@clock:1000":                "",
+		"kill:server:0@clock:1001":                "it would never strike: the job ends at clock 1000",
+		"kill:server:0@clock:9223372036854775807": "it would never strike",
 	} {
-		err := parse(t, s).Validate(2, 3, strings.HasSuffix(s, "log@2s"))
+		err := parse(t, s).Validate(2, 3, strings.HasSuffix(s, "log@2s"), 1000)
 		if want == "" && err != nil {
 			t.Error(err)
 		} else if want != "" {

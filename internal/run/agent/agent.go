@@ -279,7 +279,7 @@ func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 	}
 	cfg.Keys = cmp.Or(g.Keys, os.Getenv(worker.EnvKeys))
 	if g.Slot != nil {
-		cfg.Slot = perdure.Slot(*g.Slot)
+		cfg.Slot = perdure.Slot(*g.Slot).Exactly()
 	}
 	seconds := func(v *float64) time.Duration { return time.Duration(*v * float64(time.Second)) }
 	if g.Patience != nil {

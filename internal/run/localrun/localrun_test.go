@@ -199,6 +199,26 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
+// TestProgramNotThere: a program that does not exist is refused before the run's folder is made. Commands that only a
+// shell can resolve are left to it.
+func TestProgramNotThere(t *testing.T) {
+	for _, command := range []string{"./nothere", "nothere --flag", filepath.Join(t.TempDir(), "nothere") + " x"} {
+		folder := filepath.Join(t.TempDir(), "run")
+		_, err := Start(t.Context(), Options{Settings: small(t, "none"), Folder: folder, Exec: command})
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "nothere") {
+			t.Errorf("%s: %v", command, err)
+		}
+		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the run's folder: %v", command, err)
+		}
+	}
+	for _, command := range []string{"", "sh -c 'exit 0'", `"$HOME/train"`, "$(which train)", "'my program'"} {
+		if err := findProgram(command); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
 // TestStartLetsGo: a run that cannot start leaves its address to the next one.
 func TestStartLetsGo(t *testing.T) {
 	s := small(t, "none")

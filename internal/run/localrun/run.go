@@ -101,6 +101,9 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if left := leftLog(&r.s); o.Warn != nil && left != "" {
 		o.Warn(left)
 	}
+	if err := findProgram(o.Exec); err != nil {
+		return nil, errors.Join(err, r.letGo())
+	}
 	frames, web, err := r.listen(o.Warn)
 	if err == nil {
 		r.ring, err = openKeys(ctx, r.s.Reach.Keys)

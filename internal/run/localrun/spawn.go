@@ -3,14 +3,20 @@ package localrun
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/watch"
 	"github.com/perdure/perdure/worker"
 )
@@ -92,6 +98,23 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 		Role: wire.RoleWorker, Index: slot, Command: []string{"/bin/sh", "-c", "exec " + command}, Env: env,
 		LogPath: r.dir.LogFile(fmt.Sprintf("%s-%d", wire.RoleWorker, slot)),
 	}
+}
+
+// plainWord is a word that the shell takes as it stands.
+var plainWord = regexp.MustCompile(`^[\w./+,:@%-]+$`)
+
+// findProgram reports whether a command line of the shell names a program that is not there, as far as that shows: each
+// of its processes would fail, and the run's folder would stay.
+func findProgram(command string) error {
+	words := strings.Fields(command)
+	if len(words) == 0 || !plainWord.MatchString(words[0]) {
+		return nil
+	}
+	if _, err := exec.LookPath(words[0]); err != nil {
+		return fmt.Errorf("%w: --exec %s: %w; name a program that this machine can start", perdure.ErrUsage, words[0],
+			plain.Cause(errors.Unwrap(err)))
+	}
+	return nil
 }
 
 // spec says what runs at a place.

@@ -84,6 +84,9 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
 	welcome, err := f.find(ctx)
+	if errors.Is(err, perdure.ErrRefused) {
+		return s, fmt.Errorf("the job at %s refuses this process: %w", f.Join, plain.Cause(err))
+	}
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join,
 			plain.Cause(err))

@@ -23,9 +23,7 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
 		ch := membership.Change{Leave: s.Leave, At: s.At}
-		if s.Workers != 0 && len(s.Leave) > 0 {
-			refused = fmt.Errorf("%w: say how many workers are to take part, or which slots are not", perdure.ErrUsage)
-		} else if s.Workers != 0 {
+		if s.Workers != 0 {
 			ch, refused = core.Facts().Scaled(s.Workers, s.At)
 		}
 		if refused != nil {
@@ -42,8 +40,7 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 // Drain implements control.Backend.
 func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.Draining, err error) {
 	if d.Notice < 0 || d.Notice > control.MostNotice {
-		return ends, fmt.Errorf("%w: a notice of %v; choose one above 0, and of %v at most", perdure.ErrUsage, d.Notice,
-			control.MostNotice)
+		return ends, fmt.Errorf("%w: a notice of %v; choose 0 to %v", perdure.ErrUsage, d.Notice, control.MostNotice)
 	}
 	var all []coordinator.Drained
 	var refused error
@@ -196,7 +193,8 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-		refused = f.Validate(len(core.Facts().Servers), len(core.Facts().Slots), b.log)
+		facts := core.Facts()
+		refused = f.Validate(len(facts.Servers), len(facts.Slots), b.log, facts.View.Latest(&facts.Job))
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return "", err

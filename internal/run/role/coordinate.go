@@ -76,9 +76,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	api := &lateAPI{there: make(chan struct{})}
 	gate := control.Gate{
 		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
-		Ring: open.Ring, Log: c.Log,
+		Ring: open.Ring, Log: c.Log, Refused: eyes.Sparing(c.Log),
 	}
 	srv := web.NewServer(gate.Guard(api))
+	srv.ErrorLog = eyes.ErrorLog(c.Log)
 	if open.Ring != nil {
 		open.Web = tls.NewListener(open.Web, open.Ring.Web())
 	}

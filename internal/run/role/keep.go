@@ -61,7 +61,7 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
-		Log: c.Log, Guard: logkeys.Guard(ring, c.Inherits),
+		Log: c.Log, Refused: eyes.Sparing(c.Log), Guard: logkeys.Guard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err

@@ -129,7 +129,7 @@ func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *traini
 		patience = math.MaxInt64
 	}
 	return worker.Config{
-		Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot),
+		Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot).Exactly(),
 		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
 		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,

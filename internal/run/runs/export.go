@@ -56,6 +56,9 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
 		return fmt.Errorf("%w: say what to write: --csv FILE, --series FILE or --tensorboard DIR", perdure.ErrUsage)
 	}
+	if err := to.check(); err != nil { // nothing is written where one of them cannot be
+		return err
+	}
 	e := &exporter{Teller: plain.Tell(out, asJSON), files: []writtenFile{}}
 	if to.CSV != "" {
 		rows, err := csvRows(all)
@@ -81,6 +84,28 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 		}
 	}
 	return e.End(written{e.files, e.Notes()})
+}
+
+// check reports whether one of the files cannot be written, before any is.
+func (to *Exports) check() error {
+	for _, file := range []string{to.CSV, to.Series} {
+		if file == "" {
+			continue
+		}
+		if err := mayWrite(file, to.Force); err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
+			return noFolder(file)
+		}
+	}
+	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
+		return fmt.Errorf("%w: --tensorboard %s is a file; name a folder", perdure.ErrUsage, to.TensorBoard)
+	}
+	if to.CSV != "" && filepath.Clean(to.CSV) == filepath.Clean(to.Series) {
+		return fmt.Errorf("%w: --csv and --series name the same file, %s; choose two", perdure.ErrUsage, to.CSV)
+	}
+	return nil
 }
 
 // csvRows are a head and a row for each run: what a list has, and each setting of run.json, by its path.
@@ -174,14 +199,25 @@ func (e *exporter) writeCSV(file string, rows [][]string, what string, force boo
 
 // writeFile writes a file, whole or not at all.
 func writeFile(file string, force bool, write func(io.Writer) error) error {
-	if _, err := os.Lstat(file); err == nil && !force {
-		return fmt.Errorf("%w: %s is there already; choose another name, or --force", perdure.ErrUsage, file)
+	if err := mayWrite(file, force); err != nil {
+		return err
 	}
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(file), write)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, filepath.Dir(file))
+		return noFolder(file)
 	}
 	return err
+}
+
+func mayWrite(file string, force bool) error {
+	if _, err := os.Lstat(file); err == nil && !force {
+		return fmt.Errorf("%w: %s is there already; choose another name, or --force", perdure.ErrUsage, file)
+	}
+	return nil
+}
+
+func noFolder(file string) error {
+	return fmt.Errorf("%w: the folder %s does not exist", perdure.ErrUsage, filepath.Dir(file))
 }
 
 // boardNames are the tags that TensorBoard groups a run's measurements by.

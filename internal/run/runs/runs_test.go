@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -237,6 +238,22 @@ func TestExport(t *testing.T) {
 	}
 	exports.Force = true
 	must(t, Export(&out, all, exports, false))
+	if err := Export(&out, all, Exports{CSV: filepath.Join(to, "x.csv"), TensorBoard: exports.CSV},
+		false); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a file in place of a folder: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(to, "x.csv")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a refused export has written: %v", err)
+	}
+	first := filepath.Join(to, "first.csv") // which is not written where the other cannot be
+	for _, second := range []string{exports.Series, filepath.Join(to, "nothere", "series.csv"), first} {
+		if err := Export(&out, all, Exports{CSV: first, Series: second}, false); !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("%s: %v", second, err)
+		}
+		if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a refused export has written %s: %v", first, err)
+		}
+	}
 	if err := Export(&out, all, Exports{}, false); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("nothing was to be written: %v", err)
 	}

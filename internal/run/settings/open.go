@@ -103,7 +103,7 @@ func (s *Run) ParseFaults() (faults []supervisor.Fault, err error) {
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog())
+			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&perdure.View{}).Latest(&s.Job))
 		}
 		if err != nil {
 			return nil, err

@@ -11,7 +11,8 @@ import (
 
 // Reports are those of one server. They implement its Logger.
 type Reports struct {
-	Log *slog.Logger // nil: nobody listens
+	Log         *slog.Logger // nil: reports are dropped
+	Connections *slog.Logger // for reports about single connections; nil: these are dropped
 
 	mu    sync.Mutex // guards what follows
 	wrong string
@@ -57,7 +58,9 @@ const ofConnection = " - cid:"
 func (w *Reports) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if strings.Contains(text, ofConnection) {
-		w.Warnf("%s", text)
+		if w.Connections != nil {
+			w.Connections.Warn("a connection to the log failed", "err", text)
+		}
 		return
 	}
 	w.failed(text)

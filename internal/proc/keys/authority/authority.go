@@ -16,15 +16,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/token"
 )
@@ -36,6 +37,15 @@ const (
 	rootGood    = 10 * DefaultGood
 	early       = 5 * time.Minute
 )
+
+// Days is a number of days; the longest Duration where none is as long.
+func Days(n int) time.Duration {
+	const day = 24 * time.Hour
+	if n > int(math.MaxInt64/day) {
+		return math.MaxInt64
+	}
+	return time.Duration(max(n, -1)) * day
+}
 
 // root is the folder of what signs, and its files.
 const (
@@ -51,40 +61,85 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// Holder is one who has keys.
+// Holder is the holder of a certificate that the authority has signed, or of a token.
 type Holder struct {
 	keys.Identity
-	Folder string
+	Folder string // "": it is a token, or a certificate that a newer one has replaced
 	Serial *big.Int
 	From   time.Time
 	Until  time.Time
+	Token  bool
 	// Revoked says that nobody takes the certificate any more.
 	Revoked bool
 }
 
-// New makes an authority in a new folder, and the keys of one holder of each role.
+// folderName names the folder of an identity's keys. Commands that renew and revoke take this name.
+func folderName(who keys.Identity) string {
+	if who.Name == string(who.Role) {
+		return who.Name
+	}
+	return string(who.Role) + "-" + who.Name
+}
+
+// New makes an authority in a new folder, and the keys of one holder of each role. If it fails it leaves nothing
+// behind.
 func New(dir, job string, good time.Duration, now func() time.Time) (list []Holder, err error) {
 	if err := (keys.Identity{Domain: job, Role: keys.Worker, Name: "worker"}).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if names, err := os.ReadDir(dir); err == nil && len(names) > 0 {
-		return nil, fmt.Errorf("%w: %s is not empty; name a new folder, or write perdure keys renew %s",
-			perdure.ErrUsage, dir,
-			dir)
-	}
-	a := &Authority{dir: dir, now: now}
-	if err := os.MkdirAll(filepath.Join(dir, root), 0o700); err != nil {
+	if err := checkGood(good); err != nil {
 		return nil, err
 	}
+	names, err := os.ReadDir(dir)
+	made := errors.Is(err, fs.ErrNotExist)
+	if len(names) > 0 {
+		return nil, notEmpty(dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	switch err := os.Mkdir(filepath.Join(dir, root), 0o700); {
+	case errors.Is(err, fs.ErrExist): // another command has just made it
+		return nil, notEmpty(dir)
+	case err != nil:
+		return nil, err
+	}
+	if list, err = (&Authority{dir: dir, now: now}).fill(job, good); err == nil {
+		return list, nil
+	}
+	for _, name := range append([]string{root}, folders()...) {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	if made {
+		err = errors.Join(err, os.Remove(dir))
+	}
+	return nil, err
+}
+
+func notEmpty(dir string) error {
+	return fmt.Errorf("%w: %s is not empty; name a new folder, or write perdure keys renew %s", perdure.ErrUsage, dir,
+		dir)
+}
+
+// folders are the names of the folders that New makes for holders.
+func folders() (names []string) {
+	for _, role := range keys.Roles {
+		names = append(names, string(role))
+	}
+	return names
+}
+
+// fill makes all that is in a new folder.
+func (a *Authority) fill(job string, good time.Duration) (list []Holder, err error) {
 	if err := a.begin(job); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, root, keys.SecretFile)
+	path := filepath.Join(a.dir, root, keys.SecretFile)
 	if err := errors.Join(keys.WriteSecret(path, keys.NewSecret()),
 		keys.WriteSecret(path+keys.ServersExt, keys.NewSecret())); err != nil {
 		return nil, err
 	}
-	if err := a.publish(nil, 1); err != nil {
+	if err := errors.Join(a.publish(nil, 1), a.save(&record{})); err != nil {
 		return nil, err
 	}
 	for _, role := range keys.Roles {
@@ -95,6 +150,14 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 		list = append(list, h)
 	}
 	return list, nil
+}
+
+// checkGood refuses keys that would be good for no time, or longer than the authority.
+func checkGood(good time.Duration) error {
+	if good <= 0 || good > rootGood {
+		return fmt.Errorf("%w: keys that are good for %v; choose up to %v", perdure.ErrUsage, good, rootGood)
+	}
+	return nil
 }
 
 // begin draws the key that signs.
@@ -168,25 +231,36 @@ func (a *Authority) domain() string {
 
 // Issue makes keys for somebody, or new ones in place of those that there are.
 func (a *Authority) Issue(role keys.Role, name string, good time.Duration) (h Holder, err error) {
-	h.Identity = keys.Identity{Domain: a.domain(), Role: role, Name: name}
-	if err := h.Validate(); err != nil {
+	who := keys.Identity{Domain: a.domain(), Role: role, Name: name}
+	if err := who.Validate(); err != nil {
 		return h, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	if good <= 0 || good > rootGood {
-		return h, fmt.Errorf("%w: keys that are good for %v; choose up to %v", perdure.ErrUsage, good, rootGood)
+	if err := checkGood(good); err != nil {
+		return h, err
 	}
-	h.Folder = filepath.Join(a.dir, string(role))
-	if name != string(role) {
-		h.Folder += "-" + name
+	err = a.change(func(r *record) error {
+		h, err = a.issue(r, who, good)
+		return err
+	})
+	return h, err
+}
+
+// issue makes keys. It records the certificate before it writes it: a certificate that exists can be revoked.
+func (a *Authority) issue(r *record, who keys.Identity, good time.Duration) (h Holder, err error) {
+	identity, cert, err := a.sign(who, good)
+	if err != nil {
+		return h, err
+	}
+	h = holderOf(who, cert)
+	h.Folder = filepath.Join(a.dir, folderName(who))
+	r.Issued = append(r.Issued, entryOf(h))
+	if err := a.save(r); err != nil {
+		return h, err
 	}
 	if err := os.MkdirAll(h.Folder, 0o700); err != nil {
 		return h, err
 	}
-	identity, cert, err := a.sign(h.Identity, good)
-	if err != nil {
-		return h, err
-	}
-	h.Serial, h.From, h.Until = cert.SerialNumber, cert.NotBefore, cert.NotAfter
+	role := who.Role
 	for _, name := range []string{keys.CAFile, keys.RevokedFile} {
 		if err := a.hand(name, h.Folder, 0o644); err != nil {
 			return h, err
@@ -248,6 +322,14 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *t
 		return nil, "", fmt.Errorf("%w: a token that is good for %v; choose a second to %v", perdure.ErrUsage, good,
 			DefaultGood)
 	}
+	if err := a.change(func(r *record) error {
+		r.Issued = append(r.Issued, entryOf(Holder{
+			Identity: t.Identity, Serial: t.Serial, From: t.From, Until: t.Until, Token: true,
+		}))
+		return a.save(r)
+	}); err != nil {
+		return nil, "", err
+	}
 	text, err = t.Sign(a.key)
 	return t, text, err
 }
@@ -264,22 +346,29 @@ func (a *Authority) hand(name, folder string, mode os.FileMode) error {
 // Renew makes new keys for all holders whose keys are not revoked, or for those that are named by their folders. What
 // they had stays good until it runs out, so that nobody is cut off who has not the new ones yet.
 func (a *Authority) Renew(names []string, good time.Duration) (list []Holder, err error) {
-	all, err := a.List()
-	if err != nil {
+	if err := checkGood(good); err != nil {
 		return nil, err
 	}
-	chosen, err := choose(all, names)
-	if len(names) == 0 {
-		chosen = slices.DeleteFunc(chosen, func(h Holder) bool { return h.Revoked })
-	}
-	for _, h := range chosen {
+	err = a.change(func(r *record) error {
+		all, err := a.holders()
 		if err != nil {
-			return list, err
+			return err
 		}
-		if h, err = a.Issue(h.Role, h.Name, good); err == nil {
+		chosen, err := choose(all, names)
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			chosen = slices.DeleteFunc(chosen, func(h Holder) bool { return h.Revoked })
+		}
+		for _, h := range chosen {
+			if h, err = a.issue(r, h.Identity, good); err != nil {
+				return err
+			}
 			list = append(list, h)
 		}
-	}
+		return nil
+	})
 	return list, err
 }
 
@@ -289,22 +378,44 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 		return all, nil
 	}
 	for _, name := range names {
-		found := false
-		for _, h := range all {
-			if filepath.Base(h.Folder) == name {
-				chosen, found = append(chosen, h), true
-			}
+		at := slices.IndexFunc(all, func(h Holder) bool { return filepath.Base(h.Folder) == name })
+		if at < 0 {
+			return nil, noKeys(name)
 		}
-		if !found {
-			return nil, fmt.Errorf("%w: there are no keys %s; perdure keys ls shows those that there are",
-				perdure.ErrUsage, name)
-		}
+		chosen = append(chosen, all[at])
 	}
 	return chosen, nil
 }
 
-// List returns who has keys.
-func (a *Authority) List() (list []Holder, err error) {
+func noKeys(name string) error {
+	return fmt.Errorf("%w: there are no keys %s; perdure keys ls shows those that there are", perdure.ErrUsage, name)
+}
+
+// List returns the holders of keys, in the order of their folders, then everything else that the authority has signed
+// and that has not run out: certificates that newer ones have replaced, and tokens.
+func (a *Authority) List() (list []Holder, record Completeness, err error) {
+	r, err := a.load()
+	if err != nil {
+		return nil, record, err
+	}
+	if list, err = a.holders(); err != nil {
+		return nil, record, err
+	}
+	revoked, _, err := a.revoked()
+	if err != nil {
+		return nil, record, err
+	}
+	for _, e := range r.Issued {
+		current := slices.ContainsFunc(list, func(h Holder) bool { return h.Serial.Cmp(e.serial) == 0 })
+		if !current && a.now().Before(e.Until) {
+			list = append(list, a.holder(&e, revoked))
+		}
+	}
+	return list, r.Completeness, nil
+}
+
+// holders returns the holders of the keys in folders.
+func (a *Authority) holders() (list []Holder, err error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
 		return nil, err
@@ -323,49 +434,23 @@ func (a *Authority) List() (list []Holder, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
-		h := Holder{Folder: folder, Serial: cert.SerialNumber, From: cert.NotBefore, Until: cert.NotAfter}
-		if h.Identity, err = keys.Of(cert); err != nil {
+		who, err := keys.Of(cert)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", folder, err)
 		}
-		for _, r := range revoked {
-			h.Revoked = h.Revoked || r.SerialNumber.Cmp(h.Serial) == 0
-		}
+		h := holderOf(who, cert)
+		h.Folder, h.Revoked = folder, isRevoked(revoked, h.Serial)
 		list = append(list, h)
 	}
 	return list, nil
 }
 
-// Revoke makes sure that nobody takes a certificate any more: that of a folder, or one with a serial number. Holders on
-// other machines learn it when they get the new list, whose file it returns.
-func (a *Authority) Revoke(names []string) (file string, err error) {
-	all, err := a.List()
-	if err != nil {
-		return "", err
-	}
-	revoked, number, err := a.revoked()
-	if err != nil {
-		return "", err
-	}
-	for _, name := range names {
-		n, ok := new(big.Int).SetString(strings.ToLower(name), 16)
-		if !ok || len(name) < 16 {
-			chosen, err := choose(all, []string{name})
-			if err != nil {
-				return "", err
-			}
-			n = chosen[0].Serial
-		}
-		revoked = append(revoked, x509.RevocationListEntry{SerialNumber: n, RevocationTime: a.now()})
-	}
-	if err := a.publish(revoked, number+1); err != nil {
-		return "", err
-	}
-	for _, h := range all {
-		if err := a.hand(keys.RevokedFile, h.Folder, 0o644); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(a.dir, root, keys.RevokedFile), nil
+func holderOf(who keys.Identity, c *x509.Certificate) Holder {
+	return Holder{Identity: who, Serial: c.SerialNumber, From: c.NotBefore, Until: c.NotAfter}
+}
+
+func isRevoked(list []x509.RevocationListEntry, serial *big.Int) bool {
+	return slices.ContainsFunc(list, func(r x509.RevocationListEntry) bool { return r.SerialNumber.Cmp(serial) == 0 })
 }
 
 // revoked reads the list of what is revoked, and its number.
@@ -428,5 +513,5 @@ func write(path string, mode os.FileMode, text []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return nil
+	return disk.OS().SyncDir(filepath.ToSlash(filepath.Dir(path)))
 }

@@ -43,7 +43,7 @@ type Client struct{ *worker.Client }
 
 // Dial joins a job over the connections that the bed asks for.
 func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
-	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Slot: 0, Connections: b.Conns}
+	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
 	switch b.Socket {
 	case raw.TLS:
 		c.Keys = r.Settings().Reach.Keys

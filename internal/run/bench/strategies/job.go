@@ -185,7 +185,7 @@ func ballastTable(mb int) perdure.TableSpec {
 func (j *job) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
 		Network: transport.TCP{}, Coordinator: j.Coordinator(),
-		Secret: j.Secrets().Job, Slot: slot, Process: reach.ProcessName(), Patience: patience,
+		Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(), Patience: patience,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,76 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/perdure/perdure"
+)
+
+// check refuses a change that no job can make. It needs no knowledge of the job.
+func (s *Scale) check() error {
+	switch {
+	case s.Workers == 0 && len(s.Leave) == 0:
+		return fmt.Errorf("%w: name how many workers should take part (workers), or which slots leave (leave)",
+			perdure.ErrUsage)
+	case s.Workers != 0 && len(s.Leave) > 0:
+		return fmt.Errorf("%w: name how many workers should take part, or which slots leave, and not both",
+			perdure.ErrUsage)
+	case s.Workers < 0 || s.Workers > perdure.MaxSlots:
+		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, s.Workers, perdure.MaxSlots)
+	case s.At < 0 || s.At > perdure.MaxClock:
+		return fmt.Errorf("%w: clock %d; choose 1 to %d, or 0 for the next that no slot has begun", perdure.ErrUsage,
+			s.At, perdure.MaxClock)
+	}
+	sorted := slices.Sorted(slices.Values(s.Leave))
+	for i, slot := range sorted {
+		switch {
+		case slot < 0 || slot >= perdure.MaxSlots:
+			return fmt.Errorf("%w: there is no slot %d; slots are numbered from 0", perdure.ErrUsage, slot)
+		case i > 0 && sorted[i-1] == slot:
+			return fmt.Errorf("%w: slot %d is named twice", perdure.ErrUsage, slot)
+		}
+	}
+	return nil
+}
+
+// noticeOf is a notice in milliseconds; 0: none.
+func noticeOf(ms int64) (time.Duration, error) {
+	if ms < 0 || ms > MostNotice.Milliseconds() {
+		return 0, fmt.Errorf("%w: a notice of %d ms; choose 0, for as long as it takes, to %d", perdure.ErrUsage, ms,
+			MostNotice.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// strictJSON is the codec of the JSON that scripts write by hand. It refuses fields that a message does not have: a
+// misspelt one would be left out, and the call would do something else.
+type strictJSON string
+
+// Name implements connect.Codec.
+func (c strictJSON) Name() string { return string(c) }
+
+// Marshal implements connect.Codec.
+func (strictJSON) Marshal(m any) ([]byte, error) {
+	p, is := m.(proto.Message)
+	if !is {
+		return nil, errNoMessage
+	}
+	return protojson.Marshal(p)
+}
+
+// Unmarshal implements connect.Codec.
+func (strictJSON) Unmarshal(text []byte, m any) error {
+	p, is := m.(proto.Message)
+	if !is {
+		return errNoMessage
+	}
+	return protojson.Unmarshal(text, p)
+}
+
+var errNoMessage = errors.New("the control API has messages of its schema only")

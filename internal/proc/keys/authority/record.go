@@ -1,0 +1,186 @@
+package authority
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/proc/keys"
+)
+
+// The record lies next to the key that signs. The lock keeps two commands from changing it, or the list of revoked
+// serial numbers, at the same time.
+const (
+	recordFile = "issued.json"
+	lockFile   = "lock"
+)
+
+// recordVersion is the format of the record.
+const recordVersion = 1
+
+// lockPatience is how long a command waits for another one that changes the same keys, and lockLook how often it tries.
+const (
+	lockPatience = 10 * time.Second
+	lockLook     = 10 * time.Millisecond
+)
+
+// late is how long an entry stays in the record, and is still revoked, after it ran out: clocks of machines differ.
+const late = 24 * time.Hour
+
+// record lists each certificate and token that the authority has signed and that may still be accepted. Revoking a
+// name must reach all of them, and a folder has only the newest certificate of its holder.
+type record struct {
+	Version int `json:"version"`
+	Completeness
+	Issued []entry `json:"issued"`
+}
+
+// Completeness says which certificates and tokens may be missing from the record.
+type Completeness struct {
+	// Since is when the record of an older folder was started: an earlier version recorded nothing that it signed. The
+	// zero time means that nothing is missing.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// entry is one certificate or token.
+type entry struct {
+	Serial string    `json:"serial"`
+	Role   keys.Role `json:"role"`
+	Name   string    `json:"name"`
+	Token  bool      `json:"token,omitempty"`
+	From   time.Time `json:"from"`
+	Until  time.Time `json:"until"`
+
+	serial *big.Int
+}
+
+func entryOf(h Holder) entry {
+	return entry{
+		Serial: keys.Serial(h.Serial), Role: h.Role, Name: h.Name, Token: h.Token, From: h.From.UTC(),
+		Until: h.Until.UTC(), serial: h.Serial,
+	}
+}
+
+// holder returns the holder of a recorded certificate or token.
+func (a *Authority) holder(e *entry, revoked []x509.RevocationListEntry) Holder {
+	return Holder{
+		Identity: keys.Identity{Domain: a.domain(), Role: e.Role, Name: e.Name}, Serial: e.serial, From: e.From,
+		Until: e.Until, Token: e.Token, Revoked: isRevoked(revoked, e.serial),
+	}
+}
+
+// change runs do while no other command changes the folder. do receives the record, and saves its additions.
+func (a *Authority) change(do func(*record) error) error {
+	lock, err := a.lock()
+	if err != nil {
+		return err
+	}
+	r, err := a.load()
+	if err == nil {
+		err = do(r)
+	}
+	return errors.Join(err, lock.Close())
+}
+
+// lock takes the folder's lock, for which it waits a while.
+func (a *Authority) lock() (disk.Lock, error) {
+	locker := disk.OS().(disk.Locker) // it is one everywhere; where the system has no locks it locks nothing
+	path := filepath.ToSlash(filepath.Join(a.dir, root, lockFile))
+	for end := time.Now().Add(lockPatience); ; time.Sleep(lockLook) {
+		lock, err := locker.Lock(path, fmt.Sprintf("process %d", os.Getpid()))
+		var locked *disk.LockedError
+		if !errors.As(err, &locked) {
+			return lock, err
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("%w: another command is changing the keys in %s (%s); try again when it has ended",
+				perdure.ErrUsage, a.dir, locked.Holder)
+		}
+	}
+}
+
+// load reads the record, without entries that ran out long ago. It adds certificates that lie in folders and are not
+// recorded: a version of Perdure without a record has signed them, so it may have signed more.
+func (a *Authority) load() (*record, error) {
+	r, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	r.Issued = slices.DeleteFunc(r.Issued, func(e entry) bool { return a.now().After(e.Until.Add(late)) })
+	all, err := a.holders()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		if a.now().After(h.Until) || r.find(h.Serial) >= 0 || !a.signed(&h) {
+			continue
+		}
+		r.Issued = append(r.Issued, entryOf(h))
+		r.Since = a.now().UTC()
+	}
+	return r, nil
+}
+
+// read reads the record's file. A folder without one was made by a version that had no record.
+func (a *Authority) read() (*record, error) {
+	path := filepath.Join(a.dir, root, recordFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &record{Completeness: Completeness{Since: a.now().UTC()}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &record{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%w: %s, the record of all keys that were issued, is damaged: %w; restore it from a "+
+			"copy", perdure.ErrUsage, path, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("%w: %s has version %d, and this program reads version %d; use the program that wrote "+
+			"it", perdure.ErrUsage, path, r.Version, recordVersion)
+	}
+	for i := range r.Issued {
+		e := &r.Issued[i]
+		n, ok := new(big.Int).SetString(e.Serial, 16)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s, the record of all keys that were issued, is damaged: serial number %q; "+
+				"restore it from a copy", perdure.ErrUsage, path, e.Serial)
+		}
+		e.serial = n
+	}
+	return r, nil
+}
+
+func (a *Authority) save(r *record) error {
+	r.Version = recordVersion
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return write(filepath.Join(a.dir, root, recordFile), 0o600, append(text, '\n'))
+}
+
+// find returns the index of the entry with a serial number; -1: not recorded.
+func (r *record) find(serial *big.Int) int {
+	return slices.IndexFunc(r.Issued, func(e entry) bool { return e.serial.Cmp(serial) == 0 })
+}
+
+// signed reports whether the certificate in a holder's folder is this authority's.
+func (a *Authority) signed(h *Holder) bool {
+	text, err := os.ReadFile(filepath.Join(h.Folder, keys.IdentityFile))
+	if err != nil {
+		return false
+	}
+	c, err := parsed(text, x509.ParseCertificate)
+	return err == nil && c.CheckSignatureFrom(a.cert) == nil
+}

@@ -1,0 +1,84 @@
+package screen
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// Holders prints the holders of keys: a table for people, or JSON for programs.
+func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
+	type row struct {
+		Folder  string    `json:"folder"`
+		Role    keys.Role `json:"role"`
+		Name    string    `json:"name"`
+		Job     string    `json:"job"`
+		Serial  string    `json:"serial"`
+		Until   time.Time `json:"until"`
+		Revoked bool      `json:"revoked"`
+		Token   bool      `json:"token"`
+	}
+	rows := make([]row, len(list))
+	for i, h := range list {
+		rows[i] = row{h.Folder, h.Role, h.Name, h.Domain, keys.Serial(h.Serial), h.Until.UTC(), h.Revoked, h.Token}
+	}
+	if asJSON {
+		return plain.JSON(out, rows)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "folder\trole\tname\tgood until\tserial number\t")
+	for i, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(r.Folder, "–"), r.Role, r.Name,
+			r.Until.Format(time.DateOnly), r.Serial, notes(&list[i]))
+	}
+	return w.Flush()
+}
+
+// notes says whether a certificate or a token is revoked, expired, replaced or a token.
+func notes(h *authority.Holder) string {
+	var all []string
+	switch {
+	case h.Revoked:
+		all = append(all, "revoked")
+	case time.Now().After(h.Until):
+		all = append(all, "has run out")
+	}
+	switch {
+	case h.Token:
+		all = append(all, "token")
+	case h.Folder == "":
+		all = append(all, "replaced, or its folder was removed")
+	}
+	return strings.Join(all, ", ")
+}
+
+// Revoked says whose certificates and tokens were revoked, a line for each.
+func Revoked(out io.Writer, list []authority.Holder) {
+	for i := range list {
+		kind, h := "certificate", &list[i]
+		if h.Token {
+			kind = "token"
+		}
+		if h.Role == "" { // the authority has no record of it
+			fmt.Fprintf(out, "Revoked the serial number %s\n", keys.Serial(h.Serial))
+			continue
+		}
+		fmt.Fprintf(out, "Revoked the %s of %s, serial number %s\n", kind, h.Identity, keys.Serial(h.Serial))
+	}
+}
+
+// Missing warns that the record of an authority lacks certificates that an earlier version has signed.
+func Missing(out io.Writer, c authority.Completeness) {
+	if !c.Since.IsZero() {
+		fmt.Fprintf(out, "Certificates that were replaced before %s, and tokens from before, are not recorded: an "+
+			"earlier version of Perdure made them. They stay good until they run out, unless you revoke their serial "+
+			"numbers; perdure keys new makes an authority that does not trust them.\n", c.Since.Format(time.RFC3339))
+	}
+}
