@@ -238,11 +238,24 @@ func manifestKeys(in store.Store) (keys []key, err error) {
 // that a newer Perdure wrote is an error, because going back behind it would
 // lose training. Without a valid one the error is ErrNoCheckpoint.
 func Latest(in store.Store) (Manifest, error) {
+	m, _, err := LatestOf(in)
+	return m, err
+}
+
+// LatestOf is Latest, and returns which damaged manifests it passed over.
+func LatestOf(in store.Store) (m Manifest, passed []Defect, err error) {
 	keys, err := manifestKeys(in)
 	if err != nil {
-		return Manifest{}, err
+		return m, nil, err
 	}
-	return newest(in, keys, readManifest)
+	m, err = newest(in, keys, func(in store.Store, k key) (Manifest, error) {
+		m, err := readManifest(in, k)
+		if errors.Is(err, ErrCorrupt) {
+			passed = append(passed, Defect{File: k.manifest(), Err: err})
+		}
+		return m, err
+	})
+	return m, passed, err
 }
 
 // newest reads the first manifest that is not damaged, of those that a folder holds, newest first.

@@ -121,6 +121,18 @@ func taken(in store.Store, sealed []byte) error {
 	return fmt.Errorf("%s is %w: it belongs to job %s (%s)", in, ErrTaken, c.ID, c.Workload)
 }
 
+// checkClaim reads what says whose a store is, where there is such a claim.
+func checkClaim(in store.Store) error {
+	sealed, err := store.Read(in, claimName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = disk.Unseal(claimKind, claimVersion, sealed)
+	}
+	return err
+}
+
 // Unclaim gives a store back to which nothing has come yet but what its run was to go on from.
 func Unclaim(in store.Store) error {
 	found, err := checkpoint.Look(in)

@@ -11,9 +11,15 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Verify reads every byte of the checkpoints, or of the one of a clock. It says which are whole,
-// and of those that are not what is wrong, a line for each; or all of it as JSON.
+// Verify reads every byte of the checkpoints, or of the one of a clock, or of the snapshots that a run with an update log
+// keeps in their place. It says which are whole, and of those that are not what is wrong, a line for each; or all of it
+// as JSON.
 func (f *Folder) Verify(out io.Writer, asJSON bool) error {
+	if in, names, err := f.snapshots(); err != nil {
+		return err
+	} else if len(names) > 0 && f.Clock == nil {
+		return verifySnapshots(out, in, names, asJSON)
+	}
 	for range tries {
 		meanwhile, err := f.verify(out, asJSON)
 		if !meanwhile {
@@ -40,10 +46,11 @@ func verifiedOf(k *checkpoint.Kept, wrong []checkpoint.Defect, whole bool) verif
 
 // verify reads what there is; meanwhile says that the job had deleted all of it by then.
 func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
-	kept, err := f.asked()
+	found, err := f.asked()
 	if err != nil {
 		return false, err
 	}
+	kept := found.Kept
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
@@ -68,6 +75,13 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	if read == 0 {
 		return true, nil
 	}
+	stray := f.others(audit, &found)
+	if len(stray) > 0 {
+		v := verifiedOf(&checkpoint.Kept{Cut: -1}, stray, false)
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
+		}
+	}
 	took := time.Since(begun).Seconds()
 	if asJSON {
 		if err := plain.JSON(out, all); err != nil {
@@ -77,11 +91,24 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
 			size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	}
-	if bad > 0 {
+	if bad > 0 || len(stray) > 0 {
 		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, count(read, "checkpoint"), bad,
-			count(wrong, "defect"), offer)
+			count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
+}
+
+// others reads what belongs to no checkpoint, and returns its defects.
+func (f *Folder) others(a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect) {
+	for _, files := range [][]checkpoint.Loose{found.Loose, found.States} {
+		for _, file := range files {
+			defects = append(defects, a.Loose(file)...)
+		}
+	}
+	if err := checkClaim(f.Store); err != nil && f.Clock == nil {
+		defects = append(defects, checkpoint.Defect{File: claimName, Err: err})
+	}
+	return defects
 }
 
 // audit reads a checkpoint: it returns a line that says what it has, and what is wrong.

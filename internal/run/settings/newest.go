@@ -2,9 +2,13 @@ package settings
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -29,16 +33,71 @@ func naming(from store.Store, known *membership.Facts) store.Store {
 	return store.Named{Store: from, Names: names}
 }
 
-// newest returns the newest checkpoint of a store: of those that it lists, and of the one that was recorded last.
-func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, err error) {
-	m, err = checkpoint.Latest(from)
+// newest returns the newest checkpoint of a store: of those that it lists, and of the one that was recorded last. passed
+// are the damaged manifests that the store lists and that are newer.
+func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, passed []checkpoint.Defect, err error) {
+	m, passed, err = checkpoint.LatestOf(from)
 	if known == nil || err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return m, err
+		return m, passed, err
 	}
 	k, bad := checkpoint.Of(from, known.View.Durable, known.View.Generation)
 	older := cmp.Or(cmp.Compare(m.Generation, k.Generation), cmp.Compare(m.Cut, k.Cut)) < 0
 	if bad == nil && (err != nil || older) {
-		return k, nil
+		return k, nil, nil
 	}
-	return m, err // and what is recorded is damaged, say, and what is listed will do
+	return m, passed, err // and what is recorded is damaged, say, and what is listed will do
+}
+
+// readNewest has a run go on from the newest checkpoint of a store.
+func (s *Run) readNewest(from store.Store, known *membership.Facts) (checkpoint.Manifest, error) {
+	m, passed, err := newest(from, known)
+	if err == nil {
+		s.Checkpoints.Passed = passedOver(from, m.Names()[0], m.Cut, passed)
+	}
+	return m, err
+}
+
+// noteLost notes that the store lacks the checkpoint that the run recorded last, and that m is used in its place. saved
+// is nil unless m describes a running checkpoint.
+func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *checkpoint.Manifest, saved *Saved) {
+	k := lost(known, func(k *checkpoint.Kept) bool {
+		if saved != nil {
+			return k.Number <= saved.Number || saved.Note != "" // the newer one is there, and damaged
+		}
+		return k.Cut <= m.Cut || c.Passed != "" // likewise
+	})
+	if k != nil {
+		c.Lost = fmt.Sprintf("%s/%s; this run starts from clock %d", from, k.Defects()[0], m.Cut)
+	}
+}
+
+// Lost returns the checkpoint that the coordinator of a run in a folder recorded last, if the store, which has those
+// found, lacks its manifest; nil: it does not, or nothing is recorded. A job that goes on may be about to write it.
+func Lost(ctx context.Context, folder string, found []checkpoint.Kept) *checkpoint.Kept {
+	return lost(recorded(ctx, folder), func(k *checkpoint.Kept) bool {
+		return slices.ContainsFunc(found, func(f checkpoint.Kept) bool {
+			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)
+		})
+	})
+}
+
+// lost returns the checkpoint that was recorded last, unless it is there.
+func lost(known *membership.Facts, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
+	if known == nil {
+		return nil
+	}
+	k := checkpoint.Missing(0, known.View.Durable)
+	switch rows := recovery.RoundsOf(known.Job.Recovery).Any(); {
+	case rows:
+		k = checkpoint.Missing(known.Running.Number, -1)
+		if known.Running.Number == 0 {
+			return nil
+		}
+	case !recovery.Of(known.Job.Recovery).Traits().Saves() || known.View.Durable == 0:
+		return nil
+	}
+	if there(&k) {
+		return nil
+	}
+	return &k
 }

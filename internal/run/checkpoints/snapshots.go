@@ -1,0 +1,84 @@
+package checkpoints
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// This file verifies the snapshots of shards that a run with an update log keeps in place of checkpoints.
+
+// snapshots returns the store of a run's snapshots and their names; none: it keeps checkpoints, or has no snapshot yet.
+func (f *Folder) snapshots() (in store.Store, names []string, err error) {
+	in = f.Store
+	if f.Run != "" {
+		run, err := settings.Read(filepath.Join(f.Run, "run.json"))
+		if err != nil || !recovery.Of(run.Job.Recovery).Traits().Logged() {
+			return nil, nil, nil
+		}
+		if in, err = run.OpenSnapshots(context.Background(), f.Run); err != nil {
+			return nil, nil, err
+		}
+	}
+	names, err = snapshot.All(in)
+	return in, names, err
+}
+
+// verifiedSnapshot is what Verify has found of a snapshot, for programs.
+type verifiedSnapshot struct {
+	File    string   `json:"file"`
+	Whole   bool     `json:"whole"`
+	Defects []string `json:"defects"`
+}
+
+// verifySnapshots reads snapshots. One that its job has deleted since they were listed is not missed.
+func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
+	began, bytes, bad := time.Now(), int64(0), 0
+	all, job := []verifiedSnapshot{}, ""
+	for _, name := range names {
+		n, of, err := snapshot.Check(in, name, job)
+		if err != nil && !checkpoint.Names(in, name) {
+			continue
+		}
+		v := verifiedSnapshot{File: name, Whole: err == nil, Defects: []string{}}
+		if err != nil {
+			bad++
+			v.Defects = append(v.Defects, checkpoint.Defect{File: name, Err: err}.String())
+		} else {
+			job, bytes = of, bytes+n
+		}
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
+		}
+	}
+	took := time.Since(began).Seconds()
+	if asJSON {
+		if err := plain.JSON(out, all); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), count(len(all), "snapshot"), took,
+			size(int64(float64(bytes)/max(took, 1e-9))))
+	}
+	if bad > 0 {
+		return fmt.Errorf("%s: %s, %d not whole", in, count(len(all), "snapshot"), bad)
+	}
+	return nil
+}
+
+func wholeText(whole bool) string {
+	if whole {
+		return "whole"
+	}
+	return "not whole"
+}
