@@ -24,7 +24,8 @@ var mistakes = []struct {
 	{"train tetris", 2, `unknown workload "tetris"; choose softmax or cnn or mf`},
 	{"train --consistency eventual", 2, `unknown consistency model "eventual"; choose`},
 	{"train --consistency ssp:-1", 2, `not a whole number`},
-	{"train --consistency=", 2, `an empty item in ""; write MODEL or TABLE=MODEL`},
+	{"train --consistency=", 2, `--consistency is empty; write its value, or leave it out`},
+	{"train --file=", 2, `--file is empty; write its value, or leave it out`},
 	{
 		"train --consistency w=eventual", 2,
 		`table w: unknown consistency model "eventual"; choose bsp, ssp:S, essp:S, asp or vap:V`,
@@ -92,7 +93,7 @@ var mistakes = []struct {
 		`--mtbf "0s"; write the time between two failures, above 0, for example 6h`,
 	},
 	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the time`},
-	{"train --recovery resend:auto --mtbf=", 2, `--mtbf ""; write the time`},
+	{"train --recovery resend:auto --mtbf=", 2, `--mtbf is empty; write its value`},
 	{"train --recovery resend:auto --mtbf daily", 2, `--mtbf "daily"; write the time`},
 	{
 		"train --recovery checkpoint:automatic", 2,

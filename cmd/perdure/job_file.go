@@ -36,6 +36,7 @@ const workloadKey = "workload"
 // commandLine is what is found on a command line before it is parsed.
 type commandLine struct {
 	file     string          // that it names; "": none
+	files    int             // how many times it names one
 	given    map[string]bool // flags
 	workload string
 	at       int // where the workload stands; -1: nowhere
@@ -51,7 +52,7 @@ func scan(command *kong.Node, args []string) commandLine {
 				i++
 				rest = args[i]
 			}
-			l.file = strings.TrimPrefix(rest, "=")
+			l.file, l.files = strings.TrimPrefix(rest, "="), l.files+1
 			continue
 		}
 		if !strings.HasPrefix(arg, "--") {
@@ -67,7 +68,7 @@ func scan(command *kong.Node, args []string) commandLine {
 			value = args[i]
 		}
 		if name == "file" {
-			l.file = value
+			l.file, l.files = value, l.files+1
 		}
 	}
 	return l
@@ -107,8 +108,12 @@ func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	}
 	j := &jobFile{command: args[0], args: args, model: model}
 	j.line = scan(commandOf(model.Node, j.command), args)
-	if j.line.file == "" {
+	switch {
+	case j.line.file == "":
 		return nil, nil
+	case j.line.files > 1:
+		return nil, fmt.Errorf("%w: --file is given %d times; a job is written in one file", perdure.ErrUsage,
+			j.line.files)
 	}
 	doc, err := document.Read(j.line.file)
 	if err != nil {
@@ -249,6 +254,9 @@ func fileArgs(f *kong.Flag, v document.Value) (args []string, err error) {
 		texts = []string{text}
 	}
 	for _, text := range texts {
+		if text == "" && err == nil {
+			err = v.Errorf("%s is empty; write its value, or leave the key out", f.Name)
+		}
 		args = append(args, "--"+f.Name+"="+text)
 	}
 	return args, err
