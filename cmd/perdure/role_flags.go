@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -22,8 +23,8 @@ func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFor
 // roleFlags are how a process of a job lets itself be watched.
 type roleFlags struct {
 	logFlags
-	Metrics    string `help:"@metrics" placeholder:"HOST:PORT"`
-	SignalCode int    `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
+	Metrics    string   `help:"@metrics" placeholder:"HOST:PORT"`
+	SignalCode exitCode `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (f *roleFlags) watched() role.Watched {
@@ -38,7 +39,7 @@ func (e toldError) Error() string { return "told to end" }
 // ended is err, or where a signal has ended the process in order that this was so.
 func (f *roleFlags) ended(ctx context.Context, err error) error {
 	if err == nil && ctx.Err() != nil && f.SignalCode != 0 {
-		return toldError{f.SignalCode}
+		return toldError{int(f.SignalCode)}
 	}
 	return err
 }
@@ -107,4 +108,15 @@ type agentCmd struct {
 func (c *agentCmd) Run(ctx context.Context) error {
 	watch := role.Watched{Metrics: c.Metrics, Insist: true, Version: version}
 	return (&role.Agent{FD: c.FD, Watch: watch}).Run(ctx)
+}
+
+// exitCode is a code with which a process can end.
+type exitCode int
+
+// Validate is called by kong.
+func (c exitCode) Validate() error {
+	if c < 0 || c > 255 {
+		return fmt.Errorf("%d; choose 0 to 255", int(c))
+	}
+	return nil
 }
