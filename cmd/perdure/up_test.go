@@ -62,9 +62,17 @@ func TestUpStops(t *testing.T) {
 	if _, err := own.Repeat(filepath.Join(dir, "run.json")); err != nil {
 		t.Errorf("up --from: %v", err)
 	}
+	own.Given = map[string]bool{"workers": true} // python -m perdure launch always says how many
+	for workers, may := range map[int]bool{2: true, 3: false} {
+		own.Shape.Workers = workers
+		if _, err := own.Repeat(filepath.Join(dir, "run.json")); may != (err == nil) ||
+			!may && !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("up --from --workers %d: %v", workers, err)
+		}
+	}
 
 	p.dir += "2"
-	u, programs = startUp(t, p, "--resume", dir, "--clocks", fmt.Sprint(cut+9), "--servers", "3")
+	u, programs = startUp(t, p, "--resume", dir, "--clocks", fmt.Sprint(cut+9), "--servers", "3", "--workers", "2")
 	if code, _, _ := u.Wait(); code != 0 {
 		t.Errorf("resumed: exit code %d%s", code, logs(p.dir))
 	}
