@@ -9,7 +9,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
@@ -32,25 +31,6 @@ var renamed = map[string]string{
 	"nats-cert":     "cert in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
 	"nats-key":      "key in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
 	"nats-replicas": "replicas in --log, as in --log 'nats://HOST:4222?replicas=3'",
-}
-
-// refuseEmpty refuses an argument without a value: a shell variable that is not set, for example. Otherwise the flag
-// would count as left out. Arguments after -- belong to another program.
-func refuseEmpty(args []string) error {
-	after := "perdure"
-	for _, arg := range args {
-		switch name, value, assigned := strings.Cut(arg, "="); {
-		case arg == "--":
-			return nil
-		case arg == "":
-			return fmt.Errorf("%w: the argument after %s is empty; write its value, or leave it out", perdure.ErrUsage,
-				after)
-		case assigned && value == "" && strings.HasPrefix(arg, "-"):
-			return fmt.Errorf("%w: %s is empty; write its value, or leave it out", perdure.ErrUsage, name)
-		}
-		after = arg
-	}
-	return nil
 }
 
 // mistake makes of what kong says of a command line the line that people read, with where there

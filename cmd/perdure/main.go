@@ -87,9 +87,6 @@ func run(args []string) int {
 	var c cli
 	parser := newParser(ctx, &c)
 	kongcompletion.Register(parser)
-	if err := refuseEmpty(args); err != nil {
-		return finish(ctx, err)
-	}
 	file, err := openJobFile(parser.Model, args)
 	if err == nil && file != nil {
 		args, err = file.commandLine("")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -23,8 +22,8 @@ func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFor
 // roleFlags are how a process of a job lets itself be watched.
 type roleFlags struct {
 	logFlags
-	Metrics    string   `help:"@metrics" placeholder:"HOST:PORT"`
-	SignalCode exitCode `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
+	Metrics    string        `help:"@metrics" placeholder:"HOST:PORT"`
+	SignalCode role.ExitCode `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (f *roleFlags) watched() role.Watched {
@@ -108,15 +107,4 @@ type agentCmd struct {
 func (c *agentCmd) Run(ctx context.Context) error {
 	watch := role.Watched{Metrics: c.Metrics, Insist: true, Version: version}
 	return (&role.Agent{FD: c.FD, Watch: watch}).Run(ctx)
-}
-
-// exitCode is a code with which a process can end.
-type exitCode int
-
-// Validate is called by kong.
-func (c exitCode) Validate() error {
-	if c < 0 || c > 255 {
-		return fmt.Errorf("%d; choose 0 to 255", int(c))
-	}
-	return nil
 }

@@ -138,25 +138,8 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 	return defects, whole
 }
 
-// Loose reads a file that no checkpoint names, and returns its defects. A file that a writer has begun has none, nor has
-// one that was deleted since the store was listed.
-func (a *Audit) Loose(l Loose) []Defect {
-	if _, begun := store.BegunOf(l.File); begun {
-		return nil
-	}
-	if !isState(l.File) {
-		one := a.file(l.File, false)
-		if len(one.defects) == 1 && errors.Is(one.defects[0].Err, fs.ErrNotExist) {
-			return nil
-		}
-		return one.defects
-	}
-	a.Bytes, a.Files = a.Bytes+l.Bytes, a.Files+1
-	if err := savedstate.CheckAlone(a.in, l.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return []Defect{{File: l.File, Err: err}}
-	}
-	return nil
-}
+// Segment reads a segment that no checkpoint may name, and returns its defects.
+func (a *Audit) Segment(file string) []Defect { return a.file(file, false).defects }
 
 // fits says what is wrong with segments of a shard beside one another, and with the manifest; it
 // counts the rows.

@@ -9,18 +9,15 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Found is what a folder of checkpoints has, as names, manifests and lengths of files tell. No
 // segment was read.
 type Found struct {
-	Kept  []Kept  // newest first
-	Loose []Loose // what no manifest names that can be read
-	// States are states of slots that no manifest names. The job may need them all the same.
-	States []Loose
-	Other  []string // names of whatever else is there
+	Kept  []Kept   // newest first
+	Loose []Loose  // what no manifest names that can be read
+	Other []string // names of whatever else is there
 }
 
 // Kept is one checkpoint that a folder keeps: one of a cut, or a running one.
@@ -93,16 +90,6 @@ func (k *Kept) key() key { return key{k.Generation, k.Cut} }
 // come last.
 func (k *Kept) compare(other *Kept) int {
 	return cmp.Or(cmp.Compare(k.Number, other.Number), k.key().compare(other.key()))
-}
-
-// Missing returns the checkpoint that a run's coordinator recorded last, where the store lacks its manifest: of a
-// number, a running one, or of a clock. Its Err says so.
-func Missing(number uint64, cut perdure.Clock) Kept {
-	k := Kept{Number: number, Cut: cut, Recorded: true, Err: errLost}
-	if k.File = RunningFile(number); number == 0 {
-		k.File = fmt.Sprintf("g*-c%010d.manifest", cut) // its generation may be an earlier one than the job's
-	}
-	return k
 }
 
 // Files returns all that it needs: segments, and states of slots.
@@ -232,12 +219,8 @@ func gather(in store.Store, all []store.Entry, of func(name string) bool) (found
 	}
 	slices.SortFunc(found.Kept, func(a, b Kept) int { return b.compare(&a) })
 	for _, e := range all {
-		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile {
+		if _, _, _, ours := partOf(e.Name); named[e.Name] || e.Name == ClaimFile || isState(e.Name) {
 			continue
-		} else if isState(e.Name) {
-			if _, is := states.ParseName(e.Name); is { // else a writer has begun it
-				found.States = append(found.States, Loose{e.Name, max(e.Bytes, 0)})
-			}
 		} else if ours {
 			found.Loose = append(found.Loose, Loose{e.Name, max(e.Bytes, 0)})
 		} else {
@@ -271,11 +254,7 @@ func lacks(in store.Store, files []FileRef, sizes map[string]int64, known map[st
 	return out
 }
 
-var (
-	errMissing = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing", ErrCorrupt))
-	errLost    = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, and the run recorded it as its newest "+
-		"checkpoint", ErrCorrupt))
-)
+var errMissing = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing", ErrCorrupt))
 
 func lack(in store.Store, f FileRef) Defect {
 	n, err := store.Size(in, f.File)

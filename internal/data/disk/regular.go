@@ -66,7 +66,7 @@ func regular(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: irregular(kindOf(info.Mode()))}
 }
 
-// irregular is why something is not read: what it is. A store that has it in a file's place is damaged.
+// irregular is the kind of something that is not a regular file. Where a store needs a file, it counts as damage.
 type irregular string
 
 func (kind irregular) Error() string {
@@ -75,8 +75,8 @@ func (kind irregular) Error() string {
 
 func (kind irregular) Unwrap() error { return ErrCorrupt }
 
-// CheckRegular returns an error unless all of some files are regular ones that can be opened. It is for files that another
-// library opens, which would wait at a named pipe. "" is no file.
+// CheckRegular returns an error unless all files are regular and can be opened. It is for files that another library
+// opens, which would wait at a named pipe. An empty path is skipped.
 func CheckRegular(paths ...string) error {
 	for _, path := range paths {
 		if path == "" {

@@ -35,11 +35,9 @@ func record(t *testing.T, f *Folder, known membership.Facts) {
 	must(t, reg.Close())
 }
 
-// looseFiles adds files that no checkpoint names: what was written just before a job ended, and a claim.
-func looseFiles(t *testing.T, f *Folder, segment *checkpoint.Segment) {
+// looseFiles adds files that no checkpoint names: a state that a job saved just before its end, and a claim.
+func looseFiles(t *testing.T, f *Folder) {
 	t.Helper()
-	_, err := checkpoint.WriteSegment(f.Store, segment)
-	must(t, err)
 	ref := savedstate.Ref(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
 	must(t, savedstate.Put(f.Store, ref, []byte("state"), func() error { return nil }))
 	sealed, err := claimOf(&testJob)
@@ -47,19 +45,21 @@ func looseFiles(t *testing.T, f *Folder, segment *checkpoint.Segment) {
 	must(t, f.Store.PutNew(claimName, sealed))
 }
 
-// TestEveryFile damages every file of a store, one at a time: whatever is wrong with which file, Verify names it. A file
-// that is deleted it names if something else names that: a manifest, or for a manifest what the run recorded.
+// TestEveryFile damages every file of a store, one at a time, and Verify names it. It names a deleted file if something
+// refers to it: a manifest, or for a manifest the run's record.
 func TestEveryFile(t *testing.T) {
 	for kind, store := range map[string]func(*testing.T) (*Folder, *disk.Memory){
 		"cuts": func(t *testing.T) (*Folder, *disk.Memory) {
 			f, fsys := kept(t, 3)
-			looseFiles(t, f, segment(40, 1, nil))
+			_, err := checkpoint.WriteSegment(f.Store, segment(40, 1, nil))
+			must(t, err)
 			record(t, f, membership.Begin(testJob, 1, 30, nil))
 			return f, fsys
 		},
 		"rows": func(t *testing.T) (*Folder, *disk.Memory) {
 			f, fsys := keptRows(t, 3)
-			looseFiles(t, f, rowsSegment(1, 4))
+			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(1, 4))
+			must(t, err)
 			known := membership.Begin(rowsJob(), 1, 0, nil)
 			known.Running.Number = 3
 			record(t, f, known)
@@ -70,7 +70,9 @@ func TestEveryFile(t *testing.T) {
 			f.Run = "" // it is named by its URL
 			for shard := range perdure.ShardID(2) {
 				for _, at := range []uint64{7, 9} {
-					about := snapshot.About{Job: testJob.ID, Shard: shard, Generation: 1, Epoch: 1, Position: at, Head: 4, Rows: 40}
+					about := snapshot.About{
+						Job: testJob.ID, Shard: shard, Generation: 1, Epoch: 1, Position: at, Head: 4, Rows: 40,
+					}
 					_, err := snapshot.Write(f.Store, &about, func(w io.Writer) error {
 						_, err := w.Write(make([]byte, about.Head+about.Rows))
 						return err
@@ -83,6 +85,7 @@ func TestEveryFile(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			f, fsys := store(t)
+			looseFiles(t, f)
 			must(t, f.Verify(&bytes.Buffer{}, false))
 			all, err := f.Store.List("")
 			must(t, err)
@@ -124,7 +127,7 @@ func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
 	write(t, fsys, e.Name, good)
 }
 
-// names reports whether anything says that a file is to be there.
+// names reports whether a manifest, or the run's record, refers to a file.
 func names(f *Folder, name string) bool {
 	if name == manifestName(30) || name == runningName(3) {
 		return true
@@ -140,8 +143,8 @@ func names(f *Folder, name string) bool {
 	return false
 }
 
-// TestLostManifest: where the newest checkpoint is missing that a run recorded, all commands say so, and none of them
-// takes an older one for it. While the run goes on it may be about to be written.
+// TestLostManifest: all commands report that the newest checkpoint that a run recorded is missing, and none of them
+// uses an older one in its place. A live run may be about to write it.
 func TestLostManifest(t *testing.T) {
 	f, _ := kept(t, 2)
 	record(t, f, membership.Begin(testJob, 1, 20, nil))
@@ -156,7 +159,7 @@ func TestLostManifest(t *testing.T) {
 		}
 	}
 	if _, err := f.Choose(); err == nil {
-		t.Error("a run goes on from an older checkpoint without a word")
+		t.Error("an older checkpoint is chosen silently")
 	}
 	clock := perdure.Clock(10)
 	f.Clock = &clock

@@ -140,7 +140,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 			k.Err = k.CheckJob(run.Job.ID)
 		}
 	}
-	f.addLost(&found)
+	addLost(&found, f.Run)
 	if len(found.Kept) > 0 {
 		return found, nil
 	}
@@ -158,15 +158,15 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
 }
 
-// addLost adds the checkpoint that the run recorded last, if it is missing. A run that goes on may be about to write it.
-func (f *Folder) addLost(found *checkpoint.Found) {
-	if f.Run == "" {
+// addLost adds the checkpoint that a run recorded last, if it is missing. A live run may be about to write it.
+func addLost(found *checkpoint.Found, run string) {
+	if run == "" {
 		return
 	}
-	if _, err := rundir.Alive(f.Run); err != nil {
+	if _, err := rundir.Alive(run); err != nil {
 		return
 	}
-	if k := settings.Lost(context.Background(), f.Run, found.Kept); k != nil {
+	if k := settings.Lost(context.Background(), run, found.Kept); k != nil {
 		found.Kept = slices.Insert(found.Kept, 0, *k)
 	}
 }
@@ -192,8 +192,8 @@ func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	return &found.Kept[i], nil
 }
 
-// asked returns the checkpoints that are meant: all, with what belongs to none, or that of the clock. Running ones may
-// be several of a clock: then all of them.
+// asked returns all checkpoints and the files that belong to none, or only the checkpoint of the clock. Running ones
+// may be several of a clock: then all of them.
 func (f *Folder) asked() (found checkpoint.Found, err error) {
 	found, err = f.look()
 	if err != nil || f.Clock == nil {

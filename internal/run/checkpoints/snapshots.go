@@ -16,17 +16,18 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// This file verifies the snapshots of shards that a run with an update log keeps in place of checkpoints.
+// This file verifies snapshots of shards. A run with an update log keeps them instead of checkpoints.
 
-// snapshots returns the store of a run's snapshots and their names; none: it keeps checkpoints, or has no snapshot yet.
-func (f *Folder) snapshots() (in store.Store, names []string, err error) {
-	in = f.Store
-	if f.Run != "" {
-		run, err := settings.Read(filepath.Join(f.Run, "run.json"))
+// snapshotsOf returns the store of a run's snapshots and their names; none: the run keeps checkpoints, or has no
+// snapshot yet. Without a run's folder, "", they are in the store that the user named.
+func snapshotsOf(folder string, named store.Store) (in store.Store, names []string, err error) {
+	in = named
+	if folder != "" {
+		run, err := settings.Read(filepath.Join(folder, "run.json"))
 		if err != nil || !recovery.Of(run.Job.Recovery).Traits().Logged() {
-			return nil, nil, nil
+			return nil, nil, nil // a run that has just begun has no settings; the caller reads its checkpoints
 		}
-		if in, err = run.OpenSnapshots(context.Background(), f.Run); err != nil {
+		if in, err = run.OpenSnapshots(context.Background(), folder); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -41,7 +42,8 @@ type verifiedSnapshot struct {
 	Defects []string `json:"defects"`
 }
 
-// verifySnapshots reads snapshots. One that its job has deleted since they were listed is not missed.
+// verifySnapshots reads snapshots, and the other files of their store. One that its job has deleted since they were
+// listed is not missed.
 func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
 	began, bytes, bad := time.Now(), int64(0), 0
 	all, job := []verifiedSnapshot{}, ""
@@ -61,17 +63,28 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 			fmt.Fprintln(out, strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
 		}
 	}
+	others, err := strays(in, checkpoint.NewAudit(in), &checkpoint.Found{})
+	if err != nil {
+		return err
+	}
+	for _, d := range others {
+		bad++
+		v := verifiedSnapshot{File: d.File, Defects: []string{d.String()}}
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, d)
+		}
+	}
 	took := time.Since(began).Seconds()
 	if asJSON {
 		if err := plain.JSON(out, all); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), count(len(all), "snapshot"), took,
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), count(len(all), "file"), took,
 			size(int64(float64(bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: %s, %d not whole", in, count(len(all), "snapshot"), bad)
+		return fmt.Errorf("%s: %s, %d not whole", in, count(len(all), "file"), bad)
 	}
 	return nil
 }

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Verify reads every byte of the checkpoints, or of the one of a clock, or of the snapshots that a run with an update log
-// keeps in their place. It says which are whole, and of those that are not what is wrong, a line for each; or all of it
-// as JSON.
+// Verify reads every byte of the checkpoints, or of the one of a clock, or of the snapshots of a run with an update
+// log. It prints which are whole, and a line for each defect of the others; or all of it as JSON.
 func (f *Folder) Verify(out io.Writer, asJSON bool) error {
-	if in, names, err := f.snapshots(); err != nil {
+	if in, names, err := snapshotsOf(f.Run, f.Store); err != nil {
 		return err
 	} else if len(names) > 0 && f.Clock == nil {
 		return verifySnapshots(out, in, names, asJSON)
@@ -75,7 +77,12 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	if read == 0 {
 		return true, nil
 	}
-	stray := f.others(audit, &found)
+	var stray []checkpoint.Defect
+	if f.Clock == nil {
+		if stray, err = strays(f.Store, audit, &found); err != nil {
+			return false, err
+		}
+	}
 	if len(stray) > 0 {
 		v := verifiedOf(&checkpoint.Kept{Cut: -1}, stray, false)
 		if all = append(all, v); !asJSON {
@@ -98,17 +105,36 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	return false, nil
 }
 
-// others reads what belongs to no checkpoint, and returns its defects.
-func (f *Folder) others(a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect) {
-	for _, files := range [][]checkpoint.Loose{found.Loose, found.States} {
-		for _, file := range files {
-			defects = append(defects, a.Loose(file)...)
+// strays reads the files that belong to no checkpoint, and returns their defects. A file that its job has deleted since
+// the store was listed is not missed.
+func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect, err error) {
+	named, loose := map[string]bool{}, map[string]bool{}
+	for i := range found.Kept {
+		for _, file := range found.Kept[i].Files() {
+			named[file.File] = true
 		}
 	}
-	if err := checkClaim(f.Store); err != nil && f.Clock == nil {
-		defects = append(defects, checkpoint.Defect{File: claimName, Err: err})
+	for _, file := range found.Loose {
+		loose[file.File] = true
 	}
-	return defects
+	all, err := in.List("") // without what writers have begun
+	for _, e := range all {
+		var wrong []checkpoint.Defect
+		switch _, state := states.ParseName(e.Name); {
+		case loose[e.Name]:
+			wrong = a.Segment(e.Name)
+		case state && !named[e.Name]:
+			if err := savedstate.CheckAlone(in, e.Name); err != nil {
+				wrong = []checkpoint.Defect{{File: e.Name, Err: err}}
+			}
+		case e.Name == claimName:
+			wrong = claimDefects(in)
+		}
+		if len(wrong) > 0 && checkpoint.Names(in, e.Name) {
+			defects = append(defects, wrong...)
+		}
+	}
+	return defects, err
 }
 
 // audit reads a checkpoint: it returns a line that says what it has, and what is wrong.

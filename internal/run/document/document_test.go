@@ -228,10 +228,12 @@ func TestRead(t *testing.T) {
 	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
 }
 
-// TestEmpty: a document without a key is refused, for all defaults would hold: a file that was cut off, or of which all
-// is commented out. What an editor puts before the first key does not matter.
+// TestEmpty: a document without a key is refused, since all defaults would apply: the file was cut off, or every line
+// is commented out. A byte order mark does not matter.
 func TestEmpty(t *testing.T) {
-	for _, text := range []string{"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n"} {
+	for _, text := range []string{
+		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",
+	} {
 		_, err := document.Parse("a.yaml", []byte(text))
 		refused(t, err, "a.yaml is empty: it has no key")
 	}

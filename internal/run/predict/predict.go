@@ -59,8 +59,8 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs are for models of mf, and this is one of %.40q",
-			perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs are for models of mf, and this is one of "+
+			"%.40q", perdure.ErrUsage, name)
 	case !classifies(name):
 		return fmt.Errorf("%w: predict: a model of %.40q predicts nothing", perdure.ErrUsage, name)
 	default:

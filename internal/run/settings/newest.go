@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/perdure/perdure/internal/core/membership"
@@ -33,27 +34,35 @@ func naming(from store.Store, known *membership.Facts) store.Store {
 	return store.Named{Store: from, Names: names}
 }
 
-// newest returns the newest checkpoint of a store: of those that it lists, and of the one that was recorded last. passed
-// are the damaged manifests that the store lists and that are newer.
-func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, passed []checkpoint.Defect, err error) {
-	m, passed, err = checkpoint.LatestOf(from)
+// newest returns the newest checkpoint of a store: of those that it lists, and of the one that was recorded last.
+func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, err error) {
+	m, err = checkpoint.Latest(from)
 	if known == nil || err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return m, passed, err
+		return m, err
 	}
 	k, bad := checkpoint.Of(from, known.View.Durable, known.View.Generation)
 	older := cmp.Or(cmp.Compare(m.Generation, k.Generation), cmp.Compare(m.Cut, k.Cut)) < 0
 	if bad == nil && (err != nil || older) {
-		return k, nil, nil
+		return k, nil
 	}
-	return m, passed, err // and what is recorded is damaged, say, and what is listed will do
+	return m, err // and what is recorded is damaged, say, and what is listed will do
 }
 
-// readNewest has a run go on from the newest checkpoint of a store.
-func (s *Run) readNewest(from store.Store, known *membership.Facts) (checkpoint.Manifest, error) {
-	m, passed, err := newest(from, known)
-	if err == nil {
-		s.Checkpoints.Passed = passedOver(from, m.Names()[0], m.Cut, passed)
+// readNewest returns the newest checkpoint of a store for a run to start from, and notes damaged ones that are newer.
+func readNewest(from store.Store, known *membership.Facts, s *Run) (m checkpoint.Manifest, err error) {
+	if m, err = newest(from, known); err != nil {
+		return m, err
 	}
+	found, err := checkpoint.Look(from)
+	var passed []checkpoint.Defect
+	for i := range found.Kept { // the newest first
+		if k := &found.Kept[i]; k.File == m.Names()[0] {
+			break
+		} else if errors.Is(k.Err, checkpoint.ErrCorrupt) {
+			passed = append(passed, k.Defects()...)
+		}
+	}
+	s.Checkpoints.Passed = passedOver(from, m.Names()[0], m.Cut, passed)
 	return m, err
 }
 
@@ -64,7 +73,7 @@ func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *che
 		if saved != nil {
 			return k.Number <= saved.Number || saved.Note != "" // the newer one is there, and damaged
 		}
-		return k.Cut <= m.Cut || c.Passed != "" // likewise
+		return k.Cut <= m.Cut || c.Passed != "" // the same
 	})
 	if k != nil {
 		c.Lost = fmt.Sprintf("%s/%s; this run starts from clock %d", from, k.Defects()[0], m.Cut)
@@ -72,7 +81,7 @@ func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *che
 }
 
 // Lost returns the checkpoint that the coordinator of a run in a folder recorded last, if the store, which has those
-// found, lacks its manifest; nil: it does not, or nothing is recorded. A job that goes on may be about to write it.
+// found, lacks its manifest; nil: it does not, or nothing is recorded. A live job may be about to write it.
 func Lost(ctx context.Context, folder string, found []checkpoint.Kept) *checkpoint.Kept {
 	return lost(recorded(ctx, folder), func(k *checkpoint.Kept) bool {
 		return slices.ContainsFunc(found, func(f checkpoint.Kept) bool {
@@ -81,19 +90,23 @@ func Lost(ctx context.Context, folder string, found []checkpoint.Kept) *checkpoi
 	})
 }
 
+// errLost is what is wrong with a checkpoint that is only recorded.
+var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, and the run recorded it as its newest "+
+	"checkpoint", checkpoint.ErrCorrupt))
+
 // lost returns the checkpoint that was recorded last, unless it is there.
 func lost(known *membership.Facts, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
 	if known == nil {
 		return nil
 	}
-	k := checkpoint.Missing(0, known.View.Durable)
-	switch rows := recovery.RoundsOf(known.Job.Recovery).Any(); {
-	case rows:
-		k = checkpoint.Missing(known.Running.Number, -1)
-		if known.Running.Number == 0 {
-			return nil
-		}
-	case !recovery.Of(known.Job.Recovery).Traits().Saves() || known.View.Durable == 0:
+	k := checkpoint.Kept{Recorded: true, Err: errLost, Cut: known.View.Durable}
+	switch traits := recovery.Of(known.Job.Recovery).Traits(); {
+	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Number > 0:
+		k.Number, k.Cut = known.Running.Number, -1 // its clock is not recorded
+		k.File = checkpoint.RunningFile(k.Number)
+	case traits.Saves() && k.Cut > 0:
+		k.File = fmt.Sprintf("g*-c%010d.manifest", k.Cut) // of the job's generation or an earlier one
+	default:
 		return nil
 	}
 	if there(&k) {

@@ -62,7 +62,7 @@ func TestNewestUnlisted(t *testing.T) {
 				}
 				return m.Cut
 			}
-			m, _, err := newest(in, known)
+			m, err := newest(in, known)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,8 +83,8 @@ func TestNewestUnlisted(t *testing.T) {
 	}
 }
 
-// TestNewestLost: where the newest checkpoint that a run recorded is missing or damaged, a run that starts from an older
-// one says so.
+// TestNewestLost: a run that starts from an older checkpoint, since the newest that was recorded is missing or damaged,
+// reports that.
 func TestNewestLost(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
 		for _, damage := range []string{"", "deleted", "changed"} {
@@ -114,7 +114,7 @@ func TestNewestLost(t *testing.T) {
 			if job.Recovery.Kind == perdure.RecoverScar {
 				m, err = ReadSaved(naming(in, &known), &s)
 			} else {
-				m, err = s.readNewest(in, &known)
+				m, err = readNewest(in, &known, &s)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -128,7 +128,8 @@ func TestNewestLost(t *testing.T) {
 				want = 20
 			}
 			if m.Cut != want || (lost != "") != (damage == "deleted") || (passed != "") != (damage == "changed") {
-				t.Errorf("%s, the newest is %q: clock %d; passed over %q, lost %q", recovery, damage, m.Cut, passed, lost)
+				t.Errorf("%s, the newest is %q: clock %d; passed over %q, lost %q", recovery, damage, m.Cut, passed,
+					lost)
 			}
 		}
 	}

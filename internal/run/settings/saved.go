@@ -45,8 +45,8 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 	return r.Manifest(), nil
 }
 
-// passedOver is a line for the user about what is newer than the checkpoint that a run goes on from, and cannot be used;
-// "" if nothing is.
+// passedOver is a line for the user about damaged checkpoints that are newer than the one that a run starts from; "" if
+// there are none.
 func passedOver(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
 	if len(passed) == 0 {
 		return ""

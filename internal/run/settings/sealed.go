@@ -135,7 +135,7 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
 		m, err = ReadSaved(naming(from, known), &s)
 	} else {
-		m, err = s.readNewest(from, known)
+		m, err = readNewest(from, known, &s)
 	}
 	if err != nil {
 		return s, m, err

@@ -106,7 +106,7 @@ func CheckAlone(in store.Store, name string) error {
 	return read(in, perdure.SavedFile{File: name, Bytes: unknown}, discard)
 }
 
-// unknown is the length of an object of which nothing but the name is known.
+// unknown is the length of an object if only its name is known.
 const unknown = -1
 
 func discard(n int64, from io.Reader) error {
