@@ -94,9 +94,15 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 	return nil
 }
 
+// services are commands that units and charts start with variables, some of which may be empty: a host's zone.
+var services = []string{"agent", "coordinator", "host", "log", "server", "worker"}
+
 // RefuseEmpty refuses an argument without a value: a shell variable that is not set, for example. Otherwise the flag
 // would count as left out. Arguments after -- belong to another program.
 func RefuseEmpty(args []string) error {
+	if len(args) > 0 && slices.Contains(services, args[0]) {
+		return nil
+	}
 	after := "perdure"
 	for _, arg := range args {
 		switch name, value, assigned := strings.Cut(arg, "="); {
