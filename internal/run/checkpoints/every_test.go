@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store/storetest"
 )
 
 // record writes into a run's folder what its coordinator recorded last.
@@ -172,4 +173,17 @@ func TestLostManifest(t *testing.T) {
 	must(t, err)
 	must(t, f.Verify(&bytes.Buffer{}, false))
 	must(t, hold.Close())
+}
+
+// TestUnlistedManifest: a checkpoint that is recorded and there, though the store's list lacks it, is not missing.
+func TestUnlistedManifest(t *testing.T) {
+	for _, last := range []int{20, 30} { // the second is of no checkpoint that was written
+		f, _ := kept(t, 2)
+		f.Store = &storetest.Lags{Store: f.Store, Unlisted: []string{manifestName(20)}}
+		record(t, f, membership.Begin(testJob, 1, perdure.Clock(last), nil))
+		var out bytes.Buffer
+		if _ = f.Verify(&out, false); strings.Contains(out.String(), "manifest: it is missing") != (last == 30) {
+			t.Errorf("clock %d is recorded:\n%s", last, &out)
+		}
+	}
 }

@@ -140,7 +140,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 			k.Err = k.CheckJob(run.Job.ID)
 		}
 	}
-	addLost(&found, f.Run)
+	addLost(&found, f.Run, f.Store)
 	if len(found.Kept) > 0 {
 		return found, nil
 	}
@@ -159,14 +159,14 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 }
 
 // addLost adds the checkpoint that a run recorded last, if it is missing. A live run may be about to write it.
-func addLost(found *checkpoint.Found, run string) {
+func addLost(found *checkpoint.Found, run string, in store.Store) {
 	if run == "" {
 		return
 	}
 	if _, err := rundir.Alive(run); err != nil {
 		return
 	}
-	if k := settings.Lost(context.Background(), run, found.Kept); k != nil {
+	if k := settings.Lost(context.Background(), run, in, found.Kept); k != nil {
 		found.Kept = slices.Insert(found.Kept, 0, *k)
 	}
 }

@@ -80,17 +80,27 @@ func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *che
 	}
 }
 
-// Lost returns the checkpoint that the coordinator of a run in a folder recorded last, if the store, which has those
-// found, lacks its manifest; nil: it does not, or nothing is recorded. A live job may be about to write it.
-func Lost(ctx context.Context, folder string, found []checkpoint.Kept) *checkpoint.Kept {
-	return lost(recorded(ctx, folder), func(k *checkpoint.Kept) bool {
-		return slices.ContainsFunc(found, func(f checkpoint.Kept) bool {
+// Lost returns the checkpoint that the coordinator of a run in a folder recorded last, if the store lacks its manifest;
+// nil: it does not, or nothing is recorded. found are those that the store lists, which may lack the newest: so it is
+// asked for by its name. A live job may be about to write it.
+func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint.Kept) *checkpoint.Kept {
+	known := recorded(ctx, folder)
+	return lost(known, func(k *checkpoint.Kept) bool {
+		if slices.ContainsFunc(found, func(f checkpoint.Kept) bool {
 			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)
-		})
+		}) {
+			return true
+		}
+		if k.Number > 0 {
+			_, err := store.Size(in, k.File)
+			return !errors.Is(err, fs.ErrNotExist)
+		}
+		_, err := checkpoint.Of(in, k.Cut, known.View.Generation)
+		return !errors.Is(err, checkpoint.ErrNoCheckpoint)
 	})
 }
 
-// errLost is what is wrong with a checkpoint that is only recorded.
+// errLost is the defect of a checkpoint that is only recorded.
 var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, and the run recorded it as its newest "+
 	"checkpoint", checkpoint.ErrCorrupt))
 
