@@ -86,6 +86,8 @@ var layers = map[string]int{
 // sideways lists the imports within one layer that are wanted, with the reason.
 var sideways = map[[2]string]string{
 	{"internal/run/modelfile", "internal/run/plain"}:        "what cannot be read is told as the system has it",
+	{"internal/run/document", "internal/data/disk"}:         "a file that a user names must be a regular one",
+	{"internal/proc/address", "internal/data/disk"}:         "so must a file of addresses",
 	{"internal/core/words", "."}:                            "words are made of the vocabulary",
 	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",
 	{"internal/core/membership", "internal/core/recovery"}: "a view change carries out what the strategy says; " +

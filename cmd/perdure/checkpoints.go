@@ -15,12 +15,16 @@ type checkpointCmds struct {
 	Prune  checkpointPruneCmd  `cmd:"" help:"@checkpoint_prune"`
 }
 
-// openCheckpoints finds what is named: a folder, as a path, or a store, by its URL.
-func openCheckpoints(name string) (*checkpoints.Folder, error) {
+// inCheckpoints opens what a user names, a directory by its path or a store by its URL, and looks into it.
+func inCheckpoints(name string, look func(*checkpoints.Folder) error) error {
 	if !location.Is(name) {
 		name = kong.ExpandPath(name)
 	}
-	return checkpoints.Open(name)
+	f, err := checkpoints.Open(name)
+	if err != nil {
+		return err
+	}
+	return look(f)
 }
 
 type checkpointLsCmd struct {
@@ -29,11 +33,7 @@ type checkpointLsCmd struct {
 }
 
 func (c *checkpointLsCmd) Run() error {
-	f, err := openCheckpoints(c.Dir)
-	if err != nil {
-		return err
-	}
-	return f.List(stdout, c.JSON)
+	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.List(stdout, c.JSON) })
 }
 
 type checkpointShowCmd struct {
@@ -42,11 +42,7 @@ type checkpointShowCmd struct {
 }
 
 func (c *checkpointShowCmd) Run() error {
-	f, err := openCheckpoints(c.Dir)
-	if err != nil {
-		return err
-	}
-	return f.Show(stdout, c.JSON)
+	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Show(stdout, c.JSON) })
 }
 
 type checkpointVerifyCmd struct {
@@ -55,11 +51,7 @@ type checkpointVerifyCmd struct {
 }
 
 func (c *checkpointVerifyCmd) Run() error {
-	f, err := openCheckpoints(c.Dir)
-	if err != nil {
-		return err
-	}
-	return f.Verify(stdout, c.JSON)
+	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Verify(stdout, c.JSON) })
 }
 
 type checkpointExportCmd struct {
@@ -70,11 +62,7 @@ type checkpointExportCmd struct {
 }
 
 func (c *checkpointExportCmd) Run() error {
-	f, err := openCheckpoints(c.Dir)
-	if err != nil {
-		return err
-	}
-	return f.Export(stdout, c.To, c.Force, c.JSON)
+	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error { return f.Export(stdout, c.To, c.Force, c.JSON) })
 }
 
 type checkpointPruneCmd struct {
@@ -86,10 +74,8 @@ type checkpointPruneCmd struct {
 }
 
 func (c *checkpointPruneCmd) Run() error {
-	f, err := openCheckpoints(c.Dir)
-	if err != nil {
-		return err
-	}
-	f.Force = c.Force
-	return f.Prune(stdout, c.Keep, c.DryRun, c.JSON)
+	return inCheckpoints(c.Dir, func(f *checkpoints.Folder) error {
+		f.Force = c.Force
+		return f.Prune(stdout, c.Keep, c.DryRun, c.JSON)
+	})
 }

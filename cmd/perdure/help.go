@@ -231,8 +231,8 @@ var helps = map[string]string{
 		"and whether all files are there; of those of scar how old their rows may be, too.",
 	"checkpoint_show": "Say what is in a checkpoint: its job, its tables, and of each shard the files; of one " +
 		"of scar, whose rows are each of a clock of its own, also how old they are, which reads them.",
-	"checkpoint_verify": "Read every byte of a run's checkpoints; say what is wrong, a line for each defect, and " +
-		"then end with code 1.",
+	"checkpoint_verify": "Read every byte of a run's checkpoints, or of its snapshots of shards; say what is " +
+		"wrong, a line for each defect, and then end with code 1.",
 	"checkpoint_export": "Write the model of a checkpoint as safetensors, as a run writes its own; of one of scar " +
 		"with each row as it would come back.",
 	"checkpoint_prune": "Delete all checkpoints but the newest whole ones, and files that belong to none. Those " +

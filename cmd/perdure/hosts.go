@@ -202,7 +202,7 @@ func (c *hostCmd) Run(ctx context.Context) error {
 	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
 		return c.ended(ctx, err)
 	}
-	return toldError{c.SignalCode} // by the command, which is as a signal
+	return toldError{int(c.SignalCode)} // by the command, which is as a signal
 }
 
 // machineName is what this machine calls itself, as a host's name.

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // jobFile is a job that somebody has written into a file: what -f names. Its keys are the flags
@@ -35,7 +36,7 @@ const workloadKey = "workload"
 
 // commandLine is what is found on a command line before it is parsed.
 type commandLine struct {
-	file     string          // that it names; "": none
+	files    []string        // that it names, of which there may be one
 	given    map[string]bool // flags
 	workload string
 	at       int // where the workload stands; -1: nowhere
@@ -51,7 +52,7 @@ func scan(command *kong.Node, args []string) commandLine {
 				i++
 				rest = args[i]
 			}
-			l.file = strings.TrimPrefix(rest, "=")
+			l.files = append(l.files, strings.TrimPrefix(rest, "="))
 			continue
 		}
 		if !strings.HasPrefix(arg, "--") {
@@ -67,7 +68,7 @@ func scan(command *kong.Node, args []string) commandLine {
 			value = args[i]
 		}
 		if name == "file" {
-			l.file = value
+			l.files = append(l.files, value)
 		}
 	}
 	return l
@@ -100,17 +101,20 @@ func commandOf(n *kong.Node, name string) *kong.Node {
 	return nil
 }
 
-// openJobFile reads the file that a command line of train or up names; nil: it names none.
+// openJobFile reads the file that a command line of train or up names; nil: it names none. It refuses arguments without
+// a value, of any command.
 func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
-	if len(args) == 0 || args[0] != "train" && args[0] != "up" {
-		return nil, nil
+	if err := settings.RefuseEmpty(args); err != nil || len(args) == 0 || args[0] != "train" && args[0] != "up" {
+		return nil, err
 	}
 	j := &jobFile{command: args[0], args: args, model: model}
 	j.line = scan(commandOf(model.Node, j.command), args)
-	if j.line.file == "" {
+	if n := len(j.line.files); n == 0 {
 		return nil, nil
+	} else if n > 1 {
+		return nil, fmt.Errorf("%w: --file is given %d times; a job is written in one file", perdure.ErrUsage, n)
 	}
-	doc, err := document.Read(j.line.file)
+	doc, err := document.Read(j.line.files[0])
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +253,9 @@ func fileArgs(f *kong.Flag, v document.Value) (args []string, err error) {
 		texts = []string{text}
 	}
 	for _, text := range texts {
+		if text == "" && err == nil {
+			err = v.Errorf("%s is empty; write its value, or leave the key out", f.Name)
+		}
 		args = append(args, "--"+f.Name+"="+text)
 	}
 	return args, err

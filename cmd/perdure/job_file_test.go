@@ -58,6 +58,9 @@ func TestJobFileRefused(t *testing.T) {
 		{"train", "sparse: 1\n", `:1: sparse is 1; write true or false`},
 		{"train", "fault: {a: b}\n", `:1: fault is a map; write a list`},
 		{"train", "data:\n", `:1: data is empty; write a word or a number`},
+		{"train", "clocks: 4\ndata: ''\n", `:2: data is empty; write its value, or leave the key out`},
+		{"train", "", ` is empty: it has no key`},
+		{"up", "# workers: 4\n", ` is empty: it has no key`},
 		{"train", "workload: softmx\n", `:1: unknown workload "softmx"; choose .*; did you mean softmax\?`},
 		{"train", "\nrank: 3\n", `:2: rank is a key of jobs of perdure train mf alone`},
 		{"train", "resume: a\n", `:1: resume is for the command line, not for a job's file`},
@@ -73,6 +76,7 @@ func TestJobFileRefused(t *testing.T) {
 		wantRefused(t, exitUsage, `^perdure: \S*job.yaml`+c.want, c.command, "-f", jobYAML(t, c.text))
 	}
 	wantRefused(t, exitUsage, "none.yaml cannot be read: no such file", "train", "-f", "none.yaml")
+	wantRefused(t, exitUsage, "--file is given 2 times", "train", "-f", "a.yaml", "--file", "b.yaml")
 }
 
 // TestInit: the file that init writes runs as it is, and asks for what no file asks for.

@@ -127,6 +127,7 @@ func TestPredictClasses(t *testing.T) {
 	wantRefused(t, exitUsage, "say for whom", "predict", dir)
 	wantRefused(t, exitUsage, `no user "ann"`, "predict", dir, "--user", "ann")
 	wantRefused(t, exitUsage, "choose at least 1", "predict", dir, "--user", "1", "--best", "0")
+	wantRefused(t, exitUsage, "about the items of --user", "predict", dir, "--pairs", "x", "--best", "0")
 	wantRefused(t, exitUsage, "leave --data out", "predict", dir, "--data", "x")
 	bad := filepath.Join(t.TempDir(), "pairs.csv")
 	must(t, os.WriteFile(bad, []byte("1,2\n3\n"), 0o644))

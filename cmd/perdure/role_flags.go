@@ -22,8 +22,8 @@ func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFor
 // roleFlags are how a process of a job lets itself be watched.
 type roleFlags struct {
 	logFlags
-	Metrics    string `help:"@metrics" placeholder:"HOST:PORT"`
-	SignalCode int    `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
+	Metrics    string        `help:"@metrics" placeholder:"HOST:PORT"`
+	SignalCode role.ExitCode `help:"@signal_code (default ${default})." default:"0" placeholder:"N"`
 }
 
 func (f *roleFlags) watched() role.Watched {
@@ -38,7 +38,7 @@ func (e toldError) Error() string { return "told to end" }
 // ended is err, or where a signal has ended the process in order that this was so.
 func (f *roleFlags) ended(ctx context.Context, err error) error {
 	if err == nil && ctx.Err() != nil && f.SignalCode != 0 {
-		return toldError{f.SignalCode}
+		return toldError{int(f.SignalCode)}
 	}
 	return err
 }

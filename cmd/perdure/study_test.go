@@ -119,7 +119,7 @@ func TestStudyMistakes(t *testing.T) {
 		"job: {workers: many}":                              "cell none cannot run: --workers: expected a valid",
 		"vary: {recovery: [resend:20, bend]}":               "cell bend_none cannot run: ",
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
-		"prices: none.yaml":                                 "none.yaml cannot be read: no such file",
+		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
 		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
 		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,

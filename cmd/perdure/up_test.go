@@ -62,9 +62,13 @@ func TestUpStops(t *testing.T) {
 	if _, err := own.Repeat(filepath.Join(dir, "run.json")); err != nil {
 		t.Errorf("up --from: %v", err)
 	}
+	own.Given, own.Shape.Workers = map[string]bool{"workers": true}, 3 // launch always says how many
+	if _, err := own.Repeat(filepath.Join(dir, "run.json")); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("up --from --workers 3, of a run of 2: %v", err)
+	}
 
 	p.dir += "2"
-	u, programs = startUp(t, p, "--resume", dir, "--clocks", fmt.Sprint(cut+9), "--servers", "3")
+	u, programs = startUp(t, p, "--resume", dir, "--clocks", fmt.Sprint(cut+9), "--servers", "3", "--workers", "2")
 	if code, _, _ := u.Wait(); code != 0 {
 		t.Errorf("resumed: exit code %d%s", code, logs(p.dir))
 	}

@@ -138,6 +138,9 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 	return defects, whole
 }
 
+// Segment reads a segment that no checkpoint may name, and returns its defects.
+func (a *Audit) Segment(file string) []Defect { return a.file(file, false).defects }
+
 // fits says what is wrong with segments of a shard beside one another, and with the manifest; it
 // counts the rows.
 func (m Manifest) fits(ref SegmentRef, chain []*audited, rows []int64) []Defect {

@@ -30,6 +30,7 @@ type Kept struct {
 	Running    Running       // where Number > 0
 	Err        error         // why the manifest cannot be used; nil: it can
 	Lacks      []Defect      // segments that are not there in full length
+	Recorded   bool          // the store lacks the manifest, and the run's coordinator has recorded it
 }
 
 // Loose is a segment that belongs to no checkpoint, or a file that somebody has only begun.

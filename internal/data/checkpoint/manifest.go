@@ -215,18 +215,19 @@ func readManifest(in store.Store, k key) (Manifest, error) {
 	return m, nil
 }
 
-// manifestKeys returns what manifests a folder holds, newest first.
-func manifestKeys(in store.Store) (keys []key, err error) {
-	all, err := in.List("g")
+// manifests returns which manifests a folder holds, newest first.
+func manifests[K any](in store.Store, prefix string, parse func(string) (K, bool), compare func(a, b K) int,
+) (keys []K, err error) {
+	all, err := in.List(prefix)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	for _, e := range all {
-		if k, ok := parseManifestName(e.Name); ok {
+		if k, ok := parse(e.Name); ok {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b key) int { return b.compare(a) })
+	slices.SortFunc(keys, func(a, b K) int { return compare(b, a) })
 	return keys, nil
 }
 
@@ -238,7 +239,7 @@ func manifestKeys(in store.Store) (keys []key, err error) {
 // that a newer Perdure wrote is an error, because going back behind it would
 // lose training. Without a valid one the error is ErrNoCheckpoint.
 func Latest(in store.Store) (Manifest, error) {
-	keys, err := manifestKeys(in)
+	keys, err := manifests(in, "g", parseManifestName, key.compare)
 	if err != nil {
 		return Manifest{}, err
 	}

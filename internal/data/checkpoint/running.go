@@ -218,25 +218,10 @@ func readRunning(in store.Store, number uint64) (m Running, err error) {
 	return m, nil
 }
 
-// runningNumbers returns what manifests of running checkpoints a folder holds, newest first.
-func runningNumbers(in store.Store) (numbers []uint64, err error) {
-	all, err := in.List("r")
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	for _, e := range all {
-		if n, ok := parseRunningName(e.Name); ok {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.SortFunc(numbers, func(a, b uint64) int { return cmp.Compare(b, a) })
-	return numbers, nil
-}
-
 // LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and what is damaged or
 // written by a newer Perdure is as for Latest. Its segments are not looked at.
 func LatestRunning(in store.Store) (Running, error) {
-	numbers, err := runningNumbers(in)
+	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
 		return Running{}, err
 	}
@@ -247,7 +232,7 @@ func LatestRunning(in store.Store) (Running, error) {
 // wrong with the newer ones is passed over, and told. A manifest that a newer Perdure wrote is an error, as for
 // Latest; so is a folder without a whole one: ErrNoCheckpoint.
 func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
-	numbers, err := runningNumbers(in)
+	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
 		return m, nil, err
 	}

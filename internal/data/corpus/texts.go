@@ -1,7 +1,6 @@
 package corpus
 
 import (
-	"cmp"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // What counts as a word of a text: a run of letters, at least three of them, as small letters, that is no stop
@@ -117,12 +117,11 @@ func readTexts(path string) ([][]string, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > mostText {
+	if info, err := os.Stat(path); err == nil && info.Size() > mostText {
 		return nil, dataset.Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
 	}
-	text, err2 := os.ReadFile(path)
-	if err := cmp.Or(err, err2); err != nil {
+	text, err := disk.ReadRegular(path, mostText)
+	if err != nil {
 		return nil, &dataset.FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if slices.Contains(text, 0) {

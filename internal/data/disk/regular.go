@@ -63,10 +63,32 @@ func regular(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
 	}
-	return &fs.PathError{
-		Op: "open", Path: path,
-		Err: fmt.Errorf("%w: it is a %s, not a regular file", ErrCorrupt, kindOf(info.Mode())),
+	return &fs.PathError{Op: "open", Path: path, Err: irregular(kindOf(info.Mode()))}
+}
+
+// irregular is the kind of something that is not a regular file. Where a store needs a file, it counts as damage.
+type irregular string
+
+func (kind irregular) Error() string {
+	return fmt.Sprintf("it is a %s, not a regular file", string(kind))
+}
+
+func (kind irregular) Unwrap() error { return ErrCorrupt }
+
+// CheckRegular returns an error unless all files are regular and can be opened. It is for files that another library
+// opens, which would wait at a named pipe. An empty path is skipped.
+func CheckRegular(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		f, err := OpenRegular(path)
+		if err != nil {
+			return err
+		}
+		_ = f.Close() // nothing was read
 	}
+	return nil
 }
 
 func kindOf(mode fs.FileMode) string {

@@ -192,6 +192,43 @@ func Prune(in store.Store, shard perdure.ShardID, before uint64) error {
 func Read(in store.Store, name, job string, shard perdure.ShardID,
 	body func(*About, io.Reader) error,
 ) error {
+	return read(in, name, func(s *About) error {
+		if s.Job == job && s.Shard == shard {
+			return nil
+		}
+		return fmt.Errorf("snapshot: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job,
+			shard, job)
+	}, body)
+}
+
+// Check reads a snapshot to its last byte. It returns its length, and a job's ID: that of the snapshot, which must be
+// job's unless that is "".
+func Check(in store.Store, name, job string) (bytes int64, of string, err error) {
+	err = read(in, name, func(s *About) error {
+		if of = s.Job; name != s.name() || job != "" && job != of {
+			return fmt.Errorf("snapshot: %s %w: it is %s of %q", name, ErrOtherJob, s.name(), of)
+		}
+		return nil
+	}, func(s *About, _ io.Reader) error {
+		bytes = s.Head + s.Rows
+		return nil
+	})
+	return bytes, of, err
+}
+
+// All returns the names of all snapshots of a store.
+func All(in store.Store) (names []string, err error) {
+	all, err := in.List("s")
+	for _, e := range all {
+		if _, _, ok := parseName(e.Name); ok {
+			names = append(names, e.Name)
+		}
+	}
+	return names, err
+}
+
+// read reads and checks a snapshot that means accepts.
+func read(in store.Store, name string, means func(*About) error, body func(*About, io.Reader) error) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("snapshot: %s is %w: %s", name, disk.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
@@ -212,10 +249,10 @@ func Read(in store.Store, name, job string, shard perdure.ShardID,
 		}
 		return err
 	}
+	if err := means(s); err != nil {
+		return err
+	}
 	switch {
-	case s.Job != job || s.Shard != shard:
-		return fmt.Errorf("snapshot: %s %w: shard %d of %q, not shard %d of %q", name, ErrOtherJob, s.Shard, s.Job,
-			shard, job)
 	case s.Head < 0 || s.Rows < 0 || s.Head > size || r.n+s.Head+s.Rows+trailerBytes != size:
 		return bad("it has %d bytes, not those it announces", size)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/updatelog/gate"
 )
 
@@ -124,6 +126,9 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 	if gate.Asks(url) && c.access == nil {
 		return nil, fmt.Errorf("%w: the log at %s asks for the job's keys; name their folder with --keys", ErrRefused,
 			c.url)
+	}
+	if err := disk.CheckRegular(o.Credentials, o.CA, o.Cert, o.Key); err != nil {
+		return nil, fmt.Errorf("%w: the log at %s: creds, ca, cert or key: %w", perdure.ErrUsage, c.url, err)
 	}
 	for {
 		nc, err := nats.Connect(gate.Dialled(url), append(c.settings(), more...)...)

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // mostFile bounds what is read of a file of addresses.
@@ -33,7 +33,7 @@ func List(text string) []string {
 
 // read returns what a file of addresses has.
 func read(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := disk.OpenRegular(name)
 	if err != nil {
 		return "", err
 	}

@@ -168,9 +168,10 @@ func TestPruneCrashes(t *testing.T) {
 	for _, keep := range []int{0, 1, 2, 3} {
 		for at := 1; ; at++ {
 			f, fsys := kept(t, 5)
-			write(t, fsys, segmentName(60, 0), []byte("begun"))
+			_, err := checkpoint.WriteSegment(f.Store, segment(60, 0, nil))
+			must(t, err)
 			fsys.FailAfter(at)
-			err := f.Prune(&bytes.Buffer{}, keep, false, false)
+			err = f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
 			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)

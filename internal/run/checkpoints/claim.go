@@ -121,6 +121,18 @@ func taken(in store.Store, sealed []byte) error {
 	return fmt.Errorf("%s is %w: it belongs to job %s (%s)", in, ErrTaken, c.ID, c.Workload)
 }
 
+// claimDefects reads the claim of a store, and returns its defects.
+func claimDefects(in store.Store) []checkpoint.Defect {
+	sealed, err := store.Read(in, claimName)
+	if err == nil {
+		_, err = disk.Unseal(claimKind, claimVersion, sealed)
+	}
+	if err != nil {
+		return []checkpoint.Defect{{File: claimName, Err: err}}
+	}
+	return nil
+}
+
 // Unclaim gives a store back to which nothing has come yet but what its run was to go on from.
 func Unclaim(in store.Store) error {
 	found, err := checkpoint.Look(in)

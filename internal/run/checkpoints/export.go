@@ -41,10 +41,11 @@ func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
 // exportOne writes the model of the first checkpoint that is whole, of those that may be meant.
 // meanwhile says that one was deleted by its job while it was read.
 func (f *Folder) exportOne(tell *plain.Teller, to string) (meanwhile bool, err error) {
-	kept, err := f.asked()
+	found, err := f.asked()
 	if err != nil {
 		return false, err
 	}
+	kept := found.Kept
 	for i := range kept {
 		k := &kept[i]
 		tensors, err := f.model(k)

@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -139,6 +140,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 			k.Err = k.CheckJob(run.Job.ID)
 		}
 	}
+	addLost(&found, f.Run, f.Store)
 	if len(found.Kept) > 0 {
 		return found, nil
 	}
@@ -154,6 +156,19 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 		why = fmt.Sprintf(", but %s, say; name a run's folder, or its folder of checkpoints", found.Other[0])
 	}
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
+}
+
+// addLost adds the checkpoint that a run recorded last, if it is missing. A live run may be about to write it.
+func addLost(found *checkpoint.Found, run string, in store.Store) {
+	if run == "" {
+		return
+	}
+	if _, err := rundir.Alive(run); err != nil {
+		return
+	}
+	if k := settings.Lost(context.Background(), run, in, found.Kept); k != nil {
+		found.Kept = slices.Insert(found.Kept, 0, *k)
+	}
 }
 
 // errNoRun is why nothing more is known of a folder of checkpoints than it says itself.
@@ -177,16 +192,16 @@ func (f *Folder) one(found checkpoint.Found) (*checkpoint.Kept, error) {
 	return &found.Kept[i], nil
 }
 
-// asked returns the checkpoints that are meant: all, or that of the clock. Running ones may be
-// several of a clock: then all of them.
-func (f *Folder) asked() ([]checkpoint.Kept, error) {
-	found, err := f.look()
+// asked returns all checkpoints and the files that belong to none, or only the checkpoint of the clock. Running ones
+// may be several of a clock: then all of them.
+func (f *Folder) asked() (found checkpoint.Found, err error) {
+	found, err = f.look()
 	if err != nil || f.Clock == nil {
-		return found.Kept, err
+		return found, err
 	}
 	one, err := f.one(found)
 	if err != nil {
-		return nil, err
+		return checkpoint.Found{}, err
 	}
 	kept := []checkpoint.Kept{*one}
 	for i := range found.Kept {
@@ -194,7 +209,7 @@ func (f *Folder) asked() ([]checkpoint.Kept, error) {
 			kept = append(kept, *k)
 		}
 	}
-	return kept, nil
+	return checkpoint.Found{Kept: kept}, nil
 }
 
 // offer names the next older checkpoint that is whole, as names and lengths of files tell, where
@@ -218,7 +233,9 @@ func (f *Folder) tooFast() error {
 }
 
 // gone reports whether a checkpoint is no more there: its job has deleted it meanwhile.
-func (f *Folder) gone(k *checkpoint.Kept) bool { return !checkpoint.Names(f.Store, k.File) }
+func (f *Folder) gone(k *checkpoint.Kept) bool {
+	return !k.Recorded && !checkpoint.Names(f.Store, k.File)
+}
 
 // job is whose the checkpoints are, as the newest one says that can be read.
 func job(kept []checkpoint.Kept) *perdure.JobSpec {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/perdure/perdure"
@@ -24,7 +23,7 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 	}
 	sum, err := rundir.ReadSummary(run)
 	if err == nil && sum.ModelSHA256 != nil {
-		model, err := os.Open(filepath.Join(run, "model.safetensors"))
+		model, err := disk.OpenRegular(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
 			return copyModel(plain.Tell(out, asJSON), model, &sum, run, to)

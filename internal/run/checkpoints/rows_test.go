@@ -392,9 +392,10 @@ func TestPruneRowsCrashes(t *testing.T) {
 	for _, keep := range []int{0, 1, 2} {
 		for at := 1; ; at++ {
 			f, fsys := keptRows(t, 5)
-			write(t, fsys, rowsName(6, 0), []byte("begun"))
+			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(0, 6))
+			must(t, err)
 			fsys.FailAfter(at)
-			err := f.Prune(&bytes.Buffer{}, keep, false, false)
+			err = f.Prune(&bytes.Buffer{}, keep, false, false)
 			fsys.Crash(rand.New(rand.NewPCG(uint64(keep), uint64(at))))
 			found, lookErr := checkpoint.Look(store.Folder(fsys, "c"))
 			must(t, lookErr)

@@ -7,13 +7,21 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Verify reads every byte of the checkpoints, or of the one of a clock. It says which are whole,
-// and of those that are not what is wrong, a line for each; or all of it as JSON.
+// Verify reads every byte of the checkpoints, or of the one of a clock, or of the snapshots of a run with an update
+// log. It prints which are whole, and a line for each defect of the others; or all of it as JSON.
 func (f *Folder) Verify(out io.Writer, asJSON bool) error {
+	if in, names, err := snapshotsOf(f.Run, f.Store); err != nil {
+		return err
+	} else if len(names) > 0 && f.Clock == nil {
+		return verifySnapshots(out, in, names, asJSON)
+	}
 	for range tries {
 		meanwhile, err := f.verify(out, asJSON)
 		if !meanwhile {
@@ -40,10 +48,11 @@ func verifiedOf(k *checkpoint.Kept, wrong []checkpoint.Defect, whole bool) verif
 
 // verify reads what there is; meanwhile says that the job had deleted all of it by then.
 func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
-	kept, err := f.asked()
+	found, err := f.asked()
 	if err != nil {
 		return false, err
 	}
+	kept := found.Kept
 	begun := time.Now()
 	audit := checkpoint.NewAudit(f.Store)
 	read, bad, wrong, offer := 0, 0, 0, ""
@@ -68,6 +77,18 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	if read == 0 {
 		return true, nil
 	}
+	var stray []checkpoint.Defect
+	if f.Clock == nil {
+		if stray, err = strays(f.Store, audit, &found); err != nil {
+			return false, err
+		}
+	}
+	if len(stray) > 0 {
+		v := verifiedOf(&checkpoint.Kept{Cut: -1}, stray, false)
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
+		}
+	}
 	took := time.Since(begun).Seconds()
 	if asJSON {
 		if err := plain.JSON(out, all); err != nil {
@@ -77,11 +98,43 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
 			size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	}
-	if bad > 0 {
+	if bad > 0 || len(stray) > 0 {
 		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, count(read, "checkpoint"), bad,
-			count(wrong, "defect"), offer)
+			count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
+}
+
+// strays reads the files that belong to no checkpoint, and returns their defects. A file that its job has deleted since
+// the store was listed is not missed.
+func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defects []checkpoint.Defect, err error) {
+	named, loose := map[string]bool{}, map[string]bool{}
+	for i := range found.Kept {
+		for _, file := range found.Kept[i].Files() {
+			named[file.File] = true
+		}
+	}
+	for _, file := range found.Loose {
+		loose[file.File] = true
+	}
+	all, err := in.List("") // without what writers have begun
+	for _, e := range all {
+		var wrong []checkpoint.Defect
+		switch _, state := states.ParseName(e.Name); {
+		case loose[e.Name]:
+			wrong = a.Segment(e.Name)
+		case state && !named[e.Name]:
+			if err := savedstate.CheckAlone(in, e.Name); err != nil {
+				wrong = []checkpoint.Defect{{File: e.Name, Err: err}}
+			}
+		case e.Name == claimName:
+			wrong = claimDefects(in)
+		}
+		if len(wrong) > 0 && checkpoint.Names(in, e.Name) {
+			defects = append(defects, wrong...)
+		}
+	}
+	return defects, err
 }
 
 // audit reads a checkpoint: it returns a line that says what it has, and what is wrong.

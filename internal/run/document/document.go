@@ -16,7 +16,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -25,6 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // MaxBytes is the longest document that is read: none that a person writes comes near it.
@@ -44,19 +44,11 @@ type Entry struct {
 	Value Value
 }
 
-// Read reads the document in a file. An empty one is a map without keys.
+// Read reads the document in a regular file.
 func Read(path string) (Value, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-			err = pe.Err // which goes without the path, and without the name of a system call
-		}
-		return Value{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	text, err := read(path)
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		err = pe.Err
+		err = pe.Err // which goes without the path, and without the name of a system call
 	}
 	if err != nil {
 		return Value{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
@@ -64,7 +56,16 @@ func Read(path string) (Value, error) {
 	return Parse(path, text)
 }
 
-// Parse reads a document of that name.
+func read(path string) ([]byte, error) {
+	f, err := disk.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(f, MaxBytes+1))
+}
+
+// Parse reads a document of that name. One without a key is refused.
 func Parse(name string, text []byte) (Value, error) {
 	v := Value{file: name, line: 1}
 	switch {
@@ -78,8 +79,7 @@ func Parse(name string, text []byte) (Value, error) {
 	var root, next yaml.Node
 	switch err := d.Decode(&root); {
 	case errors.Is(err, io.EOF):
-		v.node = &yaml.Node{Kind: yaml.MappingNode}
-		return v, nil
+		return v, v.empty()
 	case err != nil:
 		return v, v.syntax(err)
 	}
@@ -91,10 +91,15 @@ func Parse(name string, text []byte) (Value, error) {
 		return v, v.syntax(err)
 	}
 	v.node = root.Content[0]
-	if v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == nullTag { // only comments
-		v.node = &yaml.Node{Kind: yaml.MappingNode}
+	if n := v.node; n.ShortTag() == nullTag || n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		return v, v.empty()
 	}
 	return v, v.check()
+}
+
+// empty refuses a document that says nothing: it was cut off, say, or all of it is comments. All defaults would hold.
+func (v Value) empty() error {
+	return fmt.Errorf("%w: %s is empty: it has no key; write at least one, as in workers: 4", perdure.ErrUsage, v.file)
 }
 
 // Tags of scalars.

@@ -105,15 +105,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestEmpty: a document of comments is a map without keys.
-func TestEmpty(t *testing.T) {
-	for _, text := range []string{"", "\n", "# workers: 4\n", "---\n", "null\n"} {
-		if entries, err := parse(t, text).Map("workers"); err != nil || len(entries) > 0 {
-			t.Errorf("%q: %v, %v", text, entries, err)
-		}
-	}
-}
-
 // TestRefused: what cannot be read is refused in one line, which says where.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
@@ -233,6 +224,26 @@ func TestRead(t *testing.T) {
 		t.Errorf("%s, %v", v.Folder(), err)
 	}
 	refused(t, v.Errorf("no"), path+":1: no")
+	_, err = document.Read(os.DevNull)
+	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
+}
+
+// TestEmpty: a document without a key is refused, since all defaults would apply: the file was cut off, or every line
+// is commented out. A byte order mark does not matter.
+func TestEmpty(t *testing.T) {
+	for _, text := range []string{
+		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",
+	} {
+		_, err := document.Parse("a.yaml", []byte(text))
+		refused(t, err, "a.yaml is empty: it has no key")
+	}
+	v, err := document.Parse("a.yaml", []byte("\ufeffworkers: 4\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := v.Map("workers"); err != nil || len(all) != 1 {
+		t.Errorf("after a byte order mark: %v, %v", all, err)
+	}
 }
 
 // TestNearest: slips of the hand are understood, and what is something else is not.

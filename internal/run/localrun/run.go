@@ -119,8 +119,14 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.letGo())
 	}
-	if s := r.s.Saved; o.Warn != nil && s != nil && s.Note != "" {
-		o.Warn(s.Note)
+	notes := []string{r.s.Checkpoints.Passed, r.s.Checkpoints.Lost}
+	if s := r.s.Saved; s != nil {
+		notes = append(notes, s.Note)
+	}
+	for _, note := range notes {
+		if o.Warn != nil && note != "" {
+			o.Warn(note)
+		}
 	}
 	exe, err := os.Executable()
 	if err != nil {

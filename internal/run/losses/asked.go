@@ -50,6 +50,9 @@ func (a *Asked) Plan() (*Plan, error) {
 	if p.Mean == 0 {
 		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
 	}
+	if a.Parallel < 0 || a.Repeat < 0 {
+		return p, fmt.Errorf("%w: --parallel %d, --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel, a.Repeat)
+	}
 	if p.Parallel < 1 {
 		p.Parallel = runtime.NumCPU()
 	}

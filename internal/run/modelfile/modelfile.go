@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/plain"
 )
@@ -32,12 +33,8 @@ func Open(path string) (*Model, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
 		path = filepath.Join(path, Name)
-		info, err = os.Stat(path)
 	}
-	if err == nil && !info.Mode().IsRegular() { // it is not opened: that of a named pipe waits for who writes
-		return nil, fmt.Errorf("%w: the model %s is no regular file", perdure.ErrUsage, path)
-	}
-	f, err := os.Open(path)
+	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the model %s cannot be read: %w", perdure.ErrUsage, path, plain.Cause(err))
 	}

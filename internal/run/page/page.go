@@ -159,7 +159,7 @@ func (s *Study) dated(file string) {
 }
 
 func readSeries(path string) (columns []string, rows [][]string, err error) {
-	f, err := os.Open(path)
+	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,9 +194,12 @@ func (s *Study) By(axis string) (labels []string) {
 	return labels
 }
 
+// mostTemplate bounds the template of a page, in bytes.
+const mostTemplate = 1 << 20
+
 // Write writes the page and its pictures into a folder: README.md, SVG files, and runs.csv.
 func (s *Study) Write(templateFile, to string) error {
-	text, err := os.ReadFile(templateFile)
+	text, err := disk.ReadRegular(templateFile, mostTemplate)
 	if err != nil {
 		return fmt.Errorf("%w: the page's template %s: %w", perdure.ErrUsage, templateFile, plain.Cause(err))
 	}

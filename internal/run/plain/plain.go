@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -33,6 +34,9 @@ func Cause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errno
+	}
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		return at.Err
 	}
 	return err
 }

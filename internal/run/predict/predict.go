@@ -29,11 +29,14 @@ type Asked struct {
 	Model string   // a file, or the folder of a run
 	Data  string   // of examples, whose test part is classified; "": those inside the program
 	Users []string // whose best items are wanted
-	Best  int      // how many of these
+	Best  *int     // how many of these; nil: usualBest
 	Known string   // a file of ratings whose items are left out of them; "": none
 	Pairs string   // a file of users and items; "": none
 	JSON  bool
 }
+
+// usualBest is how many items of a user are predicted unless another number is asked for.
+const usualBest = 10
 
 // Run writes predictions, and to people what came of those whose answers are known.
 func Run(ctx context.Context, out, told io.Writer, a Asked) error {
@@ -45,7 +48,7 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 		return fmt.Errorf("%w: predict: %s: %s", perdure.ErrUsage, a.Model, wrong)
 	}
 	name := m.Meta["workload"]
-	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != ""
+	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != "" || a.Best != nil
 	w := &writer{out: out, json: a.JSON}
 	switch {
 	case name == mf.Name && a.Data != "":
@@ -56,8 +59,8 @@ func Run(ctx context.Context, out, told io.Writer, a Asked) error {
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --pairs and --known are for models of mf, and this is one of %.40q",
-			perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs are for models of mf, and this is one of "+
+			"%.40q", perdure.ErrUsage, name)
 	case !classifies(name):
 		return fmt.Errorf("%w: predict: a model of %.40q predicts nothing", perdure.ErrUsage, name)
 	default:
@@ -78,8 +81,16 @@ func ratings(w *writer, m *modelfile.Model, a *Asked) error {
 		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
 			perdure.ErrUsage)
 	}
-	if a.Best < 1 {
-		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, a.Best)
+	if len(a.Users) == 0 && (a.Best != nil || a.Known != "") {
+		return fmt.Errorf("%w: predict: --best and --known are about the items of --user NAME; leave them out",
+			perdure.ErrUsage)
+	}
+	most := usualBest
+	if a.Best != nil {
+		most = *a.Best
+	}
+	if most < 1 {
+		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, most)
 	}
 	p, err := mf.NewPredictor(m.Tensors, m.Meta)
 	if err != nil {
@@ -101,7 +112,7 @@ func ratings(w *writer, m *modelfile.Model, a *Asked) error {
 		}
 	}
 	for _, user := range a.Users {
-		best, err := p.Best(user, a.Best, func(item string) bool { return known[user][item] })
+		best, err := p.Best(user, most, func(item string) bool { return known[user][item] })
 		if err != nil {
 			return fmt.Errorf("predict: %w", err)
 		}

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
@@ -300,7 +300,7 @@ func (s *section) howAgain() (all []again, err error) {
 			all = append(all, a)
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(t.Folder, rundir.RunFile))
+		text, err := disk.ReadRegular(filepath.Join(t.Folder, rundir.RunFile), rundir.MostSettings)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 		}

@@ -16,15 +16,15 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// mostSettings bounds a run.json, in bytes: far beyond use.
-const mostSettings = 64 << 20
+// MostSettings bounds a run.json, in bytes: far beyond use.
+const MostSettings = 64 << 20
 
 // ReadRun reads a run.json into what run points to. Every key must be one that run has,
 // and there once: what would be ignored is refused, and so is what json would take for the
 // same but for case. retired are keys of older versions, with the names of the objects
 // around them, that mean nothing any more. Each error is one line that names the file.
 func ReadRun(file string, run any, retired ...string) error {
-	b, err := disk.ReadRegular(file, mostSettings)
+	b, err := disk.ReadRegular(file, MostSettings)
 	if err == nil && len(bytes.TrimSpace(b)) == 0 {
 		err = errors.New("it is empty")
 	}

@@ -21,12 +21,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -241,7 +243,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 		return s, fmt.Errorf("%w: %s has another job than %s: its id is %s, and not %s; name another --dir",
 			perdure.ErrUsage, c.Dir, c.Job.Name, s.Job.ID, c.idOf())
 	}
-	before, err := os.ReadFile(filepath.Join(c.Dir, askedFile))
+	before, err := disk.ReadRegular(filepath.Join(c.Dir, askedFile), document.MaxBytes)
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
 		asked, err := c.Job.settings()
 		if err != nil {

@@ -46,6 +46,9 @@ func (a *Asked) OnlyTaken(with string) error {
 		command = "up"
 	}
 	for name := range a.Given {
+		if name == "workers" && a.own() { // python -m perdure launch always gives it; see sameWork
+			continue
+		}
 		if !slices.Contains(taken[command+" "+with], name) {
 			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out",
 				perdure.ErrUsage, name, with)
@@ -62,6 +65,10 @@ func (a *Asked) sameWork(s *Run, with, path string) error {
 	if a.Workload != "" && a.Workload != s.Job.Workload {
 		return fmt.Errorf("%w: %s is a run of %s, not of %s; leave the workload out", perdure.ErrUsage, path,
 			s.Job.Workload, a.Workload)
+	}
+	if a.own() && a.Given["workers"] && a.Shape.Workers != s.Job.Slots {
+		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d; leave it out",
+			perdure.ErrUsage, a.Shape.Workers, with, path, s.Job.Slots)
 	}
 	return nil
 }
@@ -215,7 +222,7 @@ func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 
 // changeWorkers lets another number of workers go on from a checkpoint, if that is asked for.
 func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) error {
-	if s.Checkpoints.Workers = 0; !a.Given["workers"] {
+	if s.Checkpoints.Workers = 0; !a.Given["workers"] || a.own() {
 		return nil
 	}
 	return ChangeWorkers(s, a.Shape.Workers, m)

@@ -159,3 +159,23 @@ func TestRepeat(t *testing.T) {
 		}
 	}
 }
+
+// TestRefuseEmpty: an empty argument is refused, unless it belongs to another program or to a service.
+func TestRefuseEmpty(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		may  bool
+	}{
+		{nil, true},
+		{[]string{"train", "--resume", "run", "--clocks=3"}, true},
+		{[]string{"train", "--resume", ""}, false},
+		{[]string{"train", "--resume="}, false},
+		{[]string{"study", ""}, false},
+		{[]string{"study", "losses", "--", "mf", ""}, true},
+		{[]string{"host", "--zone="}, true},
+	} {
+		if err := RefuseEmpty(c.args); c.may != (err == nil) || !c.may && !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("%q: %v", c.args, err)
+		}
+	}
+}

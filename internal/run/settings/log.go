@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -258,7 +259,11 @@ func TakeEnded(st *ended.State, s *Run) checkpoint.Manifest {
 // part; nil: that cannot be read, and the job is that of the settings.
 func recorded(ctx context.Context, folder string) *membership.Facts {
 	f := new(membership.Facts)
-	reg, err := registry.OpenFile(disk.OS(), filepath.Join(folder, "registry", "facts"))
+	file := filepath.Join(folder, "registry", "facts")
+	if _, err := os.Stat(file); err != nil { // to open it would make its directory
+		return nil
+	}
+	reg, err := registry.OpenFile(disk.OS(), file)
 	if err != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"io"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -77,6 +78,58 @@ func TestNewestUnlisted(t *testing.T) {
 		for _, f := range []*membership.Facts{nil, &before} {
 			if at := find(f); at != 20 {
 				t.Errorf("%s: clock 20 is listed, and clock %d is found", recovery, at)
+			}
+		}
+	}
+}
+
+// TestNewestLost: a run that starts from an older checkpoint, since the newest that was recorded is missing or damaged,
+// reports that.
+func TestNewestLost(t *testing.T) {
+	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
+		for _, damage := range []string{"", "deleted", "changed"} {
+			in, job := keeping(t, recovery)
+			lags := in.(*storetest.Lags)
+			in = lags.Store
+			name := lags.Unlisted[0]
+			switch damage {
+			case "deleted":
+				if err := in.Delete(name); err != nil {
+					t.Fatal(err)
+				}
+			case "changed":
+				err := in.Put(name, func(w io.Writer) error {
+					_, err := w.Write([]byte("something else"))
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			known := membership.Begin(job, 2, 30, nil)
+			known.Running.Number = 3
+			s, want := Run{Job: job}, perdure.Clock(30)
+			var m checkpoint.Manifest
+			var err error
+			if job.Recovery.Kind == perdure.RecoverScar {
+				m, err = ReadSaved(naming(in, &known), &s)
+			} else {
+				m, err = readNewest(in, &known, &s)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Checkpoints.noteLost(in, &known, &m, s.Saved)
+			passed, lost := s.Checkpoints.Passed, s.Checkpoints.Lost
+			if s.Saved != nil {
+				passed = s.Saved.Note
+			}
+			if damage != "" {
+				want = 20
+			}
+			if m.Cut != want || (lost != "") != (damage == "deleted") || (passed != "") != (damage == "changed") {
+				t.Errorf("%s, the newest is %q: clock %d; passed over %q, lost %q", recovery, damage, m.Cut, passed,
+					lost)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -89,6 +90,31 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 		if i >= 0 && !rule.used(job) {
 			return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, rule.flags[i], rule.says)
 		}
+	}
+	return nil
+}
+
+// services are commands that units and charts start with variables, some of which may be empty: a host's zone.
+var services = []string{"agent", "coordinator", "host", "log", "server", "worker"}
+
+// RefuseEmpty refuses an argument without a value: a shell variable that is not set, for example. Otherwise the flag
+// would count as left out. Arguments after -- belong to another program.
+func RefuseEmpty(args []string) error {
+	if len(args) > 0 && slices.Contains(services, args[0]) {
+		return nil
+	}
+	after := "perdure"
+	for _, arg := range args {
+		switch name, value, assigned := strings.Cut(arg, "="); {
+		case arg == "--":
+			return nil
+		case arg == "":
+			return fmt.Errorf("%w: the argument after %s is empty; write its value, or leave it out", perdure.ErrUsage,
+				after)
+		case assigned && value == "" && strings.HasPrefix(arg, "-"):
+			return fmt.Errorf("%w: %s is empty; write its value, or leave it out", perdure.ErrUsage, name)
+		}
+		after = arg
 	}
 	return nil
 }

@@ -41,15 +41,22 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 		s.Saved.Files = append(s.Saved.Files, files)
 		s.Saved.Refer(len(s.Saved.Files)-1, len(r.Shards), shard.States)
 	}
-	if n := len(passed); n > 0 {
-		more := ""
-		if n > 1 {
-			more = fmt.Sprintf(", and %d more", n-1)
-		}
-		s.Saved.Note = fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s",
-			from, checkpoint.RunningFile(r.Number), r.Clock, passed[0], more)
-	}
+	s.Saved.Note = passedOver(from, checkpoint.RunningFile(r.Number), r.Clock, passed)
 	return r.Manifest(), nil
+}
+
+// passedOver is a line for the user about damaged checkpoints that are newer than the one that a run starts from; "" if
+// there are none.
+func passedOver(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
+	if len(passed) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(passed); n > 1 {
+		more = fmt.Sprintf(", and %d more", n-1)
+	}
+	return fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s", from, manifest, at,
+		passed[0], more)
 }
 
 // Refer notes to which states of slots the newest file of a shard refers, in a job of that many shards.

@@ -135,11 +135,12 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	if s.Saved = nil; recovery.RoundsOf(s.Job.Recovery).Any() {
 		m, err = ReadSaved(naming(from, known), &s)
 	} else {
-		m, err = newest(from, known)
+		m, err = readNewest(from, known, &s)
 	}
 	if err != nil {
 		return s, m, err
 	}
+	s.Checkpoints.noteLost(from, known, &m, s.Saved)
 	takeSlots(&m, &s)
 	return s, m, m.CheckJob(s.Job.ID)
 }

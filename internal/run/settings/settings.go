@@ -89,6 +89,10 @@ type Checkpoints struct {
 	Workers int `json:"workers,omitempty"`
 	// PastClocks are those that slots did before the spans of who goes on.
 	PastClocks int64 `json:"past_clocks,omitempty"`
+	// Passed and Lost are lines for the user about checkpoints newer than the one that the run starts from: some are
+	// damaged, or the store lacks the newest. They are empty otherwise.
+	Passed string `json:"-"`
+	Lost   string `json:"-"`
 	// Init is of a run that begins with a model's file, or that went on from such a run; nil: it is of none.
 	Init *Init `json:"init,omitempty"`
 

@@ -38,12 +38,15 @@ func TestZones(t *testing.T) {
 		{nil, nil, nil},
 		{[]string{"a", "b"}, nil, []string{"a", "b", "a"}},
 		{nil, []string{"1=rack.1"}, []string{"", "rack.1", ""}},
-		{[]string{"a", "b", "c", "d"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
+		{[]string{"a", "b", "c"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
 	} {
 		got, err := parseZones(3, c.zones, c.each)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("--zones %q --zone %q: got %q, %v; want %q", c.zones, c.each, got, err, c.want)
 		}
+	}
+	if _, err := parseZones(3, []string{"a", "b", "c", "d"}, nil); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("four zones for three servers: %v", err)
 	}
 }
 

@@ -104,6 +104,10 @@ func (a *Asked) askWork(s *Run) error {
 	if p.Rule, err = w.rule(info); err != nil {
 		return err
 	}
+	if p.Rule.Schedule != perdure.ScheduleStep && (a.Given["step-every"] || a.Given["step-factor"]) {
+		return fmt.Errorf("%w: --step-every and --step-factor are about --schedule step, and it is %s; leave them out",
+			perdure.ErrUsage, p.Rule.Schedule)
+	}
 	if p.Combine, err = perdure.ParseCombine(cmp.Or(w.Combine, "each")); err != nil {
 		return fmt.Errorf("--combine: %w", err)
 	}

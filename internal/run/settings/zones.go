@@ -29,6 +29,10 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 			return nil, fmt.Errorf("%w: --zones: %w", perdure.ErrUsage, err)
 		}
 	}
+	if len(inTurn) > servers {
+		return nil, fmt.Errorf("%w: --zones: %d zones for %d servers; name at most one for each", perdure.ErrUsage,
+			len(inTurn), servers)
+	}
 	for _, item := range some {
 		index, name, ok := strings.Cut(item, "=")
 		if !ok {

@@ -135,7 +135,9 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 			to = &c.own
 		}
 		for _, v := range s.Values {
-			*to = append(*to, "--"+s.Key+"="+v)
+			if v != "" { // else its default holds: quick may take a value back
+				*to = append(*to, "--"+s.Key+"="+v)
+			}
 		}
 	}
 	c.args = append([]string{workload}, c.args...)

@@ -14,8 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/failures"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -137,6 +139,9 @@ func parse(v document.Value, name string, kinds []Kind, quick bool) (File, error
 	if len(r.Plans) == 0 {
 		r.Plans = []Plan{{Name: "none"}}
 	}
+	if !slices.ContainsFunc(entries, func(e document.Entry) bool { return slices.Contains(quickKeys, e.Key) }) {
+		return r.File, v.Errorf("the study does not say what runs; write job: {workload: mf}, for example")
+	}
 	if s := r.Stop; s != nil && s.Seeds < len(r.Seeds) {
 		return r.File, v.Errorf("until.seeds is %d, and the study begins with %d seeds; it must be as many at least",
 			s.Seeds, len(r.Seeds))
@@ -217,7 +222,12 @@ func (r *reader) take(e document.Entry) (err error) {
 	case "prices":
 		r.Prices, err = beside(v)
 	case "page":
-		r.Page, err = beside(v)
+		if r.Page, err = beside(v); err != nil {
+			break
+		}
+		if err = disk.CheckRegular(r.Page); err != nil { // it is used when all has run
+			err = v.Errorf("page: %s cannot be read: %w", r.Page, plain.Cause(err))
+		}
 	case "quick":
 		r.quick = v
 	}

@@ -1,9 +1,10 @@
 package sweep
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
 
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/failures"
@@ -166,13 +167,16 @@ func takeReplay(v document.Value, p *failures.Plan) error {
 	return nil
 }
 
+// mostRecord bounds a record of machines, in bytes.
+const mostRecord = 256 << 20
+
 // record reads a record of machines.
 func record(v document.Value) (*failures.Record, error) {
 	path, err := beside(v)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadRegular(path, mostRecord)
 	if err != nil {
 		return nil, v.Errorf("%s cannot be read: %w", path, plain.Cause(err))
 	}

@@ -36,7 +36,7 @@ func readDone(folder string) (*done, error) {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // somebody wants it done again
 	}
-	b, err := os.ReadFile(folder + doneEnd)
+	b, err := disk.ReadRegular(folder+doneEnd, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

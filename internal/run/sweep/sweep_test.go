@@ -248,6 +248,7 @@ func TestMistakes(t *testing.T) {
 		"vary: {recover: [a]}":             `there is no key "recover"; did you mean recovery?`,
 		"vary: {recovery: a}":              "vary.recovery is the text \"a\"; write a list",
 		"vary: {recovery: []}":             "the list of recovery is empty",
+		"name: x":                          "the study does not say what runs; write job: {workload: mf}",
 		"vary: {recovery: [a, a]}":         "a is in the list of recovery twice",
 		"name: a/b":                        "it names a folder",
 		"seeds: 0":                         "seeds is 0; choose 1",

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // Scheme is that of an address.
@@ -134,6 +135,9 @@ func (a Address) Prefix() string { return a.prefix }
 func (a Address) tls() (*tls.Config, error) {
 	if a.ca == "" && a.cert == "" {
 		return nil, nil
+	}
+	if err := disk.CheckRegular(a.ca, a.cert, a.key); err != nil {
+		return nil, fmt.Errorf("%w: %s: ca, cert or key: %w", perdure.ErrUsage, a, err)
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12} // what an etcd speaks says who runs it: it has flags for that
 	if a.ca != "" {

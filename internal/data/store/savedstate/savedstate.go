@@ -99,11 +99,19 @@ func Get(in store.Store, r states.Ref) (state []byte, err error) {
 }
 
 // Check reads an object that a manifest names to its last byte.
-func Check(in store.Store, f perdure.SavedFile) error {
-	return read(in, f, func(n int64, from io.Reader) error {
-		_, err := io.CopyN(io.Discard, from, n)
-		return err
-	})
+func Check(in store.Store, f perdure.SavedFile) error { return read(in, f, discard) }
+
+// CheckAlone reads an object that no manifest names to its last byte: only its own checksum can be compared.
+func CheckAlone(in store.Store, name string) error {
+	return read(in, perdure.SavedFile{File: name, Bytes: unknown}, discard)
+}
+
+// unknown is the length of an object if only its name is known.
+const unknown = -1
+
+func discard(n int64, from io.Reader) error {
+	_, err := io.CopyN(io.Discard, from, n)
+	return err
 }
 
 // Copy copies an object that a manifest names, and checks it.
@@ -151,9 +159,17 @@ func corrupt(format string, a ...any) error {
 }
 
 func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int64, io.Reader) error) error {
+	alone := f.Bytes == unknown
+	if alone {
+		f.Bytes = o.Size()
+	}
 	n := f.Bytes - headBytes - footBytes
-	if o.Size() != f.Bytes || n < 0 || n > MaxBytes {
+	switch {
+	case o.Size() != f.Bytes:
 		return corrupt("it has %d bytes, not %d", o.Size(), f.Bytes)
+	case n < 0 || n > MaxBytes:
+		return corrupt("it has %d bytes; a saved state has %d to %d", o.Size(), headBytes+footBytes,
+			headBytes+MaxBytes+footBytes)
 	}
 	b := make([]byte, headBytes)
 	if err := full(o, b); err != nil {
@@ -177,7 +193,7 @@ func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int
 	if err := full(o, b[:footBytes]); err != nil {
 		return err
 	}
-	if le.Uint32(b) != sum || sum != f.CRC {
+	if le.Uint32(b) != sum || !alone && sum != f.CRC {
 		return corrupt("its checksum is wrong")
 	}
 	return nil

@@ -1,0 +1,189 @@
+package checkpoints
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store/storetest"
+)
+
+// record writes into a run's folder what its coordinator recorded last.
+func record(t *testing.T, f *Folder, known membership.Facts) {
+	t.Helper()
+	reg, err := registry.OpenFile(disk.OS(), filepath.ToSlash(filepath.Join(f.Run, "registry", "facts")))
+	must(t, err)
+	lease, err := reg.Acquire(context.Background(), registry.Holder{})
+	must(t, err)
+	doc, err := json.Marshal(known)
+	must(t, err)
+	_, err = lease.Save(context.Background(), doc, 0)
+	must(t, err)
+	must(t, reg.Close())
+}
+
+// looseFiles adds files that no checkpoint names: a state that a job saved just before its end, and a claim.
+func looseFiles(t *testing.T, f *Folder) {
+	t.Helper()
+	ref := savedstate.Ref(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	must(t, savedstate.Put(f.Store, ref, []byte("state"), func() error { return nil }))
+	sealed, err := claimOf(&testJob)
+	must(t, err)
+	must(t, f.Store.PutNew(claimName, sealed))
+}
+
+// TestEveryFile damages every file of a store, one at a time, and Verify names it. It names a deleted file if something
+// refers to it: a manifest, or for a manifest the run's record.
+func TestEveryFile(t *testing.T) {
+	for kind, store := range map[string]func(*testing.T) (*Folder, *disk.Memory){
+		"cuts": func(t *testing.T) (*Folder, *disk.Memory) {
+			f, fsys := kept(t, 3)
+			_, err := checkpoint.WriteSegment(f.Store, segment(40, 1, nil))
+			must(t, err)
+			record(t, f, membership.Begin(testJob, 1, 30, nil))
+			return f, fsys
+		},
+		"rows": func(t *testing.T) (*Folder, *disk.Memory) {
+			f, fsys := keptRows(t, 3)
+			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(1, 4))
+			must(t, err)
+			known := membership.Begin(rowsJob(), 1, 0, nil)
+			known.Running.Number = 3
+			record(t, f, known)
+			return f, fsys
+		},
+		"snapshots": func(t *testing.T) (*Folder, *disk.Memory) {
+			f, fsys := kept(t, 0)
+			f.Run = "" // it is named by its URL
+			for shard := range perdure.ShardID(2) {
+				for _, at := range []uint64{7, 9} {
+					about := snapshot.About{
+						Job: testJob.ID, Shard: shard, Generation: 1, Epoch: 1, Position: at, Head: 4, Rows: 40,
+					}
+					_, err := snapshot.Write(f.Store, &about, func(w io.Writer) error {
+						_, err := w.Write(make([]byte, about.Head+about.Rows))
+						return err
+					})
+					must(t, err)
+				}
+			}
+			return f, fsys
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			f, fsys := store(t)
+			looseFiles(t, f)
+			must(t, f.Verify(&bytes.Buffer{}, false))
+			all, err := f.Store.List("")
+			must(t, err)
+			for _, e := range all {
+				everyDamage(t, f, fsys, e)
+			}
+		})
+	}
+}
+
+// everyDamage flips bits of a file, shortens it, empties it, and deletes it.
+func everyDamage(t *testing.T, f *Folder, fsys *disk.Memory, e store.Entry) {
+	t.Helper()
+	good := read(t, fsys, e.Name)
+	name := strings.TrimPrefix(e.Name, "g000001-") // of one that is missing nothing tells the generation
+	named := func(how string) {
+		t.Helper()
+		for _, asJSON := range []bool{false, true} {
+			var out bytes.Buffer
+			if err := f.Verify(&out, asJSON); !oneLine(err, "") || !strings.Contains(out.String(), name) {
+				t.Errorf("%s, %s: Verify says %v and\n%s", e.Name, how, err, &out)
+			}
+		}
+	}
+	for at := 0; at < len(good); at += max(1, len(good)/7) {
+		write(t, fsys, e.Name, flipped(at)(good))
+		named(fmt.Sprintf("byte %d", at))
+	}
+	write(t, fsys, e.Name, flipped(-1)(good))
+	named("the last byte")
+	write(t, fsys, e.Name, good[:len(good)/2])
+	named("cut")
+	write(t, fsys, e.Name, nil)
+	named("emptied")
+	must(t, f.Store.Delete(e.Name))
+	if names(f, e.Name) {
+		named("deleted")
+	}
+	write(t, fsys, e.Name, good)
+}
+
+// names reports whether a manifest, or the run's record, refers to a file.
+func names(f *Folder, name string) bool {
+	if name == manifestName(30) || name == runningName(3) {
+		return true
+	}
+	found, err := checkpoint.Look(f.Store)
+	for i := range found.Kept {
+		for _, file := range found.Kept[i].Files() {
+			if err == nil && file.File == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestLostManifest: all commands report that the newest checkpoint that a run recorded is missing, and none of them
+// uses an older one in its place. A live run may be about to write it.
+func TestLostManifest(t *testing.T) {
+	f, _ := kept(t, 2)
+	record(t, f, membership.Begin(testJob, 1, 20, nil))
+	must(t, f.List(&bytes.Buffer{}, false))
+	must(t, f.Store.Delete(manifestName(20)))
+	var out bytes.Buffer
+	for what, err := range map[string]error{
+		"verify": f.Verify(&out, false), "ls": f.List(&out, false), "show": f.Show(&out, false),
+	} {
+		if !oneLine(err, "") || !strings.Contains(out.String()+err.Error(), "c0000000020.manifest: it is missing") {
+			t.Errorf("%s says %v and\n%s", what, err, &out)
+		}
+	}
+	if _, err := f.Choose(); err == nil {
+		t.Error("an older checkpoint is chosen silently")
+	}
+	clock := perdure.Clock(10)
+	f.Clock = &clock
+	must(t, f.Verify(&bytes.Buffer{}, false))
+	if _, err := f.Choose(); err != nil {
+		t.Errorf("the older one is chosen by its clock: %v", err)
+	}
+	f.Clock = nil
+	hold, err := disk.OS().(disk.Locker).Lock(filepath.ToSlash(filepath.Join(f.Run, "lock")), "somebody")
+	must(t, err)
+	must(t, f.Verify(&bytes.Buffer{}, false))
+	must(t, hold.Close())
+}
+
+// TestUnlistedManifest: a checkpoint that is recorded and there, though the store's list lacks it, is not missing.
+func TestUnlistedManifest(t *testing.T) {
+	for _, last := range []int{20, 30} { // the second is of no checkpoint that was written
+		f, _ := kept(t, 2)
+		f.Store = &storetest.Lags{Store: f.Store, Unlisted: []string{manifestName(20)}}
+		record(t, f, membership.Begin(testJob, 1, perdure.Clock(last), nil))
+		var out bytes.Buffer
+		if _ = f.Verify(&out, false); strings.Contains(out.String(), "manifest: it is missing") != (last == 30) {
+			t.Errorf("clock %d is recorded:\n%s", last, &out)
+		}
+	}
+}

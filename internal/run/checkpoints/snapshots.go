@@ -1,0 +1,97 @@
+package checkpoints
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// This file verifies snapshots of shards. A run with an update log keeps them instead of checkpoints.
+
+// snapshotsOf returns the store of a run's snapshots and their names; none: the run keeps checkpoints, or has no
+// snapshot yet. Without a run's folder, "", they are in the store that the user named.
+func snapshotsOf(folder string, named store.Store) (in store.Store, names []string, err error) {
+	in = named
+	if folder != "" {
+		run, err := settings.Read(filepath.Join(folder, "run.json"))
+		if err != nil || !recovery.Of(run.Job.Recovery).Traits().Logged() {
+			return nil, nil, nil // a run that has just begun has no settings; the caller reads its checkpoints
+		}
+		if in, err = run.OpenSnapshots(context.Background(), folder); err != nil {
+			return nil, nil, err
+		}
+	}
+	names, err = snapshot.All(in)
+	return in, names, err
+}
+
+// verifiedSnapshot is what Verify has found of a snapshot, for programs.
+type verifiedSnapshot struct {
+	File    string   `json:"file"`
+	Whole   bool     `json:"whole"`
+	Defects []string `json:"defects"`
+}
+
+// verifySnapshots reads snapshots, and the other files of their store. One that its job has deleted since they were
+// listed is not missed.
+func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
+	began, bytes, bad := time.Now(), int64(0), 0
+	all, job := []verifiedSnapshot{}, ""
+	for _, name := range names {
+		n, of, err := snapshot.Check(in, name, job)
+		if err != nil && !checkpoint.Names(in, name) {
+			continue
+		}
+		v := verifiedSnapshot{File: name, Whole: err == nil, Defects: []string{}}
+		if err != nil {
+			bad++
+			v.Defects = append(v.Defects, checkpoint.Defect{File: name, Err: err}.String())
+		} else {
+			job, bytes = of, bytes+n
+		}
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
+		}
+	}
+	others, err := strays(in, checkpoint.NewAudit(in), &checkpoint.Found{})
+	if err != nil {
+		return err
+	}
+	for _, d := range others {
+		bad++
+		v := verifiedSnapshot{File: d.File, Defects: []string{d.String()}}
+		if all = append(all, v); !asJSON {
+			fmt.Fprintln(out, d)
+		}
+	}
+	took := time.Since(began).Seconds()
+	if asJSON {
+		if err := plain.JSON(out, all); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), count(len(all), "file"), took,
+			size(int64(float64(bytes)/max(took, 1e-9))))
+	}
+	if bad > 0 {
+		return fmt.Errorf("%s: %s, %d not whole", in, count(len(all), "file"), bad)
+	}
+	return nil
+}
+
+func wholeText(whole bool) string {
+	if whole {
+		return "whole"
+	}
+	return "not whole"
+}

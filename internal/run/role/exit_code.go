@@ -1,0 +1,14 @@
+package role
+
+import "fmt"
+
+// ExitCode is the exit code of a process.
+type ExitCode int
+
+// Validate is called by kong.
+func (c ExitCode) Validate() error {
+	if c < 0 || c > 255 {
+		return fmt.Errorf("%d; choose 0 to 255", int(c))
+	}
+	return nil
+}
