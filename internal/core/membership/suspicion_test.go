@@ -153,10 +153,21 @@ func TestInquiry(t *testing.T) {
 	if !asked {
 		t.Fatal("it is given up, and its supervisor was not asked")
 	}
-	c.core.Answers(Server, 1, pid+1000, false)
+	answer := func(pid int, number int64, runs bool) { c.core.Answers(Inquiry{Server, 1, pid, number}, runs) }
+	number := func() int64 { return c.core.job.servers[1].ear.Asked() }
+	answer(pid+1000, number(), false)
+	early := number()
+	c.servers[1].silent = false
+	c.wellness(5)
+	if first, asked = silent(); !asked {
+		t.Fatal("it is heard, and then given up, and its supervisor was not asked again")
+	}
+	if answer(pid, early, false); c.core.job.servers[1].ear.Suspect() {
+		t.Fatal("suspected because of what its supervisor said of an earlier silence")
+	}
 	all := first
 	for asked {
-		if c.core.Answers(Server, 1, pid, true); c.core.job.servers[1].ear.Suspect() {
+		if answer(pid, number(), true); c.core.job.servers[1].ear.Suspect() {
 			t.Fatalf("suspected after %d ticks, though it wants to run", all)
 		}
 		var more int
@@ -171,7 +182,13 @@ func TestInquiry(t *testing.T) {
 	if _, asked := silent(); !asked {
 		t.Fatal("the next process is given up, and its supervisor was not asked")
 	}
-	c.core.Answers(Server, 1, c.servers[1].pid, false)
+	over := c.core.facts.View
+	c.core.facts.View.Done = true
+	if answer(c.servers[1].pid, number(), false); c.core.job.servers[1].ear.Suspect() {
+		t.Error("suspected at the end of the job")
+	}
+	c.core.facts.View = over
+	answer(c.servers[1].pid, number(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
 	}
