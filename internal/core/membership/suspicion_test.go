@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -191,5 +192,30 @@ func TestInquiry(t *testing.T) {
 	answer(c.servers[1].pid, number(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
+	}
+}
+
+// A server that came by itself cannot be killed: its connection is closed, and it comes back. What it said of its locks
+// before is not held against it then; what it says is.
+func TestDeadlockedGuest(t *testing.T) {
+	job := perdure.JobSpec{
+		Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
+	}
+	core := New(Begin(job, 1, 0, nil), patience, weaken.Set{})
+	kills := func() int {
+		core.Tick()
+		return len(core.Ready().Kills)
+	}
+	held := words.ServerStatus{Hold: words.Hold{Ms: 1000 * (mostHold + 1)}}
+	for round := range 2 {
+		core.Join(Server, -1, Newcomer{Process: "guest", Addr: "guest/1", PID: 7})
+		if n := kills(); n != 0 {
+			t.Fatalf("round %d: given up as deadlocked as soon as it is back", round)
+		}
+		core.ServerStatus(0, "guest", held)
+		if n := kills(); n != 1 {
+			t.Fatalf("round %d: %d to be killed, of one that is deadlocked", round, n)
+		}
 	}
 }
