@@ -80,6 +80,43 @@ func TestBusyShard(t *testing.T) {
 	}, 3, 3)
 }
 
+// TestStuckRetiredShard: a server reports how long a shard's lock is held also once the shard is retired. Whoever waits
+// for that lock, as the goroutine that receives from a worker may, waits for good, and so the server is to be replaced.
+func TestStuckRetiredShard(t *testing.T) {
+	const heartbeat = 5 * time.Millisecond
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
+		c.Joined = func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	generation := func(g perdure.Generation) {
+		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+			Revision: uint64(g), Generation: g, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{
+				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
+			},
+		})))
+		await(ctx, t, statuses, "the shard begins", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Generation == g && st.Shards[0].Ready
+		})
+	}
+	generation(1)
+	release := eye.Seize(0)
+	defer release()
+	generation(2)
+	first := int64(0)
+	await(ctx, t, statuses, "the hold is reported, and grows", func(st *words.ServerStatus) bool {
+		if first == 0 {
+			first = st.Hold.Ms
+		}
+		return st.Hold.Shard == 0 && st.Hold.Ms >= first+10*heartbeat.Milliseconds()
+	})
+}
+
 // await waits for a status that fits.
 func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
 	fits func(st *words.ServerStatus) bool,
