@@ -10,3 +10,36 @@ func (e Eye) Seize(id perdure.ShardID) (release func()) {
 	sh.mu.Lock()
 	return sh.mu.Unlock
 }
+
+// Delay takes the Opens that wait for lives of a shard, as a goroutine does that is about to bring them to it and has to
+// wait, and returns how it goes on, and how many they are.
+func (e Eye) Delay(id perdure.ShardID) (goOn func(), opens int) {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	var all []*waiting
+	for c := range e.s.conns {
+		if w := c.opens[id]; w != nil {
+			w.taken = true
+			all = append(all, w)
+		}
+	}
+	return func() {
+		e.s.mu.Lock()
+		sh := e.s.shards[id]
+		e.s.mu.Unlock()
+		for _, w := range all {
+			w.enters(sh, nil)
+		}
+	}, len(all)
+}
+
+// Reads reports whether a shard has a connection on which a slot reads.
+func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
+	e.s.mu.Lock()
+	sh := e.s.shards[id]
+	e.s.mu.Unlock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	reader, _ := sh.rep.Audience.Flow(slot)
+	return reader != nil
+}

@@ -117,6 +117,77 @@ func TestStuckRetiredShard(t *testing.T) {
 	})
 }
 
+// TestLateOpen: an Open that waited for a life of a shard, and is brought to it late, counts for nothing once its
+// connection has ended, or has opened that life again.
+func TestLateOpen(t *testing.T) {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	epoch := func(n perdure.Epoch) {
+		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+			Revision: uint64(n), Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n}},
+		})))
+		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Epoch == n && st.Shards[0].Ready
+		})
+	}
+	echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1}}
+	// opened counts what opens have been answered by the time at which the server has read all that was sent.
+	opened := func(c transport.Conn) (n int) {
+		must(t, c.Send(echo))
+		for f := (wire.Frame{}); f.Kind != wire.KindEcho; {
+			if must(t, c.Recv(&f)); f.Kind == wire.KindOpened {
+				n++
+			}
+		}
+		return n
+	}
+	open := func(n perdure.Epoch) wire.Frame {
+		return wire.Frame{Header: wire.Header{Kind: wire.KindOpen, Generation: 1, Epoch: n, Incarnation: 1}}
+	}
+	late := func(n perdure.Epoch) (c transport.Conn, goOn func()) {
+		c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
+			wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
+		must(t, err)
+		must(t, c.Send(open(n)))
+		if got := opened(c); got != 0 {
+			t.Fatal("a life is opened before it begins")
+		}
+		goOn, opens := eye.Delay(0)
+		if epoch(n); opens != 1 {
+			t.Fatalf("%d Opens wait, want 1", opens)
+		}
+		return c, goOn
+	}
+	epoch(1)
+
+	c, goOn := late(2)
+	must(t, c.Send(open(2)))
+	n := opened(c)
+	goOn()
+	if n += opened(c); n != 1 {
+		t.Errorf("a life that is opened again is answered %d times, want once", n)
+	}
+	c.Close()
+
+	c, goOn = late(3)
+	c.Close()
+	for eye.Look().Connections > 0 {
+		if ctx.Err() != nil {
+			t.Fatal("the server does not notice that a connection has ended")
+		}
+	}
+	if goOn(); eye.Reads(0, 0) {
+		t.Error("a slot reads on a connection that has ended")
+	}
+}
+
 // await waits for a status that fits.
 func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
 	fits func(st *words.ServerStatus) bool,
