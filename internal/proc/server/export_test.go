@@ -1,6 +1,9 @@
 package server
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
+)
 
 // Seize takes a shard's lock, as work that does not end would.
 func (e Eye) Seize(id perdure.ShardID) (release func()) {
@@ -42,4 +45,15 @@ func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 	defer sh.mu.Unlock()
 	reader, _ := sh.rep.Audience.Flow(slot)
 	return reader != nil
+}
+
+// Fill has a shard filled as of a view, and returns the revision of the view that it follows then.
+func (e Eye) Fill(id perdure.ShardID, v perdure.View) (follows uint64) {
+	e.s.mu.Lock()
+	sh := e.s.shards[id]
+	e.s.mu.Unlock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.fill(replica.Content{States: make([][]byte, sh.job.Slots), Applied: make([]perdure.Clock, sh.job.Slots)}, &v)
+	return sh.view.Revision
 }

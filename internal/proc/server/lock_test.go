@@ -188,6 +188,36 @@ func TestLateOpen(t *testing.T) {
 	}
 }
 
+// TestFillLate: a shard whose rows come when it has seen newer views than the one that they are of follows the newest,
+// and no older one for a moment.
+func TestFillLate(t *testing.T) {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	view := func(revision uint64) perdure.View {
+		return perdure.View{
+			Revision: revision, Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{
+				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
+			},
+		}
+	}
+	for revision := uint64(1); revision <= 2; revision++ {
+		must(t, coordinator.Send(wire.Control(wire.KindView, view(revision))))
+		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Epoch == perdure.Epoch(revision) && st.Shards[0].Ready
+		})
+	}
+	if follows := eye.Fill(0, view(1)); follows != 2 {
+		t.Errorf("with rows that come late it follows view %d, want 2", follows)
+	}
+}
+
 // await waits for a status that fits.
 func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
 	fits func(st *words.ServerStatus) bool,
