@@ -211,6 +211,10 @@ check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chro
 	bin/perdure report bin/browser/runs/b bin/browser/runs/c -o bin/browser/many.html
 	$(TOOLS)/browser $(CHROME) bin/browser/shots bin/browser/one.html bin/browser/groups.html bin/browser/many.html
 
+.PHONY: check-large
+check-large: ## train a table of 0.9 GB (2.7 with its state) on a busy machine, and see that no process is taken for dead; 12 GB of memory and some ten minutes
+	$(GO) test ./cmd/perdure -run TestLargeTable -count 1 -v -timeout 0 -large.rows=229376
+
 .PHONY: soak
 soak: ## train for TIME=10m, and see that no process grows
 	$(GO) test ./cmd/perdure -run TestSoak -count 1 -v -timeout 0 -soak.time=$(TIME)
