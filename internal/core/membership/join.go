@@ -3,6 +3,7 @@ package membership
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Admission says what becomes of a process that asks for a place: see package verdict.
@@ -91,6 +92,9 @@ func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	o.connected, o.gone, o.assumed, o.back = true, false, false, 0
 	c.job.watch.Comes(&o.ear)
 	if k == Server {
+		if o.server != nil {
+			o.server.Hold = words.Hold{} // it may have let go of the lock since it was heard
+		}
 		c.job.spread.SetZone(index, n.Zone)
 		c.rec.touchServer(index)
 	}

@@ -59,9 +59,10 @@ type Kill struct {
 
 // Inquiry names a process whose supervisor is to be asked whether it wants to run, before it is given up as silent.
 type Inquiry struct {
-	Kind  Kind
-	Index int
-	PID   int
+	Kind   Kind
+	Index  int
+	PID    int
+	Number int64 // which the answer repeats
 }
 
 // Publish is a cut for which every shard has written its segment.
@@ -185,12 +186,12 @@ func (c *Core) Supervised(is bool) { c.job.supervised = is }
 
 // Answers says what a supervisor says of a process that it was asked about: whether it runs, or waits for the
 // processor.
-func (c *Core) Answers(k Kind, index, pid int, runs bool) {
-	if k != Server && k != Worker || index < 0 || index >= c.job.size(k) {
+func (c *Core) Answers(q Inquiry, runs bool) {
+	if q.Kind != Server && q.Kind != Worker || q.Index < 0 || q.Index >= c.job.size(q.Kind) || c.facts.Over() {
 		return
 	}
-	if p, o := c.job.place(k, index); p.PID == pid && p.Process != "" {
-		o.ear.Answers(runs)
+	if p, o := c.job.place(q.Kind, q.Index); p.PID == q.PID && p.Process != "" {
+		o.ear.Answers(q.Number, runs)
 		c.judge()
 		c.reconcile()
 	}

@@ -68,8 +68,8 @@ func (c *Core) judge() []silence.Subject {
 	}
 	for _, i := range ask {
 		k, index := at(i)
-		p, _ := c.job.place(k, index)
-		c.rec.out.Inquiries = append(c.rec.out.Inquiries, Inquiry{k, index, p.PID})
+		p, o := c.job.place(k, index)
+		c.rec.out.Inquiries = append(c.rec.out.Inquiries, Inquiry{k, index, p.PID, o.ear.Asked()})
 	}
 	return all
 }

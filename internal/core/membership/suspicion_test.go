@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -153,10 +154,21 @@ func TestInquiry(t *testing.T) {
 	if !asked {
 		t.Fatal("it is given up, and its supervisor was not asked")
 	}
-	c.core.Answers(Server, 1, pid+1000, false)
+	answer := func(pid int, number int64, runs bool) { c.core.Answers(Inquiry{Server, 1, pid, number}, runs) }
+	number := func() int64 { return c.core.job.servers[1].ear.Asked() }
+	answer(pid+1000, number(), false)
+	early := number()
+	c.servers[1].silent = false
+	c.wellness(5)
+	if first, asked = silent(); !asked {
+		t.Fatal("it is heard, and then given up, and its supervisor was not asked again")
+	}
+	if answer(pid, early, false); c.core.job.servers[1].ear.Suspect() {
+		t.Fatal("suspected because of what its supervisor said of an earlier silence")
+	}
 	all := first
 	for asked {
-		if c.core.Answers(Server, 1, pid, true); c.core.job.servers[1].ear.Suspect() {
+		if answer(pid, number(), true); c.core.job.servers[1].ear.Suspect() {
 			t.Fatalf("suspected after %d ticks, though it wants to run", all)
 		}
 		var more int
@@ -171,8 +183,39 @@ func TestInquiry(t *testing.T) {
 	if _, asked := silent(); !asked {
 		t.Fatal("the next process is given up, and its supervisor was not asked")
 	}
-	c.core.Answers(Server, 1, c.servers[1].pid, false)
+	over := c.core.facts.View
+	c.core.facts.View.Done = true
+	if answer(c.servers[1].pid, number(), false); c.core.job.servers[1].ear.Suspect() {
+		t.Error("suspected at the end of the job")
+	}
+	c.core.facts.View = over
+	answer(c.servers[1].pid, number(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
+	}
+}
+
+// A server that came by itself cannot be killed: its connection is closed, and it comes back. What it said of its locks
+// before is not held against it then; what it says is.
+func TestDeadlockedGuest(t *testing.T) {
+	job := perdure.JobSpec{
+		Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		Recovery: perdure.Recovery{Kind: perdure.RecoverResend, Auto: true},
+	}
+	core := New(Begin(job, 1, 0, nil), patience, weaken.Set{})
+	kills := func() int {
+		core.Tick()
+		return len(core.Ready().Kills)
+	}
+	held := words.ServerStatus{Hold: words.Hold{Ms: 1000 * (mostHold + 1)}}
+	for round := range 2 {
+		core.Join(Server, -1, Newcomer{Process: "guest", Addr: "guest/1", PID: 7})
+		if n := kills(); n != 0 {
+			t.Fatalf("round %d: given up as deadlocked as soon as it is back", round)
+		}
+		core.ServerStatus(0, "guest", held)
+		if n := kills(); n != 1 {
+			t.Fatalf("round %d: %d to be killed, of one that is deadlocked", round, n)
+		}
 	}
 }

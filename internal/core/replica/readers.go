@@ -40,7 +40,7 @@ type Open struct {
 type readers struct {
 	seats   []seat
 	waiting []Read
-	tried   allowance // when the reads that wait were looked at last
+	tried   allowance // with which all reads that wait were looked at, or untried
 	opening []Open
 	owed    []perdure.Slot // that may have to be told their counts, each once
 	large   bool           // a large update was applied since the last acknowledgements
@@ -51,6 +51,22 @@ type allowance struct {
 	minClock perdure.Clock
 	tables   int
 	holds    bool // the shard shows nobody its rows yet
+}
+
+// untried is the allowance of no state.
+var untried = allowance{minClock: -1}
+
+// allowanceOf returns what decides whether reads may be answered.
+func allowanceOf(st *State, holds bool) allowance {
+	return allowance{st.intake.MinClock(), len(st.rows.parts), holds}
+}
+
+// waits notes that a read has to wait because of an allowance, which need not be the one with which the others were
+// looked at last: the shard may have begun to hold its rows back since, and may soon end that.
+func (q *readers) waits(now allowance) {
+	if now != q.tried {
+		q.tried = untried
+	}
 }
 
 // seat is a slot.

@@ -345,10 +345,11 @@ func (r *Replica) Lacks() bool { return r.arrears.beyond(r.view, r.State.Applied
 // Read takes a request. It may be answered now, with rows as they are, or has to wait. An
 // error ends its connection.
 func (r *Replica) Read(rd *Read) (now bool, err error) {
-	st := &r.State
-	if st.allows(rd) && !r.holds() {
+	st, holds := &r.State, r.holds()
+	if st.allows(rd) && !holds {
 		return true, r.Audience.answer(rd, st)
 	}
+	r.Audience.waits(allowanceOf(st, holds))
 	if int(rd.Rows.Table) < len(st.rows.parts) {
 		err = st.rows.checkRead(rd, len(st.Applied()))
 	}

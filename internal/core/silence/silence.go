@@ -80,11 +80,15 @@ const (
 	runnable               // it runs, or waits for the processor
 )
 
-// Answers notes what the parent of a process says that was asked how it is. If the process was heard meanwhile, the
-// answer comes too late.
-func (e *Ear) Answers(runs bool) {
+// Asked returns the tick at which the parent of the process was asked how it is; 0: it was not, since the process was
+// heard last.
+func (e *Ear) Asked() int64 { return e.asked }
+
+// Answers notes what the parent of a process says that was asked how it is at a tick. If the process was heard
+// meanwhile, the answer comes too late, and says nothing of a silence that has begun since.
+func (e *Ear) Answers(asked int64, runs bool) {
 	switch {
-	case e.asked == 0:
+	case e.asked == 0, e.asked != asked:
 	case runs:
 		e.answer = runnable
 	default:

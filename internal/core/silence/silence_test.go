@@ -43,7 +43,7 @@ func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, aft
 				continue
 			}
 			if runs, answers := r.answers(); answers {
-				r.all[i].Answers(runs)
+				r.all[i].Answers(r.all[i].Asked(), runs)
 			}
 		}
 		if len(ask) > 0 {

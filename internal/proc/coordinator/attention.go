@@ -31,14 +31,18 @@ func (a *attention) listened(now time.Time, unread int) bool {
 // reads notes how many messages wait.
 func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 
-// tick lets time pass. Whose messages wait, or have come and cannot be handed over, was
-// heard.
-func (c *Coordinator) tick(now time.Time) {
+// hearUnread tells the core who was heard: whose messages wait, or have come and cannot be handed over.
+func (c *Coordinator) hearUnread() {
 	for m := range c.crew.members {
 		if m.unread.messages.Load() > 0 && m.place() {
 			c.core.Heard(m.kind(), m.index, m.hello.Process)
 		}
 	}
+}
+
+// tick lets time pass.
+func (c *Coordinator) tick(now time.Time) {
+	c.hearUnread()
 	listened := c.attention.listened(now, len(c.inbox))
 	if listened {
 		c.core.Tick()

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -362,6 +363,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		if c.supervisor != nil {
 			c.supervisor.send(wire.Control(wire.KindOrder, wire.Order{
 				Kind: wire.OrderLook, Target: fmt.Sprintf("%s:%d", q.Kind, q.Index), PID: q.PID,
+				Spec: strconv.FormatInt(q.Number, 10),
 			}))
 		}
 	}

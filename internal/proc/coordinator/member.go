@@ -452,10 +452,12 @@ func (c *Coordinator) order(o wire.Order) {
 			c.latest.Log = &log
 		}
 	case wire.OrderRuns, wire.OrderIdle:
-		var index int
-		kind, number, _ := strings.Cut(o.Target, ":")
-		if _, err := fmt.Sscan(number, &index); err == nil {
-			c.core.Answers(membership.Kind(kind), index, o.PID, o.Kind == wire.OrderRuns)
+		q := membership.Inquiry{PID: o.PID}
+		kind, at, _ := strings.Cut(o.Target, ":")
+		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
+			c.hearUnread() // the process may have said something since, which waits behind this
+			q.Kind = membership.Kind(kind)
+			c.core.Answers(q, o.Kind == wire.OrderRuns)
 		}
 	case wire.OrderPass: // a fault for one of the members' own fault layers
 		o.Kind = wire.OrderFault

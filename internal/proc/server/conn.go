@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
@@ -24,7 +25,7 @@ type conn struct {
 	tc  transport.Conn
 	log *slog.Logger
 	// Opens and Follows of lives of shards that are not here yet; guarded by Server.mu
-	opens  map[perdure.ShardID]wire.Header
+	opens  map[perdure.ShardID]*waiting
 	role   wire.Role        // of the peer
 	server bool             // from another server
 	index  int              // that one's number
@@ -181,7 +182,7 @@ func (s *Server) serve(tc transport.Conn) {
 	defer tc.Close() // what is queued counts until then
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
-		tc:     tc, log: s.door.Connections(), opens: map[perdure.ShardID]wire.Header{},
+		tc:     tc, log: s.door.Connections(), opens: map[perdure.ShardID]*waiting{},
 		asked: asked.Reads{All: peer.Waiting},
 	}
 	c.Conn = c
@@ -254,6 +255,9 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
+	for _, w := range c.opens {
+		w.over.Store(true)
+	}
 	s.mu.Unlock()
 	for _, sh := range s.held() {
 		sh.forget(c)
@@ -331,22 +335,45 @@ func (s *Server) open(c *conn, f *wire.Frame) {
 	if int(f.Shard) < 0 || int(f.Shard) >= c.job.Shards {
 		return
 	}
+	w := &waiting{c: c, h: f.Header}
 	s.mu.Lock()
-	delete(c.opens, f.Shard) // of an earlier life
+	if before := c.opens[f.Shard]; before != nil {
+		before.over.Store(true)
+		delete(c.opens, f.Shard)
+	}
 	s.mu.Unlock()
-	if sh := s.shard(f); sh != nil && c.enters(sh, f, &c.batch) {
+	if sh := s.shard(f); sh != nil && w.enters(sh, &c.batch) {
 		return
 	}
 	s.mu.Lock()
-	c.opens[f.Shard] = f.Header // it may be on its way to us, or the peer behind
+	c.opens[f.Shard] = w // the shard may be on its way to us, or the peer behind
 	s.mu.Unlock()
 	s.opened(f.Shard) // it may have come meanwhile
 }
 
 // waiting is an Open or a Follow that waits for a life of a shard.
 type waiting struct {
-	c *conn
-	h wire.Header
+	c     *conn
+	h     wire.Header
+	taken bool // a goroutine brings it to the shard; guarded by Server.mu
+	// over: its connection has ended, or has said something newer since. Whoever sets it has the shard's lock later, so
+	// that whoever finds it unset there comes first.
+	over atomic.Bool
+}
+
+// enters brings a shard an Open or a Follow, unless it is not restored yet and cannot say what it has, or is in another
+// life by now. For the batch see fromPredecessor.
+func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	f := wire.Frame{Header: w.h}
+	switch {
+	case w.over.Load():
+		return true
+	case w.c.server:
+		return sh.hears(w.c, &f, to)
+	}
+	return sh.open(w.c, &f)
 }
 
 // opened brings a shard what waits for the life that it is in now. What the shard cannot take yet goes on waiting.
@@ -357,21 +384,20 @@ func (s *Server) opened(id perdure.ShardID) {
 		sh, look, found := s.takeWaiting(id)
 		again = false
 		for _, w := range found {
-			if w.c.enters(sh, &wire.Frame{Header: w.h}, nil) {
-				continue
-			}
+			entered := w.enters(sh, nil)
 			s.mu.Lock()
-			if _, newer := w.c.opens[id]; !newer {
-				w.c.opens[id] = w.h
+			if w.taken = false; !entered {
+				again = again || s.shards[id] != sh || sh.opening != look
+			} else if w.c.opens[id] == w {
+				delete(w.c.opens, id)
 			}
-			again = again || s.shards[id] != sh || sh.opening != look
 			s.mu.Unlock()
 		}
 	}
 }
 
 // takeWaiting takes what waits for the present life of a shard, and returns how often that was done.
-func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found []waiting) {
+func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found []*waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh = s.shards[id]; sh == nil {
@@ -379,21 +405,12 @@ func (s *Server) takeWaiting(id perdure.ShardID) (sh *shard, look uint64, found 
 	}
 	sh.opening++
 	for c := range s.conns {
-		if h, ok := c.opens[id]; ok && link.NameOf(&h) == *sh.named.Load() {
-			delete(c.opens, id)
-			found = append(found, waiting{c, h})
+		if w := c.opens[id]; w != nil && !w.taken && link.NameOf(&w.h) == *sh.named.Load() {
+			w.taken = true
+			found = append(found, w)
 		}
 	}
 	return sh, sh.opening, found
-}
-
-// enters brings a shard an Open or a Follow, unless it is not restored yet and cannot say what it
-// has. For the batch see fromPredecessor.
-func (c *conn) enters(sh *shard, f *wire.Frame, to *batch) (taken bool) {
-	if c.server {
-		return sh.fromPredecessor(c, f, to)
-	}
-	return sh.open(c, f)
 }
 
 // held returns the shards that this server has.

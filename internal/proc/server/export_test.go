@@ -1,6 +1,9 @@
 package server
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
+)
 
 // Seize takes a shard's lock, as work that does not end would.
 func (e Eye) Seize(id perdure.ShardID) (release func()) {
@@ -9,4 +12,48 @@ func (e Eye) Seize(id perdure.ShardID) (release func()) {
 	e.s.mu.Unlock()
 	sh.mu.Lock()
 	return sh.mu.Unlock
+}
+
+// Delay takes the Opens that wait for lives of a shard, as a goroutine does that is about to bring them to it and has to
+// wait, and returns how it goes on, and how many they are.
+func (e Eye) Delay(id perdure.ShardID) (goOn func(), opens int) {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	var all []*waiting
+	for c := range e.s.conns {
+		if w := c.opens[id]; w != nil {
+			w.taken = true
+			all = append(all, w)
+		}
+	}
+	return func() {
+		e.s.mu.Lock()
+		sh := e.s.shards[id]
+		e.s.mu.Unlock()
+		for _, w := range all {
+			w.enters(sh, nil)
+		}
+	}, len(all)
+}
+
+// Reads reports whether a shard has a connection on which a slot reads.
+func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
+	e.s.mu.Lock()
+	sh := e.s.shards[id]
+	e.s.mu.Unlock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	reader, _ := sh.rep.Audience.Flow(slot)
+	return reader != nil
+}
+
+// Fill has a shard filled as of a view, and returns the revision of the view that it follows then.
+func (e Eye) Fill(id perdure.ShardID, v perdure.View) (follows uint64) {
+	e.s.mu.Lock()
+	sh := e.s.shards[id]
+	e.s.mu.Unlock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.fill(replica.Content{States: make([][]byte, sh.job.Slots), Applied: make([]perdure.Clock, sh.job.Slots)}, &v)
+	return sh.view.Revision
 }

@@ -88,10 +88,8 @@ func (sh *shard) ask(c *conn, f *wire.Frame) (err error) {
 }
 
 // open answers an Open, once all is applied that was received before it. Not taken: the shard is in
-// another life by now.
+// another life by now. It needs sh.mu.
 func (sh *shard) open(c *conn, f *wire.Frame) (taken bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	if sh.retired() || !sh.means(f) {
 		return false
 	}

@@ -85,6 +85,11 @@ func (sh *shard) pass(m *link.Outgoing) {
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	return sh.hears(c, f, to)
+}
+
+// hears is fromPredecessor for who has sh.mu.
+func (sh *shard) hears(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
 		return false
 	}

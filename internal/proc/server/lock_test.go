@@ -80,6 +80,144 @@ func TestBusyShard(t *testing.T) {
 	}, 3, 3)
 }
 
+// TestStuckRetiredShard: a server reports how long a shard's lock is held also once the shard is retired. Whoever waits
+// for that lock, as the goroutine that receives from a worker may, waits for good, and so the server is to be replaced.
+func TestStuckRetiredShard(t *testing.T) {
+	const heartbeat = 5 * time.Millisecond
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Heartbeat, c.Listen = heartbeat, "server:0/1"
+		c.Joined = func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	generation := func(g perdure.Generation) {
+		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+			Revision: uint64(g), Generation: g, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{
+				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
+			},
+		})))
+		await(ctx, t, statuses, "the shard begins", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Generation == g && st.Shards[0].Ready
+		})
+	}
+	generation(1)
+	release := eye.Seize(0)
+	defer release()
+	generation(2)
+	first := int64(0)
+	await(ctx, t, statuses, "the hold is reported, and grows", func(st *words.ServerStatus) bool {
+		if first == 0 {
+			first = st.Hold.Ms
+		}
+		return st.Hold.Shard == 0 && st.Hold.Ms >= first+10*heartbeat.Milliseconds()
+	})
+}
+
+// TestLateOpen: an Open that waited for a life of a shard, and is brought to it late, counts for nothing once its
+// connection has ended, or has opened that life again.
+func TestLateOpen(t *testing.T) {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	epoch := func(n perdure.Epoch) {
+		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+			Revision: uint64(n), Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n}},
+		})))
+		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Epoch == n && st.Shards[0].Ready
+		})
+	}
+	echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1}}
+	// opened counts what opens have been answered by the time at which the server has read all that was sent.
+	opened := func(c transport.Conn) (n int) {
+		must(t, c.Send(echo))
+		for f := (wire.Frame{}); f.Kind != wire.KindEcho; {
+			if must(t, c.Recv(&f)); f.Kind == wire.KindOpened {
+				n++
+			}
+		}
+		return n
+	}
+	open := func(n perdure.Epoch) wire.Frame {
+		return wire.Frame{Header: wire.Header{Kind: wire.KindOpen, Generation: 1, Epoch: n, Incarnation: 1}}
+	}
+	late := func(n perdure.Epoch) (c transport.Conn, goOn func()) {
+		c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
+			wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
+		must(t, err)
+		must(t, c.Send(open(n)))
+		if got := opened(c); got != 0 {
+			t.Fatal("a life is opened before it begins")
+		}
+		goOn, opens := eye.Delay(0)
+		if epoch(n); opens != 1 {
+			t.Fatalf("%d Opens wait, want 1", opens)
+		}
+		return c, goOn
+	}
+	epoch(1)
+
+	c, goOn := late(2)
+	must(t, c.Send(open(2)))
+	n := opened(c)
+	goOn()
+	if n += opened(c); n != 1 {
+		t.Errorf("a life that is opened again is answered %d times, want once", n)
+	}
+	c.Close()
+
+	c, goOn = late(3)
+	c.Close()
+	for eye.Look().Connections > 0 {
+		if ctx.Err() != nil {
+			t.Fatal("the server does not notice that a connection has ended")
+		}
+	}
+	if goOn(); eye.Reads(0, 0) {
+		t.Error("a slot reads on a connection that has ended")
+	}
+}
+
+// TestFillLate: a shard whose rows come when it has seen newer views than the one that they are of follows the newest,
+// and no older one for a moment.
+func TestFillLate(t *testing.T) {
+	ctx, h := rig.For(t, time.Minute, rig.Options{Ended: func(*rig.Process, error) {}})
+	job := rig.Job("bsp", "none", 1, 1, 1)
+	to, statuses := coordinate(ctx, h, &job)
+	joined := make(chan server.Eye, 1)
+	h.Serve("server:0", func(c *server.Config) {
+		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
+	})
+	eye, coordinator := <-joined, <-to
+	view := func(revision uint64) perdure.View {
+		return perdure.View{
+			Revision: revision, Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{
+				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
+			},
+		}
+	}
+	for revision := uint64(1); revision <= 2; revision++ {
+		must(t, coordinator.Send(wire.Control(wire.KindView, view(revision))))
+		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
+			return len(st.Shards) == 1 && st.Shards[0].Epoch == perdure.Epoch(revision) && st.Shards[0].Ready
+		})
+	}
+	if follows := eye.Fill(0, view(1)); follows != 2 {
+		t.Errorf("with rows that come late it follows view %d, want 2", follows)
+	}
+}
+
 // await waits for a status that fits.
 func await(ctx context.Context, t *testing.T, from <-chan words.ServerStatus, what string,
 	fits func(st *words.ServerStatus) bool,

@@ -122,13 +122,13 @@ func (sh *shard) means(f *wire.Frame) bool {
 	return sh.link.Name() == link.NameOf(&f.Header) || sh.s.cfg.weak.Generations
 }
 
-// fill makes the shard what was restored. It needs sh.mu.
+// fill makes the shard what was restored as of a view, and has it follow the newest that it has seen. It needs sh.mu.
 func (sh *shard) fill(c replica.Content, v *perdure.View) {
-	sh.view = v
 	sh.saver.Works()
 	sh.rep.Fill(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Begin()
+	sh.follow(sh.view, &sh.at)
 }
 
 // advance takes what the log gives, and carries out what follows, until neither wants

@@ -96,7 +96,7 @@ func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
 		return 0, err
 	}
 	if in != nil {
-		r.resume(in, v)
+		r.resume(in)
 		return from, nil
 	}
 	var c replica.Content
@@ -109,7 +109,9 @@ func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
 	}
 	if err == nil {
 		r.sh.mu.Lock()
-		r.sh.fill(c, v)
+		if !r.sh.retired() {
+			r.sh.fill(c, v)
+		}
 		r.sh.mu.Unlock()
 	}
 	return from, err
@@ -209,14 +211,17 @@ func (s *Server) onLogStatus(shard int, why error) {
 }
 
 // resume makes the shard what a snapshot of its stream says.
-func (r *replay) resume(in *replica.Incoming, v *perdure.View) {
+func (r *replay) resume(in *replica.Incoming) {
 	sh := r.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.view = v
+	if sh.retired() {
+		return
+	}
 	sh.rep.Adopt(in)
 	sh.slots.grow(len(sh.rep.State.Applied()))
 	sh.link.Begin()
+	sh.follow(sh.view, &sh.at)
 }
 
 // takeEntry takes what was read from the stream, in its order.

@@ -163,9 +163,8 @@ func (s *Server) restore(sh *shard, v *perdure.View) {
 		return
 	}
 	sh.mu.Lock()
-	if newest := sh.view; !sh.retired() {
+	if !sh.retired() {
 		sh.fill(content, v)
-		sh.follow(newest, &sh.at)
 	}
 	sh.mu.Unlock()
 	s.opened(sh.id)

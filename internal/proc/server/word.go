@@ -28,13 +28,15 @@ type word struct {
 	per  int                // heartbeats for each word, as of the view
 
 	holds holds
-	held  []*shard // that the server had when its lock was free last
+	held  []*shard // that the server had when its lock was free last, retired ones whose lock is awaited among them
 }
 
 // sample looks how long locks have been held.
 func (w *word) sample(s *Server) {
 	if s.mu.TryLock() {
+		clear(w.held) // else retired ones stay in memory
 		w.held = slices.AppendSeq(w.held[:0], maps.Values(s.shards))
+		w.held = slices.AppendSeq(w.held, maps.Keys(s.work.retiring))
 		s.mu.Unlock()
 	}
 	w.st.Hold = w.holds.sample(time.Now(), &s.mu, w.held)
