@@ -94,7 +94,7 @@ func TestGuestJoins(t *testing.T) {
 		"--leave 9":                    `there is no slot 9 in a job of 4`,
 		"--leave=-1":                   `there is no slot -1`,
 		"--leave 0,1,2,3":              `at least one worker must be`,
-		"--leave 0 --leave 0":          `slot 0 leaves at clock \d+ already`,
+		"--leave 0 --leave 0":          `slot 0 is named twice`,
 		"--leave 3 --leave 2147483648": `there is no slot 2147483648`,
 	} {
 		wantRefused(t, exitUsage, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)

@@ -6,10 +6,10 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A server that is at work holds the lock of a shard for as long as it applies a clock, and sends heartbeats all the
-// while. One that is deadlocked sends them too. It is taken for deadlocked when it has held one lock for longer than
-// holdFactor times the longest hold that any server of the job has reported, but not before leastHold, and after
-// mostHold in any case; all in seconds.
+// A server that is at work holds the lock of a shard for as long as it applies a clock, makes progress, and sends
+// heartbeats all the while. A deadlocked server sends them too. A server is taken for deadlocked when it has held one
+// lock without progress for longer than holdFactor times the longest such hold that any server of the job has reported,
+// but not before leastHold, and after mostHold in any case; all in seconds.
 const (
 	leastHold  = 10
 	mostHold   = 60

@@ -43,7 +43,10 @@ type Settings struct {
 	Sparing bool
 	// Elapsed is the time since some moment, in seconds. It says how long training paused; nothing
 	// is decided by it. nil: that is not measured.
-	Elapsed  func() float64
+	Elapsed func() float64
+	// Progress is called for each block of rows that an update changes, so that an observer can tell an update that
+	// takes long from one that hangs. nil: nobody observes.
+	Progress func()
 	Unstored int        // for tests: instead of MostUnstored
 	Weak     weaken.Set // for negative controls
 }
@@ -92,6 +95,9 @@ type Replica struct {
 // New makes a replica that has no rows yet.
 func New(s Settings) *Replica {
 	job := &s.Job
+	if s.Progress == nil {
+		s.Progress = func() {}
+	}
 	traits := recovery.Of(job.Recovery).Traits()
 	r := &Replica{
 		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, weak: s.Weak,

@@ -26,6 +26,8 @@ type State struct {
 	sums    combining     // of the clock whose updates are being applied
 	tail    bool          // who reads does so at the tail: see perdure.JobSpec.TailReads
 	evicted perdure.Clock // the MinClock at which rows were evicted last
+
+	progress func() // as in Settings; never nil
 	// Of the newest snapshots that were taken beside an update log: the states in the store that they
 	// refer to.
 	snapped [][]string
@@ -43,6 +45,8 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 		},
 		rounds: newRounds(s),
 		sums:   combining{weak: s.Weak.Combine},
+
+		progress: s.Progress,
 	}
 }
 
@@ -125,6 +129,7 @@ func (st *State) applyToCut(to *Audience) {
 		now := st.intake.MinClock()
 		if st.sums.any && (now > least || st.sums.weak.Once) {
 			st.sums.end(now > least, func(b *wire.Block) { // as of the clock that is over
+				st.progress()
 				if err := st.change(b, least, perdure.NoSlot, to); err != nil {
 					to.fx.fail(cannotCombine, st.rows.shard, least, err)
 				}
@@ -170,6 +175,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 		by = perdure.NoSlot
 	}
 	each := func(b *wire.Block) {
+		st.progress()
 		var err error
 		if st.sums.combines(b.Table) {
 			err = st.sums.add(b, st.rows.parts[b.Table])

@@ -21,7 +21,7 @@ type ServerStatus struct {
 	Log string `json:"log,omitempty"`
 	// Unreached are addresses of servers that it wants something of and cannot reach.
 	Unreached []string `json:"unreached,omitempty"`
-	// Hold is the lock that the server has held for the longest time.
+	// Hold is the lock that the server has held for the longest time without progress.
 	Hold Hold `json:"hold"`
 	// Resources are those of the process.
 	Resources perdure.Resources `json:"resources"`
@@ -252,8 +252,8 @@ func changedFences(before, now []Fence) (changed []Fence, gone []perdure.Slot) {
 	return changed, gone
 }
 
-// Hold is the lock that a server has held for the longest time, of those that it holds now: that of a shard
-// which is at work, or deadlocked.
+// Hold is the lock that a server has held for the longest time without progress, of those that it holds now: that of a
+// shard which is at work, or deadlocked.
 type Hold struct {
 	Shard     perdure.ShardID `json:"shard"`      // -1: it is the server's own lock
 	Ms        int64           `json:"ms"`         // for how long; 0: no lock was held at two samples in a row
@@ -263,7 +263,7 @@ type Hold struct {
 // String says for people what the server does.
 func (h Hold) String() string {
 	if h.Shard < 0 {
-		return fmt.Sprintf("has held its lock for %.0f s", float64(h.Ms)/1000)
+		return fmt.Sprintf("has held its lock for %.0f s without progress", float64(h.Ms)/1000)
 	}
-	return fmt.Sprintf("has held the lock of shard %d for %.0f s", h.Shard, float64(h.Ms)/1000)
+	return fmt.Sprintf("has held the lock of shard %d for %.0f s without progress", h.Shard, float64(h.Ms)/1000)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog/folder"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -43,7 +44,7 @@ func TestDialRefuses(t *testing.T) {
 		t.Errorf("the secret is told: %v", err)
 	}
 	wantError(t, "no secret", dial("nats://"+at, DialOptions{}), ErrRefused, "credentials")
-	wantError(t, "a missing file", dial(good, DialOptions{CA: "/nowhere"}), ErrRefused, "/nowhere")
+	wantError(t, "a missing file", dial(good, DialOptions{CA: "/nowhere"}), perdure.ErrUsage, "/nowhere")
 	wantError(t, "no address", dial("nats://a b", DialOptions{}), ErrRefused, "")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,7 +7,7 @@
 // superseded process sends, whatever the payload says.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (11)
+//	 4      1     version of this format (12)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes

@@ -9,12 +9,17 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// lock is a mutex whose holder can be observed without waiting for it: the heartbeat reports how long each lock has
-// been held, so that a server that is deadlocked is replaced and one that is busy is not.
+// lock is a mutex whose holder can be observed without waiting for it: the heartbeat reports for how long each lock has
+// been held without progress, so that a server that is deadlocked is replaced and one that is busy is not.
 type lock struct {
-	mu   sync.Mutex
-	turn atomic.Uint64 // odd while the mutex is held; a counter costs the hot path less than reading the time
+	mu sync.Mutex
+	// turn is odd while the mutex is held, and changes with each progress of the holder. A counter costs the hot path
+	// less than reading the time.
+	turn atomic.Uint64
 }
+
+// Progress says that the goroutine that holds l gets on with its work.
+func (l *lock) Progress() { l.turn.Add(2) }
 
 // Lock implements sync.Locker.
 func (l *lock) Lock() {
@@ -39,11 +44,11 @@ func (l *lock) Unlock() {
 
 // hold is what samples of one lock have shown.
 type hold struct {
-	turn   uint64        // in which it was held at the last sample
-	lasted time.Duration // how long it has been held in that turn, as far as samples tell
+	turn   uint64        // at the last sample, if the lock was held then
+	lasted time.Duration // how long that turn has lasted, as far as samples tell
 }
 
-// holds measures by regular samples how long locks are held. It belongs to the heartbeat's goroutine.
+// holds measures by regular samples how long locks are held without progress. It belongs to the heartbeat's goroutine.
 type holds struct {
 	every   time.Duration // between two samples
 	sampled time.Time     // when the last sample was taken

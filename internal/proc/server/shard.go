@@ -55,12 +55,12 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 	began := time.Now()
 	sh := &shard{
 		s: s, id: id, since: since, job: *s.job, traits: s.traits,
-		rep: replica.New(replica.Settings{
-			Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak,
-			Elapsed: func() float64 { return time.Since(began).Seconds() },
-		}),
 		link: link.New(link.Settings{Name: n, Job: s.job, Solo: s.traits.Logged(), All: s.cfg.weak.Generations}),
 	}
+	sh.rep = replica.New(replica.Settings{
+		Shard: id, Job: *s.job, Sparing: s.cfg.Sparing, Weak: s.cfg.weak,
+		Elapsed: func() float64 { return time.Since(began).Seconds() }, Progress: sh.mu.Progress,
+	})
 	sh.named.Store(&n)
 	sh.to.soon = s.tellSoon
 	sh.service = service{

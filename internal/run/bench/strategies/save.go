@@ -166,6 +166,10 @@ func (j *job) measureSave(
 		began = from
 	}
 	before := perSecond(laps, began, cut)
+	if before == 0 {
+		return s, fmt.Errorf("no clock ended in the %v before the checkpoint: the machine is too busy; "+
+			"choose a smaller --mb", cut.Sub(began).Round(time.Millisecond))
+	}
 	s.speed = perSecond(laps, cut, cut.Add(window)) / before
 	perClock := time.Duration(float64(j.Settings().Job.Slots) / before * float64(time.Second))
 	took := durable.Sub(cut)
