@@ -63,8 +63,9 @@ func TestTurn(t *testing.T) {
 			default:
 				of := rapid.SampledFrom([]int{0, 1, 1, 1, 2}).Draw(t, "of")
 				in.Offer(Part{
-					Slot: slot, Clock: next.Staged, Clocks: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "clocks"), Of: of,
-					Index: rapid.IntRange(0, max(0, of-1)).Draw(t, "index"), Ticked: rapid.Bool().Draw(t, "ticked"),
+					Slot: slot, Clock: next.Staged, Of: of,
+					Clocks: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "clocks"),
+					Index:  rapid.IntRange(0, max(0, of-1)).Draw(t, "index"), Ticked: rapid.Bool().Draw(t, "ticked"),
 					Incarnation: by + perdure.Incarnation(rapid.IntRange(0, 1).Draw(t, "newer")),
 				})
 			case 1, 2, 3, 4, 5:
@@ -98,25 +99,30 @@ func TestTurn(t *testing.T) {
 				in = Restore(&st, in.weak)
 				in.gaps = gaps
 			}
-			for more := rapid.IntRange(0, 3).Draw(t, "gives"); ; more-- {
-				if got, want := in.MinClock(), in.leastOf(); got != want {
-					t.Fatalf("MinClock is %d, want %d: counts %v, spans %v", got, want, in.applied, in.spans)
-				}
-				if more == 0 {
-					break
-				}
-				want := in.nextOf()
-				switch u := in.Next(); {
-				case u == nil && want >= 0:
-					t.Fatalf("no update is given, want slot %d's: counts %v", want, in.applied)
-				case u != nil && int(u.Slot) != want:
-					t.Fatalf("slot %d's update is given, want slot %d's: counts %v", u.Slot, want, in.applied)
-				case u == nil:
-					more = 1
-				default:
-					in.Free(u)
-				}
-			}
+			giveSome(t, in)
 		}
 	})
+}
+
+// giveSome takes some updates from an intake, and checks that each is the next one.
+func giveSome(t *rapid.T, in *Intake) {
+	for more := rapid.IntRange(0, 3).Draw(t, "gives"); ; more-- {
+		if got, want := in.MinClock(), in.leastOf(); got != want {
+			t.Fatalf("MinClock is %d, want %d: counts %v, spans %v", got, want, in.applied, in.spans)
+		}
+		if more <= 0 {
+			return
+		}
+		want := in.nextOf()
+		switch u := in.Next(); {
+		case u == nil && want >= 0:
+			t.Fatalf("no update is given, want slot %d's: counts %v", want, in.applied)
+		case u == nil:
+			more = 0
+		case int(u.Slot) != want:
+			t.Fatalf("slot %d's update is given, want slot %d's: counts %v", u.Slot, want, in.applied)
+		default:
+			in.Free(u)
+		}
+	}
 }

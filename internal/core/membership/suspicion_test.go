@@ -133,16 +133,14 @@ func TestInquiry(t *testing.T) {
 	// silent lets ticks pass until the server is asked about or given up, and returns after how many, and which.
 	silent := func() (ticks int, asked bool) {
 		c.servers[1].silent = true
-		count := func() (asks, kills int) {
-			return strings.Count(c.told.String(), "ask: server:1 "), strings.Count(c.told.String(), "kill: server:1")
-		}
-		asks, kills := count()
+		count := func(what string) int { return strings.Count(c.told.String(), what+": server:1") }
+		asks, kills := count("ask"), count("kill")
 		for ticks = 1; ticks < 10*patience; ticks++ {
 			c.report(Server, 0)
 			c.report(Worker, 0)
 			c.core.Tick()
 			c.flush()
-			if a, k := count(); a > asks || k > kills {
+			if a, k := count("ask"), count("kill"); a > asks || k > kills {
 				return ticks, a > asks
 			}
 		}
@@ -150,25 +148,25 @@ func TestInquiry(t *testing.T) {
 		return 0, false
 	}
 	pid := c.servers[1].pid
-	first, asked := silent()
-	if !asked {
+	if _, asked := silent(); !asked {
 		t.Fatal("it is given up, and its supervisor was not asked")
 	}
 	answer := func(pid int, number int64, runs bool) { c.core.Answers(Inquiry{Server, 1, pid, number}, runs) }
-	number := func() int64 { return c.core.job.servers[1].ear.Asked() }
-	answer(pid+1000, number(), false)
-	early := number()
+	ear := &c.core.job.servers[1].ear
+	early := ear.Asked()
+	answer(pid+1000, early, false)
 	c.servers[1].silent = false
 	c.wellness(5)
-	if first, asked = silent(); !asked {
+	first, asked := silent()
+	if !asked {
 		t.Fatal("it is heard, and then given up, and its supervisor was not asked again")
 	}
-	if answer(pid, early, false); c.core.job.servers[1].ear.Suspect() {
+	if answer(pid, early, false); ear.Suspect() {
 		t.Fatal("suspected because of what its supervisor said of an earlier silence")
 	}
 	all := first
 	for asked {
-		if answer(pid, number(), true); c.core.job.servers[1].ear.Suspect() {
+		if answer(pid, ear.Asked(), true); ear.Suspect() {
 			t.Fatalf("suspected after %d ticks, though it wants to run", all)
 		}
 		var more int
@@ -183,13 +181,12 @@ func TestInquiry(t *testing.T) {
 	if _, asked := silent(); !asked {
 		t.Fatal("the next process is given up, and its supervisor was not asked")
 	}
-	over := c.core.facts.View
 	c.core.facts.View.Done = true
-	if answer(c.servers[1].pid, number(), false); c.core.job.servers[1].ear.Suspect() {
+	if answer(c.servers[1].pid, ear.Asked(), false); ear.Suspect() {
 		t.Error("suspected at the end of the job")
 	}
-	c.core.facts.View = over
-	answer(c.servers[1].pid, number(), false)
+	c.core.facts.View.Done = false
+	answer(c.servers[1].pid, ear.Asked(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
 		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
 	}

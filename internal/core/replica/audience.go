@@ -107,7 +107,7 @@ func (a *Audience) answer(rd *Read, st *State) error {
 // it does not look at them: else each update of a clock would cost as much as there are readers.
 func (a *Audience) answerWaiting(st *State, holds bool) {
 	q := &a.readers
-	now := allowanceOf(st, holds)
+	now := allowance{st.MinClock(), len(st.rows.parts), holds}
 	if len(q.waiting) == 0 || now == q.tried {
 		return
 	}

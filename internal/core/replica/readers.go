@@ -56,11 +56,6 @@ type allowance struct {
 // untried is the allowance of no state.
 var untried = allowance{minClock: -1}
 
-// allowanceOf returns what decides whether reads may be answered.
-func allowanceOf(st *State, holds bool) allowance {
-	return allowance{st.intake.MinClock(), len(st.rows.parts), holds}
-}
-
 // waits notes that a read has to wait because of an allowance, which need not be the one with which the others were
 // looked at last: the shard may have begun to hold its rows back since, and may soon end that.
 func (q *readers) waits(now allowance) {

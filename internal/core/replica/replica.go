@@ -349,7 +349,7 @@ func (r *Replica) Read(rd *Read) (now bool, err error) {
 	if st.allows(rd) && !holds {
 		return true, r.Audience.answer(rd, st)
 	}
-	r.Audience.waits(allowanceOf(st, holds))
+	r.Audience.waits(allowance{st.MinClock(), len(st.rows.parts), holds})
 	if int(rd.Rows.Table) < len(st.rows.parts) {
 		err = st.rows.checkRead(rd, len(st.Applied()))
 	}

@@ -32,17 +32,17 @@ func (a *attention) listened(now time.Time, unread int) bool {
 func (a *attention) reads(unread int) { a.caughtUp = a.caughtUp || unread == 0 }
 
 // hearUnread tells the core who was heard: whose messages wait, or have come and cannot be handed over.
-func (c *Coordinator) hearUnread() {
-	for m := range c.crew.members {
+func (w *crew) hearUnread(core *membership.Core) {
+	for m := range w.members {
 		if m.unread.messages.Load() > 0 && m.place() {
-			c.core.Heard(m.kind(), m.index, m.hello.Process)
+			core.Heard(m.kind(), m.index, m.hello.Process)
 		}
 	}
 }
 
 // tick lets time pass.
 func (c *Coordinator) tick(now time.Time) {
-	c.hearUnread()
+	c.crew.hearUnread(c.core)
 	listened := c.attention.listened(now, len(c.inbox))
 	if listened {
 		c.core.Tick()

@@ -455,7 +455,7 @@ func (c *Coordinator) order(o wire.Order) {
 		q := membership.Inquiry{PID: o.PID}
 		kind, at, _ := strings.Cut(o.Target, ":")
 		if _, err := fmt.Sscan(at+" "+o.Spec, &q.Index, &q.Number); err == nil {
-			c.hearUnread() // the process may have said something since, which waits behind this
+			c.crew.hearUnread(c.core) // the process may have sent a status since, which comes after this order
 			q.Kind = membership.Kind(kind)
 			c.core.Answers(q, o.Kind == wire.OrderRuns)
 		}

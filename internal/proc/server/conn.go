@@ -314,19 +314,19 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		if n := perdure.Slot(sh.slots.n.Load()); f.Slot < 0 || f.Slot >= n {
 			return fmt.Errorf("an entry of kind %d is of slot %d; the job has %d", f.Kind, f.Slot, n)
 		}
-		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindRoster:
 		if err := sh.slots.expect(f, sh.job.Slots); err != nil {
 			return err
 		}
-		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindLevel:
-		sh.fromPredecessor(c, f, &c.batch)
 	case wire.KindSnapshot:
 		return c.takePiece(s, sh, f)
 	default:
 		return fmt.Errorf("unexpected frame of kind %d from a server", f.Kind)
 	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.fromPredecessor(c, f, &c.batch)
 	return nil
 }
 
@@ -371,7 +371,7 @@ func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
 	case w.over.Load():
 		return true
 	case w.c.server:
-		return sh.hears(w.c, &f, to)
+		return sh.fromPredecessor(w.c, &f, to)
 	}
 	return sh.open(w.c, &f)
 }

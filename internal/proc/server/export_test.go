@@ -14,9 +14,9 @@ func (e Eye) Seize(id perdure.ShardID) (release func()) {
 	return sh.mu.Unlock
 }
 
-// Delay takes the Opens that wait for lives of a shard, as a goroutine does that is about to bring them to it and has to
-// wait, and returns how it goes on, and how many they are.
-func (e Eye) Delay(id perdure.ShardID) (goOn func(), opens int) {
+// Delay claims the Opens that wait for lives of a shard, as a goroutine does that then waits for the shard's lock. It
+// returns how many there are, and a function that brings them to the shard.
+func (e Eye) Delay(id perdure.ShardID) (bring func(), opens int) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	var all []*waiting

@@ -81,15 +81,8 @@ func (sh *shard) pass(m *link.Outgoing) {
 }
 
 // fromPredecessor takes a message of the shard's predecessor, unless the shard is not
-// restored yet. What is sent because of it goes into a batch, if there is one.
+// restored yet. What is sent because of it goes into a batch, if there is one. It needs sh.mu.
 func (sh *shard) fromPredecessor(c *conn, f *wire.Frame, to *batch) (taken bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.hears(c, f, to)
-}
-
-// hears is fromPredecessor for who has sh.mu.
-func (sh *shard) hears(c *conn, f *wire.Frame, to *batch) (taken bool) {
 	if !sh.link.Begun() || sh.retired() || !sh.means(f) {
 		return false
 	}

@@ -95,7 +95,8 @@ func TestStuckRetiredShard(t *testing.T) {
 	eye, coordinator := <-joined, <-to
 	generation := func(g perdure.Generation) {
 		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
-			Revision: uint64(g), Generation: g, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Revision: uint64(g), Generation: g,
+			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 			Shards: []perdure.ShardView{
 				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
 			},
@@ -130,17 +131,19 @@ func TestLateOpen(t *testing.T) {
 	eye, coordinator := <-joined, <-to
 	epoch := func(n perdure.Epoch) {
 		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
-			Revision: uint64(n), Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []perdure.ShardView{{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n}},
+			Revision: uint64(n), Generation: 1,
+			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []perdure.ShardView{
+				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n},
+			},
 		})))
 		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
 			return len(st.Shards) == 1 && st.Shards[0].Epoch == n && st.Shards[0].Ready
 		})
 	}
-	echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1}}
-	// opened counts what opens have been answered by the time at which the server has read all that was sent.
+	// opened returns how many Opens are answered by the time when the server has read all that was sent.
 	opened := func(c transport.Conn) (n int) {
-		must(t, c.Send(echo))
+		must(t, c.Send(wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Shard: -1}}))
 		for f := (wire.Frame{}); f.Kind != wire.KindEcho; {
 			if must(t, c.Recv(&f)); f.Kind == wire.KindOpened {
 				n++
@@ -151,7 +154,7 @@ func TestLateOpen(t *testing.T) {
 	open := func(n perdure.Epoch) wire.Frame {
 		return wire.Frame{Header: wire.Header{Kind: wire.KindOpen, Generation: 1, Epoch: n, Incarnation: 1}}
 	}
-	late := func(n perdure.Epoch) (c transport.Conn, goOn func()) {
+	late := func(n perdure.Epoch) (c transport.Conn, bring func()) {
 		c, err := transport.Call(ctx, h.Net.Host("worker:0"), "server:0/1",
 			wire.Hello{Role: wire.RoleWorker, Job: job.ID, Incarnation: 1})
 		must(t, err)
@@ -159,31 +162,31 @@ func TestLateOpen(t *testing.T) {
 		if got := opened(c); got != 0 {
 			t.Fatal("a life is opened before it begins")
 		}
-		goOn, opens := eye.Delay(0)
+		bring, opens := eye.Delay(0)
 		if epoch(n); opens != 1 {
 			t.Fatalf("%d Opens wait, want 1", opens)
 		}
-		return c, goOn
+		return c, bring
 	}
 	epoch(1)
 
-	c, goOn := late(2)
+	c, bring := late(2)
 	must(t, c.Send(open(2)))
 	n := opened(c)
-	goOn()
+	bring()
 	if n += opened(c); n != 1 {
 		t.Errorf("a life that is opened again is answered %d times, want once", n)
 	}
 	c.Close()
 
-	c, goOn = late(3)
+	c, bring = late(3)
 	c.Close()
 	for eye.Look().Connections > 0 {
 		if ctx.Err() != nil {
 			t.Fatal("the server does not notice that a connection has ended")
 		}
 	}
-	if goOn(); eye.Reads(0, 0) {
+	if bring(); eye.Reads(0, 0) {
 		t.Error("a slot reads on a connection that has ended")
 	}
 }
@@ -201,7 +204,8 @@ func TestFillLate(t *testing.T) {
 	eye, coordinator := <-joined, <-to
 	view := func(revision uint64) perdure.View {
 		return perdure.View{
-			Revision: revision, Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Revision: revision, Generation: 1,
+			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 			Shards: []perdure.ShardView{
 				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
 			},
