@@ -30,7 +30,7 @@ var ceilings = map[string]int{
 	"methods internal/core/membership.Core":       43,   // what a coordinator is told, one method each
 	"lines worker":                                3099, // a client, and every word that a program may say to it
 	"fields worker.Config":                        27,   // what a program may say of itself
-	"lines internal/proc/server":                  3259, // connections, shards, streams and saves of one process
+	"lines internal/proc/server":                  3260, // connections, shards, streams and saves of one process
 	"fields internal/run/rundir.Summary":          40,   // a file, as JSON
 }
 

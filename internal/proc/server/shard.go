@@ -361,24 +361,25 @@ func (sh *shard) forget(c *conn) {
 // true at its time, and a server that is silent would be taken for dead. behind says that
 // it has not followed the view v yet. It needs Server.mu.
 func (sh *shard) status(v *perdure.View, behind bool) (st words.ShardStatus, fresh bool) {
-	if behind || !sh.mu.TryLock() {
-		if sh.said != nil {
-			return *sh.said, false
+	if !behind && sh.mu.TryLock() {
+		defer sh.mu.Unlock()
+		// Of a lost shard, what is applied later is not lost: the goroutine that is about to apply it is waited for.
+		lost := sh.due && !sh.rep.Ready() && sh.link.Place().Head && v.Shards[sh.id].Lost
+		if !lost {
+			st = sh.fullStatus(v)
+			sh.said = &st
+			return st, true
 		}
-		n := sh.named.Load()
-		return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 	}
-	defer sh.mu.Unlock()
-	st = sh.fullStatus(v)
-	sh.said = &st
-	return st, true
+	if sh.said != nil {
+		return *sh.said, false
+	}
+	n := sh.named.Load()
+	return words.ShardStatus{Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since}, false
 }
 
 // fullStatus needs sh.mu.
 func (sh *shard) fullStatus(v *perdure.View) words.ShardStatus {
-	if !sh.rep.Ready() && sh.rep.State.Has() && sh.link.Place().Head && v.Shards[sh.id].Lost {
-		sh.applyDue() // what is applied later is not lost
-	}
 	n := sh.link.Name()
 	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),
