@@ -26,7 +26,7 @@ var ceilings = map[string]int{
 	"fields internal/run/bench/strategies.Result": 43,   // a line of a table, as JSON
 	"lines internal/sim":                          3167, // a cluster, and who judges it by looking into it
 	"lines internal/proc/transport":               3366, // sockets, memory, faults, and how two processes meet
-	"lines internal/core/membership":              3212, // who is there, who is not, and all that follows from it
+	"lines internal/core/membership":              3211, // who is there, who is not, and all that follows from it
 	"methods internal/core/membership.Core":       43,   // what a coordinator is told, one method each
 	"lines worker":                                3099, // a client, and every word that a program may say to it
 	"fields worker.Config":                        27,   // what a program may say of itself

@@ -307,7 +307,7 @@ func (c *Cluster) parent(ctx context.Context) {
 				return nil
 			}
 			switch o.Kind {
-			case wire.OrderLook: // nothing is slow in virtual time: who is silent is frozen, or cut off
+			case wire.OrderLook: // nothing is slow in virtual time: a silent process is frozen, or cut off
 				o.Kind = wire.OrderIdle
 				_ = conn.TrySend(wire.Control(wire.KindOrder, o))
 			case wire.OrderKill:

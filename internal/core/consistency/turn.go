@@ -9,7 +9,7 @@ import (
 
 // turn remembers what MinClock and Next have found out, so that they need not look at all slots after each update: the
 // cost of a clock then grows as the number of slots, and not as its square. Whatever may make a slot less ready than it
-// was, or changes who takes part, forgets it.
+// was, or changes which slots take part, forgets it.
 type turn struct {
 	known bool
 	least perdure.Clock // MinClock
@@ -18,14 +18,14 @@ type turn struct {
 	// Where clocks are ticked: of the slots that take part in the round of clock least, those below ready may be
 	// applied, and those below next were.
 	ready, next int
-	// Where they are not: the slots of which the next update may have become ready, in order.
+	// Where clocks are not ticked: slots whose next update may have become ready, in order.
 	stirred []int
 }
 
 // forget has the next call of MinClock or Next look at all slots.
 func (t *turn) forget() { t.known = false }
 
-// recall looks at all slots, unless what it would find is known.
+// recall looks at all slots, unless the result is known.
 func (in *Intake) recall() *turn {
 	t := &in.turn
 	if t.known {
@@ -51,7 +51,7 @@ func (in *Intake) recall() *turn {
 	return t
 }
 
-// counts reports whether MinClock is of a slot, too.
+// counts reports whether MinClock includes a slot.
 func (in *Intake) counts(slot int) bool {
 	return !in.left(slot) && !(in.weak.Joins && in.spans[slot].From > 0)
 }
@@ -74,7 +74,7 @@ func (in *Intake) advance(slot int, to perdure.Clock) {
 	t.known = t.known && t.at > 0
 }
 
-// slot returns the slot whose update is to be applied next; -1: none.
+// slot returns the slot whose update comes next; -1: none.
 func (t *turn) slot(in *Intake) int {
 	if !in.twoStep {
 		for len(t.stirred) > 0 {

@@ -57,7 +57,7 @@ type Kill struct {
 	Guest bool
 }
 
-// Inquiry names a process whose supervisor is to be asked whether it wants to run, before it is given up as silent.
+// Inquiry asks the supervisor of a silent process whether the process wants to run, before it is given up.
 type Inquiry struct {
 	Kind   Kind
 	Index  int
@@ -184,8 +184,7 @@ func (c *Core) GiveUpAfter(slot, server int64) { c.roster.grace, c.chains.grace 
 // Supervised says whether a supervisor is there, which answers inquiries.
 func (c *Core) Supervised(is bool) { c.job.supervised = is }
 
-// Answers says what a supervisor says of a process that it was asked about: whether it runs, or waits for the
-// processor.
+// Answers takes a supervisor's answer to an inquiry: whether the process runs, or waits for the processor.
 func (c *Core) Answers(q Inquiry, runs bool) {
 	if q.Kind != Server && q.Kind != Worker || q.Index < 0 || q.Index >= c.job.size(q.Kind) || c.facts.Over() {
 		return

@@ -52,7 +52,7 @@ func (c *Core) Tick() {
 	c.afterTick()
 }
 
-// judge suspects those who have been silent for too long, and returns all whose silence is judged.
+// judge suspects processes that have been silent for too long, and returns all subjects.
 func (c *Core) judge() []silence.Subject {
 	all := c.job.subjects()
 	suspects, ask := c.job.watch.Suspects(all, c.job.minClock())

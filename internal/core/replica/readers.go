@@ -50,7 +50,7 @@ type readers struct {
 type allowance struct {
 	minClock perdure.Clock
 	tables   int
-	holds    bool // the shard shows nobody its rows yet
+	holds    bool // the shard does not show its rows yet
 }
 
 // untried is the allowance of no state.
@@ -114,7 +114,7 @@ func (q *readers) grow(slots int) {
 	q.seats = append(q.seats, make([]seat, max(0, slots-len(q.seats)))...)
 }
 
-// changed notes that the counts of a slot are others than it was told.
+// changed notes that the counts of a slot differ from those last sent to it.
 func (q *readers) changed(slot perdure.Slot) {
 	q.seats[slot].dirty = true
 	q.list(slot)

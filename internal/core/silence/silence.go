@@ -65,7 +65,7 @@ type Ear struct {
 	broken   bool  // its connection broke, and it has not come back
 	suspect  bool
 	givenUp  bool  // as a suspect
-	asked    int64 // when its parent was asked how it is, since it was heard last; 0: it was not
+	asked    int64 // tick of the last inquiry to its parent since its last sign of life; 0: none
 	answer   answer
 	pulse    pulse
 	strikes  backOff
@@ -110,7 +110,7 @@ func (e *Ear) Says() (suspect bool) {
 	return suspect
 }
 
-// Accuse makes the process a suspect for another reason than silence, and reports whether it was none before.
+// Accuse makes the process a suspect for another reason than silence, and reports whether that is new.
 func (e *Ear) Accuse() (news bool) {
 	news = !e.suspect
 	e.suspect = true
@@ -207,7 +207,7 @@ func (w *Watch) Excuse(all []Subject) {
 // clock. Where several are quiet at once, and these are a share of all, what they have in
 // common is most likely a machine that is busy, or the watch: it suspects itself first,
 // and them only if that is so for another patience. One whose connection is broken is not in
-// doubt. Ask are the numbers of those whose parents are to be asked first.
+// doubt. Ask are the numbers of subjects whose parents must be asked first.
 func (w *Watch) Suspects(all []Subject, clock perdure.Clock) (suspects, ask []int) {
 	if w.Deaf(all) {
 		return nil, nil

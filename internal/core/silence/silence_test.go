@@ -11,7 +11,7 @@ import (
 type room struct {
 	Watch
 	all     []Subject
-	answers func() (runs, answers bool) // what parents say who are asked; nil: nothing
+	answers func() (runs, answers bool) // of parents that are asked; nil: no parent answers
 	asked   int
 }
 

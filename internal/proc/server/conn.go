@@ -376,9 +376,9 @@ func (w *waiting) enters(sh *shard, to *batch) (taken bool) {
 	return sh.open(w.c, &f)
 }
 
-// opened brings a shard what waits for the life that it is in now. What the shard cannot take yet goes on waiting.
-// If the shard changes meanwhile, whoever changes it calls opened too; that call may find what is waiting taken by
-// this one, so this one looks again.
+// opened brings a shard the Opens and Follows that wait for its present life. Those that the shard cannot take yet keep
+// waiting. If the shard changes meanwhile, the goroutine that changes it calls opened too. That call may find them
+// taken by this one, so this one looks again.
 func (s *Server) opened(id perdure.ShardID) {
 	for again := true; again; {
 		sh, look, found := s.takeWaiting(id)

@@ -28,7 +28,7 @@ type shard struct {
 	traits recovery.Traits
 	slots  slotCount   // that entries of the log can be of
 	gone   atomic.Bool // retired: whatever still comes for it is ignored
-	// named is the name of link, for those who do not have the shard's lock.
+	// named is the name of link, for goroutines that do not hold the shard's lock.
 	named atomic.Pointer[link.Name]
 
 	// Server.mu guards what follows.

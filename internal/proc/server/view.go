@@ -92,7 +92,7 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 // follows is how a shard gets to follow the newest view, whatever its lock is held for. Server.mu guards it.
 type follows struct {
 	running bool          // a goroutine is about to follow view, or follows an older one
-	view    *perdure.View // the newest that is to be followed; nil: none
+	view    *perdure.View // the newest view that the shard must follow; nil: none
 	at      place         // the shard's, as of view
 }
 
@@ -120,7 +120,7 @@ func (s *Server) bring(sh *shard, at place) {
 	})
 }
 
-// next takes the view that is to be followed next; nil: there is none. mu is Server.mu.
+// next takes the view that the shard must follow next; nil: none. mu is Server.mu.
 func (f *follows) next(mu *lock) (v *perdure.View, at place) {
 	mu.Lock()
 	defer mu.Unlock()

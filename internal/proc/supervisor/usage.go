@@ -88,7 +88,7 @@ func parseIO(text []byte) (written, stored int64) {
 }
 
 // wantsToRun reports whether a thread of a process runs, waits for the processor, or waits for a disk, by
-// /proc/PID/task/TID/stat. False where there is no /proc.
+// /proc/PID/task/TID/stat. Without /proc it is false.
 func wantsToRun(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return slices.ContainsFunc(threads, func(path string) bool {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestWantsToRun: a process that runs is told from one that waits, or was stopped.
+// TestWantsToRun: a running process wants to run; one that sleeps or was stopped does not.
 func TestWantsToRun(t *testing.T) {
 	if !wantsToRun(os.Getpid()) {
 		t.Error("this process, which runs, does not want to")
