@@ -44,7 +44,7 @@ class Notice:
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # a step: neither the last one's state is there, nor the next one's
         self._late = False  # SIGTERM has come during it
-        self._cost, self._last = 0.0, 0.0  # seconds that keep takes; when it was asked for last
+        self._cost, self._last = 0.0, 0.0  # seconds that keep has taken; when that was
         self._before: Any = None
         self._on = False
         self._process = os.getpid()
@@ -54,9 +54,8 @@ class Notice:
             self._on = True
 
     def affords(self) -> bool:
-        """Whether the last step was so long that keep takes a small part of it."""
-        now = time.monotonic()
-        since, self._last = now - self._last, now
+        """Whether keep took a small part of the time since: of a step, or of several after a slow one."""
+        since = time.monotonic() - self._last
         return self._on and (self._late or self._cost <= _draft.SHARE * since)
 
     def keep(self, make: Callable[[], Any], spent: float = 0.0) -> None:
@@ -66,7 +65,8 @@ class Notice:
         begun = time.monotonic()
         with torch.no_grad():
             self._kept = make(), [b.detach().clone() for b in self._buffers()], self._sum()
-        self._cost = spent + time.monotonic() - begun
+        self._last = time.monotonic()
+        self._cost = spent + self._last - begun
         self._over()
 
     def step(self) -> None:

@@ -1075,7 +1075,9 @@ def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tupl
         if unknown:
             frozen = [n for n, p in named_parameters(model) if not p.requires_grad and any(p is of for of in unknown)]
             more = f" ({', '.join(frozen)} are frozen)" if frozen else ""
-            raise UsageError(f"the optimizer has parameters that the model does not train{more}")
+            raise UsageError(
+                f"the optimizer has parameters that the model does not train{more}; give it only the others"
+            )
         groups.append(([(names.pop(p), p) for p in group["params"]], rule_of(rule, group)))
     if names:
         raise UsageError(f"the optimizer lacks {', '.join(sorted(names.values()))}")

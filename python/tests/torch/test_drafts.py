@@ -294,6 +294,32 @@ def test_sigterm_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert begun[1] in (0, 1)  # what it costs is not known at the first step
 
 
+def test_one_slow_copy_does_not_end_drafts_of_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perdure._notice import Notice
+
+    now = 100.0
+    monkeypatch.setattr("perdure._notice.time.monotonic", lambda: now)
+
+    def copy(seconds: float) -> Any:
+        nonlocal now
+        now += seconds
+
+    notice = Notice([torch.ones(1)], list, lambda *_: None)
+    kept = []
+    try:
+        for step in range(100):
+            now += 1
+            notice.step()
+            if notice.affords():
+                notice.keep(lambda slow=step == 0: copy(0.5 if slow else 0.001))
+                kept.append(step)
+            else:
+                notice.drop()
+    finally:
+        notice.close()
+    assert kept == [0, *range(25, 100)]  # the first one takes 2% of 25 s
+
+
 def test_sigterm_during_a_step_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that ends by itself after it, as trainers of other libraries do, gets no second one."""
     from perdure._notice import Notice
