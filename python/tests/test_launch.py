@@ -109,7 +109,7 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_a_death_is_shown_with_its_last_lines(tmp_path: Path) -> None:
-    """A user who watches the console sees which slot has failed, in which clock, and how."""
+    """The console names the slot that failed, its clock and its error."""
     (tmp_path / "train.py").write_text(
         """
 import sys, numpy as np, perdure

@@ -342,7 +342,7 @@ def test_sigterm_during_a_step_is_passed_on_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_sigterm_of_a_process_that_the_program_forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has this process's handler, and is none of the job's: it writes no draft, and ends."""
+    """It inherits this process's handler, which must write no draft there, and end it."""
     from perdure._notice import Notice
 
     monkeypatch.setattr("perdure._draft.SHARE", 1e9)

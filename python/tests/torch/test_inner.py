@@ -243,7 +243,7 @@ def test_weights_that_the_program_changes(tmp_path: Path, how: str) -> None:
 
 
 def test_averages_in_the_place_of_weights(tmp_path: Path) -> None:
-    """An evaluation may put other weights there, if it puts back what was there."""
+    """An evaluation may put other weights there, if it restores the weights."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     model[0].requires_grad_(False)
