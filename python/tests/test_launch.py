@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,3 +106,34 @@ def test_mistakes(tmp_path: Path) -> None:
         assert "there is no such module" in done.stderr
         assert done.stderr.startswith("perdure: launch: --preload ")
         assert done.stderr.count("\n") == 1
+
+
+def test_a_death_is_shown_with_its_last_lines(tmp_path: Path) -> None:
+    """The console names the slot that failed, its clock and its error."""
+    (tmp_path / "train.py").write_text(
+        """
+import sys, numpy as np, perdure
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=1, rule=perdure.Add())
+
+    def step(clock):
+        if clock == 2 and job.slot == 1:
+            print("the rate is", 0.5)
+            raise ValueError(f"batch {clock} is empty")
+        table.inc_run(0, np.ones((8, 1)))
+
+    job.run(step)
+"""
+    )
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--max-failures", "1", "--clocks=6"]
+    done = subprocess.run(
+        [*command, *SMALL, f"--out={tmp_path / 'run'}", str(tmp_path / "train.py")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert re.search(r"worker:1 failed .*clock 2 .*ended with code 1: ValueError: batch 2 is empty", said), said
+    assert re.search(r"^ +\| the rate is 0.5$", said, re.MULTILINE), said

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ._late import is_loader
@@ -31,13 +32,15 @@ class Frozen:
     def __init__(self, model: nn.Module) -> None:
         self._named = [(n, p) for n, p in named_parameters(model) if not p.requires_grad and p.numel()]
         self._versions: list[int | None] = []  # None: its changes are kept with the state
+        self._checks: list[str] = []  # of the values that they must keep
         size = sum(p.numel() * p.element_size() for _, p in self._named)
         plain = all(type(p) is nn.Parameter for _, p in self._named)  # others are more than their values
         self.handed = [p for _, p in self._named] if plain and size <= HANDED else []
 
     def compared(self) -> list[tuple[str, torch.Tensor, str]]:
         """Return names, parameters, and checksums of their values unless they are handed out. All slots must agree."""
-        return [(n, p, "" if self.handed else self._checksum(n, p)) for n, p in self._named]
+        self._checks = [] if self.handed else [self._checksum(n, p) for n, p in self._named]
+        return [(n, p, self._checks[i] if self._checks else "") for i, (n, p) in enumerate(self._named)]
 
     def _checksum(self, name: str, p: nn.Parameter) -> str:
         try:
@@ -51,13 +54,17 @@ class Frozen:
     def begin(self) -> None:
         """Note the present values as those that the parameters must keep."""
         self._versions = [_version(p) for _, p in self._named]
+        self._checks = self._checks or [self._checksum(n, p) for n, p in self._named]
 
     def check(self, state: Sequence[Any]) -> None:
         """Raise UsageError where one is trained, or was changed and is in no state. state: what ``state=`` lists."""
         for i, (name, p) in enumerate(self._named):
             if p.requires_grad:
                 raise UsageError(f"{name} {NOT_TRAINED}")
-            if self._versions[i] not in (None, _version(p)):
+            if self._versions[i] not in (None, now := _version(p)):
+                if self._checksum(name, p) == self._checks[i]:  # an evaluation has put averages there, and these back
+                    self._versions[i] = now
+                    continue
                 kept = (of for of in state if not isinstance(of, Optimizer) and not is_loader(of))
                 if not any(_storage(p) == _storage(t) for of in kept for t in _tensors(of.state_dict())):
                     raise UsageError(
@@ -93,6 +100,21 @@ def checksum(tensor: torch.Tensor) -> int:
         values = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         check = zlib.crc32(values.data, check)
     return check
+
+
+def refuse_without_values(model: nn.Module) -> None:
+    """Refuse a model some of whose parameters or buffers have no values yet."""
+    for name, of in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(of):
+            raise UsageError(
+                f"{plain_name(name)} is of one of torch's lazy modules, and has no shape yet: run the model on a batch "
+                "before DataParallel or DiLoCo is made"
+            )
+        if of.is_meta:
+            raise UsageError(
+                f"{plain_name(name)} is on the meta device, and has no values: load them, for example by "
+                "to_empty and load_state_dict, before DataParallel or DiLoCo is made"
+            )
 
 
 def refuse_island(model: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class Inner:
         self, inner: Optimizer | Sequence[Optimizer], model: nn.Module, named: dict[str, nn.Parameter]
     ) -> None:
         self.optimizers = [_unwrapped(of) for of in ([inner] if isinstance(inner, Optimizer) else inner)]
-        self.stepped = False  #: whether a step has been completed
+        self._stepped = False  # whether a step has been completed
         self._named, self._model = named, model
         self._seen: set[int] = set()  # optimizers that have stepped before the last one did for the first time
         self._hooks: list[Any] = []
@@ -39,10 +40,12 @@ class Inner:
         # A compiled step calls it without tracing it: dynamo does not know the calls to the job.
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         def after(number: int) -> None:
+            if _is_nested(self.optimizers[number]):
+                return
             if number < len(self.optimizers) - 1:
                 self._seen.add(number)
                 return
-            first, self.stepped = not self.stepped, True
+            first, self._stepped = not self._stepped, True
             if first:
                 self._refuse_order()
                 for of in self.optimizers:
@@ -103,6 +106,19 @@ class Inner:
                     f"{last} has stepped before {type(of).__name__}, number {number} of inner=: list the optimizers in "
                     "the order in which they step, since the outer step follows the last one"
                 )
+
+
+def _is_nested(of: Optimizer) -> bool:
+    """Whether the step of an optimizer that has ended was called by that of a subclass: each calls the hooks."""
+    if sum(getattr(vars(kind).get("step"), "hooked", False) for kind in type(of).__mro__) < 2:
+        return False
+    frame, steps = sys._getframe(1), 0
+    while frame is not None and steps < 2:
+        code = frame.f_code
+        if code.co_filename == sys.modules[Optimizer.__module__].__file__ and code.co_name == "wrapper":
+            steps += frame.f_locals.get("self") is of
+        frame = frame.f_back  # type: ignore[assignment]
+    return steps == 2
 
 
 def load(of: Any, state: Any) -> None:

@@ -46,6 +46,14 @@ class _Watched:
         return len(self.drawn) == _LOOKS and all(first == of + 1 > 1 for of in others)
 
 
+def _has_buffer(of: Any) -> bool:
+    """Whether Hugging Face's iterables shuffle by a buffer somewhere. Their ``load_state_dict`` begins an empty one."""
+    if of is None:
+        return False
+    inside = [getattr(of, "ex_iterable", None), *getattr(of, "ex_iterables", ())]
+    return type(of).__name__ == "BufferShuffledExamplesIterable" or any(map(_has_buffer, inside))
+
+
 class Loaders:
     """The loaders among what ``state`` lists."""
 
@@ -62,6 +70,12 @@ class Loaders:
                 raise UsageError(
                     f"{name} has in_order=False, with which its state does not say which batches it has given; leave "
                     "in_order out"
+                )
+            if _has_buffer(getattr(of.dataset, "_ex_iterable", None)):
+                raise UsageError(
+                    f"{name} reads a streaming dataset with a shuffle buffer, whose examples its state does not have: "
+                    "a process that takes this slot over would lose them; leave shuffle out, or load the dataset "
+                    "without streaming=True"
                 )
             self._watched.append(_Watched(of, name))
 

@@ -44,17 +44,18 @@ class Notice:
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # a step: neither the last one's state is there, nor the next one's
         self._late = False  # SIGTERM has come during it
-        self._cost, self._last = 0.0, 0.0  # seconds that keep takes; when it was asked for last
+        self._cost, self._last = 0.0, 0.0  # seconds that keep has taken; when that was
         self._before: Any = None
         self._on = False
+        self._process = os.getpid()
+        self._again: threading.Timer | None = None
         with contextlib.suppress(ValueError):  # this is not the main thread
             self._before = signal.signal(signal.SIGTERM, self._told)
             self._on = True
 
     def affords(self) -> bool:
-        """Whether the last step was so long that keep takes a small part of it."""
-        now = time.monotonic()
-        since, self._last = now - self._last, now
+        """Whether keep took a small part of the time since: of a step, or of several after a slow one."""
+        since = time.monotonic() - self._last
         return self._on and (self._late or self._cost <= _draft.SHARE * since)
 
     def keep(self, make: Callable[[], Any], spent: float = 0.0) -> None:
@@ -64,7 +65,8 @@ class Notice:
         begun = time.monotonic()
         with torch.no_grad():
             self._kept = make(), [b.detach().clone() for b in self._buffers()], self._sum()
-        self._cost = spent + time.monotonic() - begun
+        self._last = time.monotonic()
+        self._cost = spent + self._last - begun
         self._over()
 
     def step(self) -> None:
@@ -89,15 +91,19 @@ class Notice:
             self._told(signal.SIGTERM, None)
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        if self._amid and not self._late:
+        ours = os.getpid() == self._process  # a process that the program forks has this handler, and no draft to write
+        if ours and self._amid and not self._late:
             self._late = True
-            again = threading.Timer(_AMID, os.kill, (os.getpid(), number))  # the step may never end
-            again.daemon = True
-            again.start()
+            self._again = threading.Timer(_AMID, os.kill, (os.getpid(), number))  # the step may never end
+            self._again.daemon = True
+            self._again.start()
             return
+        if ours and self._again is not None:  # the program may handle SIGTERM itself, and a second one means more
+            self._again.cancel()
+            self._again = None
         self._amid = self._late = False
         kept, self._kept = self._kept, None
-        if kept is not None:
+        if ours and kept is not None:
             state, buffers, total = kept
             try:
                 if torch.equal(total, self._sum()):

@@ -32,7 +32,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from . import _clip, _state
 from ._draft import Drafts
 from ._ending import Ending, Left
-from ._frozen import Frozen, named_parameters, plain_name, refuse_island
+from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
 from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders
@@ -46,6 +46,9 @@ _DIM = 1024  # values of a row
 _NAME = "weights.{}"  # of a group's table
 _MOST_KEPT = 1 << 30  # bytes of what a slot keeps, as SaveState has it
 _HELD = (torch.float32, torch.float16, torch.bfloat16)  # what float32 holds exactly
+#: Backward passes without a step of DiLoCo's inner optimizer at which the weights are looked at. Not the second: some
+#: programs run the model with other weights within a step.
+_LOOKS = (1, 16)
 _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does nothing in a clock; 0 is none
 
 
@@ -249,6 +252,7 @@ class _Group:
         shape = (rows.rows, _DIM)
         self.first, self.added = job.empty(shape), job.empty(shape)
         self.first[...] = 0
+        self.firsts = [place for _, place in rows.views(self.first)]
         self.weights: Floats | None = None  # at the present clock, where the next update needs them
         if self.decay or keep:
             self.weights = np.zeros(shape, np.float32)
@@ -273,6 +277,13 @@ class _Group:
                     write(i, flat[first : first + tensor.numel()].view(tensor.shape))
                     flat[first + tensor.numel() : (starts[i + 1] - starts[at]) * _DIM] = 0
             at = end + 1
+
+    def changed(self) -> Iterator[str]:
+        """Names of the parameters whose values are not those that the program was given."""
+        for i, (_, added) in enumerate(self.rows.views(self.added)):
+            tensor = self.rows.tensors[i]
+            if not torch.equal(tensor.detach().cpu(), (self.firsts[i] + added).to(tensor.dtype)):
+                yield self.rows.names[i]
 
     def fetch(self) -> None:
         """Read what was added, and the weights where the next update needs them."""
@@ -316,6 +327,7 @@ class _Model:
         if job in _TRAINED:
             raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
         refuse_island(model)
+        refuse_without_values(model)
         self.job, self.model = job, model
         self._state = list(state)
         self._share = job.share
@@ -324,6 +336,7 @@ class _Model:
         _refuse_large(self._state)
         _refuse_unreached(job, self._state)
         _refuse_unkept(self._state)
+        _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
         for of in self._state:
             if getattr(of, "generator", of) is None:
                 # A loader that begins again, amid its data, would take a number from those of the program.
@@ -356,7 +369,7 @@ class _Model:
         self._pinned = Pinned()
         self._half = False  # a step has been interrupted before its clock had ended
         self._taken_over = False  # from another process, and no step was made since
-        self._late = Late(self._state, sum(p.numel() for _, p in named))
+        self._late = Late(self._state, [p for _, p in named])
         self._undo: list[Callable[[], None]] = []  # what finish undoes
         self._begin()
         self._frozen.begin()
@@ -631,10 +644,30 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, and those of the servers do not; for a rate that falls "
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
+        self._refuse_changed()
         self._loaders.check()
         self._exchange(weight)
         self._loaders.stepped()
         return self.job._now().clock
+
+    def _read(self) -> None:
+        super()._read()
+        self._given = self._versions()
+
+    def _versions(self) -> list[int]:
+        return [p._version for g in self._groups for p in g.rows.tensors]
+
+    def _refuse_changed(self) -> None:
+        """Raise UsageError where the program has changed a weight: servers do not have the change."""
+        if self._given == self._versions():
+            return
+        for name in (name for g in self._groups for name in g.changed()):
+            raise UsageError(
+                f"{name} has changed since DataParallel has set it, and the change would be lost, since weights are on "
+                "servers: load weights before DataParallel is made, make no step of another optimizer, or train by "
+                "DiLoCo"
+            )
+        self._given = self._versions()  # an evaluation has put averages there, and these back
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].grad
@@ -697,7 +730,13 @@ class DiLoCo(_Model):
         if sync_every < 1:
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
-        self._backwards = 0
+        self._backwards, self._begun = 0, False  # of this process; whether a step of the inner optimizer has begun
+        # These change their weights when they are run.
+        self._renormed = {
+            plain_name(f"{name}.weight".lstrip("."))
+            for name, module in model.named_modules()
+            if getattr(module, "max_norm", None) is not None
+        }
         self.synced = False  #: whether the outer step followed the inner optimizer's last one
         of, rule, combine = self._settings(model, outer, weights, end)
         self._inner = Inner(inner, model, dict(of))
@@ -718,6 +757,7 @@ class DiLoCo(_Model):
             hook.remove()
 
     def _step_begins(self) -> None:
+        self._begun = True
         if self._notice is not None:
             self._notice.step()
 
@@ -868,25 +908,24 @@ class DiLoCo(_Model):
     def _backward(self) -> None:
         super()._backward()
         self._backwards += 1
-        if self._backwards > 1:
-            self._refuse_other_steps(len(self._groups[0].rows.tensors) - 1)
+        if self._backwards in _LOOKS:
+            self._refuse_other_steps()
 
-    def _refuse_other_steps(self, *which: int) -> None:
+    def _refuse_other_steps(self) -> None:
         """Raise UsageError where weights have changed without a step of the inner optimizer: it would be lost."""
-        if self._inner.stepped or self._steps:  # in this process, or before the draft that it took
+        if self._begun or self._steps:  # in this process, or before the draft that it took
             return
-        g = self._groups[0]
-        for i in which:
-            if not torch.equal(g.rows.tensors[i].detach().to("cpu", torch.float32), self._given(g, i)):
+        for name in self._groups[0].changed():
+            if name not in self._renormed:
                 raise UsageError(
-                    f"{g.rows.names[i]} has changed, and {self._inner.says()}, the inner optimizer, has made no step: "
-                    "what another optimizer, or one inside backward, has done would be lost; call the step of the "
-                    "optimizer that is given as inner"
+                    f"{name} has changed since DiLoCo was made, and {self._inner.says()}, the inner optimizer, has "
+                    "made no step: load weights before DiLoCo is made, and call the step of the optimizer that is "
+                    "given as inner; what another one, or one inside backward, does would be lost"
                 )
 
     def finish(self) -> None:
         """As in DataParallel; steps behind the last outer one count, too."""
-        self._refuse_other_steps(*range(len(self._groups[0].rows.tensors)))
+        self._refuse_other_steps()
         if self._steps and self.job.ended and not self._over:
             self._ending.unsent, self._steps = self._steps, 0
         if self._steps and not self._over:
@@ -977,6 +1016,17 @@ def _refuse_unkept(state: Sequence[Stateful]) -> None:
             _state.Checked(of.state_dict(), f"the state of {type(of).__name__}")
 
 
+def _refuse_trained(state: Sequence[Stateful], weights: Sequence[nn.Parameter]) -> None:
+    """Refuse modules that have weights of the model: a process would load weights of before the last step."""
+    trained = set(weights)
+    for of in state:
+        if isinstance(of, nn.Module) and any(p in trained for p in of.parameters()):
+            raise UsageError(
+                f"state={type(of).__name__} has parameters that are trained; servers keep those: list only what else "
+                "the program needs"
+            )
+
+
 def _buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """Buffers by their names, without empty ones."""
     return {plain_name(n): b for n, b in model.named_buffers() if b.numel()}
@@ -1025,7 +1075,9 @@ def _groups_of(model: nn.Module, rule: Rule | Optimizer) -> list[tuple[list[tupl
         if unknown:
             frozen = [n for n, p in named_parameters(model) if not p.requires_grad and any(p is of for of in unknown)]
             more = f" ({', '.join(frozen)} are frozen)" if frozen else ""
-            raise UsageError(f"the optimizer has parameters that the model does not train{more}")
+            raise UsageError(
+                f"the optimizer has parameters that the model does not train{more}; give it only the others"
+            )
         groups.append(([(names.pop(p), p) for p in group["params"]], rule_of(rule, group)))
     if names:
         raise UsageError(f"the optimizer lacks {', '.join(sorted(names.values()))}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Cluster
+from conftest import ROOT, SMALL, Cluster
 
 import perdure
 
@@ -229,3 +229,29 @@ def test_loaders_out_of_order(job: perdure.Job) -> None:
     loader = StatefulDataLoader(torch.arange(4.0), num_workers=1, in_order=False)
     with pytest.raises(perdure.UsageError, match=r"state\[0\], a StatefulDataLoader, has in_order=False"):
         trainer_of("parallel", job, loader)
+
+
+def test_shuffle_buffers_are_refused(tmp_path: Path) -> None:
+    """The state of Hugging Face's streaming datasets has no shuffle buffer: its examples would be lost."""
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+
+    class Examples:
+        def __init__(self, *of: Any) -> None:
+            self.ex_iterables = of
+
+    class BufferShuffledExamplesIterable(Examples): ...
+
+    class Data(torch.utils.data.IterableDataset):
+        def __init__(self, of: Any) -> None:
+            self._ex_iterable = of
+
+        def __iter__(self) -> Any:
+            return iter(())
+
+    model = torch.nn.Linear(2, 1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        loader = loaders.StatefulDataLoader(Data(Examples(Examples(), BufferShuffledExamplesIterable())))
+        with pytest.raises(perdure.UsageError, match=r"state\[0\], a StatefulDataLoader, .* shuffle buffer"):
+            perdure.DataParallel(job, model, perdure.SGD(0.1), state=[loader])
+        loader = loaders.StatefulDataLoader(Data(Examples(Examples())))
+        perdure.DataParallel(job, model, perdure.SGD(0.1), state=[loader])

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,73 @@ def test_sigterm_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PERDURE_RUN", str(tmp_path / "run"))
     _, begun = lives(tmp_path, {3: "evaluation"})
     assert begun[1] in (0, 1)  # what it costs is not known at the first step
+
+
+def test_one_slow_copy_does_not_end_drafts_of_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perdure._notice import Notice
+
+    now = 100.0
+    monkeypatch.setattr("perdure._notice.time.monotonic", lambda: now)
+
+    def copy(seconds: float) -> Any:
+        nonlocal now
+        now += seconds
+
+    notice = Notice([torch.ones(1)], list, lambda *_: None)
+    kept = []
+    try:
+        for step in range(100):
+            now += 1
+            notice.step()
+            if notice.affords():
+                notice.keep(lambda slow=step == 0: copy(0.5 if slow else 0.001))
+                kept.append(step)
+            else:
+                notice.drop()
+    finally:
+        notice.close()
+    assert kept == [0, *range(25, 100)]  # the first one takes 2% of 25 s
+
+
+def test_sigterm_during_a_step_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that ends by itself after it, as trainers of other libraries do, gets no second one."""
+    from perdure._notice import Notice
+
+    told: list[int] = []
+    again: list[threading.Timer] = []
+    monkeypatch.setattr(threading.Timer, "start", lambda of: again.append(of))
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    notice = Notice([torch.ones(1)], list, lambda *_: None)
+    try:
+        notice.step()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (len(told), len(again)) == (0, 1)
+        notice.drop()
+        assert len(told) == 1
+        assert again[0].finished.is_set()  # it was cancelled
+    finally:
+        notice.close()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_of_a_process_that_the_program_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It inherits this process's handler, which must write no draft there, and end it."""
+    from perdure._notice import Notice
+
+    monkeypatch.setattr("perdure._draft.SHARE", 1e9)
+    read, write = os.pipe()
+    notice = Notice([torch.ones(1)], list, lambda *_: os.write(write, b"draft"))
+    try:
+        notice.step()
+        assert notice.affords()
+        notice.keep(dict)
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM
+    finally:
+        notice.close()
+        os.close(write)
+    assert os.read(read, 5) == b""
+    os.close(read)

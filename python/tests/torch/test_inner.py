@@ -159,11 +159,104 @@ def test_steps_of_others(tmp_path: Path, how: str) -> None:
         _apply_optimizer_in_backward(SGD, model.parameters(), {"lr": 0.1})
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         d = perdure.DiLoCo(job, model, inner, sync_every=3)
-        backward(model, 0)
         if how != "in backward":
+            backward(model, 0)
             other.step()
-        with refuses("has changed, and SGD, the inner optimizer, has made no step"):
-            d.finish() if how == "at the end" else backward(model, 1)
+        with refuses("has changed since DiLoCo was made, and SGD, the inner optimizer, has made no step"):
+            if how == "at the end":
+                d.finish()
+            for step in range(1, 32):
+                backward(model, step)
+
+
+class SAM(SGD):
+    """Sharpness-aware minimisation: it runs the model again with other weights within a step."""
+
+    def first_step(self) -> None:
+        with torch.no_grad():
+            self.old = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad, alpha=0.05)
+        self.zero_grad()
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for p, old in zip((p for group in self.param_groups for p in group["params"]), self.old, strict=True):
+                p.copy_(old)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        if closure is not None:
+            self.first_step()
+            with torch.enable_grad():
+                closure()
+            self.restore()
+        super().step()
+
+
+@pytest.mark.parametrize("how", ["lbfgs", "sam", "sam by hand"])
+def test_models_that_run_within_a_step(tmp_path: Path, how: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    inner: Any = torch.optim.LBFGS(model.parameters(), max_iter=4) if how == "lbfgs" else SAM(model.parameters(), 0.1)
+    SGD(model.parameters(), 0.1)  # from the first one on, its step calls hooks, also for a subclass
+
+    def closure() -> Any:
+        model.zero_grad()
+        backward(model, 0)
+        return torch.zeros(())
+
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job, perdure.DiLoCo(job, model, inner, sync_every=2):
+        for _ in range(4):
+            closure()
+            if how == "sam by hand":
+                inner.first_step()
+                closure()
+                inner.restore()
+            inner.step(None if how == "sam by hand" else closure)
+        assert job.now == 3
+
+
+@pytest.mark.parametrize("how", ["diloco", "parallel", "parallel later", "another"])
+def test_weights_that_the_program_changes(tmp_path: Path, how: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    inner = SGD(model.parameters(), 0.1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        trainer: Any
+        if how == "diloco":
+            trainer = perdure.DiLoCo(job, model, inner)
+        else:
+            trainer = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        if how == "parallel later":
+            backward(model, 0)
+            trainer.step()
+        if how == "another":
+            backward(model, 0)
+            inner.step()
+        else:
+            model.load_state_dict({name: of + 1 for name, of in model.state_dict().items()})
+        with refuses("weight has changed"):
+            backward(model, 1)
+            if how != "diloco":
+                trainer.step()
+
+
+def test_averages_in_the_place_of_weights(tmp_path: Path) -> None:
+    """An evaluation may put other weights there, if it restores the weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    model[0].requires_grad_(False)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        with perdure.DataParallel(job, model, perdure.SGD(0.1)) as trainer:
+            for step in range(3):
+                backward(model, step)
+                trainer.step()
+                trainer.zero_grad()
+                were = {name: of.clone() for name, of in model.state_dict().items()}
+                model.load_state_dict({name: of + 1 for name, of in were.items()})
+                model.load_state_dict(were)
+        assert job.now == 4
 
 
 class AdamWScheduleFree(SGD):

@@ -165,3 +165,23 @@ def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch
     with refuses(r"the state of the optimizer comes to 1\.5 MiB: states above 1 MiB are kept elsewhere"):
         perdure.DiLoCo(job, model, torch.optim.AdamW(model.parameters(), 1e-3))
     assert job.now == 0
+
+
+@pytest.mark.parametrize("how", ["lazy", "lazy buffer", "meta", "meta buffer", "meta frozen"])
+def test_models_without_values(tmp_path: Path, how: str) -> None:
+    said = "lazy modules" if "lazy" in how else "meta device"
+    model = nn.Sequential(nn.LazyLinear(4) if how == "lazy" else nn.Linear(4, 4), nn.Linear(4, 1))
+    if how == "lazy buffer":
+        model.append(nn.LazyBatchNorm1d(affine=False))
+    elif how == "meta buffer":
+        model.register_buffer("of", torch.empty(3, device="meta"))
+    elif how != "lazy":
+        model[0].to("meta").requires_grad_(how == "meta")
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        for make in (
+            lambda: perdure.DataParallel(job, model, perdure.SGD(0.1)),
+            lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1)),
+        ):
+            with refuses(rf"^(0\.weight|of|2\.running_mean) is .*{said}"):
+                make()
+        assert job.now == 0
