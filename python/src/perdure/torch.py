@@ -26,6 +26,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -327,13 +328,13 @@ class _Model:
         if job in _TRAINED:
             raise UsageError("this job has a DataParallel or DiLoCo already; one job trains one model")
         refuse_island(model)
-        refuse_without_values(model)
         self.job, self.model = job, model
         self._state = list(state)
         self._share = job.share
         self._loaders = Loaders(self._state)
         self._left: Callable[[], Left | None] = self._loaders.left
         _refuse_large(self._state)
+        refuse_without_values(model)
         _refuse_unreached(job, self._state)
         _refuse_unkept(self._state)
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
@@ -1056,7 +1057,7 @@ def _bytes_of(optimizer: Optimizer) -> int:
         elif isinstance(optimizer, torch.optim.SGD) and group["momentum"]:
             copies = 1
         for p in group["params"]:
-            will += copies * p.numel() * p.element_size() if p.requires_grad else 0
+            will += copies * p.numel() * p.element_size() if p.requires_grad and not is_lazy(p) else 0
             kept = optimizer.state.get(p, {}).values()
             held += sum(v.numel() * v.element_size() for v in kept if isinstance(v, torch.Tensor))
     return max(held, will)
