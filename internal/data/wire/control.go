@@ -61,6 +61,7 @@ type Refusal struct {
 	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
 	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
 	Done   bool   `json:"done,omitempty"`   // likewise, since all of it is done
+	Failed bool   `json:"failed,omitempty"` // likewise, since the job cannot continue
 	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
 }
 

@@ -217,7 +217,7 @@ func controlSamples() []sample {
 			Local: true, Run: []byte(`{"a":7}`), Folder: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
-			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true,
+			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Failed: true, Again: true,
 		}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,

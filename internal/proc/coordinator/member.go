@@ -476,5 +476,5 @@ func (c *Coordinator) order(o wire.Order) {
 // hears of it by an event, ends the processes. The coordinator stays, and tells
 // whoever comes back.
 func failed(why string) wire.Refusal {
-	return wire.Refusal{Over: true, Reason: "the job has failed: " + why}
+	return wire.Refusal{Over: true, Failed: true, Reason: why}
 }
