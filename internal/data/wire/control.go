@@ -80,6 +80,10 @@ type Report struct {
 	// EndAfter asks the coordinator to end the job at the earliest clock after
 	// Clock that every slot can still meet: the goal is reached.
 	EndAfter bool `json:"end_after,omitempty"`
+	// Tentative, with EndAfter, says that the end may be taken back once the model of that clock is evaluated. EndAfter
+	// alone at a tentative end confirms it, and Continue takes it back.
+	Tentative bool `json:"tentative,omitempty"`
+	Continue  bool `json:"continue,omitempty"`
 	// Untrained is the part of its data that the slot has not trained, since the job ended first.
 	Untrained *Untrained `json:"untrained,omitempty"`
 }
