@@ -18,6 +18,9 @@ var (
 	// ErrDone is the ErrStopped of who comes when everything is done.
 	ErrDone error = doneError{}
 
+	// ErrFailed is the ErrStopped of a job that cannot continue: its message says why.
+	ErrFailed error = failedError{}
+
 	// ErrLost is returned by a worker's calls when no process of the job has been heard
 	// for long. The process must end: the job may be gone, and if it is not, another
 	// process may have its slot.
@@ -49,3 +52,9 @@ type doneError struct{}
 func (doneError) Error() string { return "perdure: the job is done" }
 
 func (doneError) Is(target error) bool { return target == ErrStopped }
+
+type failedError struct{}
+
+func (failedError) Error() string { return "perdure: the job has failed" }
+
+func (failedError) Is(target error) bool { return target == ErrStopped }

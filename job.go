@@ -224,6 +224,9 @@ type View struct {
 	Generation Generation `json:"generation"`
 	Cut        Clock      `json:"cut"` // the clock this generation began at
 	End        Clock      `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
+	// Tentative says that End may still be taken back: every slot stops there, and one of them evaluates the model.
+	// Shards ignore such an end.
+	Tentative bool `json:"tentative,omitempty"`
 	// no slot ends a clock until it is decided where the job ends, or who takes part
 	Pause   bool  `json:"pause"`
 	Durable Clock `json:"durable"` // the newest published checkpoint's cut

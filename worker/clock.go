@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Clock ends the iteration: everything Inc'd since the last Clock becomes this slot's updates
@@ -273,30 +272,4 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 // EndJob asks that the job end as soon as every slot can, because its goal is reached at this clock, and waits until
 // that is recorded; or, where another slot is at the planned end already, until it is clear that all go on to it. An
 // observer has no clock of its own, and gets perdure.ErrUsage.
-func (c *Client) EndJob(ctx context.Context) error {
-	l := c.lock()
-	defer c.mu.Unlock()
-	if err := l.asSlot(ends); err != nil {
-		return err
-	}
-	conn, asked := l.session.conn, l.pauses
-	over := func() (bool, error) {
-		// A pause that began since the coordinator was asked does not end without its answer.
-		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
-		end := l.view.End
-		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
-	}
-	for ctx.Err() == nil {
-		if ended, err := over(); err != nil || ended {
-			return err
-		}
-		if conn != l.session.conn { // what was said on another one may be lost
-			conn, asked = l.session.conn, l.pauses
-		}
-		l.report(wire.Report{Clock: l.out.Clock(), EndAfter: true})
-		again, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		_ = l.waits.Until(again, over) // it is asked once more
-		cancel()
-	}
-	return ctx.Err()
-}
+func (c *Client) EndJob(ctx context.Context) error { return askForEnd(ctx, c, false) }

@@ -406,6 +406,43 @@ func TestEndJob(t *testing.T) {
 	}
 }
 
+// ProposeEnd stops every slot at one clock, with all updates of earlier clocks and no other. Training continues from
+// there until an end is confirmed.
+func TestProposeEnd(t *testing.T) {
+	for model, clocks := range map[string]perdure.Clock{"ssp:2": 0, "asp": 100} {
+		inCluster(t, model, "checkpoint:3", 3, clocks, func(c *cluster) {
+			ws := c.workers()
+			ts := c.tables(ws)
+			var ends []perdure.Clock
+			both(3, func(slot int) {
+				w := ws[slot]
+				for again := true; again; {
+					c.untilStop(w, ts[slot], func(clock perdure.Clock) bool {
+						return slot == 0 && (len(ends) == 0 && clock == 5 || len(ends) == 1 && clock == ends[0]+3)
+					}, w.ProposeEnd)
+					at := w.Now()
+					if err := w.SettleEnd(c.ctx, func(context.Context) (bool, error) {
+						ends = append(ends, at)
+						if got := c.observer(at); got != float32(3*at) {
+							t.Errorf("%s: the model of clock %d is %v", model, at, got)
+						}
+						return len(ends) == 2, nil
+					}); err != nil {
+						c.Errorf("slot %d at clock %d: %v", slot, at, err)
+					}
+					again = w.End() == 0 || w.End() > at
+				}
+				if err := w.Finish(c.ctx); err != nil {
+					c.Errorf("slot %d at the end: %v", slot, err)
+				}
+			})
+			if len(ends) != 2 || ends[0] < 5 || ends[1] != ws[1].End() {
+				t.Errorf("%s: ends at clocks %v were proposed, and the job ends at clock %d", model, ends, ws[1].End())
+			}
+		})
+	}
+}
+
 // A goal that is reached when another has done the last clock already ends the job no earlier: EndJob says so, and the
 // slot goes on to the end that was planned.
 func TestEndJobTooLate(t *testing.T) {
@@ -423,11 +460,24 @@ func TestEndJobTooLate(t *testing.T) {
 
 // untilEnd trains as a program does; slot 0 has enough at a clock.
 func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clock) {
-	for clock := perdure.Clock(0); w.End() == 0 || clock < w.End(); {
-		if w.Slot() == 0 && clock == enough {
+	c.untilStop(w, t, func(clock perdure.Clock) bool { return w.Slot() == 0 && clock == enough }, w.EndJob)
+	if err := w.Finish(c.ctx); err != nil {
+		c.Errorf("slot %d at the end: %v", w.Slot(), err)
+	}
+}
+
+// untilStop trains until the job's end, for which it asks where enough says so.
+func (c *cluster) untilStop(
+	w *worker.Client, t *worker.Table, enough func(perdure.Clock) bool, end func(context.Context) error,
+) {
+	for clock := w.Now(); w.End() == 0 || clock < w.End(); {
+		if enough(clock) {
 			c.pass(20 * time.Millisecond) // judging the model takes time; the others go on
-			if err := w.EndJob(c.ctx); err != nil {
+			if err := end(c.ctx); err != nil {
 				c.Error(err)
+				return
+			}
+			if e := w.End(); e > 0 && clock >= e {
 				return
 			}
 		}
@@ -441,9 +491,6 @@ func (c *cluster) untilEnd(w *worker.Client, t *worker.Table, enough perdure.Clo
 			c.Errorf("slot %d at clock %d: %v", w.Slot(), clock, err)
 			return
 		}
-	}
-	if err := w.Finish(c.ctx); err != nil {
-		c.Errorf("slot %d at the end: %v", w.Slot(), err)
 	}
 }
 

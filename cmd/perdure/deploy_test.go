@@ -120,8 +120,9 @@ func TestUnits(t *testing.T) {
 			checkUnit(t, u, name, env)
 		}
 		for key, want := range map[string]string{
-			"Restart": "on-failure", "KillSignal": "SIGTERM", "RestartPreventExitStatus": fmt.Sprint(exitUsage),
-			"NoNewPrivileges": "yes", "ProtectSystem": "strict", "User": "perdure",
+			"Restart": "on-failure", "KillSignal": "SIGTERM",
+			"RestartPreventExitStatus": fmt.Sprint(exitUsage, " ", exitFailed),
+			"NoNewPrivileges":          "yes", "ProtectSystem": "strict", "User": "perdure",
 		} {
 			if got := u["Service"][key]; !slices.Equal(got, []string{want}) {
 				t.Errorf("%s: %s is %v, want %s", file, key, got, want)

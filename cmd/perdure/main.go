@@ -30,6 +30,7 @@ const (
 	exitError  = 1
 	exitUsage  = 2
 	exitFenced = 3 // a role's process whose place was given to a newer one
+	exitFailed = 5 // a coordinator or a host whose job has failed
 	exitSignal = 130
 )
 
@@ -148,6 +149,9 @@ func complain(ctx context.Context, err error) int {
 	case errors.Is(err, perdure.ErrFenced):
 		fmt.Fprintln(os.Stderr, "perdure:", err)
 		return exitFenced
+	case errors.Is(err, perdure.ErrFailed):
+		fmt.Fprintln(os.Stderr, "perdure:", plain.Text(err))
+		return exitFailed
 	case errors.Is(err, perdure.ErrUsage):
 		fmt.Fprintln(os.Stderr, "perdure:", plain.Text(err))
 		return exitUsage

@@ -45,6 +45,8 @@ type History struct {
 	moved error         // a whole table was not where it belongs
 	Pace  time.Duration // between two clocks
 	Goal  perdure.Clock // at which programs ask that the job end, as soon as it can; 0: they do not
+	// Misses is how many of four clocks have a model that misses the goal: the end is tentative; 0: it is not.
+	Misses perdure.Clock
 
 	mu      sync.Mutex                             // guards what follows
 	ended   []progress                             // by slot
@@ -217,11 +219,11 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 		return err
 	}
-	for {
+	for missed := perdure.Clock(-1); ; {
 		for clock := w.Now(); clock < w.End(); {
 			var err error
-			if h.Goal > 0 && clock >= h.Goal {
-				if err = w.EndJob(ctx); err == nil && clock >= w.End() {
+			if h.Goal > 0 && clock >= h.Goal && clock != missed {
+				if err = h.ends(ctx, w); err == nil && clock >= w.End() {
 					break
 				}
 			}
@@ -250,15 +252,10 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				}
 			}
 		}
-		err := w.Finish(ctx)
-		if errors.Is(err, perdure.ErrRolledBack) {
-			r.rolledBack()
-			_, err = w.Clock(ctx)
-			if err == nil {
-				continue
-			}
+		again, err := h.finish(ctx, w, r, &missed)
+		if !again {
+			return err
 		}
-		return err
 	}
 }
 

@@ -316,7 +316,7 @@ func (h *History) tickedByAll(l *Left, n *Next) perdure.Clock {
 func (h *History) next(l *Left, n *Next) *History {
 	v, next := &n.Begin.View, NewHistory(n.Begin.Job, h.loses, h.slots, nil)
 	next.spec, next.ids, next.by.twin, next.Pace = h.spec, h.ids, h.by.twin, h.Pace
-	next.Goal, next.came = h.Goal, max(h.came, h.come())
+	next.Goal, next.Misses, next.came = h.Goal, h.Misses, max(h.came, h.come())
 	if h.by.ebb != nil {
 		e := *h.by.ebb
 		e.h, next.by.ebb = next, &e

@@ -58,6 +58,17 @@ func TestGoals(t *testing.T) {
 	})
 }
 
+// A job whose models miss the goal, although an evaluation before reached it, continues from each tentative end: no
+// update is lost, and it ends at a clock whose model reaches the goal, or as planned.
+func TestTentativeEnds(t *testing.T) {
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		s, rng := []drawing{drawStateless, drawScar, drawAny}[seed%3](seed)
+		more := rand.New(rand.NewPCG(seed, 23))
+		s.goal, s.misses = 1+perdure.Clock(more.IntN(clocks/2)), 1+perdure.Clock(more.IntN(3))
+		return s, rng
+	})
+}
+
 // drawResumes draws all processes' death, once or more often, and who goes on.
 func drawResumes(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {

@@ -57,6 +57,7 @@ type scenario struct {
 	plan        []sim.Planned // of who takes part from which clock on
 	whole       bool          // tables are whole, and dense
 	goal        perdure.Clock // at which programs ask for the job's end; 0: they do not
+	misses      perdure.Clock // how many of four clocks have a model that misses the goal
 	ends        bool          // the run is ended before the job is done
 	resumes     resumes       // what becomes of it when all its processes are gone
 	ebbs        bool          // there is a table, too, whose rows come late and go
@@ -373,7 +374,7 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 // history makes the scenario's checker.
 func (s *scenario) history(slots int) *sim.History {
 	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLose(), slots, s.plan)
-	if h.Pace, h.Goal = s.pace, s.goal; s.whole {
+	if h.Pace, h.Goal, h.Misses = s.pace, s.goal, s.misses; s.whole {
 		h.Whole()
 	}
 	if s.ebbs {
@@ -792,8 +793,10 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 		return end, fmt.Errorf("the job has failed: %s", facts.Failed)
 	case s.goal == 0 && end != s.job.Clocks:
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d", end)}
-	case s.goal > 0 && end < s.goal:
+	case s.goal > 0 && end < s.goal && s.misses == 0: // what was seen to reach the goal is lost with its process
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, it was to do %d", end, s.goal)}
+	case s.misses > end%4 && end != s.job.Clocks && !s.job.TwoStep(nil):
+		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, whose model misses the goal", end)}
 	case s.goal > 0:
 		h.Ended(end)
 	}

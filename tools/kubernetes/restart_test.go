@@ -119,6 +119,10 @@ var fails = map[string][2]string{
 		batchv1.JobReasonPodFailurePolicy,
 		"Container perdure for pod default/perdure-servers-1-0-x failed with exit code 2 matching FailJob rule at index 0",
 	},
+	"job failed": {
+		batchv1.JobReasonPodFailurePolicy,
+		"Container perdure for pod default/perdure-servers-1-0-x failed with exit code 5 matching FailJob rule at index 0",
+	},
 }
 
 // TestOneAlone: a job that fails is made again, alone: all others stay. A crash counts, an eviction does not, and what
@@ -129,9 +133,10 @@ func TestOneAlone(t *testing.T) {
 		counts int32
 		state  string
 	}{
-		"crashed": {again: []string{"perdure-servers-1"}, counts: 1},
-		"evicted": {again: []string{"perdure-servers-1"}},
-		"wrong":   {state: string(jobset.JobSetFailed)},
+		"crashed":    {again: []string{"perdure-servers-1"}, counts: 1},
+		"evicted":    {again: []string{"perdure-servers-1"}},
+		"wrong":      {state: string(jobset.JobSetFailed)},
+		"job failed": {state: string(jobset.JobSetFailed)},
 	} {
 		t.Run(how, func(t *testing.T) {
 			c := newCluster(t, jobSetOf(t, made(t)))

@@ -25,7 +25,9 @@ type Facts struct {
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
 	gaps.Ledger
 
-	Ending bool          `json:"ending,omitempty"` // the slots pause so that the job's end can be named
+	Ending bool `json:"ending,omitempty"` // the slots pause so that the job's end can be named
+	// Trying says that the end that is to be named is tentative.
+	Trying bool          `json:"trying,omitempty"`
 	Change *spans.Change `json:"change,omitempty"` // they pause so that its clock can be
 	Told   uint64        `json:"told,omitempty"`   // the View.Roster that all shards have heard of
 

@@ -505,7 +505,7 @@ func (c *cluster) asksForEnd(w *fakeWorker) bool {
 		w.ending = false
 	}
 	if w.ending {
-		c.core.EndAfter(w.clock)
+		c.core.EndAfter(w.clock, false)
 		c.flush()
 	}
 	return w.ending

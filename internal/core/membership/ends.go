@@ -44,7 +44,7 @@ func (c *Core) checkComplete() {
 	v := &c.facts.View
 	was := c.job.complete
 	c.job.complete = false
-	if v.End <= 0 || c.job.traits.Saves() && v.Durable < v.End {
+	if v.End <= 0 || v.Tentative || c.job.traits.Saves() && v.Durable < v.End {
 		return
 	}
 	if !c.finished.All(len(c.job.slots), func(i int) bool {
@@ -70,9 +70,21 @@ func (c *Core) checkComplete() {
 // EndAfter ends the job at the earliest clock that every slot can still meet, as asked by a slot that is at clock at.
 // Under two-step clocks that is this clock itself, whatever the others are doing: none of its updates can be applied
 // before the asking slot has ticked it. Else the slots pause, and say where they stand: see decidePause.
-func (c *Core) EndAfter(at perdure.Clock) {
+//
+// A tentative end stops every slot at one clock, whose model a slot then evaluates: EndAfter that clock confirms the
+// end, and Continue takes it back.
+func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	v := &c.facts.View
 	at = max(at, 1)
+	if v.Tentative && v.End == at && !tentative {
+		set(c.rec, &v.Tentative, false)
+		c.rec.endAt(at)
+		c.reconcile()
+		return
+	}
+	if c.facts.Ending && !tentative {
+		set(c.rec, &c.facts.Trying, false)
+	}
 	if c.facts.Ending || v.End != 0 && v.End <= at {
 		return
 	}
@@ -81,6 +93,20 @@ func (c *Core) EndAfter(at perdure.Clock) {
 		return
 	}
 	set(c.rec, &c.facts.Ending, true)
+	set(c.rec, &c.facts.Trying, tentative)
+	c.reconcile()
+}
+
+// Continue takes back the tentative end at a clock, whose model misses the goal: the job ends as planned unless the
+// goal is reached before.
+func (c *Core) Continue(at perdure.Clock) {
+	v := &c.facts.View
+	if !v.Tentative || v.End != at {
+		return
+	}
+	set(c.rec, &v.Tentative, false)
+	set(c.rec, &v.End, c.facts.Job.Clocks)
+	c.rec.event("continue", "", "the model of clock %d misses the goal: training continues", at)
 	c.reconcile()
 }
 
@@ -123,7 +149,7 @@ func (c *Core) endPause() {
 	if c.facts.Ending {
 		set(c.rec, &c.facts.Ending, false)
 		if end := max(come, 1); c.facts.View.End == 0 || end < c.facts.View.End {
-			c.rec.endAt(end)
+			c.rec.stopAt(end, c.facts.Trying)
 		}
 	}
 	if ch := c.facts.Change; ch != nil && !c.rec.teller.Left() { // else that is told first: its slot may be given anew

@@ -109,6 +109,17 @@ func (r *record) endAt(clock perdure.Clock) {
 	r.event("end", "", "the goal is reached; the job ends at clock %d", clock)
 }
 
+// stopAt names the clock at which every slot stops, with the job or, if that is tentative, to evaluate the model.
+func (r *record) stopAt(clock perdure.Clock, tentative bool) {
+	if !tentative {
+		r.endAt(clock)
+		return
+	}
+	set(r, &r.facts.View.End, clock)
+	set(r, &r.facts.View.Tentative, true)
+	r.event("tentative-end", "", "every slot stops at clock %d, whose model is evaluated", clock)
+}
+
 // touchServer has a server looked at, and its shards.
 func (r *record) touchServer(server int) { r.agenda.TouchServer(server, r.job.spread.Held(server)) }
 

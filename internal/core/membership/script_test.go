@@ -204,7 +204,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 	case "leave":
 		c.say(c.core.Scale(Change{Leave: []perdure.Slot{perdure.Slot(o.index)}, At: perdure.Clock(o.at)}))
 	case "end":
-		c.core.EndAfter(perdure.Clock(o.at))
+		c.core.EndAfter(perdure.Clock(o.at), false)
 		c.flush()
 	case "close":
 		c.core.Close()

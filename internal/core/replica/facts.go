@@ -84,7 +84,7 @@ func (p *proposals) serving(v *perdure.View, fx *Effects) {
 		spec := wire.JSON(v.Tables[p.tables])
 		fx.propose(Fact{Kind: wire.KindAddTable, Slot: perdure.NoSlot, Clock: perdure.Clock(p.tables), Payload: spec})
 	}
-	if v.End != p.end {
+	if v.End != p.end && !v.Tentative {
 		p.end = v.End
 		fx.propose(Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: v.End})
 	}

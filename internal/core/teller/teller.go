@@ -49,12 +49,12 @@ func numbers[N ~int32](s *agenda.Set) []N {
 type course struct {
 	generation               perdure.Generation
 	cut, end, durable, named perdure.Clock
-	pause, done              bool
+	tentative, pause, done   bool
 	roster                   uint64
 }
 
 func courseOf(v *perdure.View) course {
-	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Pause, v.Done, v.Roster}
+	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
 }
 
 // vacant reports whether no process speaks for a slot.

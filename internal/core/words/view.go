@@ -18,6 +18,7 @@ type ViewDelta struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	End        perdure.Clock       `json:"end"`
+	Tentative  bool                `json:"tentative,omitempty"`
 	Pause      bool                `json:"pause"`
 	Durable    perdure.Clock       `json:"durable"`
 	Named      perdure.Clock       `json:"named,omitempty"`
@@ -45,8 +46,8 @@ type SlotChange struct {
 func DeltaOf(v *perdure.View, base uint64, tables bool, shards []perdure.ShardID, slots []perdure.Slot) ViewDelta {
 	d := ViewDelta{
 		Base: base, Revision: v.Revision, Generation: v.Generation,
-		Cut: v.Cut, End: v.End, Pause: v.Pause, Durable: v.Durable, Named: v.Named, Done: v.Done,
-		Roster: v.Roster,
+		Cut: v.Cut, End: v.End, Tentative: v.Tentative, Pause: v.Pause, Durable: v.Durable, Named: v.Named,
+		Done: v.Done, Roster: v.Roster,
 	}
 	if tables {
 		d.Tables = v.Tables
@@ -77,6 +78,7 @@ func (d *ViewDelta) Apply(v *perdure.View) (perdure.View, error) {
 	}
 	next := *v
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
+	next.Tentative = d.Tentative
 	next.Pause, next.Durable, next.Named, next.Done, next.Roster = d.Pause, d.Durable, d.Named, d.Done, d.Roster
 	if len(d.Tables) > 0 {
 		next.Tables = d.Tables

@@ -61,6 +61,7 @@ type Refusal struct {
 	Fenced bool   `json:"fenced,omitempty"` // the process's place was taken: it must end
 	Over   bool   `json:"over,omitempty"`   // the job has ended: there is nothing left to do
 	Done   bool   `json:"done,omitempty"`   // likewise, since all of it is done
+	Failed bool   `json:"failed,omitempty"` // likewise, since the job cannot continue
 	Again  bool   `json:"again,omitempty"`  // not now: the process may ask again
 }
 
@@ -79,6 +80,10 @@ type Report struct {
 	// EndAfter asks the coordinator to end the job at the earliest clock after
 	// Clock that every slot can still meet: the goal is reached.
 	EndAfter bool `json:"end_after,omitempty"`
+	// Tentative, with EndAfter, says that the end may be taken back once the model of that clock is evaluated. EndAfter
+	// alone at a tentative end confirms it, and Continue takes it back.
+	Tentative bool `json:"tentative,omitempty"`
+	Continue  bool `json:"continue,omitempty"`
 	// Untrained is the part of its data that the slot has not trained, since the job ended first.
 	Untrained *Untrained `json:"untrained,omitempty"`
 }

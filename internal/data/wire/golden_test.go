@@ -217,10 +217,11 @@ func controlSamples() []sample {
 			Local: true, Run: []byte(`{"a":7}`), Folder: "/a",
 		}),
 		control("refusal", KindRefuse, Refusal{
-			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Again: true,
+			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Failed: true, Again: true,
 		}),
 		control("view", KindView, perdure.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
+			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []perdure.ShardView{{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
@@ -232,10 +233,10 @@ func controlSamples() []sample {
 				Incarnation: 4, Decided: true, Start: 41, Settled: true,
 				Span: perdure.Span{From: 30, Until: 90}, Left: true,
 			}, {}},
-			Roster: 2,
 		}),
 		control("view-delta", KindViewDelta, words.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
+			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []words.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
 				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
@@ -247,13 +248,12 @@ func controlSamples() []sample {
 				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90},
 				Left: true,
 			}}},
-			Roster: 2,
 		}),
 		control("table", KindTable, sampleTable),
 		control("report", KindReport, Report{
-			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5),
+			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), EndAfter: true, Tentative: true, Continue: true,
 			TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
-			EndAfter: true, Untrained: &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
+			Untrained: &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,

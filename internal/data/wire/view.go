@@ -9,7 +9,7 @@ import (
 
 func (c *coder) view(v *perdure.View) {
 	count(c, &v.Revision)
-	c.course(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done)
+	c.course(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done, &v.Tentative)
 	list(c, &v.Tables, (*coder).table)
 	list(c, &v.Shards, (*coder).shardView)
 	list(c, &v.Slots, (*coder).slotView)
@@ -19,7 +19,7 @@ func (c *coder) view(v *perdure.View) {
 func (c *coder) viewDelta(d *words.ViewDelta) {
 	count(c, &d.Base)
 	count(c, &d.Revision)
-	c.course(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done)
+	c.course(&d.Generation, &d.Cut, &d.End, &d.Durable, &d.Named, &d.Pause, &d.Done, &d.Tentative)
 	list(c, &d.Tables, (*coder).table)
 	list(c, &d.Shards, func(c *coder, s *words.ShardChange) {
 		c.shard(&s.Shard)
@@ -33,8 +33,8 @@ func (c *coder) viewDelta(d *words.ViewDelta) {
 }
 
 // course codes what belongs to all shards and slots.
-func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done *bool) {
-	c.flags(pause, done)
+func (c *coder) course(g *perdure.Generation, cut, end, durable, named *perdure.Clock, pause, done, tentative *bool) {
+	c.flags(pause, done, tentative)
 	count(c, g)
 	number(c, cut)
 	number(c, end)

@@ -172,6 +172,7 @@ func viewToProto(v perdure.View) *controlv1.ViewResponse {
 		Named:      int64(v.Named),
 		Done:       v.Done,
 		Pause:      v.Pause,
+		Tentative:  v.Tentative,
 		Roster:     v.Roster,
 	}
 	for _, t := range v.Tables {
@@ -204,6 +205,7 @@ func viewFromProto(p *controlv1.ViewResponse) (perdure.View, error) {
 		Named:      perdure.Clock(p.Named),
 		Done:       p.Done,
 		Pause:      p.Pause,
+		Tentative:  p.Tentative,
 		Roster:     p.Roster,
 	}
 	for _, x := range p.Tables {

@@ -402,7 +402,7 @@ func (c *Coordinator) table(spec perdure.TableSpec) error {
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
 	f := c.core.Facts()
-	says := belief.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter}
+	says := belief.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
 	if err := belief.Believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
 	}
@@ -411,8 +411,12 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 	}
 	if r.EndAfter {
 		if r.Clock >= c.core.MinClock() { // else it was kept for so long that all have gone beyond it
-			c.core.EndAfter(r.Clock)
+			c.core.EndAfter(r.Clock, r.Tentative)
 		}
+		return nil
+	}
+	if r.Continue {
+		c.core.Continue(r.Clock)
 		return nil
 	}
 	if r.Untrained != nil {
@@ -478,5 +482,5 @@ func (c *Coordinator) order(o wire.Order) {
 // hears of it by an event, ends the processes. The coordinator stays, and tells
 // whoever comes back.
 func failed(why string) wire.Refusal {
-	return wire.Refusal{Over: true, Reason: "the job has failed: " + why}
+	return wire.Refusal{Over: true, Failed: true, Reason: why}
 }

@@ -206,6 +206,9 @@ func refusal(f *wire.Frame) error {
 	if r.Done {
 		return perdure.ErrDone
 	}
+	if r.Failed {
+		return fmt.Errorf("%w: %s", perdure.ErrFailed, r.Reason)
+	}
 	if r.Over {
 		return fmt.Errorf("%w: %s", perdure.ErrStopped, r.Reason)
 	}

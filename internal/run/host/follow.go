@@ -105,7 +105,7 @@ func (f *follower) look(ctx context.Context) error {
 	case jobs.Stopped:
 		return fmt.Errorf("%w: %s", perdure.ErrStopped, j.State.Why)
 	case jobs.Failed:
-		return fmt.Errorf("%w: the job has failed: %s", perdure.ErrStopped, j.State.Why)
+		return fmt.Errorf("%w: %s", perdure.ErrFailed, j.State.Why)
 	}
 	if j.State == nil || j.State.Address == "" {
 		f.tells("nobody has led the job yet; the host waits")

@@ -100,7 +100,7 @@ func followedJobs() map[string]followed {
 		"there is none":   {begin: []said{away, gone}, err: registry.ErrNoJob},
 		"it is damaged":   {begin: []said{damaged}, err: damaged.err},
 		"it was done":     {begin: []said{led("a", jobs.Done, "h:1")}, err: perdure.ErrDone},
-		"it had failed":   {begin: []said{led("a", jobs.Failed, "h:1")}, err: perdure.ErrStopped},
+		"it had failed":   {begin: []said{led("a", jobs.Failed, "h:1")}, err: perdure.ErrFailed},
 		"it was stopping": {begin: []said{led("a", jobs.Stopping, "h:1")}, at: "h:1"},
 	}
 }
@@ -184,4 +184,15 @@ func TestFollowEnds(t *testing.T) {
 			t.Errorf("without the file: %q, %v", got, must)
 		}
 	})
+}
+
+// TestOver: a host reports that its job has failed, and nothing of one that is done or was stopped.
+func TestOver(t *testing.T) {
+	h := &Host{Log: slog.New(slog.DiscardHandler)}
+	for _, why := range []error{perdure.ErrDone, perdure.ErrStopped, perdure.ErrFailed} {
+		err := h.over(fmt.Errorf("%w: why", why))
+		if failed := why == perdure.ErrFailed; (err != nil) != failed || failed && !errors.Is(err, why) {
+			t.Errorf("%v: %v", why, err)
+		}
+	}
 }

@@ -310,6 +310,8 @@ func (h *Host) over(err error) error {
 	case errors.Is(err, perdure.ErrDone):
 		h.Log.Info("the job is done")
 		return nil
+	case errors.Is(err, perdure.ErrFailed):
+		return err
 	case errors.Is(err, perdure.ErrStopped):
 		h.Log.Warn("the job is over", "why", plain.Text(err))
 		return nil

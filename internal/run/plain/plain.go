@@ -26,7 +26,7 @@ func Text(err error) string {
 	} {
 		text = strings.ReplaceAll(text, s.Error()+": ", "")
 	}
-	return strings.ReplaceAll(text, "updatelog: ", "")
+	return strings.ReplaceAll(strings.TrimPrefix(text, "perdure: "), "updatelog: ", "")
 }
 
 // Cause returns what the system said, without the words around it.

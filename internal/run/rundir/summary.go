@@ -59,7 +59,7 @@ type Summary struct {
 	Usage  map[string]RoleUsage `json:"usage"`
 	Outage *Outage              `json:"outage"` // nil: workers wait in an outage
 
-	Goal *Goal `json:"goal"` // that was reached; nil: none was asked for, or it was not
+	Goal *Goal `json:"goal"` // that the exported model reaches; nil: none was asked for, or it does not
 
 	// How often a checkpoint was made at last, or what was saved of rows; nil: the strategy says how
 	// often.

@@ -89,7 +89,7 @@ func (v *plainView) Begin(s *settings.Run, folder string) {
 // shown lists the kinds of events that people want to see as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
-	"trouble": true, "end": true, "left": true, "untrained": true,
+	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
 	"interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
 }

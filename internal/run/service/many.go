@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -51,7 +52,7 @@ func (c *Coordinator) arrive(ctx context.Context, leader *jobs.Leader) (over boo
 		return false, err
 	}
 	if j.Phase() == jobs.Failed {
-		return true, fmt.Errorf("the job has failed: %s", j.State.Why)
+		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, j.State.Why)
 	}
 	text := fmt.Sprintf("job %s is over: %s", j.Name, cmp.Or(j.State.Why, "it is "+string(j.Phase())))
 	if j.State.Folder != "" {

@@ -27,6 +27,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/eyes"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/jobs"
@@ -359,6 +360,8 @@ func (c *Coordinator) over(err error, sum *rundir.Summary) error {
 		c.stopped = err.Error()
 		c.Log.Info(c.stopped)
 		return nil
+	case errors.Is(err, supervisor.ErrFailed):
+		return fmt.Errorf("%w: %w", perdure.ErrFailed, err)
 	case err != nil:
 		return err
 	}

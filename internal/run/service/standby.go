@@ -125,7 +125,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 			perdure.ErrUsage, cmp.Or(c.Registry, fmt.Sprint(c.Place)), f.Job.ID, c.Job.Name)
 	}
 	if f.Failed != "" {
-		return true, fmt.Errorf("the job has failed: %s", f.Failed)
+		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, f.Failed)
 	}
 	if f.View.Done {
 		c.Log.Info("the job is done; what it has made is with the coordinator that led it")

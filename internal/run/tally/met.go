@@ -1,6 +1,8 @@
 package tally
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -9,8 +11,8 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
-// met is the evaluation that reached the goal. What comes until all have stopped is in the
-// model, too: so it may be another one that is exported, and is judged again.
+// met is the evaluation that reached the goal and made the job end. The exported model is of the clock at which all
+// stopped, which may be later.
 type met struct {
 	at         time.Duration // since the first clock began
 	clock      perdure.Clock
@@ -18,21 +20,37 @@ type met struct {
 	generation perdure.Generation // 0: it was not reached
 }
 
-// meets notes that an evaluation reaches the goal, the first that does: it ends the
-// job, unless a roll-back takes it back.
+// meets notes that an evaluation reaches the goal: the first that does, unless a roll-back takes it back or a later
+// one misses the goal, so that training continues.
 func (m *met) meets(g settings.Goal, e workload.Eval, now met) {
-	if g.Reached(e) && m.generation != now.generation {
+	switch reached := g.Reached(e); {
+	case reached && m.generation != now.generation:
 		*m, m.value = now, g.Of(e)
+	case !reached && m.generation == now.generation:
+		*m = met{}
 	}
 }
 
-// goalMet is what the summary says of the goal; nil: none was reached.
-func (m *met) goalMet(g settings.Goal, final workload.Eval) *rundir.Goal {
-	if m.generation == 0 {
+// goalMet is what the summary says of the goal: nil unless the final model reaches it. Where no evaluation before did,
+// last is that of the final model.
+func (m *met) goalMet(g settings.Goal, final workload.Eval, last met) *rundir.Goal {
+	if !g.Reached(final) {
 		return nil
 	}
-	return &rundir.Goal{
-		Metric: g.Metric, Value: g.Value, Clock: m.clock, Seconds: m.at.Seconds(),
-		Met: rundir.Finite(m.value), Final: rundir.Finite(g.Of(final)),
+	first := *m
+	if first.generation == 0 {
+		first, first.value = last, g.Of(final)
 	}
+	return &rundir.Goal{
+		Metric: g.Metric, Value: g.Value, Clock: first.clock, Seconds: first.at.Seconds(),
+		Met: rundir.Finite(first.value), Final: rundir.Finite(g.Of(final)),
+	}
+}
+
+// missed says that the final model misses the goal; empty: it reaches it, or there is none of a measure.
+func missed(g settings.Goal, final workload.Eval) string {
+	if v := g.Of(final); !math.IsNaN(v) && !g.Reached(final) {
+		return fmt.Sprintf("the goal %s:%v is missed: the exported model has %.4f", g.Metric, g.Value, v)
+	}
+	return ""
 }

@@ -69,7 +69,11 @@ func (t *Tally) Summary(end Ending) rundir.Summary {
 	if m := end.Model; m != nil {
 		sum.TestLoss, sum.TestAccuracy = rundir.Finite(m.Eval.Loss), rundir.Finite(m.Eval.Accuracy)
 		sum.TestRMSE, sum.ModelSHA256 = rundir.Finite(m.Eval.RMSE), &m.SHA256
-		sum.Goal, sum.Findings = t.met.goalMet(t.run.Until, m.Eval), slices.Clone(m.Findings)
+		sum.Goal = t.met.goalMet(t.run.Until, m.Eval, met{at: end.Since, clock: m.Clock})
+		sum.Findings = slices.Clone(m.Findings)
+		if line := missed(t.run.Until, m.Eval); line != "" {
+			sum.Findings = append(sum.Findings, line)
+		}
 	}
 	for _, slot := range slices.Sorted(maps.Keys(t.untrained)) {
 		sum.Findings = append(sum.Findings, t.untrained[slot])

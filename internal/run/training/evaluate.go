@@ -56,22 +56,45 @@ func AtRest(ctx context.Context, c *worker.Client, judge func() (workload.Eval, 
 	return v, nil
 }
 
-func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Judgement, error) {
-	stale := slices.ContainsFunc(j.w.Tables(),
+// stale reports whether the slot's own rows may be older than the model.
+func (j *evaluator) stale(job *perdure.JobSpec) bool {
+	return slices.ContainsFunc(j.w.Tables(),
 		func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
-	if !stale {
+}
+
+// exact evaluates the model of a clock that no slot passes before it returns: all updates of earlier clocks are in it,
+// and no other.
+func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdure.Clock) (workload.Eval, error) {
+	if !j.stale(job) {
+		return j.w.Evaluate(ctx, j.own)
+	}
+	if err := j.open(ctx); err != nil {
+		return workload.Eval{}, err
+	}
+	j.c.At(clock)
+	return j.w.Evaluate(ctx, j.t)
+}
+
+// open connects a client without a slot, unless there is one.
+func (j *evaluator) open(ctx context.Context) (err error) {
+	if j.c != nil {
+		return nil
+	}
+	if j.c, err = j.observe(ctx); err != nil {
+		j.c = nil
+		return err
+	}
+	j.t, err = Open(ctx, j.c, j.w)
+	return err
+}
+
+func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Judgement, error) {
+	if !j.stale(job) {
 		e, err := j.w.Evaluate(ctx, j.own)
 		return Judgement{Eval: e}, err
 	}
-	if j.c == nil {
-		c, err := j.observe(ctx)
-		if err != nil {
-			return Judgement{}, err
-		}
-		j.c = c
-		if j.t, err = Open(ctx, c, j.w); err != nil {
-			return Judgement{}, err
-		}
+	if err := j.open(ctx); err != nil {
+		return Judgement{}, err
 	}
 	return AtRest(ctx, j.c, func() (workload.Eval, error) { return j.w.Evaluate(ctx, j.t) })
 }

@@ -42,9 +42,14 @@ func Train(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		end := c.End()
-		if end > 0 && clock >= end {
-			err := tr.finish(ctx)
+		if end := c.End(); end > 0 && clock >= end {
+			err := c.SettleEnd(run, tr.final)
+			if end := c.End(); err == nil && (end == 0 || end > clock) {
+				continue // the model missed the goal
+			}
+			if err == nil {
+				err = tr.finish(ctx)
+			}
 			if !errors.Is(err, perdure.ErrRolledBack) {
 				return err
 			}
@@ -65,7 +70,8 @@ type trainer struct {
 	s     settings.Run
 	p     *Pacer
 	judge *evaluator
-	lost  time.Time // when the last train loss was reported
+	lost  time.Time     // when the last train loss was reported
+	good  perdure.Clock // whose model was seen to reach the goal, nothing else in it; 0: none was
 }
 
 // finish waits for the others; a SIGTERM meanwhile is no reason to leave early
@@ -85,10 +91,13 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		}
 	}
 	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
-		if err := tr.c.EndJob(ctx); err != nil || clock >= tr.c.End() {
+		if err := tr.end(ctx, clock); err != nil {
 			return err
 		}
-		// Others are ahead: all stop where the first of them stands.
+		if end := tr.c.End(); end > 0 && clock >= end {
+			return nil
+		}
+		// Others are ahead: all stop where the first of them stands. Or the model of this clock misses the goal.
 	}
 	begin := time.Now()
 	tr.t.waited = 0
@@ -111,6 +120,38 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
 }
 
+// end ends the job, if the model that it leaves reaches the goal. With two-step clocks the job ends at this clock, and
+// its model is known before. Else the model is known once every slot has stopped: the end is tentative until then.
+func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
+	switch {
+	case tr.s.Until.Metric == settings.OverTime || tr.good == clock:
+		return tr.c.EndJob(ctx)
+	case !tr.s.Job.TwoStep(tr.w.Tables()):
+		return tr.c.ProposeEnd(ctx)
+	}
+	reached, err := tr.final(ctx)
+	if err != nil || !reached {
+		return err
+	}
+	return tr.c.EndJob(ctx)
+}
+
+// final evaluates the model of the present clock, at which the job may end, and returns whether it reaches the goal.
+func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
+	clock, generation := tr.c.Now(), tr.c.Generation()
+	e, err := tr.judge.exact(ctx, &tr.s.Job, clock)
+	switch {
+	case err != nil:
+		return false, err
+	case tr.c.Generation() != generation:
+		return false, perdure.ErrRolledBack
+	case tr.s.Until.Reached(e):
+		return true, nil
+	}
+	tr.report(clock, Judgement{Eval: e})
+	return false, nil
+}
+
 // evaluate reports how good the model is, and whether it is as good as is wanted.
 func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
 	generation := tr.c.Generation()
@@ -125,9 +166,18 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	case tr.c.Generation() != generation:
 		return false, perdure.ErrRolledBack // it may be of either
 	}
+	tr.report(clock, e)
+	reached = tr.s.Until.Reached(e.Eval)
+	if reached && !tr.judge.stale(&tr.s.Job) {
+		tr.good = clock
+	}
+	return reached, nil
+}
+
+// report tells the run's parent how good the model is.
+func (tr *trainer) report(clock perdure.Clock, e Judgement) {
 	tr.c.Report(wire.Report{
 		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),
 		TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog,
 	})
-	return tr.s.Until.Reached(e.Eval), nil
 }

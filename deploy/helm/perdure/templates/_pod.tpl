@@ -20,18 +20,19 @@ ready (the port that says whether it is), zone. */ -}}
     spec:
       parallelism: 1
       completions: 1
-      # Who ends with code 2 says what is wrong with what was asked for, and would again. Who is evicted has not failed.
+      # Code 2 says what is wrong with what was asked for, and code 5 that the job has failed: another start does not
+      # change that. Who is evicted has not failed.
       {{- if .root.Values.restartJob }}
       backoffLimit: 0
       podFailurePolicy:
         rules:
-          - {action: FailJob, onExitCodes: {containerName: perdure, operator: In, values: [2]}}
+          - {action: FailJob, onExitCodes: {containerName: perdure, operator: In, values: [2, 5]}}
           - {action: FailJob, onPodConditions: [{type: DisruptionTarget, status: "True"}]}
       {{- else }}
       backoffLimit: 2147483647
       podFailurePolicy:
         rules:
-          - {action: FailJob, onExitCodes: {containerName: perdure, operator: In, values: [2]}}
+          - {action: FailJob, onExitCodes: {containerName: perdure, operator: In, values: [2, 5]}}
           - {action: Ignore, onPodConditions: [{type: DisruptionTarget, status: "True"}]}
       {{- end }}
       template:

@@ -676,10 +676,11 @@ type ViewResponse struct {
 	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`    // a cut beside those of the strategy's interval; 0: none
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
-	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`   // shard i is entry i
-	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`     // slot i is entry i
-	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"`   // no slot ends a clock until it is decided where the job ends, or who takes part
-	Roster        uint64                 `protobuf:"varint,11,opt,name=roster,proto3" json:"roster,omitempty"` // changes of the slots' spans so far
+	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`         // shard i is entry i
+	Slots         []*Slot                `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`           // slot i is entry i
+	Tentative     bool                   `protobuf:"varint,13,opt,name=tentative,proto3" json:"tentative,omitempty"` // end may still be taken back: every slot stops there, and one of them evaluates the model
+	Pause         bool                   `protobuf:"varint,10,opt,name=pause,proto3" json:"pause,omitempty"`         // no slot ends a clock until it is decided where the job ends, or who takes part
+	Roster        uint64                 `protobuf:"varint,11,opt,name=roster,proto3" json:"roster,omitempty"`       // changes of the slots' spans so far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +783,13 @@ func (x *ViewResponse) GetSlots() []*Slot {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *ViewResponse) GetTentative() bool {
+	if x != nil {
+		return x.Tentative
+	}
+	return false
 }
 
 func (x *ViewResponse) GetPause() bool {
@@ -2096,7 +2104,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x06shards\x18\x01 \x03(\x05R\x06shards\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12!\n" +
 	"\fqueued_bytes\x18\x03 \x01(\x03R\vqueuedBytes\"\r\n" +
-	"\vViewRequest\"\xf6\x02\n" +
+	"\vViewRequest\"\x94\x03\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
 	"\n" +
@@ -2109,7 +2117,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x121\n" +
 	"\x06tables\x18\a \x03(\v2\x19.perdure.control.v1.TableR\x06tables\x121\n" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +
-	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x14\n" +
+	"\x05slots\x18\t \x03(\v2\x18.perdure.control.v1.SlotR\x05slots\x12\x1c\n" +
+	"\ttentative\x18\r \x01(\bR\ttentative\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
 	"\x06roster\x18\v \x01(\x04R\x06roster\"\xee\x02\n" +

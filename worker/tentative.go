@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// ProposeEnd is EndJob for a goal that only the final model can prove. Without two-step clocks, updates that are under
+// way change the model after it was evaluated. So the end is tentative: every slot must call SettleEnd there before
+// Finish.
+func (c *Client) ProposeEnd(ctx context.Context) error { return askForEnd(ctx, c, true) }
+
+// SettleEnd waits until a tentative end at the present clock is confirmed or taken back. It calls reached in the first
+// of the slots that take part, if need be again in another process, and confirms the end if that returns true. It
+// returns immediately where no tentative end is at this clock. Afterwards End may be later than Now: then training
+// continues. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
+func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (bool, error)) error {
+	l := c.lock()
+	defer c.mu.Unlock()
+	if err := l.asSlot(ends); err != nil {
+		return err
+	}
+	at := l.out.Clock()
+	settled := func() (bool, error) { return !l.view.Tentative || l.view.End != at, l.usable() }
+	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 }
+	err := l.waits.Until(ctx, func() (bool, error) {
+		over, err := settled()
+		return over || first(), err
+	})
+	if over, _ := settled(); err != nil || over {
+		return err
+	}
+	c.mu.Unlock()
+	ok, err := reached(ctx)
+	c.mu.Lock()
+	if err != nil {
+		return err
+	}
+	return repeat(ctx, l, settled, func() wire.Report {
+		return wire.Report{Clock: at, EndAfter: ok, Continue: !ok}
+	})
+}
+
+// askForEnd asks for the job's end, which may be tentative, until it is recorded.
+func askForEnd(ctx context.Context, c *Client, tentative bool) error {
+	l := c.lock()
+	defer c.mu.Unlock()
+	if err := l.asSlot(ends); err != nil {
+		return err
+	}
+	conn, asked := l.session.conn, l.pauses
+	over := func() (bool, error) {
+		// A pause that began since the coordinator was asked does not end without its answer.
+		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
+		end := l.view.End
+		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
+	}
+	return repeat(ctx, l, over, func() wire.Report {
+		if conn != l.session.conn { // what was said on another one may be lost
+			conn, asked = l.session.conn, l.pauses
+		}
+		return wire.Report{Clock: l.out.Clock(), EndAfter: true, Tentative: tentative}
+	})
+}
+
+// repeat reports to the coordinator until it has acted on that.
+func repeat(ctx context.Context, l *locked, acted func() (bool, error), report func() wire.Report) error {
+	for ctx.Err() == nil {
+		if done, err := acted(); err != nil || done {
+			return err
+		}
+		l.report(report())
+		again, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_ = l.waits.Until(again, acted) // it is asked once more
+		cancel()
+	}
+	return ctx.Err()
+}
