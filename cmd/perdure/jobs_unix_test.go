@@ -108,7 +108,7 @@ func TestManyJobs(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
 	m := newManyJobs(t, clocks, nil)
-	wantOut(t, 0, m.job("ls"), m.registry+" has no jobs; perdure job create records one")
+	wantRefused(t, exitUsage, m.registry+" does not exist; ", m.job("ls", "--json")...)
 	wantOut(t, 0, m.job("create", m.file, "--name", "first"), "job first is recorded in "+m.registry)
 	wantOut(t, 0, m.job("create", m.file), "job job is recorded") // by the file's name
 	wantRefused(t, exitUsage, `has a job first already; choose another --name`, m.job("create", m.file, "--name",

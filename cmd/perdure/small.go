@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
 )
@@ -83,10 +84,14 @@ type dataCmd struct {
 type dataMakeCmd struct {
 	Kind  string `arg:"" enum:"ctr" help:"What to make: ctr, clicks."`
 	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
+	Force bool   `help:"Replace the file if it is there."`
 	Lines int    `help:"How many (default ${default})." default:"1000000" placeholder:"N"`
 }
 
 func (c *dataMakeCmd) Run() error {
+	if err := checkpoints.MayWrite(c.To, "clicks", c.Force); err != nil {
+		return err
+	}
 	err := disk.WriteFile(disk.OS(), c.To, func(out io.Writer) error { return libsvm.WriteSynthetic(out, c.Lines) })
 	if err == nil {
 		fmt.Fprintf(stdout, "%s has %d synthetic clicks; train with: perdure train logreg --data %s\n", c.To, c.Lines,

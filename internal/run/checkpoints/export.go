@@ -26,7 +26,7 @@ import (
 // newest one that is whole. It replaces no file but by force.
 func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
 	tell := plain.Tell(out, asJSON)
-	if err := mayWrite(to, force); err != nil {
+	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
 	for range tries {
@@ -71,13 +71,13 @@ func (f *Folder) other(k *checkpoint.Kept) string {
 	return f.offer(&found, k)
 }
 
-// mayWrite refuses a place for a model that is taken.
-func mayWrite(to string, force bool) error {
+// MayWrite refuses a place for a file that is taken, or has no folder. The name is one that the file may have.
+func MayWrite(to, name string, force bool) error {
 	info, err := os.Stat(to)
 	switch {
 	case err == nil && info.IsDir():
 		return fmt.Errorf("%w: --to %s is a folder; name a file, for example %s", perdure.ErrUsage, to,
-			filepath.Join(to, "model.safetensors"))
+			filepath.Join(to, name))
 	case err == nil && !info.Mode().IsRegular():
 		return fmt.Errorf("%w: --to %s is no regular file; name another", perdure.ErrUsage, to)
 	case err == nil && !force:

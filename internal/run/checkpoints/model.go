@@ -18,7 +18,7 @@ import (
 // goes on, or has not come to its end, that of its newest checkpoint that is whole. It replaces no file
 // but by force.
 func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
-	if err := mayWrite(to, force); err != nil {
+	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
 	sum, err := rundir.ReadSummary(run)

@@ -13,6 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -130,6 +132,7 @@ func (j *Job) Stops() bool { return j.Wish != nil && j.Wish.Want == stop }
 type Registry struct {
 	written string
 	shown   string
+	folder  string // "": it is no folder
 	catalog registry.Catalog
 	now     func() time.Time
 	by      string // who asks
@@ -147,7 +150,8 @@ func Open(ctx context.Context, at string) (*Registry, error) {
 			"etcd://HOST:PORT,HOST:PORT/PREFIX: %w", perdure.ErrUsage, err)
 	}
 	shown := l.String()
-	if path, is := l.File(); is { // people copy what is shown
+	path, is := l.File()
+	if is { // people copy what is shown
 		if shown, err = filepath.Abs(path); err != nil {
 			return nil, fmt.Errorf("--registry %s: %w", l, err)
 		}
@@ -156,7 +160,7 @@ func Open(ctx context.Context, at string) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--registry %s: %w", l, err)
 	}
-	return &Registry{written: at, shown: shown, catalog: c, now: time.Now, by: asker()}, nil
+	return &Registry{written: at, shown: shown, folder: path, catalog: c, now: time.Now, by: asker()}, nil
 }
 
 // Close lets go of the registry.
@@ -225,8 +229,13 @@ func Lacks(s *settings.Run) string {
 	return ""
 }
 
-// List returns all jobs, by name. One that cannot be read says why.
+// List returns all jobs, by name. One that cannot be read says why. A folder that does not exist is an error: the path
+// may be mistyped.
 func (r *Registry) List(ctx context.Context) ([]Job, error) {
+	if _, err := os.Stat(r.folder); r.folder != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: registry folder %s does not exist; correct the path, or record a job there with "+
+			"perdure job create", perdure.ErrUsage, r)
+	}
 	entries, err := r.catalog.List(ctx)
 	if err != nil {
 		return nil, err
