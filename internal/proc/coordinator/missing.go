@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// missingAfter is how long a place may have no process before the console says so. A replacement takes less, usually.
+	// missingAfter is how long a place may have no process before the console says so. A replacement usually takes
+	// less.
 	missingAfter = 8 * time.Second
 	// missingWith is for how long others must have been missing to be named in the same line.
 	missingWith = missingAfter - 2*time.Second
