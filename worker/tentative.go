@@ -58,7 +58,7 @@ func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
 	}
 	return repeat(ctx, l, over, func() wire.Report {
-		if conn != l.session.conn { // what was said on another one may be lost
+		if conn != l.session.conn { // a report on another connection may be lost
 			conn, asked = l.session.conn, l.pauses
 		}
 		return wire.Report{Clock: l.out.Clock(), EndAfter: true, Tentative: tentative}

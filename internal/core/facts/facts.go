@@ -26,7 +26,7 @@ type Facts struct {
 	gaps.Ledger
 
 	Ending bool `json:"ending,omitempty"` // the slots pause so that the job's end can be named
-	// Trying says that the end that is to be named is tentative.
+	// Trying says that this end will be tentative.
 	Trying bool          `json:"trying,omitempty"`
 	Change *spans.Change `json:"change,omitempty"` // they pause so that its clock can be
 	Told   uint64        `json:"told,omitempty"`   // the View.Roster that all shards have heard of
