@@ -329,6 +329,7 @@ func TestFlood(t *testing.T) {
 			t.Error("a peer with another secret is let in")
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		seconds := 60
 		if n := strings.Count(h.log.String(), "\n"); n < 2 || n > seconds || h.log.Len() > seconds*300 {
 			t.Errorf("%d lines, of %d bytes, for %d connections", n, h.log.Len(), many)

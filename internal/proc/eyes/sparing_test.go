@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +14,40 @@ import (
 	"github.com/perdure/perdure/internal/proc/eyes"
 )
 
+// output is what a log has written. Timers write to it while a test reads.
+type output struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Reset()
+}
+
 // TestSparing: of lines of one kind the first is written immediately, then one in each second, and all are counted.
 func TestSparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := eyes.Sparing(eyes.NewLog(&out, eyes.Text))
 		const each, seconds = 5000, 3
 		for range seconds {
 			for i := range each {
 				log.Warn("refused", "peer", fmt.Sprintf("10.0.0.1:%d", i))
-				if i == 0 && out.Len() == 0 {
+				if i == 0 && out.String() == "" {
 					t.Fatal("the first is not written immediately")
 				}
 			}
@@ -30,6 +55,7 @@ func TestSparing(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		lines := strings.Count(out.String(), "\n")
 		if lines > seconds+1 || counted(t, out.String()) != each*seconds {
 			t.Errorf("%d lines of %d: %s", counted(t, out.String()), each*seconds, &out)
@@ -61,7 +87,7 @@ func counted(t *testing.T, log string) (n int) {
 // TestSparingKinds: lines of other kinds are written meanwhile, and the number of kinds is bounded.
 func TestSparingKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := eyes.Sparing(eyes.NewLog(&out, eyes.Text))
 		for range 100 {
 			log.Warn("refused", "who", "somebody", "call", "Stop")
@@ -74,11 +100,13 @@ func TestSparingKinds(t *testing.T) {
 			t.Errorf("%d lines of 5 kinds: %s", n, &out)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		out.Reset()
 		for i := range 10000 {
 			log.Warn("refused", "index", i)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n > 300 || counted(t, out.String()) != 10000 {
 			t.Errorf("%d lines, which stand for %d, of 10000 kinds", n, counted(t, out.String()))
 		}
@@ -88,12 +116,13 @@ func TestSparingKinds(t *testing.T) {
 // TestErrorLog: what an HTTP server says of many connections is one kind.
 func TestErrorLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out output
 		log := eyes.ErrorLog(eyes.NewLog(&out, eyes.Text))
 		for i := range 1000 {
 			log.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", i)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n != 2 || counted(t, out.String()) != 1000 {
 			t.Errorf("%d lines, which stand for %d: %s", n, counted(t, out.String()), &out)
 		}
