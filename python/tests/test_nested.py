@@ -53,3 +53,10 @@ def test_process_group_without_a_master(tmp_path: Path) -> None:
     program.write_text("raise RuntimeError")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "RuntimeError"
+
+
+def test_ranks_end_with_the_job(cluster: Cluster) -> None:
+    """The next job of a process is not asked for the slot that it had in the one before."""
+    said = f"print(*(os.environ.get(name) for name in {RANKS}))"
+    done = run(cluster, f"import os, perdure; job = perdure.start(); job.close(); {said}")
+    assert done.stdout.split() == ["None"] * len(RANKS), done.stderr

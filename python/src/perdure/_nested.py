@@ -24,14 +24,15 @@ def refuse() -> None:
         )
 
 
-def show_ranks(slot: int, slots: int) -> None:
-    """Set what ``perdure launch`` sets, in a process that a host has started: who has which slot is known now."""
+def show_ranks(slot: int, slots: int) -> list[str]:
+    """Set the variables of ``perdure launch`` in a process that a host has started, and return the new names."""
     ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
     if "perdure.hf" in sys.modules:  # which has removed them, since Hugging Face's trainer would form a group
         ours = {"PERDURE_SLOT": slot}
-    for name, value in ours.items():
-        os.environ.setdefault(name, str(value))
+    new = [name for name in ours if name not in os.environ]
+    os.environ.update({name: str(ours[name]) for name in new})
     explain()
+    return new
 
 
 def explain() -> None:

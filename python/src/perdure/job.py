@@ -269,6 +269,7 @@ class Job:
         self._lent_out: list[tuple[int, weakref.ref[Floats]]] = []  # arrays of the present clock, by their table
         self._mapping = threading.Lock()
         self._finished = False
+        self._shown: list[str] = []  # variables of the environment that it has set
         self._inced = False  # by this process in the present clock: what would die with it
         self._asked = False  # whether the program goes by clocks
         self._observer = bool(hello.get("observer"))
@@ -476,6 +477,9 @@ class Job:
     def close(self) -> None:
         """Leave the job. Unless ``finish`` has returned the slot is free for another process."""
         self._agent.close(self._finished)
+        for name in self._shown:  # else the next job of this process would ask for the same slot
+            os.environ.pop(name, None)
+        self._shown = []
         if self._owner is not None:
             self._owner.close(self._finished)
 
@@ -664,7 +668,7 @@ def join(
         }
     )
     if not coordinator and not observer:
-        _nested.show_ranks(job.slot, job.spec["slots"])
+        job._shown = _nested.show_ranks(job.slot, job.spec["slots"])
     return job
 
 
