@@ -15,7 +15,7 @@ type checkpointCmds struct {
 	Prune  checkpointPruneCmd  `cmd:"" help:"@checkpoint_prune"`
 }
 
-// inCheckpoints opens what a user names, a directory by its path or a store by its URL, and looks into it.
+// inCheckpoints opens a directory by its path or a store by its URL, and calls look with it.
 func inCheckpoints(name string, look func(*checkpoints.Folder) error) error {
 	if !location.Is(name) {
 		name = kong.ExpandPath(name)

@@ -36,7 +36,7 @@ const workloadKey = "workload"
 
 // commandLine is what is found on a command line before it is parsed.
 type commandLine struct {
-	files    []string        // that it names, of which there may be one
+	files    []string        // job files that it names; at most one is allowed
 	given    map[string]bool // flags
 	workload string
 	at       int // where the workload stands; -1: nowhere
