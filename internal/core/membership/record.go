@@ -67,7 +67,7 @@ func (r *record) lost(slot int, l gaps.Loss) {
 func (r *record) fail(why string, args ...any) {
 	text := fmt.Sprintf(why, args...)
 	if at := r.facts.View.Durable; at > 0 {
-		text += fmt.Sprintf(", or go on from clock %d with perdure train --resume RUN", at)
+		text += fmt.Sprintf("; to continue from clock %d, give --resume RUN", at)
 	}
 	set(r, &r.facts.Failed, text)
 	r.event("failed", "", "%s", text)

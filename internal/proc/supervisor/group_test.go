@@ -450,6 +450,11 @@ func TestDieWithParentRefuses(t *testing.T) {
 }
 
 func TestLastLine(t *testing.T) {
+	const (
+		trace    = "Traceback (most recent call last):\n  File \"x.py\"\n"
+		ranked   = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"x.py\"\n[rank1]: "
+		torchrun = trace + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\n x FAILED\n"
+	)
 	for _, c := range []struct {
 		text string
 		from int64
@@ -466,6 +471,13 @@ func TestLastLine(t *testing.T) {
 		{"fatal error: all goroutines are asleep\nx\n", 0, "fatal error: all goroutines are asleep"},
 		{"first\n" + strings.Repeat("x", tailBytes) + "\nlast\n", 0, "last"},
 		{strings.Repeat("é", maxLineBytes), 0, strings.Repeat("é", maxLineBytes/2)},
+		{trace + usageError + "a\n" + torchrun, 0, usageError + "a"},
+		{ranked + usageError + "a\nmore\n" + torchrun, 0, usageError + "a"},
+		{trace + "ValueError: a\n" + trace + "subprocess.CalledProcessError: b\n", 0, "ValueError: a"},
+		{trace + usageError + "a\n" + ranked + "RuntimeError: b\n" + torchrun, 0, usageError + "a"},
+		{torchrun, 0, "x FAILED"},
+		{trace + "ValueError: a\nb\n", 0, "b"},
+		{torchrun + trace + "ValueError: a\n", 0, "ValueError: a"},
 		{"x" + strings.Repeat("é", maxLineBytes), 0, "x" + strings.Repeat("é", maxLineBytes/2-1)},
 	} {
 		path := filepath.Join(t.TempDir(), "log")

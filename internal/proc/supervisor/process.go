@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -125,9 +126,10 @@ const (
 	tailLines = 20
 )
 
-// lastLines reads the part of a log from the given byte on. It returns the last line that has a letter or a digit, but
-// where Go's runtime ended the process, the line that says why; and the last lines. Both are "" if there are none: the
-// log only explains.
+// lastLines reads the part of a log from the given byte on. It returns the line that explains why the process ended,
+// and the last lines. The former is the last line that has a letter or a digit, with two exceptions: where Go's runtime
+// ended the process it is the line that states the reason, and where a Python launcher only reports that a process of
+// its own failed, it is that process's exception. Both are "" if there are no lines: a log only explains.
 func lastLines(path string, from int64) (last, tail string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,6 +145,7 @@ func lastLines(path string, from int64) (last, tail string) {
 	}
 	var lines []string
 	panicked, says := "", ""
+	var python tracebacks
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, " \r\n")
 		if len(line) == 0 {
@@ -157,11 +160,52 @@ func lastLines(path string, from int64) (last, tail string) {
 		if text := lines[len(lines)-1]; strings.ContainsFunc(text, wordRune) {
 			says = text
 		}
+		python.read(lines[len(lines)-1])
 	}
 	if len(lines) == 0 {
 		return "", ""
 	}
-	return strings.TrimSpace(cmp.Or(panicked, says, lines[len(lines)-1])), strings.Join(lines, "\n")
+	last = cmp.Or(panicked, python.behindLauncher(), says, lines[len(lines)-1])
+	return strings.TrimSpace(last), strings.Join(lines, "\n")
+}
+
+// tracebacks finds the exceptions with which Python processes end in a log that they share.
+type tracebacks struct {
+	inside   bool   // a traceback has begun, and its exception has not come yet
+	raised   string // the last exception, but a launcher's
+	launcher bool   // whether a launcher's exception followed
+}
+
+var (
+	// rankPrefix begins each line of a traceback of a process that torchrun started, once it knows its rank.
+	rankPrefix = regexp.MustCompile(`^\[rank\d+\]:\s?`)
+	exception  = regexp.MustCompile(`^[A-Za-z_][\w.]*(: |:?$)`)
+	// launchers are the exceptions with which torchrun and accelerate launch report a failed process.
+	launchers = regexp.MustCompile(`^(torch\.distributed\..*\.ChildFailedError|subprocess\.CalledProcessError)\b`)
+)
+
+func (t *tracebacks) read(line string) {
+	line = rankPrefix.ReplaceAllString(line, "")
+	switch {
+	case line == "Traceback (most recent call last):":
+		t.inside = true
+	case !t.inside || !exception.MatchString(line):
+	case launchers.MatchString(line):
+		t.inside, t.launcher = false, true
+	default:
+		t.inside, t.launcher = false, false
+		if !strings.HasPrefix(t.raised, usageError) { // other ranks fail because of it
+			t.raised = line
+		}
+	}
+}
+
+// behindLauncher returns the exception that a launcher's report hides, or "".
+func (t *tracebacks) behindLauncher() string {
+	if !t.launcher {
+		return ""
+	}
+	return t.raised
 }
 
 func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }

@@ -11,6 +11,7 @@ import sys
 
 from . import _agent, _nested, _warm
 from .errors import UsageError
+from .progress import NO_END
 
 LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
 
@@ -78,7 +79,7 @@ def launch(args: list[str]) -> None:
         if not known:
             raise UsageError(f"launch: --preload {module}: there is no such module")
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
-        flags.append("--clocks=1000000000")  # programs end when they have done
+        flags.append(f"--clocks={NO_END}")  # programs end when they have done
     command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, modules, *args])
     _agent.become(_agent.binary(), ["up", "--workers", processes, *flags, "--exec", command])
 

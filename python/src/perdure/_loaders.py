@@ -33,6 +33,13 @@ class _Watched:
             )
         self.early = None
 
+    def is_again(self) -> bool:
+        """Whether a pass has begun since the last step, and was preceded by one that had steps."""
+        now, (known, trained) = self.loader._iterator, self.trained
+        if now is None or known is None:
+            return False
+        return now is not known or now._num_yielded < trained  # with persistent_workers it is the same one
+
     def is_ahead(self) -> bool:
         """Whether the first step was preceded by one batch more than each of the next ones."""
         it = self.loader._iterator
@@ -88,6 +95,10 @@ class Loaders:
         for of in self._watched:
             it = of.loader._iterator
             of.trained = (it, 0 if it is None else it._num_yielded)
+
+    def again(self) -> str | None:
+        """The name of a loader that has begun its data again since the last step; None: there is none."""
+        return next((of.name for of in self._watched if of.is_again()), None)
 
     def check(self) -> None:
         """Look at them before a step is recorded. It raises UsageError for an iterator that is too old."""

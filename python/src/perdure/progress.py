@@ -15,7 +15,7 @@ from typing import Any
 
 #: What of series.csv is shown, where it was measured.
 _MEASURES = ("train_loss", "test_loss", "test_accuracy", "train_rmse", "test_rmse")
-_NO_END = 1_000_000_000  # clocks of a job whose programs say when it ends
+NO_END = 1_000_000_000  # clocks of a job whose programs say when it ends
 
 
 class Progress:
@@ -113,7 +113,7 @@ class _Seen:
         """It, for people."""
         if "clock" not in self._values:
             return "clock 0"
-        end = f" of {self._end:,}" if 0 < self._end < _NO_END else ""
+        end = f" of {self._end:,}" if 0 < self._end < NO_END else ""
         parts = [f"clock {self._values['clock']:,.0f}{end}", f"{self._values['seconds']:.0f} s"]
         parts += [f"{name.replace('_', ' ')} {self._values[name]:.4g}" for name in _MEASURES if name in self._values]
         if self._values.get("clocks_per_second"):

@@ -28,9 +28,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from . import _clip, _state
+from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
@@ -315,6 +315,7 @@ class _Model:
     """What both ways to train have in common."""
 
     _keep = False  # whether updates are made of weights
+    _schedulers: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -371,6 +372,7 @@ class _Model:
         self._half = False  # a step has been interrupted before its clock had ended
         self._taken_over = False  # from another process, and no step was made since
         self._late = Late(self._state, [p for _, p in named])
+        self._counted = Counted(job, self._state, self._schedulers, Epochs, (Count,))
         self._undo: list[Callable[[], None]] = []  # what finish undoes
         self._begin()
         self._frozen.begin()
@@ -437,21 +439,7 @@ class _Model:
         self._frozen.check(self._state)
         if self._taken_over:
             self._taken_over = False
-            self._warn_of_epochs()
-
-    def _warn_of_epochs(self) -> None:
-        """Say what counts wrong in a process that has taken the slot over, if nothing that is kept can count epochs."""
-        loaders = [of for of in self._state if is_loader(of)]
-        others = [of for of in self._state if not isinstance(of, (Optimizer, LRScheduler, Count))]
-        counted = self.job._asked or any(isinstance(of, Epochs) for of in loaders)
-        if loaders and len(loaders) == len(others) and not counted:
-            warnings.warn(
-                "this process continues in the midst of the data, and nothing in state= counts epochs: a loop over "
-                "several epochs, such as for epoch in range(3), starts from 0 again and trains too much; write "
-                "for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or go by job.now",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._counted.warn_taken_over()
 
     def _states(self) -> list[Any]:
         """Return the states of all objects that are kept."""
@@ -646,6 +634,7 @@ class DataParallel(_Model):
                     'give a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
         self._refuse_changed()
+        self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._exchange(weight)
         self._loaders.stepped()
@@ -759,6 +748,8 @@ class DiLoCo(_Model):
 
     def _step_begins(self) -> None:
         self._begun = True
+        if self._counts:
+            self._counted.refuse_rates(self._inner.optimizers, synced=self._steps == 0, begins=True)
         if self._notice is not None:
             self._notice.step()
 
@@ -768,11 +759,13 @@ class DiLoCo(_Model):
             return
         if self._over:
             raise Done("the slot's work has ended: leave the loop")
+        self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._loaders.stepped()
         self._steps += 1
         for scheduler in self._schedulers:
             scheduler.step()
+        self._counted.stepped(self._inner.optimizers)
         self.synced = self._steps == self.sync_every
         if self.synced:
             self.sync()
@@ -908,6 +901,8 @@ class DiLoCo(_Model):
 
     def _backward(self) -> None:
         super()._backward()
+        if self._counts:
+            self._counted.refuse_rates(self._inner.optimizers, synced=self._steps == 0, begins=False)
         self._backwards += 1
         if self._backwards in _LOOKS:
             self._refuse_other_steps()
