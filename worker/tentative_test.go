@@ -2,12 +2,55 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/worker"
 )
+
+// A roll-back while the model of a tentative end is evaluated ends the evaluation, which would wait for updates that
+// its own slot must make again.
+func TestRollBackAtTentativeEnd(t *testing.T) {
+	inCluster(t, "ssp:2", "checkpoint:3", 2, 30, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		o := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
+		ot := c.table(o)
+		evals := 0
+		both(2, func(slot int) {
+			w := ws[slot]
+			for again := true; again; {
+				enough := func(clock perdure.Clock) bool { return slot == 0 && clock == 5 }
+				c.untilStop(w, ts[slot], enough, w.ProposeEnd)
+				at := w.Now()
+				err := w.SettleEnd(c.ctx, func(ctx context.Context) (bool, error) {
+					if evals++; evals == 1 {
+						c.pass(time.Second) // the other slot comes here, too
+						c.Kill("server:0")
+						c.start("server:0")
+						c.pass(5 * time.Second)
+					}
+					o.At(at)
+					return true, ot.GetRun(ctx, 0, make([]float32, rows*dim))
+				})
+				if errors.Is(err, perdure.ErrRolledBack) {
+					if _, err = w.Clock(c.ctx); err == nil {
+						continue
+					}
+				}
+				if err != nil {
+					c.Errorf("slot %d at clock %d: %v", slot, at, err)
+				}
+				again = w.End() > at
+			}
+			if err := w.Finish(c.ctx); err != nil {
+				c.Errorf("slot %d at the end: %v", slot, err)
+			}
+		})
+	})
+}
 
 // What left early of a clock that a tentative end broke off is not in the update of that clock when it is done again.
 func TestTentativeEndInClock(t *testing.T) {
