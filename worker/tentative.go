@@ -12,7 +12,7 @@ import (
 // Finish.
 func (c *Client) ProposeEnd(ctx context.Context) error { return askForEnd(ctx, c, true) }
 
-// SettleEnd waits until a tentative end at the present clock is confirmed or taken back. It calls reached in
+// SettleEnd waits until a tentative end at or before the present clock is confirmed or taken back. It calls reached in
 // the first of the slots that take part, if need be again in another process, and confirms the end if that returns
 // true. The context of reached ends if the job is rolled back: updates that it waits for may be its own slot's to make.
 // SettleEnd returns immediately where there is no such end. Afterwards End may be later than Now: then training
@@ -24,8 +24,8 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 		return err
 	}
 	at := l.out.Clock()
-	settled := func() (bool, error) { return !l.view.Tentative || l.view.End != at, l.usable() }
-	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 }
+	settled := func() (bool, error) { return !l.view.Tentative || l.view.End > at, l.usable() }
+	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 && l.view.End == at }
 	err := l.waits.Until(ctx, func() (bool, error) {
 		over, err := settled()
 		return over || first(), err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -105,5 +107,36 @@ func (c *cluster) settleEnd(ws []*worker.Client, end perdure.Clock) {
 		if got := ws[slot].End(); err != nil || got != end {
 			c.Errorf("slot %d at clock %d: the job ends at clock %d, want %d: %v", slot, ws[slot].Now(), got, end, err)
 		}
+	})
+}
+
+// A slot that joins the job after the clock of a tentative end waits there, and trains if training continues.
+func TestJoinAtTentativeEnd(t *testing.T) {
+	inCluster(t, "asp", "none", 2, 30, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		for clock := range perdure.Clock(3) {
+			for slot := range ws {
+				c.inc(ts[slot], 1)
+				c.clock(ws[slot], clock+1)
+			}
+		}
+		err := c.Leader().Ask(c.ctx, func(core *membership.Core, _ coordinator.Latest) {
+			if err := core.Scale(membership.Change{Add: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second)
+		if err := ws[0].ProposeEnd(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		ws = append(ws, c.dial("worker:2", 2))
+		if end, now := ws[2].End(), ws[2].Now(); end != 3 || now != 4 {
+			t.Fatalf("a slot joins at clock %d, and the tentative end is %d; want 4 and 3", now, end)
+		}
+		c.settleEnd(ws, 30)
 	})
 }
