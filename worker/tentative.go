@@ -74,6 +74,9 @@ func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 		// A pause that began since the coordinator was asked does not end without its answer.
 		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
 		end := l.view.End
+		if l.view.Tentative && !tentative {
+			return false, l.usable() // that end may be taken back
+		}
 		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
 	}
 	return repeat(ctx, l, over, func() wire.Report {

@@ -140,3 +140,33 @@ func TestJoinAtTentativeEnd(t *testing.T) {
 		c.settleEnd(ws, 30)
 	})
 }
+
+// EndJob is not satisfied with a tentative end, which may be taken back: it makes that end final.
+func TestEndJobAtTentativeEnd(t *testing.T) {
+	inCluster(t, "asp", "none", 2, 30, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		for slot, clocks := range []perdure.Clock{3, 6} {
+			for clock := range clocks {
+				c.inc(ts[slot], 1)
+				c.clock(ws[slot], clock+1)
+			}
+		}
+		if err := ws[0].ProposeEnd(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := ws[0].EndJob(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+		for clock := perdure.Clock(3); clock < 6; clock++ {
+			c.inc(ts[0], 1)
+			c.clock(ws[0], clock+1)
+		}
+		c.settleEnd(ws, 6)
+		both(2, func(slot int) {
+			if err := ws[slot].Finish(c.ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
