@@ -25,6 +25,9 @@ func (cfg *Config) reads(job *perdure.JobSpec, slot perdure.Slot) reads.Config {
 // setMoment tells reads what the clock and the view are.
 func (l *locked) setMoment() {
 	now := reads.Moment{Clock: l.out.Clock(), End: l.view.End, Begun: consistency.Always, Spans: l.out.Spans()}
+	if l.view.Tentative { // a slot that joins after that end reads as if training continued, which it may
+		now.End = l.job.Clocks
+	}
 	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.TwoStep() {
 		now.Begun = l.view.Slots[l.slot].Start
 	}

@@ -12,9 +12,10 @@ import (
 // Finish.
 func (c *Client) ProposeEnd(ctx context.Context) error { return askForEnd(ctx, c, true) }
 
-// SettleEnd waits until a tentative end at the present clock is confirmed or taken back. It calls reached in the first
-// of the slots that take part, if need be again in another process, and confirms the end if that returns true. It
-// returns immediately where no tentative end is at this clock. Afterwards End may be later than Now: then training
+// SettleEnd waits until a tentative end at or before the present clock is confirmed or taken back. It calls reached in
+// the first of the slots that take part, if need be again in another process, and confirms the end if that returns
+// true. The context of reached ends if the job is rolled back: updates that it waits for may be its own slot's to make.
+// SettleEnd returns immediately where there is no such end. Afterwards End may be later than Now: then training
 // continues. If the job is rolled back meanwhile it returns perdure.ErrRolledBack.
 func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (bool, error)) error {
 	l := c.lock()
@@ -23,8 +24,8 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 		return err
 	}
 	at := l.out.Clock()
-	settled := func() (bool, error) { return !l.view.Tentative || l.view.End != at, l.usable() }
-	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 }
+	settled := func() (bool, error) { return !l.view.Tentative || l.view.End > at, l.usable() }
+	first := func() bool { rank, _ := l.view.Share(l.slot, at); return rank == 0 && l.view.End == at }
 	err := l.waits.Until(ctx, func() (bool, error) {
 		over, err := settled()
 		return over || first(), err
@@ -33,14 +34,32 @@ func (c *Client) SettleEnd(ctx context.Context, reached func(context.Context) (b
 		return err
 	}
 	c.mu.Unlock()
-	ok, err := reached(ctx)
+	same, end := c.Unbroken(ctx)
+	ok, err := reached(same)
+	end()
 	c.mu.Lock()
+	if rolled := l.usable(); err != nil && rolled != nil {
+		return rolled
+	}
 	if err != nil {
 		return err
 	}
 	return repeat(ctx, l, settled, func() wire.Report {
 		return wire.Report{Clock: at, EndAfter: ok, Continue: !ok}
 	})
+}
+
+// Unbroken returns a context that ends with ctx, and as soon as the job is rolled back: it is for waiting for updates
+// that the slot may then have to make again. Its end must be called.
+func (c *Client) Unbroken(ctx context.Context) (same context.Context, end context.CancelFunc) {
+	same, end = context.WithCancel(ctx)
+	c.done.Go(func() {
+		l := c.lock()
+		defer c.mu.Unlock()
+		_ = l.waits.Until(same, func() (bool, error) { return l.usable() != nil, nil })
+		end()
+	})
+	return same, end
 }
 
 // askForEnd asks for the job's end, which may be tentative, until it is recorded.
@@ -55,6 +74,9 @@ func askForEnd(ctx context.Context, c *Client, tentative bool) error {
 		// A pause that began since the coordinator was asked does not end without its answer.
 		stays := conn == l.session.conn && l.pauses > asked && !l.view.Pause && !l.job.TwoStep(l.view.Tables)
 		end := l.view.End
+		if l.view.Tentative && !tentative {
+			return false, l.usable() // that end may be taken back
+		}
 		return end > 0 && (end <= l.out.Clock() || end != l.job.Clocks || stays), l.usable()
 	}
 	return repeat(ctx, l, over, func() wire.Report {

@@ -10,7 +10,8 @@ func (l *locked) onView(v perdure.View) {
 	if l.viewed && v.Revision <= l.view.Revision {
 		return
 	}
-	rolled, ends := l.viewed && v.Generation > l.generation, v.End != l.view.End
+	rolled := l.viewed && v.Generation > l.generation
+	ends := v.End != l.view.End || v.Tentative != l.view.Tentative
 	if v.Pause && !l.view.Pause {
 		l.pauses++
 	}

@@ -793,7 +793,7 @@ func endOf(facts *membership.Facts, h *sim.History, s scenario) (perdure.Clock, 
 		return end, fmt.Errorf("the job has failed: %s", facts.Failed)
 	case s.goal == 0 && end != s.job.Clocks:
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d", end)}
-	case s.goal > 0 && end < s.goal && s.misses == 0: // what was seen to reach the goal is lost with its process
+	case s.goal > 0 && end < s.goal:
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, it was to do %d", end, s.goal)}
 	case s.misses > end%4 && end != s.job.Clocks && !s.job.TwoStep(nil):
 		return end, &sim.Violation{What: fmt.Sprintf("the job ended at clock %d, whose model misses the goal", end)}

@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"bytes"
 	"iter"
 	"slices"
 
@@ -280,6 +281,10 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		}
 		return Duplicate
 	}
+	if n := len(u.Parts); u.Incarnation == p.Incarnation && u.of == 0 && 0 < p.Of && p.Of < n {
+		u.drop(p.Of) // the clock has fewer parts than when it was broken off
+		u.Parts = u.Parts[:p.Of]
+	}
 	if u.Incarnation != p.Incarnation || !u.fits(p) {
 		// Parts of different incarnations never combine: the newer begins afresh.
 		*u = Update{
@@ -293,17 +298,33 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		u.Parts = append(u.Parts, nil)
 	}
 	u.tick = u.tick || p.Ticked
-	if u.Parts[p.Index] != nil {
-		return Duplicate
+	verdict := Duplicate
+	if before := u.Parts[p.Index]; before == nil || !bytes.Equal(before, p.Payload) {
+		if before != nil {
+			u.drop(p.Index)
+		}
+		if p.Payload == nil {
+			p.Payload = []byte{}
+		}
+		u.Parts[p.Index] = p.Payload
+		u.bytes += PartCost + int64(len(p.Payload))
+		u.received++
+		verdict = Kept
 	}
-	if p.Payload == nil {
-		p.Payload = []byte{}
-	}
-	u.Parts[p.Index] = p.Payload
-	u.bytes += PartCost + int64(len(p.Payload))
-	u.received++
 	u.ticked = u.complete() && (u.tick || !in.twoStep)
-	return Kept
+	return verdict
+}
+
+// drop forgets the parts from one on. The sender, which sends parts in order, has begun the clock again: a tentative
+// end broke it off after some parts had left.
+func (u *Update) drop(from int) {
+	for i, part := range u.Parts[from:] {
+		if part != nil {
+			u.bytes -= PartCost + int64(len(part))
+			u.received--
+			u.Parts[from+i] = nil
+		}
+	}
 }
 
 // fits reports whether a part may belong to the same version of the update as

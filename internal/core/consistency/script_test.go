@@ -70,6 +70,9 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 			arg.Scan(t, 1, &p.Of)
 			p.Payload = fmt.Appendf(p.Payload, "p%d", p.Index)
 		}
+		if d.HasArg("anew") { // what it has is other than when the clock was begun before
+			p.Payload = append(p.Payload, '*')
+		}
 		fmt.Fprintln(&out, in.Offer(p))
 	case "tick":
 		fmt.Fprintln(&out, in.Tick(s, i, c))

@@ -27,7 +27,11 @@ type Facts struct {
 
 	Ending bool `json:"ending,omitempty"` // the slots pause so that the job's end can be named
 	// Trying says that this end will be tentative.
-	Trying bool          `json:"trying,omitempty"`
+	Trying bool `json:"trying,omitempty"`
+	// Reached is the highest clock at which a slot has asked for this end, which is no earlier: the slot's process, and
+	// with it updates of these clocks, may be lost before all have said where they stand.
+	Reached perdure.Clock `json:"reached,omitempty"`
+
 	Change *spans.Change `json:"change,omitempty"` // they pause so that its clock can be
 	Told   uint64        `json:"told,omitempty"`   // the View.Roster that all shards have heard of
 
@@ -177,10 +181,19 @@ func (f *Facts) Closes() bool {
 // those that there were. The job's end is one.
 func (f *Facts) CutFrom(at perdure.Clock) perdure.Clock {
 	at = max(at, f.View.Named+1)
-	if end := f.View.End; end > 0 {
+	if end := f.End(); end > 0 {
 		return min(at, end)
 	}
 	return at
+}
+
+// End returns the clock at which the job ends, unless a later decision lowers it: a tentative end does not count. 0:
+// it has no end.
+func (f *Facts) End() perdure.Clock {
+	if f.View.Tentative {
+		return f.Job.Clocks
+	}
+	return f.View.End
 }
 
 // Over reports whether nothing follows from anything any more.

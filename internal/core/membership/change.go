@@ -18,7 +18,7 @@ func (c *Core) Scale(ch Change) error {
 		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
 	}
 	working, _ := c.job.stand()
-	at, err := ch.Clock(working, v.End)
+	at, err := ch.Clock(working, c.facts.End())
 	if err != nil || at == 0 {
 		return err
 	}

@@ -247,7 +247,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			b.Roster, len(b.Slots), before.Told)
 		return
 	}
-	if a.Pause != (after.Ending || after.Change != nil || after.Told < a.Roster || after.Cutting ||
+	if a.Pause != (after.Ending || after.Change != nil && !a.Tentative || after.Told < a.Roster || after.Cutting ||
 		after.CutTold < a.Named) {
 		c.fail("pause %v with roster %d, %d told, change %v, ending %v", a.Pause, a.Roster, after.Told, after.Change,
 			after.Ending)

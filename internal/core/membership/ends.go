@@ -13,14 +13,14 @@ func (c *Core) Close() {
 
 // Closed reports whether a job that is to end has kept all it can; not where it is complete in a moment.
 func (c *Core) Closed() bool {
-	v, last := &c.facts.View, c.facts.Closing
+	v, last, end := &c.facts.View, c.facts.Closing, c.facts.End()
 	switch {
 	case last == nil:
 		return false
 	case !c.facts.Placed():
 		return true // nobody has begun
 	}
-	return last.Named && v.Durable >= last.Cut && (v.End == 0 || v.Durable < v.End)
+	return last.Named && v.Durable >= last.Cut && (end == 0 || v.Durable < end)
 }
 
 // Finish says that what the job left behind is safe: everybody may go.
@@ -71,29 +71,33 @@ func (c *Core) checkComplete() {
 // Under two-step clocks that is this clock itself, whatever the others are doing: none of its updates can be applied
 // before the asking slot has ticked it. Else the slots pause, and say where they stand: see decidePause.
 //
-// A tentative end stops every slot at one clock, whose model a slot then evaluates: EndAfter that clock confirms the
-// end, and Continue takes it back.
+// A tentative end stops every slot at one clock, whose model a slot then evaluates: Continue takes it back, and
+// EndAfter confirms it, whichever slot asks.
 func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	v := &c.facts.View
 	at = max(at, 1)
-	if v.Tentative && v.End == at && !tentative {
+	switch {
+	case v.Tentative && !tentative:
 		set(c.rec, &v.Tentative, false)
-		c.rec.endAt(at)
-		c.reconcile()
+		c.rec.endAt(v.End)
+	case v.End != 0 && (v.End <= at || tentative && v.End != c.facts.Job.Clocks):
 		return
-	}
-	if c.facts.Ending && !tentative {
-		set(c.rec, &c.facts.Trying, false)
-	}
-	if c.facts.Ending || v.End != 0 && v.End <= at {
-		return
-	}
-	if c.facts.TwoStep() {
+	case c.facts.TwoStep():
 		c.rec.endAt(at)
 		return
+	case !c.facts.Ending:
+		set(c.rec, &c.facts.Ending, true)
+		set(c.rec, &c.facts.Trying, tentative)
+		set(c.rec, &c.facts.Reached, at)
+	default: // workers ask until the end is named
+		if c.facts.Trying && !tentative {
+			set(c.rec, &c.facts.Trying, false)
+		}
+		if at > c.facts.Reached {
+			set(c.rec, &c.facts.Reached, at)
+		}
+		return
 	}
-	set(c.rec, &c.facts.Ending, true)
-	set(c.rec, &c.facts.Trying, tentative)
 	c.reconcile()
 }
 
@@ -111,8 +115,8 @@ func (c *Core) Continue(at perdure.Clock) {
 }
 
 // decidePause ends what slots pause for once every slot has said, of its pause, at
-// which clock it stands. The highest of these is the job's end, if that is what is
-// asked: so no shard has an update beyond it. From the next one on others take part, if
+// which clock it stands. The highest of these, and of the clocks of those who have asked, is the
+// job's end, if that is what is asked: so no shard has an update beyond it. From the next one on others take part, if
 // that is: so everybody hears of it before. The pause goes on until all shards have.
 func (c *Core) decidePause() {
 	v := &c.facts.View
@@ -126,7 +130,7 @@ func (c *Core) decidePause() {
 	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
 		set(c.rec, &c.facts.CutTold, v.Named)
 	}
-	pause := c.facts.Ending || c.facts.Change != nil || c.facts.Told < v.Roster || c.facts.Cutting ||
+	pause := c.facts.Ending || c.facts.Change != nil && !v.Tentative || c.facts.Told < v.Roster || c.facts.Cutting ||
 		c.facts.CutTold < v.Named
 	if pause == v.Pause {
 		return
@@ -148,11 +152,12 @@ func (c *Core) endPause() {
 	working, come := c.job.stand()
 	if c.facts.Ending {
 		set(c.rec, &c.facts.Ending, false)
-		if end := max(come, 1); c.facts.View.End == 0 || end < c.facts.View.End {
+		if end := max(come, c.facts.Reached); c.facts.View.End == 0 || end < c.facts.View.End {
 			c.rec.stopAt(end, c.facts.Trying)
 		}
 	}
-	if ch := c.facts.Change; ch != nil && !c.rec.teller.Left() { // else that is told first: its slot may be given anew
+	// At a tentative end it waits until training continues. And who has left is told first: its slot may be given anew.
+	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.teller.Left() {
 		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)
 	}

@@ -204,7 +204,10 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 	case "leave":
 		c.say(c.core.Scale(Change{Leave: []perdure.Slot{perdure.Slot(o.index)}, At: perdure.Clock(o.at)}))
 	case "end":
-		c.core.EndAfter(perdure.Clock(o.at), false)
+		c.core.EndAfter(perdure.Clock(o.at), o.how == "tentative")
+		c.flush()
+	case "continue":
+		c.core.Continue(perdure.Clock(o.at))
 		c.flush()
 	case "close":
 		c.core.Close()
@@ -282,6 +285,9 @@ func (c *cluster) describe() string {
 	v := &c.saved.View
 	fmt.Fprintf(&out, "revision %d: generation %d cut %d durable %d end %d", v.Revision, v.Generation, v.Cut,
 		v.Durable, v.End)
+	if v.Tentative {
+		out.WriteString(" tentative")
+	}
 	if v.Named > v.Durable {
 		fmt.Fprintf(&out, " named %d", v.Named)
 	}

@@ -38,6 +38,10 @@ type Shard struct {
 	// What the head had applied when it was last opened.
 	headApplied perdure.Clock
 
+	// The clock after one that was broken off when some of its parts had left: if it is done again, its update is not
+	// merged, so that the shard takes it for the same update. 0: there is none.
+	broken perdure.Clock
+
 	stream  stream
 	holding bool // the newest update is held back from the update log, to be merged with the next
 }
@@ -156,6 +160,9 @@ func (s *Shard) forgetFrom(clock perdure.Clock) {
 	late := s.kept.from(clock)
 	for _, u := range late {
 		s.uncount(u)
+		if u.sent > 0 {
+			s.broken = u.until()
+		}
 	}
 	s.kept = s.kept[:len(s.kept)-len(late)]
 	s.acked, s.building = min(s.acked, len(s.kept)), nil

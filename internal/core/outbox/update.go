@@ -186,7 +186,7 @@ func (s *Shard) newUpdate() *Update {
 		u = new(Update)
 	}
 	*u = Update{
-		clock: s.box.clock, clocks: 1, weight: 1,
+		clock: s.box.clock, clocks: 1, weight: 1, repeats: s.broken == s.box.clock+1,
 		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0],
 		taken: u.taken[:0], rooms: u.rooms[:0],
 	}

@@ -15,10 +15,10 @@ func (c *Coordinator) progress(always bool) {
 	facts := c.core.Facts()
 	p := wire.Progress{
 		Revision: facts.View.Revision, Generation: facts.View.Generation, Clock: c.core.MinClock(),
-		End: facts.View.End, Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
+		End: facts.End(), Durable: facts.View.Durable, Complete: c.core.Complete(), Done: facts.View.Done,
 		Closed: c.core.Closed(), Serving: c.core.Serving(),
 		UpdatesIn: c.core.UpdatesIn(), UpdatesLost: facts.UpdatesLost, ClocksRedone: facts.ClocksRedone,
-		UpdatesDue: facts.SlotClocks(facts.View.End) * int64(facts.Job.Shards),
+		UpdatesDue: facts.SlotClocks(facts.End()) * int64(facts.Job.Shards),
 	}
 	p.Saving = recovery.Saving(facts.Job.Recovery, facts.Saving, facts.Running.Saving)
 	if always || p.Complete {

@@ -76,16 +76,21 @@ func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdu
 }
 
 // open connects a client without a slot, unless there is one.
-func (j *evaluator) open(ctx context.Context) (err error) {
+func (j *evaluator) open(ctx context.Context) error {
 	if j.c != nil {
 		return nil
 	}
-	if j.c, err = j.observe(ctx); err != nil {
-		j.c = nil
+	c, err := j.observe(ctx)
+	if err != nil {
 		return err
 	}
-	j.t, err = Open(ctx, j.c, j.w)
-	return err
+	t, err := Open(ctx, c, j.w)
+	if err != nil {
+		_ = c.Close() // never fails
+		return err
+	}
+	j.c, j.t = c, t
+	return nil
 }
 
 func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Judgement, error) {

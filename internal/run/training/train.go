@@ -139,12 +139,14 @@ func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
 // final evaluates the model of the present clock, at which the job may end, and returns whether it reaches the goal.
 func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 	clock, generation := tr.c.Now(), tr.c.Generation()
-	e, err := tr.judge.exact(ctx, &tr.s.Job, clock)
+	same, end := tr.c.Unbroken(ctx)
+	defer end()
+	e, err := tr.judge.exact(same, &tr.s.Job, clock)
 	switch {
-	case err != nil:
-		return false, err
 	case tr.c.Generation() != generation:
 		return false, perdure.ErrRolledBack
+	case err != nil:
+		return false, err
 	case tr.s.Until.Reached(e):
 		return true, nil
 	}
