@@ -25,20 +25,20 @@ import (
 // Params is what a user chooses about a training program. All processes of a
 // job must be given the same.
 type Params struct {
-	Seed    uint64
-	Slots   int             // of the job at its beginning, at least 1
-	Batch   int             // examples that a slot computes on per clock; 0 where the workload has no batches
-	Rule    perdure.Rule    // of the updates, with its learning rate; of mf it may be 0: as fits the data
-	Sparse  bool            // the tables are sparse, where the workload can have them so
-	Combine perdure.Combine `json:",omitzero"` // of softmax and cnn: what becomes of slots' updates of a clock
-	Data    string          // folder or file of the data; "" is the workload's own
-	Factors Factors         `json:",omitzero"` // of workload mf
-	Topics  TopicModel      `json:",omitzero"` // of workload lda
-	Bowl    Bowl            `json:",omitzero"` // of workload quadratic
-	Convex  Convex          `json:",omitzero"` // of workload softmax
+	Seed    uint64          `json:"Seed"`
+	Slots   int             `json:"Slots"`            // when the job starts, at least 1
+	Batch   int             `json:"Batch"`            // examples per slot and clock; 0 if the workload has no batches
+	Rule    perdure.Rule    `json:"Rule"`             // with its learning rate; mf chooses one if it is 0
+	Sparse  bool            `json:"Sparse"`           // the tables are sparse, if the workload supports that
+	Combine perdure.Combine `json:"Combine,omitzero"` // how softmax and cnn combine the slots' updates of a clock
+	Data    string          `json:"Data"`             // directory or file of the data; "" is the workload's own
+	Factors Factors         `json:"Factors,omitzero"` // of workload mf
+	Topics  TopicModel      `json:"Topics,omitzero"`  // of workload lda
+	Bowl    Bowl            `json:"Bowl,omitzero"`    // of workload quadratic
+	Convex  Convex          `json:"Convex,omitzero"`  // of workload softmax
 
 	// Marked says that the data's file says that it is made up. It is found when the data are opened.
-	Marked bool `json:",omitzero"`
+	Marked bool `json:"Marked,omitzero"`
 
 	// Lossy says that a death may take rows, or updates that others count on. It is the job's, and nobody chooses it.
 	Lossy bool `json:"-"`
@@ -50,43 +50,45 @@ type Params struct {
 	// known: the Constants of the workload that made it, among others. nil: the data are to train on.
 	Trained map[string]string `json:"-"`
 
-	FinalReLU bool `json:",omitzero"` // of workload cnn: scores below 0 are 0
-	ByLayer   bool `json:",omitzero"` // of workload cnn: each table is whole
+	FinalReLU bool `json:"FinalReLU,omitzero"` // of workload cnn: scores below 0 are 0
+	ByLayer   bool `json:"ByLayer,omitzero"`   // of workload cnn: each table is whole
 }
 
 // Factors is what a user chooses about a matrix factorisation.
 type Factors struct {
-	Rank          int     // values in each row
-	L2            float64 // of the rows, for each rating
-	ClockFraction float64 // of a slot's ratings, that a clock goes through
-	WholeUsers    bool    // a clock goes through all ratings of a run of users
-	Solver        string  `json:",omitempty"` // how rows are found: "" is sgd
-	Implicit      float64 `json:",omitempty"` // of als: values are counts of what was seen, 1 + Implicit·value sure
+	Rank          int     `json:"Rank"`             // values in each row
+	L2            float64 `json:"L2"`               // of the rows, for each rating
+	ClockFraction float64 `json:"ClockFraction"`    // of a slot's ratings, that a clock goes through
+	WholeUsers    bool    `json:"WholeUsers"`       // a clock goes through all ratings of a run of users
+	Solver        string  `json:"Solver,omitempty"` // how rows are found: "" is sgd
+	// Implicit is for als: values are counts of observations, with confidence 1 + Implicit·value.
+	Implicit float64 `json:"Implicit,omitempty"`
 }
 
 // TopicModel is what a user chooses about a topic model.
 type TopicModel struct {
-	Topics        int
-	Alpha         float64 // of the Dirichlet prior of a document's mixture of topics, for each topic
-	Beta          float64 // of that of a topic's distribution over words, for each word
-	ClockFraction float64 // of a slot's documents, that a clock goes through
-	Rebuild       bool    // counts of rows that were lost are made right again
+	Topics        int     `json:"Topics"`
+	Alpha         float64 `json:"Alpha"`         // Dirichlet prior of a document's topics, for each topic
+	Beta          float64 `json:"Beta"`          // Dirichlet prior of a topic's words, for each word
+	ClockFraction float64 `json:"ClockFraction"` // of a slot's documents, that a clock goes through
+	Rebuild       bool    `json:"Rebuild"`       // counts of rows that were lost are made right again
 
 	// OnTable says that documents' topics are on servers alone: no process remembers them.
-	OnTable bool `json:",omitzero"`
+	OnTable bool `json:"OnTable,omitzero"`
 }
 
 // Bowl is what a user chooses about a quadratic function.
 type Bowl struct {
-	Rows, Dim int
-	Condition float64 // the largest curvature by the least
-	Noise     float64 // deviation of what each value of a gradient is off
+	Rows      int     `json:"Rows"`
+	Dim       int     `json:"Dim"`
+	Condition float64 `json:"Condition"` // the largest curvature by the least
+	Noise     float64 `json:"Noise"`     // deviation of what each value of a gradient is off
 }
 
 // Convex is what a user chooses to have a problem of which theory says more.
 type Convex struct {
-	L2        float64 // L2/2 times the squares of the weights, without the bias, are added to the loss
-	FullBatch bool    // a clock goes through all examples of a slot, and Batch is 0
+	L2        float64 `json:"L2"`        // the loss has L2/2 times the squares of the weights, without the bias
+	FullBatch bool    `json:"FullBatch"` // a clock goes through all examples of a slot, and Batch is 0
 }
 
 // maxBatch is the largest batch: far beyond use, and small enough that with

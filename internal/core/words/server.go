@@ -121,23 +121,23 @@ type Kept struct {
 // server holds. It holds whole values, never steps; but whoever has missed one of a
 // connection knows less than its sender thinks, and breaks it.
 type ServerDelta struct {
-	Number    uint64 // on its connection, from 1: that one tells all
-	Revision  uint64
-	Draining  bool
-	Notice    int64
-	Log       string
-	Unreached []string
-	Hold      Hold
-	Resources perdure.Resources
-	Shards    []ShardDelta      // that changed, or are new
-	Gone      []perdure.ShardID // that it does not hold any more
+	Number    uint64            `json:"Number"` // on its connection, from 1: that one tells all
+	Revision  uint64            `json:"Revision"`
+	Draining  bool              `json:"Draining"`
+	Notice    int64             `json:"Notice"`
+	Log       string            `json:"Log"`
+	Unreached []string          `json:"Unreached"`
+	Hold      Hold              `json:"Hold"`
+	Resources perdure.Resources `json:"Resources"`
+	Shards    []ShardDelta      `json:"Shards"` // that changed, or are new
+	Gone      []perdure.ShardID `json:"Gone"`   // that it does not hold any more
 }
 
 // ShardDelta is a shard that a ServerDelta tells of, as it is then; of its fences, those
 // that changed or are new.
 type ShardDelta struct {
 	ShardStatus
-	Unfenced []perdure.Slot // of which it has no fence to tell any more
+	Unfenced []perdure.Slot `json:"Unfenced"` // of which it has no fence to tell any more
 }
 
 // mostFacts is of how many facts a ServerDelta tells, about: what is more than that

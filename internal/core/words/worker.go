@@ -84,9 +84,12 @@ func (s *WorkerStatus) Fits(job *perdure.JobSpec) error {
 // WorkerDelta is what a worker tells of its WorkerStatus: on each connection all of it
 // first, then of Acked, Outage and Counters only what has changed.
 type WorkerDelta struct {
-	Number uint64 // on its connection, from 1
+	Number uint64 `json:"Number"` // on its connection, from 1
 	WorkerStatus
-	HasAcked, HasOutage, HasCounters bool // these are told
+	// These are told.
+	HasAcked    bool `json:"HasAcked"`
+	HasOutage   bool `json:"HasOutage"`
+	HasCounters bool `json:"HasCounters"`
 }
 
 // WorkerSpeaker knows what a worker has told on a connection. The zero one has told nothing.

@@ -102,7 +102,10 @@ func readTexts(path string) ([][]string, error) {
 	if !endsWith(path, ".json") {
 		return [][]string{wordsOf(string(text))}, nil
 	}
-	var list []struct{ Title, Body string }
+	var list []struct {
+		Title string `json:"title"`
+		Body  string `json:"body"`
+	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, dataset.Corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
 			strings.ReplaceAll(err.Error(), "\n", " "))
