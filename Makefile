@@ -244,10 +244,12 @@ bench: build $(TOOLS)/benchstat ## measure PACKAGES=./... COUNT=6 times, then pe
 	printf '```\n'; } > $(RESULTS)
 	@echo "kept in $(RESULTS)"
 
-STUDIES := bound consistency failure regret grid scar spot topics
+STUDIES := bound consistency failure failure-paper regret grid scar spot topics
+study-%: QUICK = $(if $(findstring --quick,$(STUDY)),-quick)
 .PHONY: $(STUDIES:%=study-%)
-$(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study
-	bin/perdure study studies/$*.yaml $(if $(findstring --quick,$(STUDY)),,--page docs/studies/$*) $(STUDY)
+$(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study, and with --quick the page is next to the runs
+	bin/perdure study studies/$*.yaml $(STUDY)
+	$(GO) run ./studies/pages runs/$*$(QUICK) $(if $(QUICK),runs/$*$(QUICK)/page,docs/studies/$*)
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

@@ -31,7 +31,6 @@ var wallClocks = map[string]string{
 
 	"internal/data/registry/folder.go": "a name that no other folder has: one that there is, is refused",
 	"internal/run/losses/repeat.go":    "a name that no other folder has",
-	"internal/run/page/page.go":        "the date on a page of studies",
 	"internal/run/reach/call.go":       "which run is the newest, where nobody names one",
 	"internal/run/rundir/history.go":   "when a run began, for people",
 	"internal/run/runs/export.go":      "when a run began, for other programs",

@@ -76,7 +76,7 @@ var layers = map[string]int{
 	"internal/run/losses": 9, "internal/run/agent": 6, "watch": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
 	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
-	"internal/run/page": 11, "internal/run/service": 10, "internal/run/host": 10,
+	"internal/run/service": 10, "internal/run/host": 10,
 	"cmd": 12, "examples": 12, "studies": 12,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.

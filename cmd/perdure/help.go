@@ -143,9 +143,7 @@ var helps = map[string]string{
 		"are trials of one group.",
 	"report_out": "Where to write it: an .html file, which needs nothing else, or an .md file, with its pictures " +
 		"beside it",
-	"study_report": "Run nothing: write the page of what there is.",
-	"study_page": "The folder of the page, where the study's file names a template (default page in the folder of " +
-		"the runs).",
+	"study_report": "Run nothing: collect the results of what is done, also while the study runs.",
 	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
 		"or has failed that of its newest whole checkpoint.",
 	"perdure_predict": "Predict by a model that was trained: ratings of items by users (mf), or the classes of " +

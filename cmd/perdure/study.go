@@ -9,7 +9,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/page"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/sweep"
 )
@@ -33,11 +32,11 @@ func (c *studyInitCmd) Run() error {
 }
 
 type studyCmd struct {
-	File  string     `arg:"" help:"The study's file; see perdure study init."`
-	Quick bool       `help:"@study_quick"`
-	List  bool       `help:"Say what would be run, and run nothing."`
-	Busy  bool       `help:"Run although the machine is busy with something else."`
-	Asked page.Asked `embed:""`
+	File  string      `arg:"" help:"The study's file; see perdure study init."`
+	Quick bool        `help:"@study_quick"`
+	List  bool        `help:"Say what would be run, and run nothing."`
+	Busy  bool        `help:"Run although the machine is busy with something else."`
+	Asked sweep.Asked `embed:""`
 }
 
 func (c *studyCmd) Run(ctx context.Context) error {
@@ -67,7 +66,7 @@ func (c *studyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return page.Conduct(ctx, s, &c.Asked, page.Program{Path: path, Version: version}, stdout, os.Stderr)
+	return s.Run(ctx, &c.Asked, path, version, stdout, os.Stderr)
 }
 
 // studyKinds are the kinds of studies that there are.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/sweep"
 )
 
@@ -41,22 +42,14 @@ func TestStudies(t *testing.T) {
 	}
 }
 
-// TestScarStudy: the study of what lost servers cost runs in memory, is gone on with, and makes its page.
+// TestScarStudy: the study of what lost servers cost runs in memory, and is continued.
 func TestScarStudy(t *testing.T) {
 	t.Parallel()
-	out, to := newFolder(t), t.TempDir()
-	args := []string{"study", filepath.Join("..", "..", "studies", "scar.yaml"), "--quick", "--out", out, "--page", to}
+	out := newFolder(t)
+	args := []string{"study", filepath.Join("..", "..", "studies", "scar.yaml"), "--quick", "--out", out}
 	code, text, errs := invoke(t, args...)
 	if code != 0 || !strings.Contains(text, "\nquadratic: 2 twins\n") {
 		t.Fatalf("exit code %d, %s%s", code, text, errs)
-	}
-	page := fileOf(t, to, "README.md")
-	for _, want := range []string{
-		"no figure here means anything", "| `scar:8,1/4,priority` |", "(quadratic.svg)", "(covtype.csv)",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
-		}
 	}
 	before, err := os.Stat(filepath.Join(out, "quadratic", "seed-1", "costs.json"))
 	must(t, err)
@@ -121,6 +114,7 @@ func TestStudyMistakes(t *testing.T) {
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
+		"seeds: 1\npage: a.md.tmpl":                         "page is no longer a key of a study",
 		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
 		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
@@ -134,4 +128,37 @@ func TestStudyMistakes(t *testing.T) {
 	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}
+}
+
+// TestStudiesHere: the studies of this repository can be run, as they are and with --quick.
+func TestStudiesHere(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../studies/*.yaml")
+	must(t, err)
+	if len(files) < 5 {
+		t.Fatalf("studies %v", files)
+	}
+	kinds := studyKinds()
+	for i, k := range kinds {
+		kinds[i].Check = func(args []string) (settings.Run, error) { return k.Check(withoutData(args)) }
+	}
+	for _, file := range files {
+		for _, quick := range []bool{false, true} {
+			f, err := sweep.Read(file, kinds, quick)
+			must(t, err)
+			if _, err := f.Check(); err != nil {
+				t.Errorf("%s, quick %t: %v", file, quick, err)
+			}
+		}
+	}
+}
+
+// withoutData leaves out where data are, which need not be here.
+func withoutData(args []string) (rest []string) {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "--data=data/") {
+			rest = append(rest, a)
+		}
+	}
+	return rest
 }

@@ -14,10 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/failures"
-	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -82,7 +80,6 @@ type File struct {
 	LeaveOut       bool // cells that no run can be; else they are refused
 	Timeout        time.Duration
 	Prices         string // a file's path; "": none
-	Page           string // the template of its page, a file's path; "": it has none
 	Quick          bool
 }
 
@@ -222,12 +219,8 @@ func (r *reader) take(e document.Entry) (err error) {
 	case "prices":
 		r.Prices, err = beside(v)
 	case "page":
-		if r.Page, err = beside(v); err != nil {
-			break
-		}
-		if err = disk.CheckRegular(r.Page); err != nil { // it is used when all has run
-			err = v.Errorf("page: %s cannot be read: %w", r.Page, plain.Cause(err))
-		}
+		err = v.Errorf("page is no longer a key of a study: remove it, and read runs.csv and series.csv in the " +
+			"folder of its runs, with pandas for example")
 	case "quick":
 		r.quick = v
 	}

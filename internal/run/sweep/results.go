@@ -2,6 +2,8 @@ package sweep
 
 import (
 	"cmp"
+	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,8 +13,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/money"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/study"
 )
 
@@ -126,7 +130,7 @@ func (r *CellResult) pool() (err error) {
 	return err
 }
 
-// Write writes study.json and runs.csv into the study's folder.
+// Write writes study.json, runs.csv and, where runs measure over time, series.csv into the study's folder.
 func (r *Results) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return err
@@ -134,7 +138,18 @@ func (r *Results) Write(folder string) error {
 	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
 		return err
 	}
-	return r.WriteRuns(folder)
+	if err := r.WriteRuns(folder); err != nil || r.Kind == OfLosses {
+		return err
+	}
+	return r.writeSeries(folder)
+}
+
+// files are the names of what Write writes.
+func (r *Results) files() string {
+	if r.Kind == OfLosses {
+		return "study.json and runs.csv"
+	}
+	return "study.json, runs.csv and series.csv"
 }
 
 // WriteRuns writes runs.csv into a folder: a line for each run.
@@ -166,6 +181,62 @@ func (r *Results) WriteRuns(folder string) error {
 		}
 	}
 	return study.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+}
+
+// writeSeries writes series.csv: a line for each line of each run's series.csv, with the run's cell and seed. Columns
+// that a run does not have are empty.
+func (r *Results) writeSeries(folder string) error {
+	var columns []string
+	err := r.eachSeries(func(_ []string, s *rundir.Series) error {
+		for _, c := range s.Columns {
+			if !slices.Contains(columns, c) {
+				columns = append(columns, c)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(folder, "series.csv")), func(to io.Writer) error {
+		w := csv.NewWriter(to)
+		head := slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed"})
+		if err := w.Write(slices.Concat(head, columns)); err != nil {
+			return err
+		}
+		err := r.eachSeries(func(of []string, s *rundir.Series) error {
+			for _, row := range s.Rows {
+				line := slices.Concat(of, make([]string, len(columns)))
+				for i, value := range row {
+					line[len(of)+slices.Index(columns, s.Columns[i])] = value
+				}
+				if err := w.Write(line); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		w.Flush()
+		return errors.Join(err, w.Error())
+	})
+}
+
+// eachSeries reads the series of each run, one at a time, with the cell and the seed.
+func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) error {
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		for _, t := range c.Trials {
+			s, err := rundir.ReadSeries(t.Folder)
+			if err != nil {
+				return fmt.Errorf("%w; delete the folder %s and run the study again", err, t.Folder)
+			}
+			of := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures, strconv.FormatUint(t.Seed, 10)})
+			if err := use(of, &s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // within is a run's folder within its study's: where the study lay is nobody's business elsewhere.

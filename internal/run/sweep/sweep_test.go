@@ -52,8 +52,13 @@ func TestMain(m *testing.M) {
 	}
 	text := fmt.Sprintf(`{"wall_seconds": 2, "clocks": 10, "test_accuracy": %g, "updates_lost": 3, "clocks_redone": 0,
 		"failures": [{"serving_again_after_ms": 1500}, {"detected_after_ms": 1, "at_seconds": 1.5}]}`, seed/10)
+	series := "seconds,clock\n1,5\n2,10\n"
+	if seed == 2 { // of another version
+		series = "seconds,test_accuracy\n2,0.2\n"
+	}
 	if os.MkdirAll(folder, 0o777) != nil ||
-		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil {
+		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil ||
+		os.WriteFile(filepath.Join(folder, "series.csv"), []byte(series), 0o666) != nil {
 		os.Exit(1)
 	}
 }
@@ -373,12 +378,22 @@ func TestConduct(t *testing.T) {
 	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
 		t.Errorf("a folder that is deleted: %v, %q", err, screen.String()[done:])
 	}
+}
+
+// TestWrite: the files of a study have each run, what failed among them, and all that runs measured over time.
+func TestWrite(t *testing.T) {
+	s, folder := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
+	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
+	r, err := s.Conduct(t.Context(), how)
+	must(t, err)
 	must(t, r.Write(folder))
-	if err := r.Print(io.Discard); err != nil {
-		t.Fatal(err)
-	}
 	csv, err := os.ReadFile(filepath.Join(folder, "runs.csv"))
 	if err != nil || strings.Count(string(csv), "\n") != 5 {
+		t.Errorf("%s, %v", csv, err)
+	}
+	want := "cell,recovery,failures,seed,seconds,clock,test_accuracy\n" +
+		"none_none,none,none,1,1,5,\nnone_none,none,none,1,2,10,\nnone_none,none,none,2,2,,0.2\n"
+	if csv, err = os.ReadFile(filepath.Join(folder, "series.csv")); err != nil || string(csv) != want {
 		t.Errorf("%s, %v", csv, err)
 	}
 	var table strings.Builder

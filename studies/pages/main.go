@@ -1,0 +1,75 @@
+// Command pages writes the page of one of this repository's studies: what was found in sentences, tables and pictures.
+//
+//	go run ./studies/pages runs/grid docs/studies/grid
+//
+// It reads study.json and the runs in the folder of a study that perdure study has run, and writes README.md, pictures
+// and runs.csv into another folder. Each study has a file here with a function that writes its page. A page is a
+// function of the study's folder alone. It is written whole, or not at all.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// writers are the functions that write a page, by the study's name.
+var writers = map[string]func(*page){
+	"bound": bound, "consistency": consistency, "failure": failure, "failure-paper": failure, "grid": grid,
+	"regret": regret, "scar": scar, "spot": spot, "topics": topics,
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: pages FOLDER-OF-A-STUDY FOLDER-OF-ITS-PAGE")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "pages: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// run writes the page of the study in a folder into another folder.
+func run(folder, to string) error {
+	results, err := readResults(folder)
+	if err != nil {
+		return err
+	}
+	s, err := open(folder, results)
+	if err != nil {
+		return err
+	}
+	return s.write(to)
+}
+
+// write writes the study's page, its pictures and tables, and runs.csv.
+func (s *study) write(to string) error {
+	writer := writers[s.Name]
+	if writer == nil {
+		return fmt.Errorf("the study %q has no page here; those of %s have", s.Name,
+			strings.Join(slices.Sorted(maps.Keys(writers)), ", "))
+	}
+	p := &page{study: s, files: map[string][]byte{}}
+	writer(p)
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return err
+	}
+	p.files["README.md"] = []byte(tidy(p.text.String()))
+	err := s.WriteRuns(to)
+	for file, b := range p.files {
+		path := filepath.ToSlash(filepath.Join(to, file))
+		err = errors.Join(err, disk.WriteFile(disk.OS(), path, func(w io.Writer) error {
+			_, err := w.Write(b)
+			return err
+		}))
+	}
+	return err
+}

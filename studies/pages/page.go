@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	spreads "github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/sweep"
+)
+
+// page is a page that is written.
+type page struct {
+	*study
+	text  strings.Builder
+	files map[string][]byte // pictures and tables that the page leads to, by name
+}
+
+// say writes a paragraph, an item of a list, a heading or a table, and ends it with an empty line.
+func (p *page) say(format string, values ...any) {
+	fmt.Fprintf(&p.text, format+"\n\n", values...)
+}
+
+// line writes a line of a table or a list that goes on.
+func (p *page) line(format string, values ...any) {
+	fmt.Fprintf(&p.text, format+"\n", values...)
+}
+
+// command writes the command that runs the study.
+func (p *page) command() {
+	p.say("```sh parse\nperdure study studies/%s.yaml\n```", p.Name)
+}
+
+// facts writes what the study ran on and how, what ran it, and how often.
+func (p *page) facts(how string) {
+	trials, runs, quick, rest := "trials", "runs ", "", ""
+	if p.Kind == sweep.OfLosses {
+		trials, runs = "twins", ""
+	}
+	if p.Quick {
+		quick = "; **tried out with --quick: no figure here means anything**"
+	}
+	if p.Missing > 0 {
+		rest = fmt.Sprintf("; **%d of %d %sare still to be done**", p.Missing, p.Runs, runs)
+	}
+	p.line("| | |\n|---|---|\n| machine | %d cores, %s; %s |", p.Machine.Cores, p.Machine.CPU, how)
+	p.line("| program | perdure %s, %s%s |", p.Version, p.date, quick)
+	p.say("| %s | %s of each%s |", trials, p.tried(), rest)
+}
+
+// end leads to the runs.
+func (p *page) end() { p.say("[runs.csv](runs.csv) has a line for each run.") }
+
+// percent is the format of shares; others are those of fmt, and "" is four digits.
+const percent = "percent"
+
+// column is one of a table or a picture. With failures it is of the cell that has this plan of failures and is alike in
+// all else.
+type column struct {
+	heading  string
+	of       measure
+	format   string
+	failures string
+}
+
+// col is a column of the cell itself.
+func col(heading string, of measure, format string) column { return column{heading, of, format, ""} }
+
+// spread is the column's value of a cell.
+func (s *study) spread(c *cell, col *column) spreads.Spread {
+	if col.failures != "" {
+		c = s.beside(c, col.failures)
+	}
+	return c.spread(col.of)
+}
+
+// table writes a table: a row for each cell, by its labels of some axes, and columns.
+func (p *page) table(cells []*cell, axes []string, columns ...column) {
+	head := "| |"
+	for _, col := range columns {
+		head += " " + col.heading + " |"
+	}
+	p.line("%s\n|---|%s", head, strings.Repeat("--:|", len(columns)))
+	for _, c := range cells {
+		row := "| `" + p.named(c, axes...) + "` |"
+		for i := range columns {
+			row += " " + show(p.spread(c, &columns[i]), columns[i].format) + " |"
+		}
+		p.line("%s", row)
+	}
+	p.line("")
+}
+
+// show writes a spread: its median, and least and most where these differ.
+func show(v spreads.Spread, format string) string {
+	if !known(v) {
+		return "–"
+	}
+	return v.Text(func(x float64) string { return shown(x, format) })
+}
+
+// show writes what a measure was in the trials of a cell.
+func (c *cell) show(of measure, format string) string { return show(c.spread(of), format) }
+
+func shown(x float64, format string) string {
+	switch {
+	case format == "" || math.IsNaN(x) || math.IsInf(x, 0):
+		return spreads.Short(x)
+	case format == percent:
+		return spreads.Percent1(x)
+	}
+	return fmt.Sprintf(format, x)
+}
+
+func known(v spreads.Spread) bool { return !math.IsNaN(v.Mid) }
+
+// The verdicts about what a paper reports.
+const (
+	reproduced    = "reproduced"
+	notReproduced = "not reproduced"
+	incomparable  = "not comparable"
+)
+
+// Of one trial each nobody knows what chance did, so nothing is reproduced by it.
+const (
+	soOnce    = "so in one trial"
+	notSoOnce = "not so in one trial"
+)
+
+// verdict says whether trials do as a paper reports; of single trials, only what they did.
+func verdict(so, once bool) string {
+	switch {
+	case so && once:
+		return soOnce
+	case so:
+		return reproduced
+	case once:
+		return notSoOnce
+	}
+	return notReproduced
+}
+
+// falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
+func falls(found, calm spreads.Spread) string {
+	if !known(found) || !known(calm) {
+		return incomparable
+	}
+	return verdict(found.High < 0 && found.High < calm.Low, found.N == 1 || calm.N == 1)
+}
+
+// rises is the verdict about a rise: every trial rises.
+func rises(found spreads.Spread) string {
+	if !known(found) {
+		return incomparable
+	}
+	return verdict(found.Low > 0, found.N == 1)
+}
+
+// above is the verdict about being above others: the median is, and the trials' ranges do not meet.
+func above(found, others spreads.Spread) string {
+	if !known(found) || !known(others) {
+		return incomparable
+	}
+	return verdict(found.Mid >= others.Mid && found.Low > others.High, found.N == 1 || others.N == 1)
+}
+
+// within is the verdict about a size: it is within a factor of 2 of the paper's, and of the same sign.
+func within(paper, found float64) string {
+	ratio := found / paper
+	switch {
+	case math.IsNaN(ratio) || math.IsInf(ratio, 0):
+		return incomparable
+	case ratio >= 0.5 && ratio <= 2:
+		return reproduced
+	}
+	return notReproduced
+}
+
+// times says how many times as large as the paper's a size is.
+func times(paper, found float64) string {
+	ratio := found / paper
+	switch {
+	case math.IsNaN(ratio) || math.IsInf(ratio, 0):
+		return "–"
+	case ratio < 0:
+		return "the other way"
+	}
+	return fmt.Sprintf("%.2f times", ratio)
+}
+
+// lineColumns is how long a line of text may be.
+const lineColumns = 118
+
+// tidy breaks paragraphs anew, which are written in one line, and leaves tables, headings and code as they
+// are; more than one empty line is one.
+func tidy(text string) string {
+	var out strings.Builder
+	var words []string
+	indent := ""
+	end := func() {
+		at := 0
+		for i, w := range words {
+			n := utf8.RuneCountInString(w)
+			switch {
+			case i > 0 && at+1+n > lineColumns:
+				out.WriteString("\n" + indent)
+				at = len(indent)
+			case i > 0:
+				out.WriteByte(' ')
+				at++
+			}
+			out.WriteString(w)
+			at += n
+		}
+		if len(words) > 0 {
+			out.WriteByte('\n')
+		}
+		words, indent = nil, ""
+	}
+	code, empty := false, false
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n")+"\n", "\n") {
+		line = strings.TrimRight(line, " ")
+		fence := strings.HasPrefix(line, "```")
+		item := strings.HasPrefix(line, "- ")
+		plain := !code && !fence && line != "" && !strings.ContainsAny(line[:1], "|#!<")
+		if !plain || item {
+			end()
+		}
+		if line == "" && !code {
+			empty = true
+			continue
+		}
+		if empty && out.Len() > 0 {
+			end()
+			out.WriteByte('\n')
+		}
+		empty = false
+		if fence {
+			code = !code
+		}
+		if !plain {
+			out.WriteString(line + "\n")
+			continue
+		}
+		if item {
+			indent = "  "
+		}
+		words = append(words, strings.Fields(line)...)
+	}
+	end()
+	return out.String()
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/internal/run/settings"
+	spreads "github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/sweep"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// planned are the results of a study's file before anything has run.
+func planned(t *testing.T, file string, quick bool) *sweep.Results {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	keys := regexp.MustCompile(`[a-z][a-z0-9-]+`).FindAllString(string(text), -1) // whatever a job may have
+	check := func([]string) (s settings.Run, err error) {
+		s.Job.Slots, s.Job.Servers, s.Job.Clocks = 8, 4, 100
+		return s, nil
+	}
+	f, err := sweep.Read(file, []sweep.Kind{
+		{Name: sweep.OfTrain, Keys: keys, Check: check}, {Name: sweep.OfLosses, Keys: keys, Check: check},
+	}, quick)
+	must(t, err)
+	f.LeaveOut, f.Prices = true, ""
+	s, err := f.Check()
+	must(t, err)
+	n := len(s.Cells)
+	r := &sweep.Results{Kind: s.Kind.Name, Name: s.Name, Runs: n, Missing: n, Quick: quick}
+	for _, a := range s.Vary {
+		r.Axes = append(r.Axes, a.Name)
+	}
+	for _, c := range s.Cells {
+		r.Cells = append(r.Cells, sweep.CellResult{Name: c.Name, Choices: c.Labels, Failures: c.Plan})
+	}
+	return r
+}
+
+// TestPages: each study here has a page, also while nothing of it is done, and the page asks for no cell that the
+// study does not have: that would leave a hole in it.
+func TestPages(t *testing.T) {
+	files, err := filepath.Glob("../*.yaml")
+	must(t, err)
+	if len(files) != len(writers) {
+		t.Errorf("%d studies, and %d pages", len(files), len(writers))
+	}
+	for _, file := range files {
+		for _, quick := range []bool{false, true} {
+			s, err := open(t.TempDir(), planned(t, file, quick))
+			must(t, err)
+			to := filepath.Join(t.TempDir(), "page")
+			if err := s.write(to); err != nil {
+				t.Errorf("%s, quick %t: %v", file, quick, err)
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(to, "README.md"))
+			must(t, err)
+			if !strings.HasPrefix(string(text), "# ") || regexp.MustCompile(`NaN|%!`).Match(text) {
+				t.Errorf("%s, quick %t:\n%s", file, quick, text)
+			}
+			if !quick && len(s.unknown) > 0 {
+				t.Errorf("%s: no cell has %q", file, s.unknown)
+			}
+		}
+	}
+}
+
+// folder makes a study's folder: two strategies, with failures and without, of two seeds. Accuracy rises by 0.1 a
+// second to its end at 5 s; under slow by half of that, and with failures nothing is measured from 2 s to 4 s.
+func folder(t testing.TB) (dir string, r *sweep.Results) {
+	t.Helper()
+	dir = t.TempDir()
+	r = &sweep.Results{Name: "tried", Axes: []string{"recovery"}, Runs: 8, Version: "1"}
+	for _, recovery := range []string{"fast", "slow servers=2"} {
+		for _, plan := range []string{"none", "killed"} {
+			name, _, _ := strings.Cut(recovery, " ")
+			c := sweep.CellResult{Name: name + "_" + plan, Choices: []string{recovery}, Failures: plan}
+			for seed := range uint64(2) {
+				run := filepath.Join(dir, c.Name, fmt.Sprintf("seed-%d", seed))
+				must(t, os.MkdirAll(run, 0o755))
+				series := "seconds,clock,test_accuracy,backlog\n"
+				for i := range 11 {
+					x := float64(i) / 2
+					y := 0.1*x + 0.01*float64(seed)
+					if name == "slow" {
+						y /= 2
+					}
+					if plan == "none" || x <= 2 || x >= 4 {
+						series += fmt.Sprintf("%g,%d,%g,0\n", x, 10*i, y)
+					}
+				}
+				must(t, os.WriteFile(filepath.Join(run, "series.csv"), []byte(series), 0o644))
+				must(t, os.WriteFile(filepath.Join(run, "summary.json"), []byte(`{"usage": {"server": {"mb_peak": 30,
+					"cpu_seconds": 40}, "worker": {"mb_peak": 12, "cpu_seconds": 2, "mb_stored": 3}}, "beyond_bound": 4,
+					"time_split": {"staleness": 0.25}, "clock_differential": {"-1": 3, "-2": 1},
+					"failures": [{"at_seconds": 2.2}]}`), 0o644))
+				c.Trials = append(c.Trials, sweep.Trial{
+					Seed: seed, Figures: map[string]float64{
+						"accuracy": 0.5 + 0.01*float64(seed), "clocks": 100, "cost": 20, "lost": 7, "seconds": 10,
+					},
+				})
+			}
+			r.Cells = append(r.Cells, c)
+		}
+	}
+	return dir, r
+}
+
+func TestMeasures(t *testing.T) {
+	s, err := open(folder(t))
+	must(t, err)
+	run := s.cell(at{"recovery": "slow", "failures": "killed"}).trials[0]
+	nan, column := math.NaN(), "test_accuracy"
+	for i, c := range []struct {
+		of   measure
+		want float64
+	}{
+		{accuracy, 0.5},
+		{lost, 7},
+		{redone, nan},
+		{waiting, 0.25},
+		{beyondBound, 4},
+		{missingBound, nan},
+		{serverMB, 30},
+		{logMB, nan},
+		{cpuSeconds, 42},
+		{mbStored, 3},
+		{over(accuracy, lost), 0.5 / 7},
+		{differential(mean), -1.25},
+		{differential(lowest), -2},
+		{differential(highest), -1},
+		{differential(deviation), math.Sqrt(3) / 4},
+		{differentialAt("-1"), 0.75},
+		{missing(mean), nan},
+		{atEnd(column), 0.25},
+		{atEnd("test_loss"), nan},
+		{aboveLeast(column), 0.25},
+		{before(column, 2.2), 0.1},
+		{next(column, 2.2), 0.2},
+		{change(column, 2.2), 0.1},
+		{changeBy(column, 4.5, 2.2), 0.125},
+		{gap(column, 2.2), 2},
+		{gap(column, 9), nan},
+		{rise(column, 0.2), 4},
+		{rise(column, 0.9), math.Inf(1)},
+		{rise("test_loss", 0.9), nan},
+		{costTo(cost, column, 0.2), 8},
+		{regretOf(column, 0), 12.5},
+		{regretOf("test_loss", 0), nan},
+	} {
+		got := c.of(run)
+		if math.Abs(got-c.want) > 1e-9 || math.IsNaN(got) != math.IsNaN(c.want) {
+			t.Errorf("measure %d: %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+// TestParts: what pages are made of.
+func TestParts(t *testing.T) {
+	dir, r := folder(t)
+	r.Quick, r.Missing = true, 2
+	s, err := open(dir, r)
+	must(t, err)
+	to := filepath.Join(t.TempDir(), "page")
+	writers["tried"] = func(p *page) {
+		worst, best := ends(p.where(at{"failures": "none"}), rise("test_accuracy", 0.2))
+		p.say("# %s", p.Name)
+		p.say("Late is `%s`, with %s, apart %t and %t, %s.", p.named(best, "recovery"), best.show(accuracy, percent),
+			apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy), failures(p.cells))
+		p.facts(p.atATime())
+		p.table(p.where(at{"failures": "killed"}), []string{"recovery"}, col("end", atEnd("test_accuracy"), "%.3f"),
+			column{"without", atEnd("test_accuracy"), "", "none"}, col("unknown", redone, ""))
+		p.curves("a.svg", "Over time", "test_accuracy", "test accuracy", p.cells, looks{"recovery", "failures"},
+			"failures")
+		p.dots("b.svg", "At the end", p.cells, nil, looks{colour: "recovery"}, col("accuracy", accuracy, percent))
+		p.say("- an item that\nis long %s", strings.Repeat("and ", 30))
+		p.say("```\ncode   as it is\n```")
+		p.cell(at{"recovery": "none"})
+	}
+	t.Cleanup(func() { delete(writers, "tried") })
+	must(t, s.write(to))
+	b, err := os.ReadFile(filepath.Join(to, "README.md"))
+	must(t, err)
+	for _, want := range []string{
+		"# tried\n\nLate is `slow`, with 50.5% (50.0% to 51.0%), apart true and false, 0 of 8 runs.\n",
+		"--quick: no figure here means anything** |\n| trials | 2 of each; **2 of 8 runs are still to be done** |\n",
+		"| | end | without | unknown |\n|---|--:|--:|--:|\n" +
+			"| `fast` | 0.505 (0.500 to 0.510) | 0.505 (0.500 to 0.510) | – |\n",
+		"\n![Over time](a.svg)\n\n![At the end](b.svg)\n\n- an item that is long and ", "and\n  and and",
+		"\ncode   as it is\n",
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("the page lacks %q:\n%s", want, b)
+		}
+	}
+	for _, file := range []string{"a.svg", "b.svg", "runs.csv"} {
+		if b, err := os.ReadFile(filepath.Join(to, file)); err != nil || len(b) == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if !slices.Equal(s.unknown, []string{"recovery=none"}) {
+		t.Errorf("unknown %q", s.unknown)
+	}
+}
+
+// TestRefuses: a study that has no page, and a run that cannot be read, are each one error, and no page.
+func TestRefuses(t *testing.T) {
+	dir, r := folder(t)
+	b, err := json.Marshal(r)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "study.json"), b, 0o644))
+	to := filepath.Join(dir, "page")
+	if err := run(dir, to); err == nil || !strings.Contains(err.Error(), `"tried" has no page here; those of bound, `) {
+		t.Errorf("a study that has no page: %v", err)
+	}
+	must(t, os.Remove(filepath.Join(dir, "fast_none", "seed-1", "series.csv")))
+	if err := run(dir, to); err == nil || !strings.Contains(err.Error(), "and run the study again") {
+		t.Errorf("a run without a series: %v", err)
+	}
+	if _, err := os.Stat(to); err == nil {
+		t.Error("there is a page")
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	of := func(low, high float64) spreads.Spread { return spreads.SpreadOf([]float64{low, high}) }
+	one := func(v float64) spreads.Spread { return spreads.SpreadOf([]float64{v}) }
+	for i, c := range []struct{ got, want string }{
+		{falls(of(-.3, -.2), of(-.1, .1)), reproduced},
+		{falls(of(-.3, -.05), of(-.1, .1)), notReproduced},
+		{rises(of(0.1, 0.2)), reproduced},
+		{rises(of(-.1, .2)), notReproduced},
+		{rises(spreads.SpreadOf(nil)), incomparable},
+		{within(4.9, 3), reproduced},
+		{within(4.9, 1), notReproduced},
+		{within(4.9, math.NaN()), incomparable},
+		{within(-0.056, -0.05), reproduced},
+		{within(-0.056, -0.01), notReproduced},
+		{within(-0.056, 0.056), notReproduced},
+		{within(0, 1), incomparable},
+		{times(-0.1, -0.01), "0.10 times"},
+		{times(-0.1, 0.01), "the other way"},
+		{times(23, math.NaN()), "–"},
+		{above(of(.8, .9), of(.6, .7)), reproduced},
+		{above(of(.8, .9), of(.6, .82)), notReproduced},
+		{above(one(.8), one(.7)), soOnce},
+		{above(one(.7), of(.8, .9)), notSoOnce},
+		{above(of(.8, .9), one(.7)), soOnce},
+		{falls(one(-.3), one(.1)), soOnce},
+		{rises(one(.1)), soOnce},
+		{rises(one(-.1)), notSoOnce},
+	} {
+		if c.got != c.want {
+			t.Errorf("%d: %s, want %s", i, c.got, c.want)
+		}
+	}
+}

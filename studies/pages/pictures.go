@@ -1,0 +1,160 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/run/curves"
+	"github.com/perdure/perdure/internal/run/draw"
+)
+
+// width of pictures, in pixels.
+const width = 880.0
+
+// picture keeps a picture, and writes the line that shows it.
+func (p *page) picture(file string, f *draw.Figure) {
+	if p.files[file] != nil {
+		panic("the picture " + file + " is drawn twice")
+	}
+	p.files[file] = f.SVG(true)
+	p.say("![%s](%s)", f.Name, file)
+}
+
+// looks say by which axes cells are drawn: their colours, and their dashes ("": as the colour has them).
+type looks struct{ colour, dash string }
+
+func (l *looks) of(c *cell) draw.Look {
+	colour := draw.LookOf(c.place[l.colour])
+	if l.dash == "" {
+		return colour
+	}
+	look := draw.LookOf(c.place[l.dash])
+	look.Tone, look.Shape = colour.Tone, colour.Shape
+	return look
+}
+
+// curves draws a column of the series over seconds, of each cell the median, and a band from least to most. There is a
+// panel for each label of an axis, or one ("").
+func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) {
+	f := &draw.Figure{Name: name, Width: width, High: 340}
+	titles := []string{""}
+	if panels != "" {
+		titles = nil
+		for _, c := range cells {
+			if l := c.labels[panels]; !slices.Contains(titles, l) {
+				titles = append(titles, l)
+			}
+		}
+		f.Columns, f.High = min(2, len(titles)), 280
+	}
+	var axes []string // which say how a cell is drawn
+	for _, axis := range []string{look.dash, look.colour} {
+		if axis != "" {
+			axes = append(axes, axis)
+		}
+	}
+	for _, title := range titles {
+		panel := draw.Panel{
+			Title: title, X: draw.Axis{Name: "seconds", FromZero: true},
+			Y: draw.Axis{Name: y, Percent: strings.HasSuffix(column, "accuracy")},
+		}
+		of := cells
+		if panels != "" {
+			of = only(cells, panels, title)
+		}
+		for _, c := range of {
+			curve, any := c.curve(column)
+			if !any {
+				continue
+			}
+			curve.Look = look.of(c)
+			panel.Items = append(panel.Items, &curve)
+			f.Keys = addKey(f.Keys, p.named(c, axes...), curve.Look)
+		}
+		for _, at := range faultTimes(of) {
+			panel.Items = append(panel.Items, &draw.Upright{X: at, Tone: draw.Hit})
+		}
+		f.Panels = append(f.Panels, panel)
+	}
+	alike(f.Panels)
+	p.picture(file, f)
+}
+
+// alike gives panels the same axes, so that they can be compared.
+func alike(panels []draw.Panel) {
+	if len(panels) < 2 {
+		return
+	}
+	all := draw.Panel{X: panels[0].X, Y: panels[0].Y}
+	for i := range panels {
+		all.Items = append(all.Items, panels[i].Items...)
+	}
+	up, right := all.Upward(), all.Right()
+	for i := range panels {
+		name := panels[i].Y.Name
+		panels[i].Y = up
+		panels[i].Y.Name = name
+		panels[i].X.Low, panels[i].X.High = 0, right
+	}
+}
+
+func addKey(keys []draw.Key, name string, look draw.Look) []draw.Key {
+	if slices.ContainsFunc(keys, func(k draw.Key) bool { return k.Name == name }) {
+		return keys
+	}
+	return append(keys, draw.Key{Name: name, Look: look})
+}
+
+// faultTimes are the times of the faults that the trials of some cells had, to a second; none where there are many.
+func faultTimes(cells []*cell) (at []float64) {
+	for _, c := range cells {
+		for _, t := range c.trials {
+			for _, f := range t.summary.Failures {
+				at = append(at, math.Round(f.AtSeconds))
+			}
+		}
+	}
+	slices.Sort(at)
+	if at = slices.Compact(at); len(at) > 4 {
+		return nil
+	}
+	return at
+}
+
+// curve is what the trials measured.
+func (c *cell) curve(column string) (curve draw.Curve, any bool) {
+	var all []curves.Points
+	var stays []bool
+	for _, t := range c.trials {
+		p, diverged := curves.Measured(t.series.Columns, t.series.Rows, column)
+		all, stays = append(all, p), append(stays, !diverged)
+	}
+	curve.X, curve.Mid, curve.Low, curve.High, any = curves.Band(all, stays)
+	return curve, any
+}
+
+// dots draws a panel for each column, with a row for each cell: the median, and a line from least to most.
+func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) {
+	f := &draw.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
+	for n := range columns {
+		col := &columns[n]
+		panel := draw.Panel{Title: col.heading, X: draw.Axis{Percent: col.format == percent, FromZero: n > 0}}
+		for i, c := range cells {
+			v := p.spread(c, col)
+			panel.Rows = append(panel.Rows, p.named(c, axes...))
+			dot := &draw.Dot{Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look.of(c)}
+			if math.IsInf(v.Mid, 0) {
+				dot.Mid = math.NaN()
+			} else if known(v) {
+				dot.Text = shown(v.Mid, col.format)
+			}
+			if math.IsInf(dot.High, 0) {
+				dot.High = dot.Mid
+			}
+			panel.Items = append(panel.Items, dot)
+		}
+		f.Panels = append(f.Panels, panel)
+	}
+	p.picture(file, f)
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/losses"
+	"github.com/perdure/perdure/internal/run/rundir"
+	spreads "github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/sweep"
+)
+
+// study is what has been found so far, with what its runs have measured.
+type study struct {
+	sweep.Results
+
+	date    string // of the newest run
+	folder  string
+	cells   []*cell
+	unknown []string // labels that a page asked for and no cell has
+}
+
+// cell is what is the same in some runs but for their seeds.
+type cell struct {
+	name   string
+	trials []*trial
+	failed []sweep.Failed
+	labels at             // of all axes
+	place  map[string]int // of these among the axis' labels
+	losses *losses.Result // of all its twins; nil: it has none
+}
+
+// trial is a run that came to its end.
+type trial struct {
+	figures map[string]float64
+	summary rundir.Summary
+	series  rundir.Series
+}
+
+// mostResults bounds what is read of study.json.
+const mostResults = 256 << 20
+
+func readResults(folder string) (*sweep.Results, error) {
+	b, err := disk.ReadRegular(filepath.Join(folder, "study.json"), mostResults)
+	if err != nil {
+		return nil, err
+	}
+	r := &sweep.Results{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, "study.json"), err)
+	}
+	return r, nil
+}
+
+// open reads the runs in a study's folder.
+func open(folder string, r *sweep.Results) (*study, error) {
+	s := &study{Results: *r, folder: folder}
+	shorten(&s.Results)
+	for i := range s.Results.Cells {
+		if err := s.open(&s.Results.Cells[i]); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// shorten leaves of the labels of an axis the first word, where that tells them apart: a choice of several settings is
+// called by all of them.
+func shorten(r *sweep.Results) {
+	for axis := range r.Axes {
+		full := map[string]string{} // by first word
+		unique := true
+		for _, c := range r.Cells {
+			word, _, _ := strings.Cut(c.Choices[axis], " ")
+			unique = unique && cmp.Or(full[word], c.Choices[axis]) == c.Choices[axis]
+			full[word] = c.Choices[axis]
+		}
+		for _, c := range r.Cells {
+			if unique {
+				c.Choices[axis], _, _ = strings.Cut(c.Choices[axis], " ")
+			}
+		}
+	}
+}
+
+// open reads the runs of a cell.
+func (s *study) open(r *sweep.CellResult) error {
+	c := &cell{
+		name: r.Name, failed: r.Failed, labels: at{"failures": r.Failures}, place: map[string]int{},
+	}
+	for i, axis := range s.Axes {
+		c.labels[axis] = r.Choices[i]
+	}
+	var twins []*losses.Result
+	for _, of := range r.Trials {
+		t := &trial{figures: of.Figures}
+		run := filepath.Join(s.folder, r.Name, fmt.Sprintf("seed-%d", of.Seed))
+		var err error
+		if s.Kind == sweep.OfLosses {
+			var twin *losses.Result
+			twin, err = losses.Read(run)
+			twins = append(twins, twin)
+			s.dated(filepath.Join(run, "costs.json"))
+		} else {
+			if t.summary, err = rundir.ReadSummary(run); err == nil {
+				t.series, err = rundir.ReadSeries(run)
+			}
+			s.dated(filepath.Join(run, "summary.json"))
+		}
+		if err != nil {
+			return fmt.Errorf("%w; delete the folder %s and run the study again", err, run)
+		}
+		c.trials = append(c.trials, t)
+	}
+	if len(twins) > 0 {
+		var err error
+		if c.losses, err = losses.Pool(twins); err != nil {
+			return err
+		}
+	}
+	for axis, label := range c.labels {
+		if c.place[axis] = slices.Index(s.by(axis), label); c.place[axis] < 0 {
+			c.place[axis] = len(s.by(axis))
+		}
+	}
+	s.cells = append(s.cells, c)
+	return nil
+}
+
+// dated notes when a run's file was written.
+func (s *study) dated(file string) {
+	if info, err := os.Stat(file); err == nil {
+		s.date = max(s.date, info.ModTime().Format("2006-01-02"))
+	}
+}
+
+// by are the labels of an axis, or of "failures", in the order of the study's file.
+func (s *study) by(axis string) (labels []string) {
+	for _, c := range s.cells {
+		if label, known := c.labels[axis]; known && !slices.Contains(labels, label) {
+			labels = append(labels, label)
+		}
+	}
+	return labels
+}
+
+// at are labels by axis, or by "failures".
+type at map[string]string
+
+// and adds a label.
+func (a at) and(axis, label string) at {
+	more := at{}
+	maps.Copy(more, a)
+	more[axis] = label
+	return more
+}
+
+// where are the cells that have some labels, in the order of the study's file.
+func (s *study) where(labels at) []*cell {
+	for axis, label := range labels {
+		if !slices.Contains(s.by(axis), label) {
+			s.unknown = append(s.unknown, axis+"="+label)
+		}
+	}
+	return spreads.Where(s.cells, func(c *cell) bool {
+		for axis, label := range labels {
+			if c.labels[axis] != label {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// only keeps the cells that have one of some labels of an axis.
+func only(cells []*cell, axis string, labels ...string) []*cell {
+	return spreads.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
+}
+
+// cell is the first cell that has some labels. Where there is none it is one without runs, of which nothing is known: a
+// study may be tried out with fewer cells than its page speaks of.
+func (s *study) cell(labels at) *cell {
+	if found := s.where(labels); len(found) > 0 {
+		return found[0]
+	}
+	return &cell{name: "none"}
+}
+
+// beside is the cell that has another plan of failures and is alike in all else.
+func (s *study) beside(c *cell, failures string) *cell {
+	return s.cell(c.labels.and("failures", failures))
+}
+
+// named is how a cell is called by its labels of axes: of those that are named, else of all that differ.
+func (s *study) named(c *cell, axes ...string) string {
+	if len(axes) == 0 {
+		for _, axis := range append(slices.Clone(s.Axes), "failures") {
+			if len(s.by(axis)) > 1 {
+				axes = append(axes, axis)
+			}
+		}
+	}
+	var words []string
+	for _, axis := range axes {
+		if label := c.labels[axis]; label != "" {
+			words = append(words, label)
+		}
+	}
+	return cmp.Or(strings.Join(words, " "), c.name)
+}
+
+// atATime says how many runs went on at the same time.
+func (s *study) atATime() string {
+	if s.AtOnce > 1 {
+		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
+	}
+	return "one run at a time"
+}
+
+// tried is how many trials cells have, the fewest and the most.
+func (s *study) tried() string {
+	least, most := math.MaxInt, 0
+	for _, c := range s.cells {
+		least, most = min(least, len(c.trials)), max(most, len(c.trials))
+	}
+	if least == most {
+		return fmt.Sprint(most)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
+}
+
+// once reports whether each cell has one trial, which says nothing of chance.
+func (s *study) once() bool { return s.tried() == "1" }
+
+// failures says how many runs of some cells did not come to their end.
+func failures(cells []*cell) string {
+	n, all := 0, 0
+	for _, c := range cells {
+		n, all = n+len(c.failed), all+len(c.failed)+len(c.trials)
+	}
+	return fmt.Sprintf("%d of %d runs", n, all)
+}
+
+// spread is what a measure was in the trials of a cell that know it.
+func (c *cell) spread(of measure) spreads.Spread {
+	var values []float64
+	for _, t := range c.trials {
+		if v := of(t); !math.IsNaN(v) {
+			values = append(values, v)
+		}
+	}
+	return spreads.SpreadOf(values)
+}
+
+// mid is the median of a measure in the trials of a cell; NaN: it is not known.
+func (c *cell) mid(of measure) float64 { return c.spread(of).Mid }
+
+// sorted are cells by the median of a measure, rising, without those that do not know it.
+func sorted(cells []*cell, of measure) []*cell {
+	some := spreads.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
+	slices.SortStableFunc(some, func(a, b *cell) int { return cmp.Compare(a.mid(of), b.mid(of)) })
+	return some
+}
+
+// ends are the cells with the lowest and the highest median of a measure.
+func ends(cells []*cell, of measure) (lowest, highest *cell) {
+	some := sorted(cells, of)
+	if len(some) == 0 {
+		return &cell{name: "none"}, &cell{name: "none"}
+	}
+	return some[0], some[len(some)-1]
+}
+
+// apart reports whether the trials of two cells tell them apart: their ranges do not meet, and neither is one trial.
+func apart(a, b *cell, of measure) bool {
+	v, w := a.spread(of), b.spread(of)
+	return len(a.trials) > 1 && len(b.trials) > 1 && (v.High < w.Low || w.High < v.Low)
+}
