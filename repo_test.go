@@ -66,16 +66,15 @@ var layers = map[string]int{
 	"internal/proc/web":     1, "internal/proc/door": 3, "internal/proc/logkeys": 3, "internal/proc/rights": 2,
 
 	// What commands are made of, and commands.
-	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/study": 4,
-	"internal/run/failures": 5, "internal/run/money": 5,
+	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/cost": 5,
 	"internal/run/plain": 5, "internal/run/modelfile": 5,
 	"internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6, "internal/run/jobs": 7,
 	"internal/run/metrics": 7, "internal/run/training": 7, "internal/run/predict": 7,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
-	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4, "internal/run/twin": 8,
-	"internal/run/losses": 9, "internal/run/agent": 6, "watch": 8,
+	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4,
+	"internal/run/agent": 6, "watch": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
-	"internal/run/sweep": 10, "internal/run/draw": 1, "internal/run/curves": 5, "internal/run/report": 10,
+	"internal/run/study": 10, "internal/run/report": 11,
 	"internal/run/service": 10, "internal/run/host": 10,
 	"cmd": 12, "examples": 12, "studies": 12,
 

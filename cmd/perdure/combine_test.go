@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/twin"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
 // combinings are ways to combine updates, under rules of which k runs are not one, of dense tables and sparse ones.
@@ -88,9 +88,9 @@ func TestCombinedInMemory(t *testing.T) {
 		sum, dir := trained(t, combining(how, "--recovery", "none", "--clocks", "12")...)
 		s, err := settings.ReadToRun(filepath.Join(dir, "run.json"))
 		must(t, err)
-		crew, err := twin.NewCrew(&s)
+		crew, err := failurecost.NewCrew(&s)
 		must(t, err)
-		tr, err := twin.New(&s, crew)
+		tr, err := failurecost.NewTraining(&s, crew)
 		must(t, err)
 		for range 12 {
 			_, err := tr.Compute(t.Context())

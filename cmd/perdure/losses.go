@@ -6,15 +6,15 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
 type lossesCmd struct {
-	Asked losses.Asked `embed:""`
-	Out   string       `help:"@losses_out" placeholder:"DIR" type:"path"`
-	JSON  bool         `name:"json" help:"Print JSON, for programs."`
+	Asked failurecost.Asked `embed:""`
+	Out   string            `help:"@losses_out" placeholder:"DIR" type:"path"`
+	JSON  bool              `name:"json" help:"Print JSON, for programs."`
 }
 
 // complete reads what is to be trained.

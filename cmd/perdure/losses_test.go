@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/losses"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
 // What is tried in memory is what servers do that are really killed: the same model, to the last bit. And what is
@@ -20,9 +20,9 @@ func TestLosses(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("code %d", code)
 	}
-	var r losses.Result
+	var r failurecost.Result
 	must(t, json.Unmarshal([]byte(out), &r))
-	if len(r.Trials) != 6 || len(r.Repeats) != 1 || !r.Repeats[0].Same || r.Schema != losses.Schema {
+	if len(r.Trials) != 6 || len(r.Repeats) != 1 || !r.Repeats[0].Same || r.Schema != failurecost.Schema {
 		t.Errorf("%d trials, repeated %+v", len(r.Trials), r.Repeats)
 	}
 	for _, file := range []string{"costs.json", "trials.csv", "costs.md", "costs.svg"} {

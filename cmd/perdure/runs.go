@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/perdure/perdure/internal/run/money"
+	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
@@ -46,11 +46,11 @@ type runsShowCmd struct {
 }
 
 // pricesOf reads a list of prices; "" is none.
-func pricesOf(file string) (*money.List, error) {
+func pricesOf(file string) (*cost.Prices, error) {
 	if file == "" {
 		return nil, nil
 	}
-	return money.Read(file)
+	return cost.Read(file)
 }
 
 func (c *runsShowCmd) Run() error {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 type studyCmds struct {
@@ -24,7 +24,7 @@ type studyInitCmd struct {
 }
 
 func (c *studyInitCmd) Run() error {
-	if err := sweep.Init(c.File); err != nil {
+	if err := study.Init(c.File); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s is written; perdure study %s --list says what it would run\n", c.File, c.File)
@@ -36,21 +36,21 @@ type studyCmd struct {
 	Quick bool        `help:"@study_quick"`
 	List  bool        `help:"Say what would be run, and run nothing."`
 	Busy  bool        `help:"Run although the machine is busy with something else."`
-	Asked sweep.Asked `embed:""`
+	Asked study.Asked `embed:""`
 }
 
 func (c *studyCmd) Run(ctx context.Context) error {
 	if err := c.Asked.Check(); err != nil {
 		return err
 	}
-	file, err := sweep.Read(c.File, studyKinds(), c.Quick)
+	file, err := study.Read(c.File, studyKinds(), c.Quick)
 	if err != nil {
 		return err
 	}
 	var busy error
-	timed := file.Kind.Name == sweep.OfTrain                        // what is done in memory depends on no time
+	timed := file.Kind.Name == study.OfTrain                        // what is done in memory depends on no time
 	if timed && !c.Busy && !c.Quick && !c.Asked.Report && !c.List { // before this program is what makes it busy
-		busy = sweep.Idle()
+		busy = study.Idle()
 	}
 	s, err := file.Check()
 	if err != nil {
@@ -70,12 +70,12 @@ func (c *studyCmd) Run(ctx context.Context) error {
 }
 
 // studyKinds are the kinds of studies that there are.
-func studyKinds() []sweep.Kind {
+func studyKinds() []study.Kind {
 	keys := jobKeys()
-	return []sweep.Kind{
-		{Name: sweep.OfTrain, Command: []string{"train"}, Keys: keys, Check: trainSettings},
+	return []study.Kind{
+		{Name: study.OfTrain, Command: []string{"train"}, Keys: keys, Check: trainSettings},
 		{
-			Name: sweep.OfLosses, Command: []string{"study", "losses", "--twins=1"}, Own: lossesKeys(), Keys: keys,
+			Name: study.OfLosses, Command: []string{"study", "losses", "--twins=1"}, Own: lossesKeys(), Keys: keys,
 			Check: lossesSettings,
 		},
 	}

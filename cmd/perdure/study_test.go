@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
 )
 
 // TestStudies: the studies of this repository can be run, and all their runs come to an end.
@@ -20,7 +20,7 @@ func TestStudies(t *testing.T) {
 			file, out := filepath.Join("..", "..", "studies", name+".yaml"), newFolder(t)
 			wantOut(t, 0, []string{"study", file, "--list"}, " cells, 3 seeds: ")
 			code, text, errs := invoke(t, "study", file, "--quick", "--json", "--out", out)
-			var r sweep.Results
+			var r study.Results
 			if err := json.Unmarshal([]byte(text), &r); err != nil || code != 0 {
 				t.Fatalf("exit code %d, %v: %s", code, err, errs)
 			}
@@ -79,7 +79,7 @@ seeds: 2
 	models := map[uint64][]string{} // by seed
 	for range 2 {
 		code, text, errs := invoke(t, "study", file, "--busy", "--json", "--out", newFolder(t))
-		var r sweep.Results
+		var r study.Results
 		if err := json.Unmarshal([]byte(text), &r); err != nil || code != 0 {
 			t.Fatalf("exit code %d, %v: %s", code, err, errs)
 		}
@@ -144,7 +144,7 @@ func TestStudiesHere(t *testing.T) {
 	}
 	for _, file := range files {
 		for _, quick := range []bool{false, true} {
-			f, err := sweep.Read(file, kinds, quick)
+			f, err := study.Read(file, kinds, quick)
 			must(t, err)
 			if _, err := f.Check(); err != nil {
 				t.Errorf("%s, quick %t: %v", file, quick, err)

@@ -51,13 +51,13 @@ func run(folder, to string) error {
 }
 
 // write writes the study's page, its pictures and tables, and runs.csv.
-func (s *study) write(to string) error {
+func (s *outcome) write(to string) error {
 	writer := writers[s.Name]
 	if writer == nil {
 		return fmt.Errorf("the study %q has no page here; those of %s have", s.Name,
 			strings.Join(slices.Sorted(maps.Keys(writers)), ", "))
 	}
-	p := &page{study: s, files: map[string][]byte{}}
+	p := &page{outcome: s, files: map[string][]byte{}}
 	writer(p)
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return err

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	spreads "github.com/perdure/perdure/internal/run/study"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // page is a page that is written.
 type page struct {
-	*study
+	*outcome
 	text  strings.Builder
 	files map[string][]byte // pictures and tables that the page leads to, by name
 }
@@ -35,7 +35,7 @@ func (p *page) command() {
 // facts writes what the study ran on and how, what ran it, and how often.
 func (p *page) facts(how string) {
 	trials, runs, quick, rest := "trials", "runs ", "", ""
-	if p.Kind == sweep.OfLosses {
+	if p.Kind == study.OfLosses {
 		trials, runs = "twins", ""
 	}
 	if p.Quick {
@@ -68,7 +68,7 @@ type column struct {
 func col(heading string, of measure, format string) column { return column{heading, of, format, ""} }
 
 // spread is the column's value of a cell.
-func (s *study) spread(c *cell, col *column) spreads.Spread {
+func (s *outcome) spread(c *cell, col *column) trials.Spread {
 	if col.failures != "" {
 		c = s.beside(c, col.failures)
 	}
@@ -93,7 +93,7 @@ func (p *page) table(cells []*cell, axes []string, columns ...column) {
 }
 
 // show writes a spread: its median, and least and most where these differ.
-func show(v spreads.Spread, format string) string {
+func show(v trials.Spread, format string) string {
 	if !known(v) {
 		return "–"
 	}
@@ -106,14 +106,14 @@ func (c *cell) show(of measure, format string) string { return show(c.spread(of)
 func shown(x float64, format string) string {
 	switch {
 	case format == "" || math.IsNaN(x) || math.IsInf(x, 0):
-		return spreads.Short(x)
+		return trials.Short(x)
 	case format == percent:
-		return spreads.Percent1(x)
+		return trials.Percent1(x)
 	}
 	return fmt.Sprintf(format, x)
 }
 
-func known(v spreads.Spread) bool { return !math.IsNaN(v.Mid) }
+func known(v trials.Spread) bool { return !math.IsNaN(v.Mid) }
 
 // The verdicts about what a paper reports.
 const (
@@ -142,7 +142,7 @@ func verdict(so, once bool) string {
 }
 
 // falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
-func falls(found, calm spreads.Spread) string {
+func falls(found, calm trials.Spread) string {
 	if !known(found) || !known(calm) {
 		return incomparable
 	}
@@ -150,7 +150,7 @@ func falls(found, calm spreads.Spread) string {
 }
 
 // rises is the verdict about a rise: every trial rises.
-func rises(found spreads.Spread) string {
+func rises(found trials.Spread) string {
 	if !known(found) {
 		return incomparable
 	}
@@ -158,7 +158,7 @@ func rises(found spreads.Spread) string {
 }
 
 // above is the verdict about being above others: the median is, and the trials' ranges do not meet.
-func above(found, others spreads.Spread) string {
+func above(found, others trials.Spread) string {
 	if !known(found) || !known(others) {
 		return incomparable
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/run/settings"
-	spreads "github.com/perdure/perdure/internal/run/study"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 func must(t testing.TB, err error) {
@@ -24,7 +24,7 @@ func must(t testing.TB, err error) {
 }
 
 // planned are the results of a study's file before anything has run.
-func planned(t *testing.T, file string, quick bool) *sweep.Results {
+func planned(t *testing.T, file string, quick bool) *study.Results {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	must(t, err)
@@ -33,20 +33,20 @@ func planned(t *testing.T, file string, quick bool) *sweep.Results {
 		s.Job.Slots, s.Job.Servers, s.Job.Clocks = 8, 4, 100
 		return s, nil
 	}
-	f, err := sweep.Read(file, []sweep.Kind{
-		{Name: sweep.OfTrain, Keys: keys, Check: check}, {Name: sweep.OfLosses, Keys: keys, Check: check},
+	f, err := study.Read(file, []study.Kind{
+		{Name: study.OfTrain, Keys: keys, Check: check}, {Name: study.OfLosses, Keys: keys, Check: check},
 	}, quick)
 	must(t, err)
 	f.LeaveOut, f.Prices = true, ""
 	s, err := f.Check()
 	must(t, err)
 	n := len(s.Cells)
-	r := &sweep.Results{Kind: s.Kind.Name, Name: s.Name, Runs: n, Missing: n, Quick: quick}
+	r := &study.Results{Kind: s.Kind.Name, Name: s.Name, Runs: n, Missing: n, Quick: quick}
 	for _, a := range s.Vary {
 		r.Axes = append(r.Axes, a.Name)
 	}
 	for _, c := range s.Cells {
-		r.Cells = append(r.Cells, sweep.CellResult{Name: c.Name, Choices: c.Labels, Failures: c.Plan})
+		r.Cells = append(r.Cells, study.CellResult{Name: c.Name, Choices: c.Labels, Failures: c.Plan})
 	}
 	return r
 }
@@ -82,14 +82,14 @@ func TestPages(t *testing.T) {
 
 // folder makes a study's folder: two strategies, with failures and without, of two seeds. Accuracy rises by 0.1 a
 // second to its end at 5 s; under slow by half of that, and with failures nothing is measured from 2 s to 4 s.
-func folder(t testing.TB) (dir string, r *sweep.Results) {
+func folder(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
-	r = &sweep.Results{Name: "tried", Axes: []string{"recovery"}, Runs: 8, Version: "1"}
+	r = &study.Results{Name: "tried", Axes: []string{"recovery"}, Runs: 8, Version: "1"}
 	for _, recovery := range []string{"fast", "slow servers=2"} {
 		for _, plan := range []string{"none", "killed"} {
 			name, _, _ := strings.Cut(recovery, " ")
-			c := sweep.CellResult{Name: name + "_" + plan, Choices: []string{recovery}, Failures: plan}
+			c := study.CellResult{Name: name + "_" + plan, Choices: []string{recovery}, Failures: plan}
 			for seed := range uint64(2) {
 				run := filepath.Join(dir, c.Name, fmt.Sprintf("seed-%d", seed))
 				must(t, os.MkdirAll(run, 0o755))
@@ -109,7 +109,7 @@ func folder(t testing.TB) (dir string, r *sweep.Results) {
 					"cpu_seconds": 40}, "worker": {"mb_peak": 12, "cpu_seconds": 2, "mb_stored": 3}}, "beyond_bound": 4,
 					"time_split": {"staleness": 0.25}, "clock_differential": {"-1": 3, "-2": 1},
 					"failures": [{"at_seconds": 2.2}]}`), 0o644))
-				c.Trials = append(c.Trials, sweep.Trial{
+				c.Trials = append(c.Trials, study.Trial{
 					Seed: seed, Figures: map[string]float64{
 						"accuracy": 0.5 + 0.01*float64(seed), "clocks": 100, "cost": 20, "lost": 7, "seconds": 10,
 					},
@@ -238,14 +238,14 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	of := func(low, high float64) spreads.Spread { return spreads.SpreadOf([]float64{low, high}) }
-	one := func(v float64) spreads.Spread { return spreads.SpreadOf([]float64{v}) }
+	of := func(low, high float64) trials.Spread { return trials.SpreadOf([]float64{low, high}) }
+	one := func(v float64) trials.Spread { return trials.SpreadOf([]float64{v}) }
 	for i, c := range []struct{ got, want string }{
 		{falls(of(-.3, -.2), of(-.1, .1)), reproduced},
 		{falls(of(-.3, -.05), of(-.1, .1)), notReproduced},
 		{rises(of(0.1, 0.2)), reproduced},
 		{rises(of(-.1, .2)), notReproduced},
-		{rises(spreads.SpreadOf(nil)), incomparable},
+		{rises(trials.SpreadOf(nil)), incomparable},
 		{within(4.9, 3), reproduced},
 		{within(4.9, 1), notReproduced},
 		{within(4.9, math.NaN()), incomparable},

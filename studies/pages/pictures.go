@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/curves"
-	"github.com/perdure/perdure/internal/run/draw"
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // width of pictures, in pixels.
 const width = 880.0
 
 // picture keeps a picture, and writes the line that shows it.
-func (p *page) picture(file string, f *draw.Figure) {
+func (p *page) picture(file string, f *plot.Figure) {
 	if p.files[file] != nil {
 		panic("the picture " + file + " is drawn twice")
 	}
@@ -24,12 +24,12 @@ func (p *page) picture(file string, f *draw.Figure) {
 // looks say by which axes cells are drawn: their colours, and their dashes ("": as the colour has them).
 type looks struct{ colour, dash string }
 
-func (l *looks) of(c *cell) draw.Look {
-	colour := draw.LookOf(c.place[l.colour])
+func (l *looks) of(c *cell) plot.Look {
+	colour := plot.LookOf(c.place[l.colour])
 	if l.dash == "" {
 		return colour
 	}
-	look := draw.LookOf(c.place[l.dash])
+	look := plot.LookOf(c.place[l.dash])
 	look.Tone, look.Shape = colour.Tone, colour.Shape
 	return look
 }
@@ -37,7 +37,7 @@ func (l *looks) of(c *cell) draw.Look {
 // curves draws a column of the series over seconds, of each cell the median, and a band from least to most. There is a
 // panel for each label of an axis, or one ("").
 func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) {
-	f := &draw.Figure{Name: name, Width: width, High: 340}
+	f := &plot.Figure{Name: name, Width: width, High: 340}
 	titles := []string{""}
 	if panels != "" {
 		titles = nil
@@ -55,9 +55,9 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 		}
 	}
 	for _, title := range titles {
-		panel := draw.Panel{
-			Title: title, X: draw.Axis{Name: "seconds", FromZero: true},
-			Y: draw.Axis{Name: y, Percent: strings.HasSuffix(column, "accuracy")},
+		panel := plot.Panel{
+			Title: title, X: plot.Axis{Name: "seconds", FromZero: true},
+			Y: plot.Axis{Name: y, Percent: strings.HasSuffix(column, "accuracy")},
 		}
 		of := cells
 		if panels != "" {
@@ -73,7 +73,7 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 			f.Keys = addKey(f.Keys, p.named(c, axes...), curve.Look)
 		}
 		for _, at := range faultTimes(of) {
-			panel.Items = append(panel.Items, &draw.Upright{X: at, Tone: draw.Hit})
+			panel.Items = append(panel.Items, &plot.Upright{X: at, Tone: plot.Hit})
 		}
 		f.Panels = append(f.Panels, panel)
 	}
@@ -82,11 +82,11 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 }
 
 // alike gives panels the same axes, so that they can be compared.
-func alike(panels []draw.Panel) {
+func alike(panels []plot.Panel) {
 	if len(panels) < 2 {
 		return
 	}
-	all := draw.Panel{X: panels[0].X, Y: panels[0].Y}
+	all := plot.Panel{X: panels[0].X, Y: panels[0].Y}
 	for i := range panels {
 		all.Items = append(all.Items, panels[i].Items...)
 	}
@@ -99,11 +99,11 @@ func alike(panels []draw.Panel) {
 	}
 }
 
-func addKey(keys []draw.Key, name string, look draw.Look) []draw.Key {
-	if slices.ContainsFunc(keys, func(k draw.Key) bool { return k.Name == name }) {
+func addKey(keys []plot.Key, name string, look plot.Look) []plot.Key {
+	if slices.ContainsFunc(keys, func(k plot.Key) bool { return k.Name == name }) {
 		return keys
 	}
-	return append(keys, draw.Key{Name: name, Look: look})
+	return append(keys, plot.Key{Name: name, Look: look})
 }
 
 // faultTimes are the times of the faults that the trials of some cells had, to a second; none where there are many.
@@ -123,27 +123,27 @@ func faultTimes(cells []*cell) (at []float64) {
 }
 
 // curve is what the trials measured.
-func (c *cell) curve(column string) (curve draw.Curve, any bool) {
-	var all []curves.Points
+func (c *cell) curve(column string) (curve plot.Curve, any bool) {
+	var all []trials.Points
 	var stays []bool
 	for _, t := range c.trials {
-		p, diverged := curves.Measured(t.series.Columns, t.series.Rows, column)
+		p, diverged := trials.Measured(t.series.Columns, t.series.Rows, column)
 		all, stays = append(all, p), append(stays, !diverged)
 	}
-	curve.X, curve.Mid, curve.Low, curve.High, any = curves.Band(all, stays)
+	curve.X, curve.Mid, curve.Low, curve.High, any = trials.Band(all, stays)
 	return curve, any
 }
 
 // dots draws a panel for each column, with a row for each cell: the median, and a line from least to most.
 func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) {
-	f := &draw.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
+	f := &plot.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
 	for n := range columns {
 		col := &columns[n]
-		panel := draw.Panel{Title: col.heading, X: draw.Axis{Percent: col.format == percent, FromZero: n > 0}}
+		panel := plot.Panel{Title: col.heading, X: plot.Axis{Percent: col.format == percent, FromZero: n > 0}}
 		for i, c := range cells {
 			v := p.spread(c, col)
 			panel.Rows = append(panel.Rows, p.named(c, axes...))
-			dot := &draw.Dot{Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look.of(c)}
+			dot := &plot.Dot{Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look.of(c)}
 			if math.IsInf(v.Mid, 0) {
 				dot.Mid = math.NaN()
 			} else if known(v) {

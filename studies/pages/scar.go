@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/draw"
-	"github.com/perdure/perdure/internal/run/losses"
-	spreads "github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Strategies that the page speaks of: rows that come back alone, from full saves, and from saves of an eighth of the
@@ -275,17 +276,17 @@ func (p scarPage) costs(c *cell, about string) {
 	for _, t := range c.losses.Twins {
 		all = append(all, fmt.Sprintf("%.4g", t.Epsilon))
 	}
-	p.say("%s ε is %s, one for each twin. The model is judged by %s.", about, spreads.Listed(all), judged(c.losses))
+	p.say("%s ε is %s, one for each twin. The model is judged by %s.", about, plain.Listed(all), judged(c.losses))
 	p.say("%s", c.losses.Table())
 }
 
 // judged is what a model is judged by.
-func judged(r *losses.Result) string {
+func judged(r *failurecost.Result) string {
 	by := map[string]string{
-		losses.MeasureTrain: "the loss on what it is trained on",
-		losses.MeasureTest:  "the loss on test examples",
-		losses.MeasureDistance: "its distance to x*, which is what the twin comes to when it trains for ten times as " +
-			"long",
+		failurecost.MeasureTrain: "the loss on what it is trained on",
+		failurecost.MeasureTest:  "the loss on test examples",
+		failurecost.MeasureDistance: "its distance to x*, which is what the twin comes to when it trains for ten " +
+			"times as long",
 	}[r.Measure]
 	if r.Smooth > 1 {
 		return fmt.Sprintf("the mean of %d clocks of %s", r.Smooth, by)
@@ -307,28 +308,28 @@ func (p scarPage) forks(problem string, c *cell) {
 // bytesDrawn draws what failures cost against the bytes that were written, of some problems: a curve for each strategy
 // over its intervals, half of the servers being lost.
 func (p scarPage) bytesDrawn(problems ...string) {
-	f := &draw.Figure{
+	f := &plot.Figure{
 		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
 		Width: width, Columns: 3, High: 230,
 	}
-	seen := map[string]draw.Look{}
+	seen := map[string]plot.Look{}
 	for _, problem := range problems {
 		c := p.problem(problem)
 		if c.losses == nil {
 			continue
 		}
-		panel := draw.Panel{
-			Title: p.named(c), X: draw.Axis{Name: "MB written", FromZero: true},
-			Y: draw.Axis{Name: "clocks", FromZero: true},
+		panel := plot.Panel{
+			Title: p.named(c), X: plot.Axis{Name: "MB written", FromZero: true},
+			Y: plot.Axis{Name: "clocks", FromZero: true},
 		}
 		for _, of := range c.losses.Families(0.5) {
 			look, known := seen[of.Name]
 			if !known {
-				look = draw.LookOf(len(seen))
+				look = plot.LookOf(len(seen))
 				seen[of.Name] = look
-				f.Keys = append(f.Keys, draw.Key{Name: of.Name, Look: look})
+				f.Keys = append(f.Keys, plot.Key{Name: of.Name, Look: look})
 			}
-			panel.Items = append(panel.Items, &draw.Curve{
+			panel.Items = append(panel.Items, &plot.Curve{
 				Look: look, X: of.MB, Mid: of.Mean, Low: of.Low, High: of.High, PointsAtValues: true, Faint: true,
 			})
 		}
@@ -340,21 +341,21 @@ func (p scarPage) bytesDrawn(problems ...string) {
 }
 
 // of is what the trials of a strategy gave, where a part of the servers is lost.
-func (c *cell) of(strategy string, lost float64) *losses.Cell {
+func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	if c.losses == nil {
-		return (&losses.Result{}).Cell(strategy, lost)
+		return (&failurecost.Result{}).Cell(strategy, lost)
 	}
 	return c.losses.Cell(strategy, lost)
 }
 
 // saved is by which part a strategy's failures cost less than the first one's, with the ends of its 95% interval; NaN
 // where no trial is counted in it, or only the lesser part of them.
-func (c *cell) saved(strategy string, lost float64) spreads.Spread {
+func (c *cell) saved(strategy string, lost float64) trials.Spread {
 	of := c.of(strategy, lost)
 	if of.Fewer == nil || 2*of.Censored > of.Trials {
-		return spreads.SpreadOf(nil)
+		return trials.SpreadOf(nil)
 	}
-	v := spreads.Spread{Mid: *of.Fewer, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
+	v := trials.Spread{Mid: *of.Fewer, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
 	if of.FewerIn[0] != nil {
 		v.Low = *of.FewerIn[0]
 	}
@@ -393,7 +394,7 @@ func (c *cell) claim(strategy string, part float64) string {
 
 // better are the cells in which a strategy's failures cost less than the first one's, beyond the spread of the trials.
 func better(cells []*cell, strategy string) []*cell {
-	return spreads.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
+	return trials.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
 }
 
 // savings writes the least and the most that a strategy saves in some cells.
@@ -407,7 +408,7 @@ func savings(cells []*cell, strategy string, lost float64) string {
 	if len(all) == 0 {
 		return "–"
 	}
-	least, most := spreads.Percent0(slices.Min(all)), spreads.Percent0(slices.Max(all))
+	least, most := trials.Percent0(slices.Min(all)), trials.Percent0(slices.Max(all))
 	if least == most {
 		return least
 	}

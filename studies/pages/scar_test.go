@@ -8,37 +8,38 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/losses"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
 // ofLosses are the results of two twins each: of a problem of which full recovery costs 8 and 12 clocks and partial
 // recovery 2 and 4, or 3 and 5; of one whose partial recovery mostly never comes to ε; and of one that is not run yet.
-func ofLosses(t testing.TB) (dir string, r *sweep.Results) {
+func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
-	r = &sweep.Results{Name: "scar", Kind: sweep.OfLosses, Axes: []string{"problem"}, Runs: 8, Missing: 2}
+	r = &study.Results{Name: "scar", Kind: study.OfLosses, Axes: []string{"problem"}, Runs: 8, Missing: 2}
 	for _, problem := range []string{"quadratic", "mnist", "als-jester", "quadratic-bytes"} {
-		c := sweep.CellResult{Name: problem, Choices: []string{problem}}
+		c := study.CellResult{Name: problem, Choices: []string{problem}}
 		for seed := range uint64(2) {
 			if problem == "als-jester" {
 				continue
 			}
-			of := &losses.Result{
-				Schema: losses.Schema, Measure: losses.MeasureTrain, Bytes: map[string]int64{eighthSaves: 2e6},
-				Twins:   []losses.Twin{{Seed: seed, Epsilon: 0.25 + float64(seed), Reached: 9}},
-				Repeats: []losses.Repeat{{Same: true, Tries: 1 + int(seed)}},
+			of := &failurecost.Result{
+				Schema: failurecost.Schema, Measure: failurecost.MeasureTrain,
+				Bytes:   map[string]int64{eighthSaves: 2e6},
+				Twins:   []failurecost.Twin{{Seed: seed, Epsilon: 0.25 + float64(seed), Reached: 9}},
+				Repeats: []failurecost.Repeat{{Same: true, Tries: 1 + int(seed)}},
 			}
 			for i := range 2 {
-				trial := losses.Trial{Strategy: "checkpoint:16", Lost: 0.5, Seed: seed, Cost: 8 + 4*i}
+				trial := failurecost.Trial{Strategy: "checkpoint:16", Lost: 0.5, Seed: seed, Cost: 8 + 4*i}
 				of.Trials = append(of.Trials, trial)
 				trial.Strategy, trial.Cost = eighthSaves, 2+2*i+int(seed)
-				trial.Failures = []losses.Failure{{Clock: perdure.Clock(5 + i)}}
+				trial.Failures = []failurecost.Failure{{Clock: perdure.Clock(5 + i)}}
 				trial.Censored = problem == "mnist" && (seed > 0 || i > 0)
 				of.Trials = append(of.Trials, trial)
 			}
 			must(t, of.Write(filepath.Join(dir, problem, fmt.Sprintf("seed-%d", seed))))
-			c.Trials = append(c.Trials, sweep.Trial{Seed: seed})
+			c.Trials = append(c.Trials, study.Trial{Seed: seed})
 		}
 		r.Cells = append(r.Cells, c)
 	}

@@ -12,15 +12,15 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/losses"
 	"github.com/perdure/perdure/internal/run/rundir"
-	spreads "github.com/perdure/perdure/internal/run/study"
-	"github.com/perdure/perdure/internal/run/sweep"
+	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
-// study is what has been found so far, with what its runs have measured.
-type study struct {
-	sweep.Results
+// outcome is what a study has found so far, with what its runs have measured.
+type outcome struct {
+	study.Results
 
 	date    string // of the newest run
 	folder  string
@@ -32,10 +32,10 @@ type study struct {
 type cell struct {
 	name   string
 	trials []*trial
-	failed []sweep.Failed
-	labels at             // of all axes
-	place  map[string]int // of these among the axis' labels
-	losses *losses.Result // of all its twins; nil: it has none
+	failed []study.Failed
+	labels at                  // of all axes
+	place  map[string]int      // of these among the axis' labels
+	losses *failurecost.Result // of all its twins; nil: it has none
 }
 
 // trial is a run that came to its end.
@@ -48,12 +48,12 @@ type trial struct {
 // mostResults bounds what is read of study.json.
 const mostResults = 256 << 20
 
-func readResults(folder string) (*sweep.Results, error) {
+func readResults(folder string) (*study.Results, error) {
 	b, err := disk.ReadRegular(filepath.Join(folder, "study.json"), mostResults)
 	if err != nil {
 		return nil, err
 	}
-	r := &sweep.Results{}
+	r := &study.Results{}
 	if err := json.Unmarshal(b, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, "study.json"), err)
 	}
@@ -61,8 +61,8 @@ func readResults(folder string) (*sweep.Results, error) {
 }
 
 // open reads the runs in a study's folder.
-func open(folder string, r *sweep.Results) (*study, error) {
-	s := &study{Results: *r, folder: folder}
+func open(folder string, r *study.Results) (*outcome, error) {
+	s := &outcome{Results: *r, folder: folder}
 	shorten(&s.Results)
 	for i := range s.Results.Cells {
 		if err := s.open(&s.Results.Cells[i]); err != nil {
@@ -74,7 +74,7 @@ func open(folder string, r *sweep.Results) (*study, error) {
 
 // shorten leaves of the labels of an axis the first word, where that tells them apart: a choice of several settings is
 // called by all of them.
-func shorten(r *sweep.Results) {
+func shorten(r *study.Results) {
 	for axis := range r.Axes {
 		full := map[string]string{} // by first word
 		unique := true
@@ -92,21 +92,21 @@ func shorten(r *sweep.Results) {
 }
 
 // open reads the runs of a cell.
-func (s *study) open(r *sweep.CellResult) error {
+func (s *outcome) open(r *study.CellResult) error {
 	c := &cell{
 		name: r.Name, failed: r.Failed, labels: at{"failures": r.Failures}, place: map[string]int{},
 	}
 	for i, axis := range s.Axes {
 		c.labels[axis] = r.Choices[i]
 	}
-	var twins []*losses.Result
+	var twins []*failurecost.Result
 	for _, of := range r.Trials {
 		t := &trial{figures: of.Figures}
 		run := filepath.Join(s.folder, r.Name, fmt.Sprintf("seed-%d", of.Seed))
 		var err error
-		if s.Kind == sweep.OfLosses {
-			var twin *losses.Result
-			twin, err = losses.Read(run)
+		if s.Kind == study.OfLosses {
+			var twin *failurecost.Result
+			twin, err = failurecost.Read(run)
 			twins = append(twins, twin)
 			s.dated(filepath.Join(run, "costs.json"))
 		} else {
@@ -122,7 +122,7 @@ func (s *study) open(r *sweep.CellResult) error {
 	}
 	if len(twins) > 0 {
 		var err error
-		if c.losses, err = losses.Pool(twins); err != nil {
+		if c.losses, err = failurecost.Pool(twins); err != nil {
 			return err
 		}
 	}
@@ -136,14 +136,14 @@ func (s *study) open(r *sweep.CellResult) error {
 }
 
 // dated notes when a run's file was written.
-func (s *study) dated(file string) {
+func (s *outcome) dated(file string) {
 	if info, err := os.Stat(file); err == nil {
 		s.date = max(s.date, info.ModTime().Format("2006-01-02"))
 	}
 }
 
 // by are the labels of an axis, or of "failures", in the order of the study's file.
-func (s *study) by(axis string) (labels []string) {
+func (s *outcome) by(axis string) (labels []string) {
 	for _, c := range s.cells {
 		if label, known := c.labels[axis]; known && !slices.Contains(labels, label) {
 			labels = append(labels, label)
@@ -164,13 +164,13 @@ func (a at) and(axis, label string) at {
 }
 
 // where are the cells that have some labels, in the order of the study's file.
-func (s *study) where(labels at) []*cell {
+func (s *outcome) where(labels at) []*cell {
 	for axis, label := range labels {
 		if !slices.Contains(s.by(axis), label) {
 			s.unknown = append(s.unknown, axis+"="+label)
 		}
 	}
-	return spreads.Where(s.cells, func(c *cell) bool {
+	return trials.Where(s.cells, func(c *cell) bool {
 		for axis, label := range labels {
 			if c.labels[axis] != label {
 				return false
@@ -182,12 +182,12 @@ func (s *study) where(labels at) []*cell {
 
 // only keeps the cells that have one of some labels of an axis.
 func only(cells []*cell, axis string, labels ...string) []*cell {
-	return spreads.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
+	return trials.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
 }
 
 // cell is the first cell that has some labels. Where there is none it is one without runs, of which nothing is known: a
 // study may be tried out with fewer cells than its page speaks of.
-func (s *study) cell(labels at) *cell {
+func (s *outcome) cell(labels at) *cell {
 	if found := s.where(labels); len(found) > 0 {
 		return found[0]
 	}
@@ -195,12 +195,12 @@ func (s *study) cell(labels at) *cell {
 }
 
 // beside is the cell that has another plan of failures and is alike in all else.
-func (s *study) beside(c *cell, failures string) *cell {
+func (s *outcome) beside(c *cell, failures string) *cell {
 	return s.cell(c.labels.and("failures", failures))
 }
 
 // named is how a cell is called by its labels of axes: of those that are named, else of all that differ.
-func (s *study) named(c *cell, axes ...string) string {
+func (s *outcome) named(c *cell, axes ...string) string {
 	if len(axes) == 0 {
 		for _, axis := range append(slices.Clone(s.Axes), "failures") {
 			if len(s.by(axis)) > 1 {
@@ -218,7 +218,7 @@ func (s *study) named(c *cell, axes ...string) string {
 }
 
 // atATime says how many runs went on at the same time.
-func (s *study) atATime() string {
+func (s *outcome) atATime() string {
 	if s.AtOnce > 1 {
 		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
 	}
@@ -226,7 +226,7 @@ func (s *study) atATime() string {
 }
 
 // tried is how many trials cells have, the fewest and the most.
-func (s *study) tried() string {
+func (s *outcome) tried() string {
 	least, most := math.MaxInt, 0
 	for _, c := range s.cells {
 		least, most = min(least, len(c.trials)), max(most, len(c.trials))
@@ -238,7 +238,7 @@ func (s *study) tried() string {
 }
 
 // once reports whether each cell has one trial, which says nothing of chance.
-func (s *study) once() bool { return s.tried() == "1" }
+func (s *outcome) once() bool { return s.tried() == "1" }
 
 // failures says how many runs of some cells did not come to their end.
 func failures(cells []*cell) string {
@@ -250,14 +250,14 @@ func failures(cells []*cell) string {
 }
 
 // spread is what a measure was in the trials of a cell that know it.
-func (c *cell) spread(of measure) spreads.Spread {
+func (c *cell) spread(of measure) trials.Spread {
 	var values []float64
 	for _, t := range c.trials {
 		if v := of(t); !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
-	return spreads.SpreadOf(values)
+	return trials.SpreadOf(values)
 }
 
 // mid is the median of a measure in the trials of a cell; NaN: it is not known.
@@ -265,7 +265,7 @@ func (c *cell) mid(of measure) float64 { return c.spread(of).Mid }
 
 // sorted are cells by the median of a measure, rising, without those that do not know it.
 func sorted(cells []*cell, of measure) []*cell {
-	some := spreads.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
+	some := trials.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
 	slices.SortStableFunc(some, func(a, b *cell) int { return cmp.Compare(a.mid(of), b.mid(of)) })
 	return some
 }

@@ -83,3 +83,11 @@ func (t *Teller) End(document any) error {
 	}
 	return JSON(t.out, document)
 }
+
+// Listed joins with commas and an "and".
+func Listed(all []string) string {
+	if n := len(all); n > 1 {
+		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
+	}
+	return strings.Join(all, "")
+}

@@ -1,32 +1,32 @@
 package report
 
 import (
-	"github.com/perdure/perdure/internal/run/curves"
-	"github.com/perdure/perdure/internal/run/draw"
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // measured are the numbers of a column at their times; what is no finite number is left out, and says so.
-func (t *trial) measured(column string) (p curves.Points, diverged bool) {
-	return curves.Measured(t.series.Columns, t.series.Rows, column)
+func (t *trial) measured(column string) (p trials.Points, diverged bool) {
+	return trials.Measured(t.series.Columns, t.series.Rows, column)
 }
 
 // curve is what trials measured: their median, and from least to most. A run that has ended with a result counts on
 // with its last value, since its model stays as it is.
-func (g *group) curve(column string) (c draw.Curve, any bool) {
+func (g *group) curve(column string) (c plot.Curve, any bool) {
 	c.Look = g.Look
-	var all []curves.Points
+	var all []trials.Points
 	var stays []bool
 	for _, t := range g.Trials {
 		p, diverged := t.measured(column)
 		all, stays = append(all, p), append(stays, t.done() && !diverged && column != "clocks_per_second")
 	}
-	c.X, c.Mid, c.Low, c.High, any = curves.Band(all, stays)
+	c.X, c.Mid, c.Low, c.High, any = trials.Band(all, stays)
 	return c, any
 }
 
 // middle is the curve's value at a time, for a mark on it.
-func middle(c *draw.Curve, x float64) float64 {
-	p := curves.Points{X: c.X, Y: c.Mid}
+func middle(c *plot.Curve, x float64) float64 {
+	p := trials.Points{X: c.X, Y: c.Mid}
 	if y, ok := p.At(x, true); ok {
 		return y
 	}

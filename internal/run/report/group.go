@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/draw"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
-	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // trial is one run with what was measured.
@@ -53,21 +53,21 @@ func (t *trial) outages() (all [][2]float64) {
 type group struct {
 	Name   string
 	Trials []*trial
-	Look   draw.Look
+	Look   plot.Look
 }
 
 // Done are the trials that have a result.
-func (g *group) done() []*trial { return study.Where(g.Trials, (*trial).done) }
+func (g *group) done() []*trial { return trials.Where(g.Trials, (*trial).done) }
 
 // spread is over the trials that have a result, and know that number.
-func (g *group) spread(of func(t *trial) *float64) study.Spread {
+func (g *group) spread(of func(t *trial) *float64) trials.Spread {
 	var values []float64
 	for _, t := range g.done() {
 		if v := of(t); v != nil {
 			values = append(values, *v)
 		}
 	}
-	return study.SpreadOf(values)
+	return trials.SpreadOf(values)
 }
 
 func result(t *trial) *float64 { return t.line.Result }
@@ -163,7 +163,7 @@ func (s setting) text(value string) string {
 // groupsOf puts trials together, and returns the paths of the settings that differ between groups.
 func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	differ = differing(trials)
-	keys, by := study.Group(trials, func(t *trial) string {
+	keys, by := groupBy(trials, func(t *trial) string {
 		var values []string
 		for _, path := range differ {
 			values = append(values, t.flat[path])
@@ -172,7 +172,7 @@ func groupsOf(trials []*trial) (groups []*group, differ []string) {
 	})
 	naming := enough(trials, differ)
 	for i, k := range keys {
-		g := &group{Trials: by[k], Look: draw.LookOf(i)}
+		g := &group{Trials: by[k], Look: plot.LookOf(i)}
 		var parts []string
 		for _, path := range naming {
 			parts = append(parts, partOf(path, g.Trials[0].flat[path], trials))
@@ -186,7 +186,7 @@ func groupsOf(trials []*trial) (groups []*group, differ []string) {
 // enough are the first of the settings that differ which tell all groups apart: names have no others.
 func enough(trials []*trial, differ []string) (paths []string) {
 	apart := func(paths []string) int {
-		keys, _ := study.Group(trials, func(t *trial) string {
+		keys, _ := groupBy(trials, func(t *trial) string {
 			key := ""
 			for _, path := range paths {
 				key += t.flat[path] + "\x00"
@@ -258,10 +258,23 @@ func plural(n float64, noun string) string {
 func counted(n float64) string {
 	s := fmt.Sprintf("%.0f", math.Abs(n))
 	if n != math.Trunc(n) {
-		return study.Short(n)
+		return trials.Short(n)
 	}
 	for at := len(s) - 3; at > 0; at -= 3 {
 		s = s[:at] + "," + s[at:]
 	}
 	return s
+}
+
+// groupBy puts the results of each key together, in the order of their coming.
+func groupBy[T any, K comparable](results []T, key func(T) K) (keys []K, groups map[K][]T) {
+	groups = map[K][]T{}
+	for _, r := range results {
+		k := key(r)
+		if groups[k] == nil {
+			keys = append(keys, k)
+		}
+		groups[k] = append(groups[k], r)
+	}
+	return keys, groups
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/study"
 )
 
 // Options are what a page says beside the runs.
@@ -81,7 +80,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	}
 	studies, problems := studiesOf(trials)
 	p.Problems = append(p.Problems, problems...)
-	keys, by := study.Group(trials, func(t *trial) string { return t.line.Workload })
+	keys, by := groupBy(trials, func(t *trial) string { return t.line.Workload })
 	for _, k := range keys {
 		s, err := newSection(by[k])
 		if err != nil {
@@ -94,7 +93,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 	}
 	if len(keys) > 1 {
 		p.Notes = append(p.Notes, fmt.Sprintf("These runs train %s. What models of different workloads come to "+
-			"cannot be compared, so each has a section of its own.", study.Listed(keys)))
+			"cannot be compared, so each has a section of its own.", plain.Listed(keys)))
 	}
 	p.Notes = append(p.Notes, unfinished(trials)...)
 	p.head(trials, o)
@@ -190,7 +189,7 @@ func (p *Page) head(trials []*trial, o Options) {
 		}
 		when += " UTC"
 	}
-	p.Facts = append(p.Facts, runs+when, "run by Perdure "+study.Listed(versions),
+	p.Facts = append(p.Facts, runs+when, "run by Perdure "+plain.Listed(versions),
 		fmt.Sprintf("page made by Perdure %s at %s UTC", o.Version, o.Made.UTC().Format("2006-01-02 15:04")))
 }
 
@@ -208,7 +207,7 @@ func newSection(trials []*trial) (s *section, err error) {
 	default:
 		kind, facts = "groups", comparisonOf(s)
 	}
-	if s.Answer, err = sentences.Of(kind, facts); err != nil {
+	if s.Answer, err = sentences.of(kind, facts); err != nil {
 		return nil, err
 	}
 	for i, line := range s.Answer {

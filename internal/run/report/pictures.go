@@ -5,15 +5,15 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/internal/run/draw"
-	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // picture is one with its heading, for wide pages and for narrow ones.
 type picture struct {
 	Name, Heading, Caption string
 	Main                   bool
-	Wide, Narrow           *draw.Figure // Narrow nil: Wide is narrow enough
+	Wide, Narrow           *plot.Figure // Narrow nil: Wide is narrow enough
 }
 
 // Widths of pictures, in pixels: a main one on a wide page and on a narrow one, and a small one.
@@ -51,7 +51,7 @@ func (s *section) pictures() (all []picture) {
 }
 
 // both makes a main picture in its two widths.
-func both(name, heading, caption string, make func(width float64) *draw.Figure) picture {
+func both(name, heading, caption string, make func(width float64) *plot.Figure) picture {
 	return picture{
 		Name: name, Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
 	}
@@ -68,7 +68,7 @@ func (s *section) bands() string {
 
 // learning is the main picture: how good the model was over time, and where something failed.
 func (s *section) learning() (picture, bool) {
-	var curves []draw.Curve
+	var curves []plot.Curve
 	var of []*group
 	for _, g := range s.groups {
 		if c, any := g.curve(s.measure.column); any {
@@ -78,11 +78,11 @@ func (s *section) learning() (picture, bool) {
 	if len(curves) == 0 {
 		return picture{}, false
 	}
-	y := draw.Axis{Name: s.measure.Title(), Percent: s.measure.Name == "accuracy"}
-	x := draw.Axis{Name: "seconds since the first clock", FromZero: true}
+	y := plot.Axis{Name: s.measure.Title(), Percent: s.measure.Name == "accuracy"}
+	x := plot.Axis{Name: "seconds since the first clock", FromZero: true}
 	one := len(s.trials) == 1
 	hit := false
-	panel := func(from, to int) (p draw.Panel) {
+	panel := func(from, to int) (p plot.Panel) {
 		p.X, p.Y = x, y
 		if one {
 			p.Items = append(p.Items, outageItems(s.trials[0])...)
@@ -96,14 +96,14 @@ func (s *section) learning() (picture, bool) {
 		}
 		return p
 	}
-	f := draw.Figure{Name: s.measure.Title() + " over time"}
+	f := plot.Figure{Name: s.measure.Title() + " over time"}
 	caption := s.bands()
 	if len(of) <= together {
-		f.Panels = []draw.Panel{panel(0, len(of))}
+		f.Panels = []plot.Panel{panel(0, len(of))}
 	} else {
 		shared := panel(0, min(len(of), mostPanels))
 		for i := range min(len(of), mostPanels) {
-			curves[i].Look = draw.Look{Tone: draw.Series}
+			curves[i].Look = plot.Look{Tone: plot.Series}
 			p := panel(i, i+1)
 			p.Title, p.X.Low, p.X.High, p.Y = of[i].Name, 0, shared.Right(), shared.Upward()
 			p.Y.Name = ""
@@ -116,22 +116,22 @@ func (s *section) learning() (picture, bool) {
 	}
 	if len(of) > 1 && len(of) <= together {
 		for i, g := range of {
-			f.Keys = append(f.Keys, draw.Key{Name: g.Name, Look: curves[i].Look})
+			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: curves[i].Look})
 		}
 	}
 	if hit {
-		f.Keys = append(f.Keys, draw.Key{Name: "a fault", Look: draw.Look{Tone: draw.Hit, Cross: true}})
+		f.Keys = append(f.Keys, plot.Key{Name: "a fault", Look: plot.Look{Tone: plot.Hit, Cross: true}})
 	}
 	if one && hit {
-		f.Keys = append(f.Keys, draw.Key{Name: "recovering", Look: draw.Look{Tone: draw.Away, Area: true}})
+		f.Keys = append(f.Keys, plot.Key{Name: "recovering", Look: plot.Look{Tone: plot.Away, Area: true}})
 	}
-	return both("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *draw.Figure {
+	return both("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *plot.Figure {
 		return sized(f, width)
 	}), true
 }
 
 // sized is the figure in a width, with panels as wide as they can be read.
-func sized(f draw.Figure, width float64) *draw.Figure {
+func sized(f plot.Figure, width float64) *plot.Figure {
 	f.Width, f.High = width, 340
 	if width < 500 {
 		f.High = 260
@@ -142,15 +142,15 @@ func sized(f draw.Figure, width float64) *draw.Figure {
 	return &f
 }
 
-func outageItems(t *trial) (all []draw.Item) {
+func outageItems(t *trial) (all []plot.Item) {
 	for _, o := range t.outages() {
-		all = append(all, &draw.Span{From: o[0], To: o[1], Tone: draw.Away})
+		all = append(all, &plot.Span{From: o[0], To: o[1], Tone: plot.Away})
 	}
 	return all
 }
 
 // marks are crosses on a group's curve where its runs had faults; of those close together one.
-func (g *group) marks(c *draw.Curve) (all []draw.Item) {
+func (g *group) marks(c *plot.Curve) (all []plot.Item) {
 	var at []float64
 	for _, t := range g.Trials {
 		if t.Summary != nil {
@@ -163,7 +163,7 @@ func (g *group) marks(c *draw.Curve) (all []draw.Item) {
 	apart, last := (c.X[len(c.X)-1]-c.X[0])/80, math.Inf(-1)
 	for _, x := range at {
 		if x >= last+apart {
-			all, last = append(all, &draw.Mark{X: x, Y: middle(c, x), Tone: draw.Hit}), x
+			all, last = append(all, &plot.Mark{X: x, Y: middle(c, x), Tone: plot.Hit}), x
 		}
 	}
 	return all
@@ -171,8 +171,8 @@ func (g *group) marks(c *draw.Curve) (all []draw.Item) {
 
 // ending is how each group ended, side by side.
 func (s *section) ending() (picture, bool) {
-	f := draw.Figure{Name: "How each group ended"}
-	rows := study.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
+	f := plot.Figure{Name: "How each group ended"}
+	rows := trials.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
 	caption := ""
 	if s.bands() != "" {
 		caption = "Points are medians of a group's runs, lines go from the least to the most."
@@ -185,19 +185,19 @@ func (s *section) ending() (picture, bool) {
 		title string
 		of    func(*trial) *float64
 		write func(float64) string
-		axis  draw.Axis
+		axis  plot.Axis
 	}{
-		{s.measure.Title(), result, s.measure.text, draw.Axis{Percent: s.measure.Name == "accuracy"}},
-		{"time, s", wall, seconds, draw.Axis{}},
-		{"updates lost", lost, counted, draw.Axis{Whole: true}},
-		{"clocks redone", redone, counted, draw.Axis{Whole: true}},
-		{"recovering, s", awayFor, seconds, draw.Axis{}},
+		{s.measure.Title(), result, s.measure.text, plot.Axis{Percent: s.measure.Name == "accuracy"}},
+		{"time, s", wall, seconds, plot.Axis{}},
+		{"updates lost", lost, counted, plot.Axis{Whole: true}},
+		{"clocks redone", redone, counted, plot.Axis{Whole: true}},
+		{"recovering, s", awayFor, seconds, plot.Axis{}},
 	}
 	if len(rows) == 0 {
 		return picture{}, false
 	}
 	for n, c := range columns {
-		p := draw.Panel{Title: c.title, X: c.axis}
+		p := plot.Panel{Title: c.title, X: c.axis}
 		some, first := false, rows[0].spread(c.of)
 		for i, g := range rows {
 			v := g.spread(c.of)
@@ -205,9 +205,9 @@ func (s *section) ending() (picture, bool) {
 			p.Rows = append(p.Rows, g.Name)
 			look := g.Look
 			if len(rows) > together {
-				look = draw.Look{Tone: draw.Series, Shape: 1}
+				look = plot.Look{Tone: plot.Series, Shape: 1}
 			}
-			p.Items = append(p.Items, &draw.Dot{
+			p.Items = append(p.Items, &plot.Dot{
 				Row: i, Mid: v.Mid, Low: v.Low, High: v.High, Look: look, Text: mid(v, c.write),
 			})
 		}
@@ -216,14 +216,14 @@ func (s *section) ending() (picture, bool) {
 			f.Panels = append(f.Panels, p)
 		}
 	}
-	return both("ending", "How each group ended", caption, func(width float64) *draw.Figure {
+	return both("ending", "How each group ended", caption, func(width float64) *plot.Figure {
 		f.Width, f.Columns = width, max(1, min(len(f.Panels), int(width/280)))
 		out := f
 		return &out
 	}), len(f.Panels) > 0
 }
 
-func mid(v study.Spread, write func(float64) string) string {
+func mid(v trials.Spread, write func(float64) string) string {
 	if math.IsNaN(v.Mid) {
 		return ""
 	}
@@ -235,8 +235,8 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 	if len(s.groups) > together {
 		return picture{}, false
 	}
-	f := &draw.Figure{Name: heading + " over time", Width: smallWidth, High: 230}
-	p := draw.Panel{X: draw.Axis{Name: "seconds", FromZero: true}, Y: draw.Axis{Name: axis}}
+	f := &plot.Figure{Name: heading + " over time", Width: smallWidth, High: 230}
+	p := plot.Panel{X: plot.Axis{Name: "seconds", FromZero: true}, Y: plot.Axis{Name: axis}}
 	some := false
 	if len(s.trials) == 1 {
 		p.Items = append(p.Items, outageItems(s.trials[0])...)
@@ -245,34 +245,34 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 		if c, any := g.curve(column); any {
 			some = some || len(c.X) > 1
 			p.Items = append(p.Items, &c)
-			f.Keys = append(f.Keys, draw.Key{Name: g.Name, Look: g.Look})
+			f.Keys = append(f.Keys, plot.Key{Name: g.Name, Look: g.Look})
 		}
 	}
 	if len(s.groups) == 1 {
 		f.Keys = nil
 	}
-	f.Panels = []draw.Panel{p}
+	f.Panels = []plot.Panel{p}
 	return picture{Name: name, Heading: heading, Wide: f}, some
 }
 
 // parts of the workers' time, as they are drawn.
 var parts = []struct {
 	name string
-	look draw.Look
+	look plot.Look
 }{
-	{"computing", draw.Look{Tone: draw.Pale, Area: true}},
-	{"waiting for rows fresh enough", draw.Look{Tone: draw.Series + 1, Area: true}},
-	{"moving rows and updates", draw.Look{Tone: draw.Series, Area: true}},
+	{"computing", plot.Look{Tone: plot.Pale, Area: true}},
+	{"waiting for rows fresh enough", plot.Look{Tone: plot.Series + 1, Area: true}},
+	{"moving rows and updates", plot.Look{Tone: plot.Series, Area: true}},
 }
 
 // timeSplit is what the workers' time went to: of one run by worker, else by group.
 func (s *section) timeSplit() (picture, bool) {
-	f := &draw.Figure{Name: "What the workers' time went to", Width: smallWidth}
-	p := draw.Panel{X: draw.Axis{Name: "share of the time", Low: 0, High: 1, Percent: true}}
+	f := &plot.Figure{Name: "What the workers' time went to", Width: smallWidth}
+	p := plot.Panel{X: plot.Axis{Name: "share of the time", Low: 0, High: 1, Percent: true}}
 	bar := func(name string, shares [3]float64) {
 		from := 0.0
 		for i, v := range shares {
-			p.Items = append(p.Items, &draw.Bar{
+			p.Items = append(p.Items, &plot.Bar{
 				Row: len(p.Rows), From: from, To: min(1, from+v), Look: parts[i].look,
 				Inside: fmt.Sprintf("%.0f%%", 100*v),
 			})
@@ -306,9 +306,9 @@ func (s *section) timeSplit() (picture, bool) {
 		}
 	}
 	for _, part := range parts {
-		f.Keys = append(f.Keys, draw.Key{Name: part.name, Look: part.look})
+		f.Keys = append(f.Keys, plot.Key{Name: part.name, Look: part.look})
 	}
-	f.Panels = []draw.Panel{p}
+	f.Panels = []plot.Panel{p}
 	return picture{Name: "time", Heading: "What the workers' time went to", Wide: f}, len(p.Rows) > 0
 }
 

@@ -7,15 +7,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
-	"github.com/perdure/perdure/internal/run/study"
+	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 //go:embed sentences.tmpl
 var sentencesText string
 
-var sentences = study.ParseFindings(sentencesText)
+var sentences = parseFindings(sentencesText)
 
 // measure is what the models of a section are judged by.
 type measure struct {
@@ -156,7 +157,7 @@ func compareBy(
 ) *contest {
 	type entry struct {
 		g *group
-		s study.Spread
+		s trials.Spread
 	}
 	var all []entry
 	for _, g := range groups {
@@ -205,7 +206,7 @@ func comparisonOf(s *section) comparison {
 	if len(names) > 5 {
 		names = append(names[:4:4], fmt.Sprintf("%d more settings", len(names)-4))
 	}
-	c.Differ = study.Listed(names)
+	c.Differ = plain.Listed(names)
 	least, most := math.MaxInt, 0
 	var total, away float64
 	for _, g := range s.groups {

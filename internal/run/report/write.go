@@ -8,7 +8,7 @@ import (
 	"strings"
 	texttemplate "text/template"
 
-	"github.com/perdure/perdure/internal/run/draw"
+	"github.com/perdure/perdure/internal/run/study/plot"
 )
 
 var (
@@ -24,8 +24,8 @@ var (
 const Mark = "made by perdure report"
 
 var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css":  func() template.CSS { return template.CSS(draw.Styles() + css) },
-	"svg":  func(f *draw.Figure) template.HTML { return template.HTML(f.SVG(false)) },
+	"css":  func() template.CSS { return template.CSS(plot.Styles() + css) },
+	"svg":  func(f *plot.Figure) template.HTML { return template.HTML(f.SVG(false)) },
 	"long": func(s string) bool { return len(s) > 48 },
 	"mark": func() template.HTML {
 		return template.HTML("<meta name=\"generator\" content=\"" + Mark + "\">")
@@ -53,9 +53,9 @@ type File struct {
 func (p *Page) Markdown(name string) (text []byte, pictures []File, err error) {
 	type named struct {
 		*Page
-		Files map[*draw.Figure]string
+		Files map[*plot.Figure]string
 	}
-	n := named{p, map[*draw.Figure]string{}}
+	n := named{p, map[*plot.Figure]string{}}
 	for i, s := range p.Sections {
 		for _, pic := range s.Pictures {
 			file := fmt.Sprintf("%s-%s.svg", name, pic.Name)

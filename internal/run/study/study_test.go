@@ -2,7 +2,9 @@ package study
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -11,104 +13,500 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// pretend makes this test's own process a program that is run: it prints its
-// arguments, and makes the folder that they end with.
+// pretend makes this test's own process the program that is run: it writes a summary into the folder that its
+// command line names, or fails.
 const pretend = "STUDY_TEST_PRETEND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(pretend) == "" {
 		os.Exit(m.Run())
 	}
-	if slices.Contains(os.Args, "hang") {
+	args := strings.Join(os.Args, " ")
+	if strings.Contains(args, "--recovery=hang") {
 		<-context.Background().Done()
 	}
-	_, _ = io.WriteString(os.Stdout, strings.Join(os.Args[1:3], " "))
-	folder := os.Args[len(os.Args)-1]
-	if os.Mkdir(folder, 0o777) != nil || os.WriteFile(filepath.Join(folder, "run.json"),
-		[]byte(`{"version": "of a test"}`), 0o666) != nil {
+	if strings.Contains(args, "--recovery=bad") {
+		_, _ = io.WriteString(os.Stderr, "perdure: nobody has shard 3\n")
+		os.Exit(1)
+	}
+	folder := os.Args[slices.Index(os.Args, "--out")+1]
+	seed := 0.0
+	for _, a := range os.Args {
+		_, _ = fmt.Sscanf(a, "--seed=%g", &seed)
+	}
+	if os.Args[1] == "study" {
+		if strings.Contains(args, "--trials=0") || twinOf(uint64(seed)).Write(folder) != nil {
+			os.Exit(1)
+		}
+		if strings.Contains(args, "--trials=7") { // what was repeated ended otherwise
+			os.Exit(1)
+		}
+		return
+	}
+	text := fmt.Sprintf(`{"wall_seconds": 2, "clocks": 10, "test_accuracy": %g, "updates_lost": 3, "clocks_redone": 0,
+		"failures": [{"serving_again_after_ms": 1500}, {"detected_after_ms": 1, "at_seconds": 1.5}]}`, seed/10)
+	series := "seconds,clock\n1,5\n2,10\n"
+	if seed == 2 { // of another version
+		series = "seconds,test_accuracy\n2,0.2\n"
+	}
+	if os.MkdirAll(folder, 0o777) != nil ||
+		os.WriteFile(filepath.Join(folder, "summary.json"), []byte(text), 0o666) != nil ||
+		os.WriteFile(filepath.Join(folder, "series.csv"), []byte(series), 0o666) != nil {
 		os.Exit(1)
 	}
 }
 
-// TestRun: what was left is removed, and the output is told.
-func TestRun(t *testing.T) {
+// twinOf is what a twin gave: two trials under each of two strategies, of which the second costs as many clocks as
+// half of the seed.
+func twinOf(seed uint64) *failurecost.Result {
+	r := &failurecost.Result{
+		Schema: failurecost.Schema, Workload: "mf", Measure: failurecost.MeasureTrain, Clocks: 20,
+		Strike: failurecost.StrikeBetween, Twins: []failurecost.Twin{{Seed: seed, Epsilon: 0.5, Reached: 18}},
+	}
+	for _, clock := range []int{5, 7} {
+		r.Trials = append(r.Trials, failurecost.Trial{Strategy: "checkpoint:8", Lost: 0.5, Seed: seed, Cost: clock},
+			failurecost.Trial{Strategy: "scar:8,1,priority", Lost: 0.5, Seed: seed, Cost: int(seed / 2)})
+	}
+	return r
+}
+
+var known = []string{"workload", "workers", "servers", "recovery", "clocks", "until", "sparse"}
+
+// train knows two recoveries that no job of one server can have.
+func train(args []string) (s settings.Run, err error) {
+	s.Job.Slots, s.Job.Servers, s.Job.Clocks = 2, 1, 100
+	for _, a := range args {
+		switch {
+		case a == "--servers=2":
+			s.Job.Servers = 2
+		case a == "--recovery=chain:2" && s.Job.Servers < 2:
+			return s, fmt.Errorf("%w: a chain of 2 needs 2 servers", perdure.ErrUsage)
+		case strings.HasPrefix(a, "--fault=kill:server:9"):
+			return s, fmt.Errorf("%w: there is no server:9", perdure.ErrUsage)
+		}
+	}
+	return s, nil
+}
+
+// kinds are a kind of jobs, and one of losses.
+func kinds(keys []string) []Kind {
+	return []Kind{
+		{Name: OfTrain, Command: []string{"train"}, Keys: keys, Check: train},
+		{
+			Name: OfLosses, Command: []string{"study", "losses"}, Own: []string{"recovery", "trials"}, Keys: keys,
+			Check: func(args []string) (settings.Run, error) { return train(args[slices.Index(args, "--")+1:]) },
+		},
+	}
+}
+
+func read(t *testing.T, text string, quick bool) (File, error) {
+	t.Helper()
+	v, err := document.Parse("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(v, "a", kinds(known), quick)
+}
+
+func checked(t *testing.T, text string, quick bool) *Study {
+	t.Helper()
+	f, err := read(t, text, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const small = `
+name: small
+job: {workload: mf, workers: 2, servers: 1, sparse: true}
+vary:
+  recovery: [none, {recovery: chain:2, servers: 2}]
+  clocks: [10, 20]
+failures:
+  calm: none
+  one: kill:server:0@clock:5
+seeds: [3, 7]
+quick:
+  job: {workers: 1}
+  vary: {clocks: [2]}
+  failures: {one: [kill:server:0@clock:1]}
+  seeds: 1
+`
+
+// TestCells: each choice with each, the job's settings below what is chosen.
+func TestCells(t *testing.T) {
+	s := checked(t, small, false)
+	var names []string
+	for _, c := range s.Cells {
+		names = append(names, c.Name)
+	}
+	want := []string{
+		"none_10_calm", "none_10_one", "none_20_calm", "none_20_one", "chain-2-servers=2_10_calm",
+		"chain-2-servers=2_10_one", "chain-2-servers=2_20_calm", "chain-2-servers=2_20_one",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("cells %q", names)
+	}
+	args, err := s.Cells[5].Args(7)
+	text := "mf --workers=2 --servers=2 --sparse=true --recovery=chain:2 --clocks=10 --seed=7 " +
+		"--fault=kill:server:0@clock:5"
+	if got := strings.Join(args, " "); err != nil || got != text {
+		t.Errorf("%s, %v", got, err)
+	}
+	s = checked(t, small, true)
+	args, err = s.Cells[1].Args(1)
+	text = "mf --workers=1 --servers=1 --sparse=true --recovery=none --clocks=2 --seed=1 --fault=kill:server:0@clock:1"
+	if got := strings.Join(args, " "); err != nil || got != text || len(s.Cells) != 4 || len(s.Seeds) != 1 {
+		t.Errorf("quick: %s, %v, %d cells", got, err, len(s.Cells))
+	}
+}
+
+const ofLosses = `
+kind: losses
+job: {recovery: [checkpoint:8, "scar:8,1"], workers: 2}
+vary:
+  problem:
+    small: {workload: mf, clocks: 20}
+    large: {workload: lda, clocks: 30, trials: 7, recovery: none}
+seeds: [2, 4]
+`
+
+// TestLosses: of a study of losses each seed is a twin, whose command has its own flags before what is trained; what
+// twins gave is put together, and kept when the study goes on.
+func TestLosses(t *testing.T) {
+	s := checked(t, ofLosses, false)
+	args, err := s.Cells[0].Args(4)
+	text := "--recovery=checkpoint:8 --recovery=scar:8,1 -- mf --workers=2 --clocks=20 --seed=4"
+	if got := strings.Join(args, " "); err != nil || got != text || s.Cells[0].Name != "small" {
+		t.Errorf("%s: %s, %v", s.Cells[0].Name, got, err)
+	}
+	args, _ = s.Cells[1].Args(2)
+	text = "--recovery=none --trials=7 -- lda --workers=2 --clocks=30 --seed=2"
+	if got := strings.Join(args, " "); got != text {
+		t.Errorf("%s", got)
+	}
+	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
+	r, err := s.Conduct(t.Context(), how)
+	if err != nil || r.Missing != 0 || r.Kind != OfLosses || len(r.Cells) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	of := r.Cells[0].Losses
+	// Costs are 5, 7, 5 and 7 under the first strategy, and 1, 1, 2 and 2 under the other.
+	if len(of) != 2 || of[1].Trials != 4 || *of[1].Mean != 1.5 || math.Abs(*of[1].Fewer-0.75) > 1e-9 {
+		t.Errorf("%+v", of)
+	}
+	var screen, out strings.Builder
+	how.Screen = &screen
+	if r, err = s.Conduct(t.Context(), how); err != nil || !strings.Contains(screen.String(), "4 of 4 runs are done") {
+		t.Errorf("%s, %v", screen.String(), err)
+	}
+	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "\nlarge: 2 twins\nSTRATEGY") {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+	if r.Cells[1].Losses[1].Trials != 4 || len(r.Cells[1].Failed) != 0 {
+		t.Errorf("runs that ended with code 1, and with their results: %+v", r.Cells[1])
+	}
+	broken := checked(t, strings.Replace(ofLosses, "trials: 7", "trials: 0", 1), false)
+	if _, err := broken.Conduct(t.Context(), Conducting{
+		Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard,
+	}); !errors.Is(err, ErrFailed) {
+		t.Errorf("a run without a result: %v", err)
+	}
+	// A twin whose result cannot be read has failed.
+	costs := filepath.Join(how.Folder, "small", "seed-2", "costs.json")
+	if err := os.WriteFile(costs, []byte(`{"schema": 0}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	r, err = s.Conduct(t.Context(), how)
+	if err != nil || len(r.Cells[0].Failed) != 1 || r.Cells[0].Losses[0].Trials != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func isUsage(t *testing.T, of string, err error, want string) {
+	t.Helper()
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
+		strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %v; want one line of usage with %q", of, err, want)
+	}
+}
+
+// TestMistakes are told with their lines.
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"jobs: {}":                         `a.yaml:1: there is no key "jobs"; did you mean job?`,
+		"job:\n  wokers: 2":                `a.yaml:2: there is no key "wokers"; did you mean workers?`,
+		"job: {seed: 2}":                   "the seed is the study's",
+		"job: {fault: x}":                  "faults are the study's",
+		"vary: {recover: [a]}":             `there is no key "recover"; did you mean recovery?`,
+		"vary: {recovery: a}":              "vary.recovery is the text \"a\"; write a list",
+		"vary: {recovery: []}":             "the list of recovery is empty",
+		"name: x":                          "the study does not say what runs; write job: {workload: mf}",
+		"vary: {recovery: [a, a]}":         "a is in the list of recovery twice",
+		"name: a/b":                        "it names a folder",
+		"seeds: 0":                         "seeds is 0; choose 1",
+		"seeds: [1, 1]":                    "seed 1 is below 0, or stands twice",
+		"timeout: soon":                    "timeout is soon; write a time",
+		"impossible: maybe":                "impossible is maybe; write leave-out or refuse",
+		"until: {figure: speed}":           "there is no figure speed",
+		"until: {figure: loss, within: 1}": "until needs figure, within and seeds",
+		"until: {figure: loss, within: 1, seeds: 2}":  "until.seeds is 2, and the study begins with 3",
+		"failures: {a b: []}":                         "a b names a folder",
+		"failures: {a: [burn:server:0@1s]}":           `unknown kind "burn"`,
+		"failures: {a: {mean: 3s}}":                   "failures.a says neither draw",
+		"failures: {a: {draw: weibull, men: 3s}}":     `there is no key "men"; did you mean mean?`,
+		"failures: {a: {draw: weibull, shape: much}}": "failures.a.shape is the text",
+		"failures: {a: {replay: none.csv}}":           "none.csv cannot be read: no such file",
+		"failures: {a: {replay: file.go}}":            "file.go: line 1: write milliseconds,add|remove,name",
+		"quick: {name: b}":                            `there is no key "name"`,
+		"quick: {kind: losses}":                       `there is no key "kind"`,
+		"kind: loss":                                  "kind is loss; write train or losses",
+		"kind: losses\nfailures: {a: []}":             "a.yaml:2: a study of losses has no failures",
+		"kind: losses\nuntil: {figure: loss}":         "a study of losses has no until",
+		"job: {trials: 3}":                            `there is no key "trials"`,
+		"vary: {problem: {a: 3}}":                     "vary.problem.a is 3; write a map",
+		"vary: {problem: {a: {rank: 3}}}":             `there is no key "rank"`,
+	} {
+		_, err := read(t, text, false)
+		isUsage(t, text, err, want)
+	}
+	_, err := read(t, "seeds: 2", true)
+	isUsage(t, "quick", err, "does not say what --quick changes")
+	for text, want := range map[string]string{
+		"vary: {recovery: [none, chain:2]}":               "cell chain-2_none cannot run: a chain of 2 needs 2 servers",
+		"failures: {a: [kill:server:9@1s]}":               "there is no server:9",
+		"failures: {a: {draw: exponential}}":              "exponential needs mean",
+		"vary: {until: [a:b, a-b]}":                       "two cells would have the folder a-b_none",
+		"job: {recovery: chain:2}\nimpossible: leave-out": "no cell of the study can run",
+	} {
+		f, err := read(t, text, false)
+		if err != nil {
+			t.Fatal(text, err)
+		}
+		_, err = f.Check()
+		isUsage(t, text, err, want)
+	}
+	s := checked(t, "vary: {recovery: [none, chain:2]}\nimpossible: leave-out", false)
+	if len(s.Cells) != 1 || len(s.LeftOut) != 1 || s.LeftOut[0].Why != "a chain of 2 needs 2 servers" {
+		t.Errorf("%d cells, left out %+v", len(s.Cells), s.LeftOut)
+	}
+}
+
+// program is this test, as one that is run.
+func program(t *testing.T, build string) Program {
+	t.Helper()
 	t.Setenv(pretend, "yes")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each process sleeps for a second at its end
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(t.TempDir(), "runs", "first")
-	args := []string{"train", "softmax", folder}
-	if err := os.MkdirAll(filepath.Join(folder, "left"), 0o777); err != nil {
+	p, err := OpenProgram(self, "test")
+	if err != nil {
 		t.Fatal(err)
 	}
-	output, late, err := Run(context.Background(), self, args, folder, time.Minute)
-	if err != nil || late || output != "train softmax" {
-		t.Errorf("%q, late %v, %v", output, late, err)
+	p.Build = build
+	return p
+}
+
+// TestConduct: what is done is not done again; what failed is a result and no trial; builds are not mixed.
+func TestConduct(t *testing.T) {
+	s := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false)
+	folder := t.TempDir()
+	var screen strings.Builder
+	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: &screen}
+
+	_, err := s.Conduct(t.Context(), how)
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "nobody has shard 3") {
+		t.Errorf("a run that failed: %v", err)
 	}
-	if _, late, err := Run(context.Background(), self, []string{"hang"}, folder, time.Millisecond); !late ||
-		err == nil {
-		t.Errorf("a program that hangs: late %v, %v", late, err)
+	how.KeepGoing = true
+	r, err := s.Conduct(t.Context(), how)
+	if err != nil || r.Runs != 4 || r.Missing != 0 || len(r.Cells[0].Trials) != 2 || len(r.Cells[1].Failed) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if !strings.Contains(screen.String(), "   4/4  bad_none seed 2: failed: nobody has shard 3\n") {
+		t.Errorf("screen\n%s", &screen)
+	}
+	f := r.Cells[0].Figures
+	if math.Abs(f["accuracy"].Median-.15) > 1e-9 || f["lost"].Mean != 3 ||
+		f["faults"].Low != 2 || f["away"].High != 2 || f["goal-seconds"].Trials != 0 {
+		t.Errorf("figures %+v", f)
+	}
+
+	// Nothing is done again, so that a program that cannot run does no harm.
+	done := screen.Len()
+	again := how
+	again.Screen = io.Discard
+	again.Program.Path = filepath.Join(folder, "none")
+	if r2, err := s.Conduct(t.Context(), again); err != nil || screen.Len() != done || !equal(t, r, r2) {
+		t.Errorf("again: %v, %q", err, screen.String()[done:])
+	}
+	if r2, err := s.Collect(folder); err != nil || !equal(t, r, r2) {
+		t.Errorf("collected: %v", err)
+	}
+	_, err = s.Collect(t.TempDir())
+	isUsage(t, "a folder without runs", err, "no run of the study is done in ")
+	again.Program.Build = "two"
+	_, err = s.Conduct(t.Context(), again)
+	isUsage(t, "another build", err, "4 of the runs in "+folder+" are of another build of perdure (test "+
+		"one; this is test two)")
+	again.Mixed = true
+	if _, err := s.Conduct(t.Context(), again); err != nil {
+		t.Error(err)
+	}
+	other := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2\njob: {workers: 3}", false)
+	_, err = other.Conduct(t.Context(), how)
+	if err != nil || strings.Count(screen.String()[done:], "none_none") != 2 {
+		t.Errorf("other settings: %v, %q", err, screen.String()[done:])
+	}
+	done = screen.Len()
+	must(t, os.RemoveAll(filepath.Join(folder, "none_none", "seed-2")))
+	_, err = other.Conduct(t.Context(), how)
+	if err != nil || strings.Count(screen.String()[done:], "none_none seed 2") != 1 {
+		t.Errorf("a folder that is deleted: %v, %q", err, screen.String()[done:])
 	}
 }
 
-func TestTables(t *testing.T) {
-	dir := t.TempDir()
-	v := 2.5
-	rows := [][]string{{"a", "b", "c", "d"}, Record("x", math.NaN(), &v, (*float64)(nil))}
-	if err := WriteCSV(filepath.Join(dir, "two.csv"), rows); err != nil {
-		t.Fatal(err)
+// TestWrite: the files of a study have each run, what failed among them, and all that runs measured over time.
+func TestWrite(t *testing.T) {
+	s, folder := checked(t, "vary: {recovery: [none, bad]}\nseeds: 2", false), t.TempDir()
+	how := Conducting{Program: program(t, "one"), Folder: folder, Screen: io.Discard, KeepGoing: true}
+	r, err := s.Conduct(t.Context(), how)
+	must(t, err)
+	must(t, r.Write(folder))
+	csv, err := os.ReadFile(filepath.Join(folder, "runs.csv"))
+	if err != nil || strings.Count(string(csv), "\n") != 5 {
+		t.Errorf("%s, %v", csv, err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "two.csv")); err != nil || string(b) != "a,b,c,d\nx,,2.5,\n" {
-		t.Errorf("%q, %v", b, err)
+	want := "cell,recovery,failures,seed,seconds,clock,test_accuracy\n" +
+		"none_none,none,none,1,1,5,\nnone_none,none,none,1,2,10,\nnone_none,none,none,2,2,,0.2\n"
+	if csv, err = os.ReadFile(filepath.Join(folder, "series.csv")); err != nil || string(csv) != want {
+		t.Errorf("%s, %v", csv, err)
 	}
-	if err := WriteCSV(filepath.Join(dir, "none.csv"), rows[:1]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "none.csv")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a table of no rows: %v", err)
+	var table strings.Builder
+	if err := r.Print(&table); err != nil || !strings.Contains(table.String(), "15.0% (10.0% to 20.0%)") ||
+		!strings.Contains(table.String(), "0, 2 failed") {
+		t.Errorf("%v\n%s", err, &table)
 	}
 }
 
-func TestSpread(t *testing.T) {
-	inf := math.Inf(1)
-	for _, c := range []struct {
-		values []float64
-		want   Spread
-		text   string
-	}{
-		{[]float64{3, 1, 2}, Spread{Mid: 2, Low: 1, High: 3, N: 3}, "2 (1 to 3)"},
-		{[]float64{4, 1}, Spread{Mid: 2.5, Low: 1, High: 4, N: 2}, "2.500 (1 to 4)"},
-		{[]float64{1.23456}, Spread{Mid: 1.23456, Low: 1.23456, High: 1.23456, N: 1}, "1.235"},
-		{[]float64{2, inf, 1}, Spread{Mid: 2, Low: 1, High: inf, N: 3}, "2 (1 to ∞)"},
-		{[]float64{inf, 1, inf}, Spread{Mid: inf, Low: 1, High: inf, N: 3}, "∞ (1 to ∞)"},
-	} {
-		got := SpreadOf(c.values)
-		if got != c.want || got.String() != c.text {
-			t.Errorf("%v: %+v, written %q; want %+v, %q", c.values, got, got, c.want, c.text)
+// TestHold: one process conducts a study in a folder at a time.
+func TestHold(t *testing.T) {
+	s, folder := checked(t, "seeds: 1", false), t.TempDir()
+	held, err := hold(folder)
+	must(t, err)
+	_, err = s.Conduct(t.Context(), Conducting{Folder: folder, Screen: io.Discard})
+	isUsage(t, "a study beside it", err, "another study runs in "+folder+" (pid ")
+	must(t, held.Close())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func equal(t *testing.T, a, b *Results) bool {
+	t.Helper()
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && string(x) == string(y)
+}
+
+// TestStop: seeds follow until the interval is narrow, or there are as many as may be.
+func TestStop(t *testing.T) {
+	for within, want := range map[float64]int{1: 2, .2: 5, .0001: 6} {
+		s := checked(t, fmt.Sprintf("seeds: 2\nuntil: {figure: accuracy, within: %g, seeds: 6}", within), false)
+		how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
+		r, err := s.Conduct(t.Context(), how)
+		if err != nil || len(r.Cells[0].Trials) != want || r.Missing != 0 {
+			t.Errorf("within %g: %d trials, %v; want %d", within, len(r.Cells[0].Trials), err, want)
 		}
 	}
-	if got := SpreadOf([]float64{.1234, .2}).Text(Percent0); got != "16% (12% to 20%)" {
-		t.Errorf("in percents: %q", got)
+}
+
+// TestLate: a run that takes too long has failed, and one that is interrupted is begun again.
+func TestLate(t *testing.T) {
+	s := checked(t, "job: {recovery: hang}\nseeds: 1\ntimeout: 10ms", false)
+	how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard}
+	_, err := s.Conduct(t.Context(), how)
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "it took longer than 10ms") {
+		t.Error(err)
 	}
-	if none := SpreadOf(nil); !math.IsNaN(none.Mid) || none.String() != "–" {
-		t.Errorf("of nothing: %+v, %q", none, none)
+	s.Timeout = time.Hour
+	how.Folder = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	r, err := s.Conduct(ctx, how)
+	if !errors.Is(err, context.DeadlineExceeded) || r.Missing != 1 {
+		t.Errorf("interrupted: %v, %+v", err, r)
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 3: "3", 61.5: "61.50", 4.2073: "4.207", .04212: "0.042", 1234.56: "1235", .00021: "2.10e-04",
-		1.5e7: "1.50e+07", -2.5: "-2.500",
+// TestAtOnce: runs that follow each other are one at a time.
+func TestAtOnce(t *testing.T) {
+	at := func(from, to int) span { return span{time.Unix(int64(from), 0), time.Unix(int64(to), 0)} }
+	for want, spans := range [][]span{
+		nil, {at(3, 5), at(0, 3), at(5, 9)}, {at(0, 4), at(3, 6), at(5, 9)}, {at(0, 9), at(1, 3), at(2, 5), at(4, 6)},
 	} {
-		if got := Short(v); got != want {
-			t.Errorf("%v is written %s, want %s", v, got, want)
+		if got := atOnce(spans); got != want {
+			t.Errorf("%d at once, want %d: %v", got, want, spans)
 		}
 	}
-	if a, b := Roughly(50*time.Second), Roughly(40*time.Minute); a != "about 50 s" || b != "about 40 min" {
-		t.Errorf("%q, %q", a, b)
+	d := done{Ended: time.Unix(9, 0), Seconds: 2.5}
+	if s := d.span(); !s.from.Equal(time.Unix(6, 500_000_000)) || !s.to.Equal(d.Ended) {
+		t.Errorf("%v", s)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	f := figureOf([]float64{1, 2, 4})
+	// The 97.5% quantile of Student's t with 2 degrees of freedom is 4.3027; the deviation is 1.5275.
+	if f.Median != 2 || f.Low != 1 || f.High != 4 || math.Abs(*f.Within-4.3027*1.5275/math.Sqrt(3)) > 1e-3 {
+		t.Errorf("%+v, within %g", f, *f.Within)
+	}
+	if f := figureOf([]float64{5}); f.Within != nil || f.Mean != 5 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestIdle: a machine is busy when it was, and still is.
+func TestIdle(t *testing.T) {
+	const before = "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 ..."
+	busy, calm := "cpu  200 0 0 100 0 0 0 0 0 0\n", "cpu  101 0 0 200 50 0 0 0 0 0\n"
+	isUsage(t, "busy", idle("1.8 1 1 3/4 5", before, busy, 2), "load 0.90 on each of 2 cores, 100% of them at work now")
+	for _, c := range [][2]string{{"0.2 1 1", busy}, {"1.8 1 1", calm}, {"", busy}, {"x", busy}} {
+		if err := idle(c[0], before, c[1], 2); err != nil {
+			t.Errorf("%q: %v", c, err)
+		}
+	}
+}
+
+// TestInit: the example is read and can be run, and replaces nothing.
+func TestInit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "study.yaml")
+	if err := Init(path); err != nil {
+		t.Fatal(err)
+	}
+	isUsage(t, "again", Init(path), "is there already")
+	for _, quick := range []bool{false, true} {
+		f, err := Read(path, kinds(append(known, "compute-ms", "consistency")), quick)
+		if err != nil || len(f.Plans) != 2 || f.Timeout != 2*time.Minute {
+			t.Errorf("quick %v: %+v, %v", quick, f, err)
+		}
 	}
 }

@@ -1,0 +1,63 @@
+package study
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// Asked is how a user asks for a study, as flags of perdure study.
+type Asked struct {
+	Out       string `help:"@study_out" placeholder:"DIR" type:"path"`
+	KeepGoing bool   `help:"Go on after a run that has failed."`
+	Mixed     bool   `help:"@study_mixed"`
+	Parallel  int    `help:"@study_parallel (default ${default})." default:"1" placeholder:"N"`
+	Report    bool   `help:"@study_report"`
+	JSON      bool   `name:"json" help:"Print JSON, for programs."`
+}
+
+// Check says what cannot be asked.
+func (a *Asked) Check() error {
+	if a.Parallel < 1 || a.Parallel > 1000 {
+		return fmt.Errorf("%w: --parallel %d; choose at least 1", perdure.ErrUsage, a.Parallel)
+	}
+	return nil
+}
+
+// Run runs a study with the program at a path, as far as it is not done, or only collects what is done. It writes the
+// results into the study's folder, and prints them.
+func (s *Study) Run(ctx context.Context, a *Asked, path, version string, out, screen io.Writer) error {
+	how := Conducting{Folder: a.Out, Parallel: a.Parallel, KeepGoing: a.KeepGoing, Mixed: a.Mixed, Screen: screen}
+	if how.Folder == "" {
+		how.Folder = filepath.Join("runs", s.Name)
+		if s.Quick {
+			how.Folder += "-quick"
+		}
+	}
+	var results *Results
+	var err error
+	if a.Report {
+		results, err = s.Collect(how.Folder)
+	} else if how.Program, err = OpenProgram(path, version); err == nil {
+		results, err = s.Conduct(ctx, how)
+	}
+	if results == nil {
+		return err
+	}
+	if err2 := results.Write(how.Folder); err2 != nil {
+		return errors.Join(err, err2)
+	}
+	if a.JSON {
+		return errors.Join(err, plain.JSON(out, results))
+	}
+	if err2 := results.Print(out); err2 != nil || err != nil {
+		return errors.Join(err, err2)
+	}
+	fmt.Fprintf(out, "%s are in %s\n", results.files(), how.Folder)
+	return nil
+}

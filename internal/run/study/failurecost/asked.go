@@ -1,0 +1,123 @@
+package failurecost
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// Asked is what somebody asks to be tried, as he writes it: flags of perdure study losses, and of perdure train behind
+// them. What is empty is chosen for him.
+type Asked struct {
+	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
+	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Lose       string   `help:"@losses_lose (default ${default})." default:"servers" placeholder:"servers|shards"`
+	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
+	Trials     int      `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
+	Failures   int      `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
+	Perturb    []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
+	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
+	Measure    string   `help:"@losses_measure" placeholder:"train|test|distance"`
+	Smooth     int      `help:"@losses_smooth (default ${default})." default:"1" placeholder:"N"`
+	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
+	SavedAs    string   `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
+	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
+	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
+	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
+	Args       []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
+
+	Run     settings.Run `kong:"-"` // of the twins, which Args ask for
+	Version string       `kong:"-"`
+}
+
+// usual are the strategies that are tried where none is named: the first is what the others are compared with.
+var usual = []string{
+	"checkpoint:16", "scar:16,1", "scar:16,1/8,priority", "scar:16,1/8,round", "scar:16,1/8,random",
+}
+
+// Plan is what is to be tried.
+func (a *Asked) Plan() (*Plan, error) {
+	p := &Plan{
+		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Failures: a.Failures, Mean: a.MeanClocks, Lose: a.Lose,
+		Strike: a.Strike, SavedAs: a.SavedAs, Measure: a.Measure, Smooth: a.Smooth, Sample: a.Sample,
+		Parallel: a.Parallel,
+	}
+	if p.Mean == 0 {
+		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
+	}
+	if a.Parallel < 0 || a.Repeat < 0 {
+		return p, fmt.Errorf("%w: --parallel %d, --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel, a.Repeat)
+	}
+	if p.Parallel < 1 {
+		p.Parallel = runtime.NumCPU()
+	}
+	strategies, lost := a.Recovery, a.Lost
+	if len(strategies) == 0 {
+		strategies = usual
+	}
+	if len(lost) == 0 {
+		lost = []string{"1/2"}
+	}
+	for _, text := range strategies {
+		r, err := perdure.ParseRecovery(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Arms = append(p.Arms, armOf(r))
+	}
+	for _, text := range a.Perturb {
+		arm, err := parsePerturbation(text)
+		if err != nil {
+			return nil, err
+		}
+		p.Arms = append(p.Arms, arm)
+	}
+	for _, text := range lost {
+		part, err := parsePart("--lost", text)
+		if err != nil {
+			return nil, err
+		}
+		p.Lost = append(p.Lost, part)
+	}
+	return p, p.Check()
+}
+
+// Try tries it.
+func (a *Asked) Try(ctx context.Context, screen io.Writer) (*Result, error) {
+	p, err := a.Plan()
+	if err != nil {
+		return nil, err
+	}
+	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
+		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are the same only under bsp",
+			perdure.ErrUsage, p.Run.Job.Consistency)
+	}
+	r, err := p.Conduct(ctx, screen)
+	if err != nil || a.Repeat < 1 {
+		r.sign(a)
+		return r, err
+	}
+	r.sign(a)
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "perdure-losses-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder) // what the system leaves of it is in its temporary folder
+	return r, p.Repeat(ctx, r, &Real{Program: program, Args: a.Args, Folder: folder, Count: a.Repeat}, screen)
+}
+
+// sign notes whose result it is.
+func (r *Result) sign(a *Asked) {
+	if r != nil {
+		r.Version, r.Args = a.Version, a.Args
+	}
+}

@@ -1,0 +1,307 @@
+package failurecost
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/itercost"
+)
+
+// Trial is one fork of a twin, with its failures.
+type Trial struct {
+	Strategy string    `json:"strategy"` // or how it is perturbed otherwise
+	Lost     float64   `json:"lost"`     // part of the servers; 0: none dies
+	Seed     uint64    `json:"seed"`     // of the twin
+	Failures []Failure `json:"failures"`
+	Cost     int       `json:"cost"`     // in clocks; of a censored trial, at least that
+	Censored bool      `json:"censored"` // the run did not come to ε
+	Bound    *int      `json:"bound,omitempty"`
+	Neat     *float64  `json:"neat,omitempty"` // the neat form of a bound
+
+	arm *Arm
+}
+
+// trials are those of a twin that are to be tried.
+func (c *conductor) trials(u *undisturbed) (all []Trial) {
+	for i := range c.Arms {
+		a := &c.Arms[i]
+		of := Trial{Strategy: a.Text, Seed: u.seed, arm: a, Failures: []Failure{}}
+		switch a.How {
+		case ByStaleReads:
+			all = append(all, of) // one, since nothing of it is drawn
+		case ByDeath:
+			for _, of.Lost = range c.Lost {
+				for _, failures := range u.failures {
+					of.Failures = dead(failures, of.Lost)
+					all = append(all, of)
+				}
+			}
+		default:
+			for _, failures := range u.failures {
+				of.Failures = nil
+				for _, f := range failures {
+					of.Failures = append(of.Failures, Failure{Clock: f.Clock})
+				}
+				all = append(all, of)
+			}
+		}
+	}
+	return all
+}
+
+// fork tries all failures of a twin.
+func (c *conductor) fork(ctx context.Context, u *undisturbed) ([]Trial, error) {
+	all := c.trials(u)
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i := range all {
+		tr := &all[i]
+		if tr.arm.whole() {
+			tr.Cost = redone(tr)
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		crew := <-c.crews
+		running.Go(func() {
+			defer func() { c.crews <- crew }()
+			errs[i] = c.try(ctx, u, tr, crew)
+		})
+	}
+	running.Wait()
+	return all, errors.Join(append(errs, context.Cause(ctx))...)
+}
+
+// redone is how many clocks are done again where all go back to a checkpoint: under bsp to the same bits. A failure
+// strikes after as many clocks as it says, of which some may have been done again.
+func redone(tr *Trial) (clocks int) {
+	for _, f := range tr.Failures {
+		clocks += (int(f.Clock) - clocks) % int(tr.arm.Recovery.Every)
+	}
+	return clocks
+}
+
+// try disturbs a fork of a twin as a trial says, and says what it cost.
+func (c *conductor) try(ctx context.Context, u *undisturbed, tr *Trial, crew Crew) error {
+	// One that is to fail more than once saves rows as it goes on.
+	t, err := c.begin(ctx, u, tr, crew, tr.arm.saves() && len(tr.Failures) > 1)
+	if err != nil {
+		return err
+	}
+	losses, err := c.disturb(ctx, u, tr, t)
+	if err != nil {
+		return err
+	}
+	if t.Clock < c.horizon { // it diverged
+		tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true
+		return nil
+	}
+	reach, err := itercost.Kappa(itercost.EachClock(smooth(losses, c.Smooth)), u.epsilon)
+	if err != nil {
+		return err
+	}
+	cost, err := itercost.Iota(reach, u.reach)
+	if err != nil {
+		return err
+	}
+	tr.Cost, tr.Censored = cost.Clocks, cost.Censored
+	if c.measure() != MeasureDistance || tr.arm.How == ByStaleReads {
+		return nil
+	}
+	return u.bind(tr, losses, c.Strike)
+}
+
+// begin makes the training of a trial, at its first failure or before: a fork of its twin, or one that was trained from
+// the beginning on, and saves rows.
+func (c *conductor) begin(ctx context.Context, u *undisturbed, tr *Trial, crew Crew, saves bool) (
+	*Training, error,
+) {
+	if !saves && tr.arm.How != ByStaleReads {
+		return u.at[c.start(tr.Failures)].Copy(crew)
+	}
+	r := perdure.Recovery{Kind: perdure.RecoverNone}
+	if saves {
+		r = tr.arm.Recovery
+	}
+	s := c.of(u.seed, r)
+	t, err := NewTraining(&s, crew)
+	if err != nil {
+		return nil, err
+	}
+	if !saves {
+		t.Stale = int(tr.arm.Size)
+		return t, nil
+	}
+	for t.Clock < tr.Failures[0].Clock {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if _, err := t.Advance(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// disturb trains until the horizon, while a trial's failures strike, and returns the series, that of the twin included.
+// A training that diverges ends before.
+func (c *conductor) disturb(ctx context.Context, u *undisturbed, tr *Trial, t *Training) ([]float64, error) {
+	left := tr.Failures
+	losses := append([]float64{}, u.losses[:t.Clock]...)
+	for t.Clock < c.horizon {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var strike func() error
+		if len(left) > 0 && left[0].Clock == t.Clock {
+			f := &left[0]
+			strike, left = func() error { return c.strike(u, tr, f, t) }, left[1:]
+			if c.Strike == StrikeBetween {
+				if err := strike(); err != nil {
+					return nil, err
+				}
+				strike = nil
+			}
+		}
+		loss, err := c.step(ctx, u, t, strike)
+		switch {
+		case errors.Is(err, perdure.ErrNonFinite) || err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)):
+			return losses, nil
+		case err != nil:
+			return nil, err
+		}
+		losses = append(losses, loss)
+	}
+	return losses, nil
+}
+
+// strike has a failure of a trial strike a training, and notes how far the rows are off.
+func (c *conductor) strike(u *undisturbed, tr *Trial, f *Failure, t *Training) error {
+	if tr.arm.How != ByDeath {
+		f.Norm = u.perturb(tr.arm, f.Clock, t)
+		return nil
+	}
+	squares := 0.0
+	for _, shard := range f.lost(t.Job) {
+		before := t.Parts(shard)
+		if err := c.restore(u, tr, t, shard); err != nil {
+			return err
+		}
+		if c.SavedAs == SavedHalf {
+			halve(t.Parts(shard))
+		}
+		squares += gap(before, t.Parts(shard))
+	}
+	f.Norm = math.Sqrt(squares)
+	return nil
+}
+
+// restore has a training go on with the rows of a shard that its strategy has.
+func (c *conductor) restore(u *undisturbed, tr *Trial, t *Training, shard int) error {
+	switch {
+	case tr.arm.initial():
+		t.Put(shard, t.Initial(shard))
+		return nil
+	case t.Saves():
+		return t.Lose([]int{shard})
+	}
+	parts, err := copyParts(u.laid[tr.Strategy][t.Clock][shard], t.Job.Seed)
+	if err == nil {
+		t.Put(shard, parts)
+	}
+	return err
+}
+
+// halve rounds values as bfloat16 has them, to the nearest, ties to even.
+func halve(parts []*table.Part) {
+	for _, p := range parts {
+		for _, piece := range p.Image().Planes[0] {
+			for i, v := range piece {
+				bits := math.Float32bits(v)
+				if v == v { // what is no number stays so
+					bits += 0x7fff + bits>>16&1
+				}
+				piece[i] = math.Float32frombits(bits &^ 0xffff)
+			}
+		}
+	}
+}
+
+// perturb moves the rows of a training as an arm says, and returns by how much.
+func (u *undisturbed) perturb(a *Arm, clock perdure.Clock, t *Training) float64 {
+	rng := rand.New(rand.NewPCG(u.seed, uint64(clock)<<8|0x9e))
+	if a.How == ByReset {
+		return reset(t, a.Size, rng)
+	}
+	// The direction: drawn, or from x* to where the model is.
+	var way [][]float32
+	squares := 0.0
+	each(t, func(shard, n, piece int, values []float32) {
+		d := make([]float32, len(values))
+		for i := range d {
+			if a.How == ByRandom {
+				d[i] = float32(rng.NormFloat64())
+			} else {
+				d[i] = values[i] - u.best[shard][n].Image().Planes[0][piece][i]
+			}
+			squares += float64(d[i]) * float64(d[i])
+		}
+		way = append(way, d)
+	})
+	if squares == 0 { // the model is x* itself: there is no way from it
+		return 0
+	}
+	norm := a.Size * between(u.begin, u.best)
+	scale, next := float32(norm/math.Sqrt(squares)), 0
+	each(t, func(_, _, _ int, values []float32) {
+		for i, d := range way[next] {
+			values[i] += scale * d
+		}
+		next++
+	})
+	return norm
+}
+
+// each calls a function for all values that count as distance, in pieces of memory that it may change.
+func each(t *Training, do func(shard, n, piece int, values []float32)) {
+	for shard := range t.Job.Shards {
+		for n, p := range t.Parts(shard) {
+			if !far(p) {
+				continue
+			}
+			for piece, values := range p.Image().Planes[0] {
+				do(shard, n, piece, values)
+			}
+		}
+	}
+}
+
+// reset makes a part of the rows of dense tables initial, of each row by a draw, and returns by how much that is.
+func reset(t *Training, part float64, rng *rand.Rand) float64 {
+	squares := 0.0
+	for shard := range t.Job.Shards {
+		first := t.Initial(shard)
+		for n, p := range t.Parts(shard) {
+			if !far(p) {
+				continue
+			}
+			dim := p.Spec.Dim
+			for piece, values := range p.Image().Planes[0] {
+				from := first[n].Image().Planes[0][piece]
+				for at := 0; at < len(values); at += dim {
+					if rng.Float64() < part {
+						squares += table.Gap(values[at:at+dim], from[at:at+dim])
+						copy(values[at:at+dim], from[at:at+dim])
+					}
+				}
+			}
+		}
+	}
+	return math.Sqrt(squares)
+}

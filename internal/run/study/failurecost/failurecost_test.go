@@ -1,0 +1,340 @@
+package failurecost
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// bowl is a run of workload quadratic, of which all is known.
+func bowl(t *testing.T, recovery string) settings.Run {
+	t.Helper()
+	return runOf(t, recovery, func(*settings.Asked) {})
+}
+
+// runOf is a small run of a workload.
+func runOf(t *testing.T, recovery string, change func(a *settings.Asked)) settings.Run {
+	t.Helper()
+	rows := 200
+	a := settings.Asked{
+		Version: "test", Workload: "quadratic",
+		Shape: settings.Shape{
+			Workers: 2, Servers: 4, Shards: 8, Consistency: "bsp", Recovery: recovery, Clocks: 30, Seed: 3,
+		},
+		Work: settings.WorkAsked{
+			Schedule: "const", StepEvery: 1, StepFactor: 0.5, EvalEvery: "10", CacheMB: 1, RetainMB: 1,
+			Bowl: settings.BowlAsked{Rows: &rows},
+		},
+		Grace: "0s", Keep: 1, Reach: settings.Reach{Listen: "127.0.0.1:0"}, Given: map[string]bool{},
+	}
+	change(&a)
+	s, err := a.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func asked(t *testing.T) *Asked {
+	return &Asked{
+		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
+		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeAmid,
+		SavedAs: SavedWhole, Lose: LoseServers, Smooth: 1,
+	}
+}
+
+// A study is a function of what is asked. All go back under checkpoint, by the clocks since the last one; to lose all
+// servers under scar:C,1 is to go on with exactly what checkpoint:C goes back to, so what comes back is as far off.
+func TestStudy(t *testing.T) {
+	first, err := asked(t).Try(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := asked(t).Try(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(first, again) {
+		t.Error("the same study has another result")
+	}
+	if n := len(first.Trials); n != 3*2*2*3 || len(first.Cells) != 6 {
+		t.Fatalf("%d trials in %d cells", n, len(first.Cells))
+	}
+	norms := map[string]float64{}
+	for _, tr := range first.Trials {
+		f := tr.Failures[0]
+		switch {
+		case tr.Strategy == "checkpoint:8":
+			if tr.Cost != int(f.Clock%8) || tr.Censored || f.Norm != 0 {
+				t.Errorf("checkpoint:8 at clock %d: %+v", f.Clock, tr)
+			}
+		case tr.Strategy == "scar:8,1,priority":
+			norms[key(&tr)] = f.Norm
+			if f.Clock%8 == 0 && f.Norm != 0 {
+				t.Errorf("all was saved in clock %d, and %g is lost", f.Clock, f.Norm)
+			}
+		}
+		if f.Clock < 1 || f.Clock > 24 {
+			t.Errorf("a failure at clock %d of 30", f.Clock)
+		}
+	}
+	for _, tr := range first.Trials { // partial recovery is never farther off than full recovery from the same values
+		if tr.Strategy == "scar:8,1,priority" && tr.Lost < 1 {
+			all := tr
+			all.Lost = 1
+			if part, whole := tr.Failures[0].Norm, norms[key(&all)]; part > whole {
+				t.Errorf("clock %d: a part of the servers lost %g, all lost %g", tr.Failures[0].Clock, part, whole)
+			}
+		}
+	}
+	if b, err := json.Marshal(first); err != nil || !strings.Contains(string(b), `"fewer":null`) {
+		t.Errorf("as JSON: %v; the first strategy is compared with nothing", err)
+	}
+	if err := first.Print(io.Discard); err != nil {
+		t.Error(err)
+	}
+	if err := first.Write(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if text := first.Table(); !strings.Contains(text, "| `scar:8,1/4,priority` |") ||
+		!strings.Contains(text, "¼ lost") || strings.Count(text, "\n") != 5 {
+		t.Errorf("the table is\n%s", text)
+	}
+}
+
+func key(t *Trial) string {
+	b, _ := json.Marshal([]any{t.Lost, t.Seed, t.Failures[0].Clock})
+	return string(b)
+}
+
+// What a strategy writes does not depend on which one is tried first.
+func TestBytes(t *testing.T) {
+	bytes := func(recovery ...string) map[string]int64 {
+		a := asked(t)
+		a.Recovery = append([]string{"checkpoint:8"}, recovery...)
+		r, err := a.Try(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Bytes
+	}
+	one, other := bytes("scar:8,1", "scar:8,1/4,round"), bytes("scar:8,1/4,round", "scar:8,1")
+	if len(one) != 3 || one["checkpoint:8"] == 0 || !reflect.DeepEqual(one, other) {
+		t.Errorf("bytes %v, and in another order %v", one, other)
+	}
+}
+
+// A training that is copied at a clock goes on as the one that it is a copy of; what is lost of one is not lost of the
+// other; and who loses shards goes on with the rows that Lay says.
+func TestCopies(t *testing.T) {
+	s := bowl(t, "scar:8,1/4,round")
+	crew, err := NewCrew(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := func(tr *Training, n int) {
+		for range n {
+			if _, err := tr.Compute(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := tr.Apply(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	hash := func(tr *Training) string {
+		h, err := tr.Hash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a, err := NewTraining(&s, crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps(a, 7)
+	b, err := a.Copy(crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps(a, 5)
+	steps(b, 5)
+	if hash(a) != hash(b) {
+		t.Error("a copy goes on otherwise")
+	}
+	calm := hash(b)
+	laid, err := a.Lay(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Lose([]int{2}); err != nil {
+		t.Fatal(err)
+	}
+	if gap(a.Parts(2), laid) != 0 || gap(a.Parts(2), b.Parts(2)) == 0 {
+		t.Error("a lost shard has other rows than were saved")
+	}
+	if hash(a) == calm || hash(b) != calm {
+		t.Error("a loss changes nothing, or the copy as well")
+	}
+}
+
+// A fork comes to what a training comes to that goes on from the beginning, and loses the same: also where slots know
+// what they have drawn, as those of lda do.
+func TestForks(t *testing.T) {
+	half, docs, rank, topics := 0.5, "synthetic:100", 2, 10
+	for name, change := range map[string]func(a *settings.Asked){
+		"quadratic": func(*settings.Asked) {},
+		"lda": func(a *settings.Asked) {
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half}
+		},
+		"lda rebuild": func(a *settings.Asked) {
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{Topics: &topics, Fraction: &half, Rebuild: true}
+		},
+		"lda on table": func(a *settings.Asked) {
+			a.Workload, a.Work.Data = "lda", docs
+			a.Work.Topics = settings.TopicsAsked{
+				Topics: &topics, Fraction: &half, Rebuild: true, DocTopics: "table",
+			}
+		},
+		"als": func(a *settings.Asked) {
+			a.Workload, a.Work.Factors.Solver, a.Work.Data, a.Work.Factors.Rank = "mf", "als", "synthetic:0.001", &rank
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := asked(t)
+			a.Run = runOf(t, "none", func(a *settings.Asked) {
+				a.Shape.Clocks = 16
+				change(a)
+			})
+			a.Recovery, a.Lost, a.Twins, a.Trials = []string{"scar:8,1/4,priority"}, []string{"1/2"}, 1, 2
+			p, err := a.Plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, strike := range []string{StrikeBetween, StrikeAmid} {
+				p.Strike = strike
+				p.compare(t)
+			}
+		})
+	}
+}
+
+// compare compares the models of all forks of a twin with those of trainings from the beginning.
+func (p *Plan) compare(t *testing.T) {
+	t.Helper()
+	c := &conductor{Plan: p, horizon: 16}
+	if err := c.open(3); err != nil {
+		t.Fatal(err)
+	}
+	u, err := c.train(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crew := <-c.crews
+	for _, tr := range c.trials(u) {
+		var models []string
+		for _, anew := range []bool{false, true} {
+			of := tr
+			of.Failures = slices.Clone(tr.Failures)
+			training, err := c.begin(t.Context(), u, &of, crew, anew)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.disturb(t.Context(), u, &of, training); err != nil {
+				t.Fatal(err)
+			}
+			h, err := training.Hash()
+			if err != nil {
+				t.Fatal(err)
+			}
+			models = append(models, h)
+		}
+		if models[0] != models[1] {
+			t.Errorf("strike %s, %+v: a fork ends with another model", p.Strike, tr)
+		}
+	}
+}
+
+// What a training in memory comes to is what its workload comes to: a bowl's loss falls by its contraction.
+func TestBowl(t *testing.T) {
+	s := bowl(t, "none")
+	p := Plan{Run: s}
+	if p.measure() != MeasureTrain {
+		t.Errorf("a bowl is judged by %s", p.measure())
+	}
+	crew, err := NewCrew(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := NewTraining(&s, crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := math.Inf(1)
+	for range 10 {
+		loss, err := tr.Compute(t.Context())
+		if err != nil || !(loss < before) {
+			t.Fatalf("clock %d: loss %g after %g, %v", tr.Clock, loss, before, err)
+		}
+		before = loss
+		if err := tr.Apply(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Mistakes are told in a line each, before anything is trained.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a *Asked)
+		want   string
+	}{
+		"auto":     {func(a *Asked) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
+		"chain":    {func(a *Asked) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
+		"full":     {func(a *Asked) { a.Recovery = []string{"checkpoint:8"} }, "all go back"},
+		"selector": {func(a *Asked) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
+		"lost":     {func(a *Asked) { a.Lost = []string{"0"} }, "--lost 0"},
+		"more":     {func(a *Asked) { a.Lost = []string{"3/2"} }, "--lost 3/2"},
+		"part":     {func(a *Asked) { a.Lost = []string{"half"} }, "--lost half"},
+		"failures": {func(a *Asked) { a.Failures = 20 }, "--failures 20"},
+		"no fail":  {func(a *Asked) { a.Failures = 0 }, "--failures 0"},
+		"perturb":  {func(a *Asked) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
+		"random":   {func(a *Asked) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
+		"reset":    {func(a *Asked) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
+		"stale":    {func(a *Asked) { a.Perturb = []string{"stale:0"} }, "of 1 to 1000"},
+		"lose":     {func(a *Asked) { a.Lose = "rows" }, "--lose rows"},
+		"smooth":   {func(a *Asked) { a.Smooth = 20 }, "--smooth 20"},
+		"unsmooth": {func(a *Asked) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds are of each clock"},
+		"saved as": {func(a *Asked) { a.SavedAs = "int8" }, "--saved-as int8"},
+		"twins":    {func(a *Asked) { a.Twins = 0 }, "0 twins"},
+		"mean":     {func(a *Asked) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
+		"measure":  {func(a *Asked) { a.Measure = "accuracy" }, "--measure accuracy"},
+		"strike":   {func(a *Asked) { a.Strike = "soon" }, "--strike soon"},
+		"sample":   {func(a *Asked) { a.Sample = 0 }, "--sample 0"},
+		"clocks":   {func(a *Asked) { a.Run.Job.Clocks = 5 }, "--clocks 5"},
+		"vap": {
+			func(a *Asked) { a.Run.Job.Consistency = perdure.Consistency{Kind: perdure.VAP, Bound: 1} },
+			"bsp, ssp:S and asp",
+		},
+		"scale": {func(a *Asked) { a.Run.Scale = []string{"3@clock:5"} }, "--scale"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := asked(t)
+			c.change(a)
+			if _, err := a.Plan(); err == nil || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want a line with %q", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package failurecost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// resultName is the file that has all of a result.
+const resultName = "costs.json"
+
+// mostResult bounds what is read of it.
+const mostResult = 256 << 20
+
+// Write writes costs.json, trials.csv, and these as a table and drawn, costs.md and costs.svg, into a folder.
+func (r *Result) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return fmt.Errorf("%w: cannot write into %s: %w", perdure.ErrUsage, folder, plain.Cause(err))
+	}
+	f, err := os.Create(filepath.Join(folder, resultName))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(trials.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
+		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.tables()), 0o666),
+		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
+}
+
+// tables are all there are.
+func (r *Result) tables() string {
+	var all []string
+	for _, t := range []string{r.Table(), r.Perturbed(), r.Bounded()} {
+		if t != "" {
+			all = append(all, t)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// Rows are those of trials.csv, a header and one for each trial.
+func (r *Result) Rows() [][]string {
+	rows := [][]string{{
+		"strategy", "lost", "seed", "clocks", "servers", "shards", "norms", "cost", "censored", "bound", "neat",
+	}}
+	for _, t := range r.Trials {
+		var clocks, servers, shards, norms []string
+		for _, f := range t.Failures {
+			clocks = append(clocks, fmt.Sprint(f.Clock))
+			servers = append(servers, strings.Trim(fmt.Sprint(f.Servers), "[]"))
+			shards = append(shards, strings.Trim(fmt.Sprint(f.Shards), "[]"))
+			norms = append(norms, trials.Format(f.Norm))
+		}
+		bound := math.NaN()
+		if t.Bound != nil {
+			bound = float64(*t.Bound)
+		}
+		rows = append(rows, trials.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
+			strings.Join(servers, ";"), strings.Join(shards, ";"), strings.Join(norms, ";"), t.Cost, t.Censored,
+			bound, t.Neat))
+	}
+	return rows
+}
+
+// Read reads what Write has written.
+func Read(folder string) (*Result, error) {
+	path := filepath.Join(folder, resultName)
+	b, err := disk.ReadRegular(path, mostResult)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s has no %s: perdure study losses --out writes it", perdure.ErrUsage, folder,
+			resultName)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, plain.Cause(err))
+	}
+	r := &Result{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", path, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("%w: %s has schema %d, and this perdure reads %d: run it again", perdure.ErrUsage, path,
+			r.Schema, Schema)
+	}
+	return r, nil
+}
+
+// Pool makes one result of those of several twins, which were tried alike: their trials are in the same cells.
+func Pool(all []*Result) (*Result, error) {
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no twin was tried", perdure.ErrUsage)
+	}
+	sum := *all[0]
+	sum.Twins, sum.Trials, sum.Repeats, sum.Bytes = nil, nil, nil, map[string]int64{}
+	for _, r := range all {
+		if r.Workload != sum.Workload || r.Measure != sum.Measure || r.Clocks != sum.Clocks || r.Strike != sum.Strike {
+			return nil, fmt.Errorf("%w: twins of %s for %d clocks and of %s for %d were not tried alike",
+				perdure.ErrUsage, sum.Workload, sum.Clocks, r.Workload, r.Clocks)
+		}
+		sum.Twins = append(sum.Twins, r.Twins...)
+		sum.Trials = append(sum.Trials, r.Trials...)
+		sum.Repeats = append(sum.Repeats, r.Repeats...)
+		for strategy, n := range r.Bytes {
+			sum.Bytes[strategy] += n
+		}
+	}
+	return &sum, sum.sum()
+}

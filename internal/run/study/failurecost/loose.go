@@ -1,0 +1,125 @@
+package failurecost
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/workload"
+)
+
+// loose is where the slots of a job stand that do not wait for each other in each clock, under ssp and asp. Each takes
+// a time for a clock that the seed draws; it reads the rows as they are when it begins, and what it adds is applied
+// when its time is over. So what a read lacks is what is under way. Caches, which may hold older rows, are not
+// modelled.
+type loose struct {
+	ahead  perdure.Clock   // by how many clocks a slot may be before the last one; -1: by any
+	clocks []perdure.Clock // that each slot has done
+	ends   []float64       // when the clock is over that it computes; NaN: it computes none
+	now    float64
+}
+
+// What a clock takes a slot, in units of time that mean nothing else: between these.
+const (
+	fastest = 0.5
+	slowest = 1.5
+)
+
+// looseOf is how slots go under a consistency model; nil: all do a clock together.
+func looseOf(job *perdure.JobSpec) *loose {
+	l := &loose{clocks: make([]perdure.Clock, job.Slots), ends: make([]float64, job.Slots)}
+	for i := range l.ends {
+		l.ends[i] = math.NaN()
+	}
+	switch c := job.Consistency; c.Kind {
+	case perdure.SSP:
+		l.ahead = c.Staleness
+	case perdure.ASP:
+		l.ahead = -1
+	default:
+		return nil
+	}
+	return l
+}
+
+func (l *loose) copy() *loose {
+	if l == nil {
+		return nil
+	}
+	return &loose{l.ahead, slices.Clone(l.clocks), slices.Clone(l.ends), l.now}
+}
+
+// takes is how long a slot computes a clock.
+func takes(seed uint64, slot int, clock perdure.Clock) float64 {
+	rng := rand.New(rand.NewPCG(seed, uint64(slot)<<40|uint64(clock)))
+	return fastest + (slowest-fastest)*rng.Float64()
+}
+
+// Advance does a clock: all slots compute it, and what they add is applied. Under ssp and asp it goes on until every
+// slot has done the clock, while some are beyond it. It returns the mean of the training loss, as Compute does.
+func (t *Training) Advance(ctx context.Context) (loss float64, err error) {
+	if t.loose == nil {
+		if loss, err = t.Compute(ctx); err != nil {
+			return 0, err
+		}
+		return loss, t.Apply()
+	}
+	sum, samples := 0.0, 0
+	for before := t.Clock; t.Clock == before; {
+		for i := range t.slots {
+			if !math.IsNaN(t.loose.ends[i]) || t.loose.ahead >= 0 && t.loose.clocks[i]-t.Clock > t.loose.ahead {
+				continue
+			}
+			m, err := t.begin(ctx, i)
+			if err != nil {
+				return 0, err
+			}
+			if m.Samples > 0 && !math.IsNaN(m.TrainLoss) {
+				sum, samples = sum+m.TrainLoss*float64(m.Samples), samples+m.Samples
+			}
+		}
+		if err := t.end(); err != nil {
+			return 0, err
+		}
+	}
+	return sum / float64(samples), nil // 0/0 is NaN
+}
+
+// begin has a slot compute its next clock.
+func (t *Training) begin(ctx context.Context, slot int) (workload.Metrics, error) {
+	l, u := t.loose, t.slots[slot]
+	u.clear()
+	l.ends[slot] = l.now + takes(t.Job.Seed, slot, l.clocks[slot])
+	return t.crew[slot].Step(ctx, u, workload.Share{Rank: slot, Of: len(t.slots)}, l.clocks[slot])
+}
+
+// end applies what the slot adds whose clock is over first, and saves rows if a round is due.
+func (t *Training) end() error {
+	l, first := t.loose, -1
+	for i, at := range l.ends {
+		if !math.IsNaN(at) && (first < 0 || at < l.ends[first]) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return fmt.Errorf("no slot computes at clock %d", t.Clock)
+	}
+	for id, parts := range t.parts {
+		for n, p := range parts {
+			if err := t.slots[first].tables[n].applyTo(t, id, p, l.clocks[first]); err != nil {
+				return err
+			}
+		}
+	}
+	l.now, l.ends[first] = l.ends[first], math.NaN()
+	l.clocks[first]++
+	t.seq++
+	if least := slices.Min(l.clocks); least > t.Clock {
+		t.Clock = least
+		return t.save()
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package failurecost
+
+import (
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// under is a bowl under a consistency model.
+func under(t *testing.T, model string, workers int) settings.Run {
+	t.Helper()
+	return runOf(t, "none", func(a *settings.Asked) {
+		a.Shape.Consistency, a.Shape.Workers = model, workers
+		a.Work.LR = new(float64)
+		*a.Work.LR = 0.5
+	})
+}
+
+// after is a training after some clocks, which was copied on the way where copied is above 0.
+func after(t *testing.T, s settings.Run, clocks, copied perdure.Clock) *Training {
+	t.Helper()
+	crew, err := NewCrew(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := NewTraining(&s, crew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tr.Clock < clocks {
+		if _, err := tr.Advance(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if tr.Clock == copied {
+			if tr, err = tr.Copy(crew); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return tr
+}
+
+// One worker alone does under asp what it does under bsp, to the bit. Several that may not be ahead do it but for the
+// order in which updates are added; where they may, they come to another model. A copy goes on with what is under way.
+func TestLoose(t *testing.T) {
+	hash := func(tr *Training) string {
+		h, err := tr.Hash()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	if hash(after(t, under(t, "asp", 1), 9, 0)) != hash(after(t, under(t, "bsp", 1), 9, 0)) {
+		t.Error("one worker does something else under asp")
+	}
+	bsp := after(t, under(t, "bsp", 4), 9, 0)
+	way := distance(bsp, initial(bsp))
+	if d := distance(after(t, under(t, "ssp:0", 4), 9, 0), rowsOf(bsp)); d > 1e-5*way {
+		t.Errorf("under ssp:0 the model is %g off, of %g", d, way)
+	}
+	models := map[string]string{}
+	for _, model := range []string{"ssp:1", "ssp:3", "asp"} {
+		tr := after(t, under(t, model, 4), 12, 0)
+		if d := distance(tr, rowsOf(after(t, under(t, "bsp", 4), 12, 0))); d < 1e-3*way {
+			t.Errorf("under %s the model is only %g off, of %g", model, d, way)
+		}
+		h := hash(tr)
+		if again := hash(after(t, under(t, model, 4), 12, 5)); again != h {
+			t.Errorf("under %s a copy goes on otherwise", model)
+		}
+		models[h] = model
+	}
+	if len(models) < 2 {
+		t.Errorf("all models are the same: %v", models)
+	}
+}
+
+// Failures are tried under ssp and asp, as functions of the seed; what has no sense there is refused.
+func TestLooseStudy(t *testing.T) {
+	ask := func(model string) *Asked {
+		a := asked(t)
+		a.Run, a.Strike = under(t, model, 3), StrikeBetween
+		a.Recovery = []string{"scar:8,1", "scar:8,1/4,priority", "none"}
+		return a
+	}
+	for _, model := range []string{"ssp:3", "asp"} {
+		first, err := ask(model).Try(t.Context(), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ask(model).Try(t.Context(), io.Discard)
+		if err != nil || !reflect.DeepEqual(first, again) {
+			t.Errorf("%s: the same study has another result, %v", model, err)
+		}
+		if c := first.Cell("none", 1); c.Mean == nil && c.Censored == 0 || c.Mean != nil && *c.Mean <= 0 {
+			t.Errorf("%s: to lose all costs %+v", model, c)
+		}
+	}
+	for want, change := range map[string]func(a *Asked){
+		"compare with scar:C,1":        func(a *Asked) { a.Recovery = append(a.Recovery, "checkpoint:8") },
+		"a clock has no middle":        func(a *Asked) { a.Strike = StrikeAmid },
+		"bounds are of bsp":            func(a *Asked) { a.Measure = MeasureDistance },
+		"reads are stale there anyhow": func(a *Asked) { a.Perturb = []string{"stale:1"} },
+		"only under bsp":               func(a *Asked) { a.Repeat = 1 },
+	} {
+		a := ask("asp")
+		change(a)
+		if _, err := a.Try(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package failurecost
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, with what was written for all
+// twins until their last failure, and for each part of the servers that died the mean cost with its interval, and how
+// much less that is than under the first strategy.
+func (r *Result) Table() string {
+	strategies, lost := r.axes()
+	if len(strategies) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| strategy | MB |")
+	for _, part := range lost {
+		fmt.Fprintf(&b, " %s lost: clocks | fewer |", share(part))
+	}
+	b.WriteString("\n|---|--:|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
+	for _, s := range strategies {
+		fmt.Fprintf(&b, "| `%s` | %.2f |", s, float64(r.Bytes[s])/1e6)
+		for _, part := range lost {
+			c := r.Cell(s, part)
+			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.Less())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// Perturbed is what perturbations cost that are no deaths of servers, as a table of Markdown; "": none was tried.
+func (r *Result) Perturbed() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Lost == 0 {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", c.Strategy, c.cost())
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| perturbation | clocks |\n|---|--:|\n" + b.String()
+}
+
+// Bounded is what trials cost beside the bounds of that, as a table of Markdown; "": no trial has a bound.
+func (r *Result) Bounded() string {
+	var b strings.Builder
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.Bounds == nil {
+			continue
+		}
+		lost := "–"
+		if c.Lost > 0 {
+			lost = share(c.Lost)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %.1f | %d of %d | %.1f | %d of %d |\n", c.Strategy, lost,
+			trials.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.Neat,
+			c.Bounds.Under, c.Bounds.Neats)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| | lost | ‖δ‖ | clocks | bound | not above it | neat form | not above it |\n" +
+		"|---|--:|--:|--:|--:|--:|--:|--:|\n" + b.String()
+}
+
+// axes are the strategies and the parts that were tried, in their order.
+func (r *Result) axes() (strategies []string, lost []float64) {
+	seen := map[any]bool{}
+	for _, c := range r.Cells {
+		if c.Lost == 0 {
+			continue // none of both: a perturbation
+		}
+		if !seen[c.Strategy] {
+			seen[c.Strategy], strategies = true, append(strategies, c.Strategy)
+		}
+		if !seen[c.Lost] {
+			seen[c.Lost], lost = true, append(lost, c.Lost)
+		}
+	}
+	return strategies, lost
+}
+
+// Cell is what the trials of a strategy and a lost part gave: nothing, where there is none.
+func (r *Result) Cell(strategy string, lost float64) *Cell {
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Strategy == strategy && c.Lost == lost {
+			return c
+		}
+	}
+	return &Cell{}
+}
+
+// share writes a part as people do.
+func share(part float64) string {
+	for text, v := range map[string]float64{"nothing": 0, "¼": 0.25, "½": 0.5, "¾": 0.75, "all": 1} {
+		if part == v {
+			return text
+		}
+	}
+	return trials.Percent0(part)
+}
+
+// cost is the mean with its interval, and how many trials are in none of both.
+func (c *Cell) cost() string {
+	text := "–"
+	if c.Mean != nil {
+		text = fmt.Sprintf("%.1f [%s]", *c.Mean, c.Within.text(", ", oneDigit))
+	}
+	if c.Censored > 0 {
+		text += fmt.Sprintf(", %d of %d censored", c.Censored, c.Trials)
+	}
+	return text
+}
+
+func oneDigit(v float64) string { return fmt.Sprintf("%.1f", v) }
+
+// Less is by which part the mean is below that of the first strategy, with its interval.
+func (c *Cell) Less() string {
+	if c.Fewer == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%s [%s]", trials.Percent0(*c.Fewer), c.FewerIn.text(", ", trials.Percent0))
+}
+
+// Family is what a strategy costs and writes with each of its intervals that was tried, the fewest bytes first. Low and
+// High are the ends of the means' 95% intervals; where these have none, the mean.
+type Family struct {
+	Name                string // the strategy, with C in place of its interval
+	MB, Mean, Low, High []float64
+}
+
+var interval = regexp.MustCompile(`:[0-9]+`)
+
+// Families are the strategies that write something, in their order. What most trials of which are censored is left out.
+func (r *Result) Families(lost float64) (all []*Family) {
+	named := map[string]*Family{}
+	strategies, _ := r.axes()
+	slices.SortStableFunc(strategies, func(a, b string) int { return cmp.Compare(r.Bytes[a], r.Bytes[b]) })
+	for _, s := range strategies {
+		c := r.Cell(s, lost)
+		if r.Bytes[s] == 0 || c.Mean == nil || 2*c.Censored > c.Trials {
+			continue
+		}
+		name := interval.ReplaceAllString(s, ":C")
+		f := named[name]
+		if f == nil {
+			f = &Family{Name: name}
+			named[name], all = f, append(all, f)
+		}
+		low, high := *c.Mean, *c.Mean
+		if c.Within[0] != nil && c.Within[1] != nil {
+			low, high = *c.Within[0], *c.Within[1]
+		}
+		f.MB, f.Mean = append(f.MB, float64(r.Bytes[s])/1e6), append(f.Mean, *c.Mean)
+		f.Low, f.High = append(f.Low, low), append(f.High, high)
+	}
+	slices.SortFunc(all, func(a, b *Family) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Picture draws the costs: a panel for each part of the servers that died, a row for each strategy.
+func (r *Result) Picture() *plot.Figure {
+	strategies, lost := r.axes()
+	f := &plot.Figure{Name: "What a failure costs, in clocks: the mean, and its 95% interval", Width: 880, Columns: 3}
+	for _, part := range lost {
+		p := plot.Panel{Title: share(part) + " of the servers lost", X: plot.Axis{Name: "clocks", FromZero: true}}
+		for i, s := range strategies {
+			p.Rows = append(p.Rows, s)
+			c := r.Cell(s, part)
+			if c.Mean == nil {
+				continue
+			}
+			d := &plot.Dot{
+				Row: i, Mid: *c.Mean, Low: *c.Mean, High: *c.Mean, Look: plot.LookOf(min(i, 1)),
+				Text: oneDigit(*c.Mean),
+			}
+			if c.Within[0] != nil && c.Within[1] != nil {
+				d.Low, d.High = *c.Within[0], *c.Within[1]
+			}
+			p.Items = append(p.Items, d)
+		}
+		f.Panels = append(f.Panels, p)
+	}
+	return f
+}

@@ -1,0 +1,147 @@
+package failurecost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// Repeat is a trial with servers that were really killed.
+type Repeat struct {
+	Trial
+	Same  bool   `json:"same"`  // its model is that of the trial, after the same clocks
+	Tries int    `json:"tries"` // until it was, or all that there were
+	Why   string `json:"why,omitempty"`
+}
+
+// Real is how trials are repeated: by perdure train, with servers that are killed while their workers compute: in the
+// middle of a clock, when all have read, and none has sent what it adds.
+type Real struct {
+	Program string
+	Args    []string // of perdure train, of the twins
+	Folder  string   // for the runs; it is left empty
+	Count   int
+}
+
+const (
+	afterwards = 3                // clocks that a repeated trial goes on after its failure
+	computeMs  = 500              // of each clock, and as much more in each further try
+	mostTries  = 5                // on a machine that is busy some may not have read by then
+	patience   = 10 * time.Minute // of a run
+)
+
+// Repeat repeats some trials, which the seed draws of all that can be: those in whose clock no round of saves is due.
+func (p *Plan) Repeat(ctx context.Context, r *Result, real *Real, screen io.Writer) error {
+	var can []Trial
+	for _, t := range r.Trials {
+		if t.arm.saves() && timely(t.arm.Recovery, t.Failures) && p.SavedAs == SavedWhole && p.Lose == LoseServers {
+			can = append(can, t)
+		}
+	}
+	rng := rand.New(rand.NewPCG(p.Run.Job.Seed, 0x2ea1))
+	rng.Shuffle(len(can), func(i, j int) { can[i], can[j] = can[j], can[i] })
+	c := &conductor{Plan: p}
+	for i, t := range can[:min(real.Count, len(can))] {
+		want, err := c.model(ctx, &t)
+		if err != nil {
+			return err
+		}
+		rep := Repeat{Trial: t}
+		for rep.Tries < mostTries && !rep.Same {
+			rep.Tries++
+			if rep.Same, rep.Why, err = real.run(ctx, &t, rep.Tries*computeMs, want); err != nil {
+				return err
+			}
+		}
+		r.Repeats = append(r.Repeats, rep)
+		fmt.Fprintf(screen, "%d/%d  with real servers: %s, %g lost at clock %d, seed %d: same model %v %s\n", i+1,
+			min(real.Count, len(can)), t.Strategy, t.Lost, t.Failures[0].Clock, t.Seed, rep.Same, rep.Why)
+	}
+	return nil
+}
+
+// last is the clock of the last failure.
+func (t *Trial) last() perdure.Clock { return t.Failures[len(t.Failures)-1].Clock }
+
+// timely reports whether no round of saves is due at the clock of a failure, and none strikes where the one before may
+// not be over: of a round that is due, a server that really dies may have died before it was recorded.
+func timely(r perdure.Recovery, failures []Failure) bool {
+	due := recovery.RoundsOf(r)
+	for i, f := range failures {
+		if due.Done(f.Clock) != due.Done(f.Clock-1) || i > 0 && f.Clock < failures[i-1].Clock+afterwards {
+			return false
+		}
+	}
+	return true
+}
+
+// model is the hash of a trial's model, some clocks after its failure.
+func (c *conductor) model(ctx context.Context, tr *Trial) (string, error) {
+	if err := c.open(tr.Seed); err != nil {
+		return "", err
+	}
+	run := c.of(tr.Seed, tr.arm.Recovery)
+	t, err := NewTraining(&run, <-c.crews)
+	if err != nil {
+		return "", err
+	}
+	left := tr.Failures
+	for t.Clock < tr.last()+afterwards {
+		lose := func() error { return nil }
+		if len(left) > 0 && t.Clock == left[0].Clock {
+			f := &left[0]
+			lose, left = func() error { return t.Lose(f.lost(t.Job)) }, left[1:]
+		}
+		if _, err := t.Compute(ctx); err != nil {
+			return "", err
+		}
+		if err := errors.Join(lose(), t.Apply()); err != nil {
+			return "", err
+		}
+	}
+	return t.Hash()
+}
+
+// run does a trial with real processes, and says whether its model is the same, and if not, what became of it.
+func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same bool, why string, err error) {
+	folder := filepath.Join(real.Folder, fmt.Sprintf("real-%d", time.Now().UnixNano()))
+	defer os.RemoveAll(folder)
+	args := append([]string{"train"}, real.Args...)
+	args = append(args, fmt.Sprintf("--seed=%d", t.Seed), "--recovery="+t.Strategy,
+		fmt.Sprintf("--clocks=%d", t.last()+afterwards), fmt.Sprintf("--compute-ms=%d", ms),
+		"--eval-every=1000000", "--quiet", "--out="+folder)
+	for _, f := range t.Failures {
+		for _, server := range f.Servers {
+			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d,%dms", server, f.Clock, ms/2))
+		}
+	}
+	text, late, err := trials.Run(ctx, real.Program, args, folder, patience)
+	switch {
+	case ctx.Err() != nil:
+		return false, "", context.Cause(ctx)
+	case late:
+		return false, fmt.Sprintf("it took longer than %v", patience), nil
+	case err != nil:
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		return false, lines[len(lines)-1], nil
+	}
+	sum, err := rundir.ReadSummary(folder)
+	if err != nil || sum.ModelSHA256 == nil {
+		return false, "it has no model", err
+	}
+	if *sum.ModelSHA256 != want {
+		return false, "another model", nil
+	}
+	return true, "", nil
+}

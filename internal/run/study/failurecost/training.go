@@ -1,0 +1,392 @@
+package failurecost
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/rounds"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/training"
+	"github.com/perdure/perdure/workload"
+)
+
+// Crew computes what the slots of a job compute: a workload for each.
+type Crew []workload.Workload
+
+// NewCrew opens the workload of a run for each of its slots.
+func NewCrew(s *settings.Run) (Crew, error) {
+	crew := make(Crew, s.Job.Slots)
+	for i := range crew {
+		w, err := workload.New(s.Job.Workload, s.WorkParams())
+		if err != nil {
+			return nil, err
+		}
+		crew[i] = w
+	}
+	return crew, nil
+}
+
+// Memory is for how many clocks a training must go on, once it is copied, until its slots know what they would, had
+// they trained from the beginning.
+func (c Crew) Memory() (most perdure.Clock) {
+	for _, w := range c {
+		if r, does := w.(workload.Remembering); does {
+			most = max(most, r.Memory())
+		}
+	}
+	return most
+}
+
+// Training is a job in memory: it trains in this process what servers and workers would train under bsp, to the same
+// bits. The same workloads compute, the same tables apply their updates in slot order, and under scar the same ledger
+// chooses what is saved. Under ssp and asp it trains what they might: see loose.go. There are no processes, messages or
+// wall clocks, so a training can be copied at any clock, lose shards, and continue, as often as a study asks.
+//
+// Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
+// clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were
+// saved last. In the middle the clock's updates are applied to them: that is where a server that is killed while its
+// workers compute leaves a job.
+//
+// A Training belongs to one goroutine, and so does a Crew, which several trainings may use in turn.
+type Training struct {
+	Job   *perdure.JobSpec
+	Specs []perdure.TableSpec
+	Clock perdure.Clock // whose updates are to come next
+	Stale int           // clocks by which what the slots read is older than they may see under bsp
+
+	crew  Crew
+	parts [][]*table.Part // by shard, by table
+	slots []*updates
+	seq   uint64
+	due   recovery.Rounds
+	saved []*rounds.Shard   // by shard; nil: no rows are saved
+	past  [][][]*table.Part // of the last Stale clocks, the oldest first
+	read  [][]*table.Part   // what slots read instead of parts while they compute; nil: parts
+	loose *loose            // nil: all slots do a clock together
+}
+
+// checkTraining refuses a run that cannot be trained here, and says why.
+func checkTraining(s *settings.Run) error {
+	job := &s.Job
+	for name, c := range job.TableConsistency {
+		if !c.TwoStep() {
+			return fmt.Errorf("%w: table %s is under %s; losses are tried under bsp, where a run is a function of its "+
+				"seed", perdure.ErrUsage, name, c)
+		}
+	}
+	switch {
+	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
+		return fmt.Errorf("%w: --consistency %s; what is lost is tried under bsp, ssp:S and asp", perdure.ErrUsage,
+			job.Consistency)
+	case job.Init != "":
+		return fmt.Errorf("%w: --init; here a twin begins with the rows that its seed draws", perdure.ErrUsage)
+	case len(s.Scale) > 0:
+		return fmt.Errorf("%w: --scale; here the same workers take part throughout", perdure.ErrUsage)
+	}
+	return nil
+}
+
+// New begins a job: its tables hold their initial rows. Under scar rows are saved as they would be, onto a disk in
+// memory.
+func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
+	job := s.Job
+	t := &Training{Job: &job, crew: crew, due: recovery.RoundsOf(job.Recovery)}
+	for _, spec := range crew[0].Tables() {
+		spec.Consistency = job.ConsistencyOf(spec.Name)
+		spec.Shard = placement.Place(&spec, t.Specs, job.Shards, job.Servers)
+		t.Specs = append(t.Specs, spec)
+	}
+	t.parts = make([][]*table.Part, job.Shards)
+	for id := range t.parts {
+		t.parts[id] = t.Initial(id)
+	}
+	if t.due.Any() {
+		in := store.Folder(disk.NewMemory(), "rows")
+		if err := in.Prepare(); err != nil {
+			return nil, err
+		}
+		for id, parts := range t.parts {
+			t.saved = append(t.saved, rounds.New(in, t.Job, perdure.ShardID(id), parts))
+		}
+	}
+	t.loose = looseOf(&job)
+	t.slots = make([]*updates, job.Slots)
+	for i := range t.slots {
+		t.slots[i] = newUpdates(t)
+	}
+	return t, nil
+}
+
+// Initial are the rows that a shard begins with.
+func (t *Training) Initial(shard int) (parts []*table.Part) {
+	for n, spec := range t.Specs {
+		first, rows := placement.Range(&spec, t.Job.Shards, perdure.ShardID(shard))
+		parts = append(parts, table.New(spec, perdure.TableID(n), t.Job.Seed, first, rows))
+	}
+	return parts
+}
+
+// Copy copies a training as it is, to be gone on with by a crew; what is saved of its rows is not copied, and the copy
+// saves none. What slots know beside their rows is the crew's: see Memory.
+func (t *Training) Copy(crew Crew) (*Training, error) {
+	c := &Training{Job: t.Job, Specs: t.Specs, Clock: t.Clock, crew: crew, seq: t.seq, loose: t.loose.copy()}
+	for _, parts := range t.parts {
+		of, err := copyParts(parts, t.Job.Seed)
+		if err != nil {
+			return nil, err
+		}
+		c.parts = append(c.parts, of)
+	}
+	c.slots = make([]*updates, len(t.slots))
+	for i := range c.slots {
+		c.slots[i] = newUpdates(c)
+		c.slots[i].take(t.slots[i])
+	}
+	return c, nil
+}
+
+// copyParts copies parts of tables, in the order of the tables.
+func copyParts(parts []*table.Part, seed uint64) (all []*table.Part, err error) {
+	for n, p := range parts {
+		c := table.Blank(p.Spec, perdure.TableID(n), seed, p.First, p.Stored())
+		from, to := p.Image(), c.Image()
+		for i, piece := range from.IDs {
+			copy(to.IDs[i], piece)
+		}
+		for i, piece := range from.Touched {
+			copy(to.Touched[i], piece)
+		}
+		for i, plane := range from.Planes {
+			for j, piece := range plane {
+				copy(to.Planes[i][j], piece)
+			}
+		}
+		if err := c.Restored(); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Compute has every slot compute the present clock, and returns the mean of the training loss over their examples: NaN
+// where there is none. No row changes.
+func (t *Training) Compute(ctx context.Context) (loss float64, err error) {
+	if t.Stale > 0 {
+		if err := t.lookBack(); err != nil {
+			return 0, err
+		}
+		defer func() { t.read = nil }()
+	}
+	sum, samples := 0.0, 0
+	for i, u := range t.slots {
+		u.clear()
+		m, err := t.crew[i].Step(ctx, u, workload.Share{Rank: i, Of: len(t.slots)}, t.Clock)
+		if err != nil {
+			return 0, err
+		}
+		u.weight = float64(m.Samples)
+		if m.Samples > 0 && !math.IsNaN(m.TrainLoss) {
+			sum, samples = sum+m.TrainLoss*float64(m.Samples), samples+m.Samples
+		}
+	}
+	return sum / float64(samples), nil // 0/0 is NaN
+}
+
+// lookBack has the slots read rows as they were Stale clocks ago, or at the beginning.
+func (t *Training) lookBack() error {
+	now := make([][]*table.Part, len(t.parts))
+	for id, parts := range t.parts {
+		var err error
+		if now[id], err = copyParts(parts, t.Job.Seed); err != nil {
+			return err
+		}
+	}
+	if t.past = append(t.past, now); len(t.past) > t.Stale+1 {
+		t.past = t.past[1:]
+	}
+	t.read = t.past[0]
+	return nil
+}
+
+// Apply applies what the slots have computed, in their order, and then saves rows if a round is due.
+func (t *Training) Apply() error {
+	for id, parts := range t.parts {
+		for n, p := range parts {
+			if err := t.applyTable(id, n, p); err != nil {
+				return err
+			}
+		}
+	}
+	t.Clock++
+	t.seq += uint64(len(t.slots))
+	return t.save()
+}
+
+// save saves rows, if a round is due now that all slots have done a clock.
+func (t *Training) save() error {
+	n := t.due.Done(t.Clock) - t.due.Done(t.Clock-1)
+	if t.saved == nil || n <= 0 {
+		return nil
+	}
+	for id, s := range t.saved {
+		applied := make([]perdure.Clock, len(t.slots))
+		for i := range applied {
+			if applied[i] = t.Clock; t.loose != nil {
+				applied[i] = t.loose.clocks[i]
+			}
+		}
+		of := &checkpoint.Segment{Generation: 1, Cut: t.Clock, Seed: t.Job.Seed, Seq: t.seq, Applied: applied}
+		if err := s.Save(t.parts[id], n, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyTable applies what the slots have computed for a shard's part of a table: each by itself, or combined.
+func (t *Training) applyTable(shard, n int, p *table.Part) (err error) {
+	if p.Spec.Combine == perdure.CombineEach {
+		for _, u := range t.slots {
+			if err := u.tables[n].applyTo(t, shard, p, t.Clock); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	sum, all := table.NewSum(p.Spec, p.First, p.Rows), 0.0
+	for _, u := range t.slots {
+		all += u.weight
+	}
+	for _, u := range t.slots {
+		share := p.Spec.Combine.Share(len(t.slots), u.weight, all)
+		add := func(first perdure.RowID, ids []perdure.RowID, n int, values []float32) error {
+			sum.Add(first, ids, n, values, share)
+			return nil
+		}
+		if err := u.tables[n].each(t, shard, p, add); err != nil {
+			return err
+		}
+	}
+	sum.Take(func(first perdure.RowID, ids []perdure.RowID, rows int, values []float32) {
+		if err == nil {
+			err = t.applyRows(shard, perdure.TableID(n), p, first, ids, rows, values, t.Clock)
+		}
+	})
+	return err
+}
+
+// applyRows runs a table's rule for rows of a shard, at a clock.
+func (t *Training) applyRows(
+	shard int, id perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, n int, values []float32,
+	clock perdure.Clock,
+) error {
+	if err := p.ApplyRows(first, ids, n, values, clock); err != nil {
+		return err
+	}
+	if t.saved != nil {
+		t.saved[shard].Changed(id, p, first, ids, n)
+	}
+	return nil
+}
+
+// Saves reports whether the training saves rows of its own.
+func (t *Training) Saves() bool { return t.saved != nil }
+
+// Lay makes the rows of a shard as they were last saved. The training goes on as it is.
+func (t *Training) Lay(shard int) ([]*table.Part, error) { return t.saved[shard].Lay(t.Specs) }
+
+// Lose has shards die, before Compute or between Compute and Apply: each goes on with its rows as they were last saved.
+func (t *Training) Lose(shards []int) (err error) {
+	for _, id := range shards {
+		if t.parts[id], err = t.saved[id].Lose(t.Specs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Put has a shard go on with other rows, which belong to the training from then on.
+func (t *Training) Put(shard int, parts []*table.Part) { t.parts[shard] = parts }
+
+// Parts are the rows of a shard, by table.
+func (t *Training) Parts(shard int) []*table.Part { return t.parts[shard] }
+
+// Saved is how many bytes were written so that rows are saved.
+func (t *Training) Saved() (bytes int64) {
+	for _, s := range t.saved {
+		bytes += s.Bytes()
+	}
+	return bytes
+}
+
+// Size is how many bytes a whole checkpoint of the rows takes.
+func (t *Training) Size() (bytes int64, err error) {
+	in := store.Folder(disk.NewMemory(), "rows")
+	if err := in.Prepare(); err != nil {
+		return 0, err
+	}
+	for id, parts := range t.parts {
+		of := &checkpoint.Segment{
+			Job: t.Job.ID, Shard: perdure.ShardID(id), Epoch: 1, Number: 1, Generation: 1, Cut: t.Clock,
+			Seed: t.Job.Seed, Seq: t.seq, Applied: make([]perdure.Clock, len(t.slots)),
+		}
+		for _, p := range parts {
+			of.Tables = append(of.Tables, rounds.RowsOf(p, []table.Run{{First: 0, Rows: p.Stored()}}))
+		}
+		ref, err := checkpoint.WriteSegment(in, of)
+		if err != nil {
+			return 0, err
+		}
+		bytes += ref.Bytes
+	}
+	return bytes, nil
+}
+
+// Evaluate judges the model as it is.
+func (t *Training) Evaluate(ctx context.Context) (workload.Eval, error) {
+	return t.crew[0].Evaluate(ctx, t.slots[0])
+}
+
+// Hash is the model's, as a run has it in its summary.
+func (t *Training) Hash() (string, error) {
+	var all []safetensors.Tensor
+	for n, spec := range t.Specs {
+		var ids []perdure.RowID
+		var values []float32
+		for _, parts := range t.parts {
+			p := parts[n]
+			for at := 0; at < p.Stored(); {
+				some := p.Values(at, p.Stored()-at)
+				if spec.Sparse {
+					ids = append(ids, p.IDs(at, len(some)/spec.Dim)...)
+				}
+				values = append(values, some...)
+				at += len(some) / spec.Dim
+			}
+		}
+		if !spec.Sparse {
+			all = append(all, safetensors.Tensor{
+				Name: spec.Name, Shape: []int64{spec.Rows, int64(spec.Dim)}, Data: values,
+			})
+			continue
+		}
+		rows, numbers, err := safetensors.Sparse(spec.Name, spec.Dim, ids, values)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, rows, numbers)
+	}
+	training.Mend(t.crew[0], all)
+	return safetensors.Hash(all), nil
+}

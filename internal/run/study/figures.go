@@ -1,0 +1,93 @@
+package study
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// Figures are what each trial is measured by. A trial has none of those that its run does not know.
+var Figures = []string{
+	"accuracy", "rmse", "loss", "seconds", "clocks", "faults", "lost", "redone", "away", "goal-seconds",
+	"cost", "cost-spot", "cost-month",
+}
+
+// figuresOf are those of a run that came to its end.
+func figuresOf(s *rundir.Summary) map[string]float64 {
+	f := map[string]float64{"seconds": s.WallSeconds, "clocks": float64(s.Clocks)}
+	put := func(name string, v *float64) {
+		if v != nil {
+			f[name] = *v
+		}
+	}
+	put("accuracy", s.TestAccuracy)
+	put("rmse", s.TestRMSE)
+	put("loss", s.TestLoss)
+	if s.UpdatesLost != nil {
+		f["lost"] = float64(*s.UpdatesLost)
+	}
+	if s.ClocksRedone != nil {
+		f["redone"] = float64(*s.ClocksRedone)
+	}
+	f["faults"], f["away"] = float64(len(s.Failures)), away(s)
+	if s.Goal != nil {
+		f["goal-seconds"] = s.Goal.Seconds
+	}
+	return f
+}
+
+// away is for how long something was missing, in s: of each failure the time until its target served again. One
+// whose return was not seen was away until the end.
+func away(s *rundir.Summary) (seconds float64) {
+	for _, f := range s.Failures {
+		switch {
+		case f.ServingAgainAfterMs != nil:
+			seconds += *f.ServingAgainAfterMs / 1000
+		case f.DetectedAfterMs != nil:
+			seconds += max(0, s.WallSeconds-f.AtSeconds)
+		}
+	}
+	return seconds
+}
+
+// Figure is what the trials of a cell gave.
+type Figure struct {
+	Trials int     `json:"trials"`
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Mean   float64 `json:"mean"`
+	// Within is half of the 95% interval of the mean (Student's t); null of one trial.
+	Within *float64 `json:"within"`
+}
+
+// figureOf sums values up; there is one at least.
+func figureOf(values []float64) Figure {
+	s := trials.SpreadOf(values)
+	f := Figure{Trials: len(values), Median: s.Mid, Low: s.Low, High: s.High, Mean: stat.Mean(values, nil)}
+	if n := float64(len(values)); n > 1 {
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(.975)
+		w := t * stat.StdDev(values, nil) / math.Sqrt(n)
+		f.Within = &w
+	}
+	return f
+}
+
+// enough reports whether the trials of a cell need no others.
+func (s *Stop) enough(trials []Trial) bool {
+	var values []float64
+	for _, t := range trials {
+		if v, ok := t.Figures[s.Figure]; ok {
+			values = append(values, v)
+		}
+	}
+	if len(values) < 2 {
+		return false
+	}
+	f := figureOf(values)
+	return *f.Within <= s.Within
+}

@@ -1,0 +1,33 @@
+package study
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// example is a study that one may begin with.
+//
+//go:embed example.yaml
+var example []byte
+
+// Init writes a study that one may begin with. It replaces no file.
+func Init(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w: %s is there already; choose another name: perdure study init other.yaml",
+			perdure.ErrUsage, path)
+	case err != nil:
+		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, path, plain.Cause(err))
+	}
+	if _, err := f.Write(example); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return f.Close()
+}

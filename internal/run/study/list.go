@@ -1,0 +1,60 @@
+package study
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// List says what would be run: each cell with the command of its first run, what is left out, and what plans mean.
+func (s *Study) List(out io.Writer) error {
+	for _, c := range s.Cells {
+		args, err := c.Args(s.Seeds[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s: perdure %s %s\n", c.Name, strings.Join(c.kind.Command, " "),
+			strings.Join(quoted(args), " "))
+	}
+	for _, l := range s.LeftOut {
+		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintln(out, "note     "+n)
+	}
+	text := fmt.Sprintf("%d cells, %d seeds: %d runs", len(s.Cells), len(s.Seeds), len(s.Cells)*len(s.Seeds))
+	if t := s.time(); t > 0 {
+		text += ", of " + trials.Roughly(t) + " of training, one at a time"
+	}
+	if s.Stop != nil {
+		text += fmt.Sprintf("; and up to %d seeds in cells where half of the interval of %s is above %g", s.Stop.Seeds,
+			s.Stop.Figure, s.Stop.Within)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// time is how long all runs train, where each says so; else 0.
+func (s *Study) time() (all time.Duration) {
+	for _, c := range s.Cells {
+		if c.job.Time == 0 {
+			return 0
+		}
+		all += c.job.Time * time.Duration(len(s.Seeds))
+	}
+	return all
+}
+
+// quoted writes arguments as a shell takes them.
+func quoted(args []string) (all []string) {
+	for _, a := range args {
+		if strings.ContainsAny(a, " *±&?;'\"$") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		all = append(all, a)
+	}
+	return all
+}

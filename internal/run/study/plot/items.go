@@ -1,0 +1,312 @@
+package plot
+
+import (
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
+)
+
+// Curve is a series: a line through its middle, and a band from least to most where these are given. A
+// value that is no number leaves a gap.
+type Curve struct {
+	Look           Look
+	X, Mid         []float64
+	Low, High      []float64 // nil: there is no band
+	Steps          bool      // each value holds until the next
+	Filled         bool      // the area down to 0 is filled
+	OutOfRange     bool      // what leaves the panel for good is marked
+	PointsAtValues bool      // each value has a point; else they are far apart
+	Faint          bool      // the band is hardly seen, since much lies on it
+}
+
+func (s *Curve) bounds() box {
+	b := none()
+	for i, x := range s.X {
+		b = b.with(box{[2]float64{x, x}, [2]float64{s.Mid[i], s.Mid[i]}})
+		if s.Low != nil {
+			b = b.with(box{[2]float64{x, x}, [2]float64{s.Low[i], s.High[i]}})
+		}
+	}
+	if s.Filled {
+		b = b.with(box{[2]float64{math.NaN(), math.NaN()}, [2]float64{0, 0}})
+	}
+	return b
+}
+
+// Plot draws the series.
+func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	place := func(v float64) vg.Length { // pictures have no infinity
+		far := (c.Max.Y - c.Min.Y) * 3
+		return min(max(y(v), c.Min.Y-far), c.Max.Y+far)
+	}
+	for _, part := range s.parts() {
+		var line, upper, lower []vg.Point
+		for n, i := range part {
+			at := x(s.X[i])
+			if s.Steps && n > 0 {
+				line = append(line, vg.Point{X: at, Y: line[len(line)-1].Y})
+			}
+			line = append(line, vg.Point{X: at, Y: place(s.Mid[i])})
+			if s.Low != nil {
+				upper = append(upper, vg.Point{X: at, Y: place(s.High[i])})
+				lower = append(lower, vg.Point{X: at, Y: place(s.Low[i])})
+			}
+		}
+		if s.Filled {
+			upper, lower = line, []vg.Point{{X: line[0].X, Y: place(0)}, {X: line[len(line)-1].X, Y: place(0)}}
+		}
+		if len(upper) > 1 {
+			opacity := .17
+			if s.Faint {
+				opacity = .07
+			}
+			c.FillPolygon(ink{s.Look.Tone, opacity}, c.ClipPolygonXY(append(upper, reversed(lower)...)))
+		}
+		c.StrokeLines(s.Look.line(), c.ClipLinesXY(line)...)
+		s.drawPoints(c, line)
+	}
+	s.drawGone(c, p)
+}
+
+// parts are stretches of indexes with values.
+func (s *Curve) parts() (all [][]int) {
+	var part []int
+	for i := range s.X {
+		if math.IsNaN(s.Mid[i]) || math.IsNaN(s.X[i]) {
+			if len(part) > 0 {
+				all = append(all, part)
+			}
+			part = nil
+			continue
+		}
+		part = append(part, i)
+	}
+	if len(part) > 0 {
+		all = append(all, part)
+	}
+	return all
+}
+
+func reversed(points []vg.Point) []vg.Point {
+	out := make([]vg.Point, len(points))
+	for i, p := range points {
+		out[len(points)-1-i] = p
+	}
+	return out
+}
+
+// between is how far points of a line are apart.
+const between = 64
+
+func (s *Curve) drawPoints(c vgdraw.Canvas, line []vg.Point) {
+	if s.Look.Shape == 0 {
+		return
+	}
+	// series begin theirs at different places, so that they do not hide each other
+	next := line[0].X + vg.Length(between*(1+int(s.Look.Tone-Series)*3%Distinct)/(Distinct+1))
+	if len(line) == 1 || s.PointsAtValues {
+		next = line[0].X
+	}
+	for _, at := range line {
+		if at.X >= next || s.PointsAtValues {
+			c.DrawGlyph(s.Look.point(3.4), at)
+			next = at.X + between
+		}
+	}
+}
+
+// drawGone marks where a line leaves its panel at the top for good.
+func (s *Curve) drawGone(c vgdraw.Canvas, p *plot.Plot) {
+	if !s.OutOfRange {
+		return
+	}
+	gone := -1
+	for i, v := range s.Mid {
+		switch {
+		case math.IsNaN(v):
+		case v <= p.Y.Max:
+			gone = -1
+		case gone < 0:
+			gone = i
+		}
+	}
+	if gone >= 0 {
+		x, _ := p.Transforms(&c)
+		cross(c, vg.Point{X: x(s.X[gone]), Y: c.Max.Y - 5}, s.Look.Tone)
+	}
+}
+
+// cross is a mark on a ground of its own, so that it is seen on any line.
+func cross(c vgdraw.Canvas, at vg.Point, tone Tone) {
+	const r = 3.8
+	for _, s := range []vgdraw.LineStyle{{Color: Paper, Width: 4.6}, {Color: tone, Width: 2.1}} {
+		c.StrokeLine2(s, at.X-r, at.Y-r, at.X+r, at.Y+r)
+		c.StrokeLine2(s, at.X-r, at.Y+r, at.X+r, at.Y-r)
+	}
+}
+
+// Span is a stretch of the horizontal axis that has a ground of its own; one too short to be seen is made
+// wide enough.
+type Span struct {
+	From, To float64
+	Tone     Tone
+}
+
+func (s *Span) bounds() box { return none() }
+
+// Plot draws the stretch.
+func (s *Span) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	x, _ := p.Transforms(&c)
+	from, to := max(x(s.From), c.Min.X), min(x(s.To), c.Max.X)
+	if to < from {
+		return
+	}
+	to = max(to, from+1.5)
+	fillBox(c, s.Tone, from, c.Min.Y, to, c.Max.Y)
+}
+
+func fillBox(c vgdraw.Canvas, tone Tone, left, low, right, high vg.Length) {
+	c.FillPolygon(tone, []vg.Point{{X: left, Y: low}, {X: right, Y: low}, {X: right, Y: high}, {X: left, Y: high}})
+}
+
+// Mark is a cross at a place of a series.
+type Mark struct {
+	X, Y float64
+	Tone Tone
+}
+
+func (m *Mark) bounds() box { return none() }
+
+// Plot draws the mark, if it is in the panel.
+func (m *Mark) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	at := vg.Point{X: x(m.X), Y: min(max(y(m.Y), c.Min.Y), c.Max.Y)}
+	if !math.IsNaN(m.X+m.Y) && c.ContainsX(at.X) {
+		cross(c, at, m.Tone)
+	}
+}
+
+// Upright is a line at a place of the horizontal axis.
+type Upright struct {
+	X    float64
+	Tone Tone
+}
+
+func (u *Upright) bounds() box { return none() }
+
+// Plot draws the line.
+func (u *Upright) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	x, _ := p.Transforms(&c)
+	if at := x(u.X); c.ContainsX(at) {
+		c.StrokeLine2(vgdraw.LineStyle{Color: u.Tone, Width: 1.3}, at, c.Min.Y, at, c.Max.Y)
+	}
+}
+
+// Bar is a part of a bar in a row.
+type Bar struct {
+	Row      int
+	From, To float64
+	Look     Look
+	Text     string // behind it
+	Inside   string // in it, if there is room
+}
+
+func (b *Bar) bounds() box { return box{[2]float64{b.From, b.To}, [2]float64{math.NaN(), math.NaN()}} }
+
+const barHigh = 6.5 // half of it
+
+// Plot draws the bar. Parts are told apart by a line between them, too.
+func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	if math.IsNaN(b.From + b.To) {
+		return
+	}
+	x, y := b.place(c, p)
+	from, to := x(b.From), x(b.To)
+	if to-from >= .2 {
+		fillBox(c, b.Look.Tone, from, y-barHigh, to, y+barHigh)
+		c.StrokeLine2(vgdraw.LineStyle{Color: Paper, Width: 1}, to, y-barHigh, to, y+barHigh)
+	}
+	style := styled(11, Soft)
+	if b.Text != "" {
+		c.FillText(style, vg.Point{X: to + 5, Y: y - 4}, b.Text)
+	}
+	style.Color = Paper
+	if b.Look.Tone == Pale || b.Look.Tone == Away {
+		style.Color = Ink
+	}
+	if wide := vg.Length(wider) * style.Width(b.Inside); b.Inside != "" && wide+6 < to-from {
+		c.FillText(style, vg.Point{X: (from + to - wide) / 2, Y: y - 4}, b.Inside)
+	}
+}
+
+// place is where a row's drawing is: below its name, where that stands above.
+func (b *Bar) place(c vgdraw.Canvas, p *plot.Plot) (x func(float64) vg.Length, y vg.Length) {
+	x, up := p.Transforms(&c)
+	y = up(rowAt(rows(p), b.Row))
+	if (c.Max.Y-c.Min.Y)/vg.Length(rows(p)) > (rowHigh+rowAbove)/2 {
+		y -= 8
+	}
+	return x, y
+}
+
+// Dot is a value in a row, with a line from least to most.
+type Dot struct {
+	Row            int
+	Mid, Low, High float64
+	Look           Look
+	Shift          float64 // upwards, in pixels
+	Text           string
+}
+
+func (d *Dot) bounds() box {
+	nan := [2]float64{math.NaN(), math.NaN()}
+	return box{[2]float64{d.Low, d.High}, nan}.with0(d.Mid)
+}
+
+func (b box) with0(x float64) box {
+	return none().with(b).with(box{[2]float64{x, x}, [2]float64{math.NaN(), math.NaN()}})
+}
+
+// Plot draws the value.
+func (d *Dot) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	if math.IsNaN(d.Mid) {
+		return
+	}
+	x, y := (&Bar{Row: d.Row}).place(c, p)
+	y += vg.Length(d.Shift)
+	low, high := max(x(d.Low), c.Min.X), min(x(d.High), c.Max.X)
+	if high > low {
+		c.StrokeLine2(vgdraw.LineStyle{Color: ink{d.Look.Tone, .55}, Width: 3}, low, y, high, y)
+	}
+	look := d.Look
+	look.Shape = max(1, look.Shape)
+	c.DrawGlyph(look.point(4.4), vg.Point{X: x(d.Mid), Y: y})
+	if d.Text != "" {
+		style := styled(11, Soft)
+		wide := vg.Length(wider) * style.Width(d.Text)
+		at := max(high, x(d.Mid)) + 8
+		if at+wide > c.Max.X {
+			at = min(low, x(d.Mid)) - 8 - wide
+		}
+		c.FillText(style, vg.Point{X: at, Y: y - 4}, d.Text)
+	}
+}
+
+// Note is a line of text in a panel's upper right corner, the n-th from the top.
+type Note struct {
+	Line int
+	Text string
+	Tone Tone
+}
+
+func (n *Note) bounds() box { return none() }
+
+// Plot writes the note.
+func (n *Note) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	style := bold(styled(11, n.Tone))
+	wide := vg.Length(wider) * style.Width(n.Text)
+	c.FillText(style, vg.Point{X: c.Max.X - wide - 3, Y: c.Max.Y - 14 - vg.Length(15*n.Line)}, n.Text)
+}

@@ -1,0 +1,233 @@
+package plot
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
+)
+
+// box is what items range over; one that says nothing of an axis has NaN there.
+type box struct{ x, y [2]float64 }
+
+func (b box) with(o box) box {
+	widen := func(a, b [2]float64) [2]float64 {
+		for _, v := range b {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				a = [2]float64{min(a[0], v), max(a[1], v)}
+			}
+		}
+		return a
+	}
+	return box{widen(b.x, o.x), widen(b.y, o.y)}
+}
+
+// none is the range of nothing.
+func none() box {
+	return box{[2]float64{math.Inf(1), math.Inf(-1)}, [2]float64{math.Inf(1), math.Inf(-1)}}
+}
+
+// plot makes the panel's plot. Names of rows stand beside it, or else above each row.
+func (p *Panel) plot(named, beside bool) *plot.Plot {
+	all := p.all()
+	out := plot.New()
+	out.BackgroundColor = nil
+	for _, a := range []*plot.Axis{&out.X, &out.Y} {
+		a.Color, a.Tick.Color, a.LineStyle.Width, a.Tick.LineStyle.Width = Axle, Axle, 1, 1
+		a.Padding, a.Tick.Length, a.Label.Padding = 0, 4, 3
+		a.Tick.Label.Color, a.Tick.Label.Font.Size = Soft, 11
+		a.Label.TextStyle.Color, a.Label.TextStyle.Font.Size = Soft, 11.5
+	}
+	out.Y.LineStyle.Width, out.Y.Tick.Length, out.Y.Padding = 0, 0, 2
+	out.X.Tick.Label.YAlign = text.YTop
+	p.X.set(&out.X, all.x, 6)
+	out.X.Label.Text = p.X.Name
+	if p.Rows == nil {
+		p.Y.set(&out.Y, all.y, 5)
+		out.Add(grid{})
+	} else {
+		out.Y.Min, out.Y.Max = -.5, float64(len(p.Rows))-.5
+		out.Y.Tick.Marker = rowNames(p.Rows, named)
+		out.Y.Tick.Label.Color, out.Y.Tick.Label.Font.Size = Ink, textSize
+		for _, name := range p.Rows {
+			if named { // they end at the axis, and may be wider than they were measured
+				out.Y.Padding = max(out.Y.Padding, 4+(wider-1)*out.Y.Tick.Label.Width(name))
+			}
+		}
+		out.Add(grid{upright: true})
+		if !beside {
+			out.Add(namesAbove(p.Rows))
+		}
+	}
+	for _, i := range p.Items {
+		out.Add(i)
+	}
+	return out
+}
+
+// set gives an axis its range, and ticks at about n places.
+func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
+	low, high := a.Low, a.High
+	if !(high > low) {
+		low, high = is[0], is[1]
+		if span := high - low; span > 0 && !math.IsInf(span, 0) {
+			if low != 0 {
+				low -= span * .04
+			}
+			if a.FromZero && is[0] >= 0 {
+				low = 0
+			}
+			if high != 0 {
+				high += span * .05
+			}
+			if is[0] >= 0 {
+				low = max(0, low)
+			}
+			if a.Percent && is[1] <= 1 {
+				high = min(1, high)
+			}
+		}
+	}
+	switch {
+	case math.IsInf(low, 0) || math.IsInf(high, 0) || math.IsNaN(low+high):
+		low, high = 0, 1
+	case !(high > low):
+		least := .5
+		if a.Percent {
+			least = .05
+		}
+		low, high = low-max(least, math.Abs(low)*.05), high+max(least, math.Abs(high)*.05)
+	}
+	to.Min, to.Max = low, high
+	at := a.ticks(low, high, n)
+	write := a.writer(at)
+	to.Tick.Marker = plot.TickerFunc(func(float64, float64) (all []plot.Tick) {
+		for _, v := range at {
+			label := " " // a mark with no name is a minor one
+			if !a.Bare {
+				label = write(v)
+			}
+			all = append(all, plot.Tick{Value: v, Label: label})
+		}
+		return all
+	})
+}
+
+// ticks are about n round numbers within a range.
+func (a *Axis) ticks(low, high float64, n int) (at []float64) {
+	raw := (high - low) / float64(n)
+	step := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if m*step >= raw*.999 {
+			step *= m
+			break
+		}
+	}
+	if a.Whole {
+		step = max(1, step)
+	}
+	for k := math.Ceil(low/step - 1e-9); k*step <= high+1e-9*step; k++ {
+		at = append(at, k*step+0) // +0: no minus zero
+	}
+	return at
+}
+
+// writer writes ticks, all with as many digits as their distance needs.
+func (a *Axis) writer(at []float64) func(float64) string {
+	scale, unit := 1.0, ""
+	if a.Percent {
+		scale, unit = 100, "%"
+	}
+	digits := 0
+	if len(at) > 1 {
+		digits = max(0, -int(math.Floor(math.Log10(scale*(at[1]-at[0]))+1e-9)))
+	}
+	return func(v float64) string {
+		s := strconv.FormatFloat(scale*v, 'f', digits, 64)
+		if a.Signed && v > 0 {
+			s = "+" + s
+		}
+		if whole, fraction, _ := strings.Cut(s, "."); fraction == "" && len(whole) > 4 {
+			s = thousands(whole)
+		}
+		return strings.ReplaceAll(s, "-", "−") + unit
+	}
+}
+
+// thousands puts a comma between each three digits.
+func thousands(s string) string {
+	for at := len(s) - 3; at > 0 && s[at-1] >= '0' && s[at-1] <= '9'; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}
+
+func rowNames(rows []string, named bool) plot.ConstantTicks {
+	var all plot.ConstantTicks
+	for i, name := range rows {
+		if !named {
+			name = ""
+		}
+		all = append(all, plot.Tick{Value: rowAt(len(rows), i), Label: name})
+	}
+	return all
+}
+
+// rowAt is where a row is on its axis, which goes upwards.
+func rowAt(rows, row int) float64 { return float64(rows - 1 - row) }
+
+// rows is how many rows the panel of a plot has.
+func rows(p *plot.Plot) int { return int(math.Round(p.Y.Max - p.Y.Min)) }
+
+// grid are lines at the ticks of the vertical axis, or of the other one.
+type grid struct{ upright bool }
+
+func (g grid) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	style := vgdraw.LineStyle{Color: Grid, Width: 1}
+	if g.upright {
+		for _, t := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
+			c.StrokeLine2(style, x(t.Value), c.Min.Y, x(t.Value), c.Max.Y)
+		}
+		return
+	}
+	for _, t := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
+		c.StrokeLine2(style, c.Min.X, y(t.Value), c.Max.X, y(t.Value))
+	}
+}
+
+// namesAbove writes each row's name above what is drawn in it.
+type namesAbove []string
+
+func (n namesAbove) Plot(c vgdraw.Canvas, p *plot.Plot) {
+	_, y := p.Transforms(&c)
+	for i, name := range n {
+		style := styled(textSize-.5, Ink)
+		c.FillText(style, vg.Point{X: c.Min.X, Y: y(rowAt(len(n), i)) + 4}, fit(name, style, float64(c.Max.X-c.Min.X)))
+	}
+}
+
+// Right is where the horizontal axis ends that the panel's items need.
+func (p *Panel) Right() float64 { return p.all().x[1] }
+
+// Upward is the vertical axis with the range that the panel's items need, for others to share.
+func (p *Panel) Upward() Axis {
+	var to plot.Axis
+	p.Y.set(&to, p.all().y, 5)
+	a := p.Y
+	a.Low, a.High = to.Min, to.Max
+	return a
+}
+
+// all is what the items range over.
+func (p *Panel) all() box {
+	all := none()
+	for _, i := range p.Items {
+		all = all.with(i.bounds())
+	}
+	return all
+}

@@ -1,0 +1,163 @@
+package plot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// everything is a figure with each kind of item in it.
+func everything() *Figure {
+	nan, far := math.NaN(), math.Inf(1)
+	return &Figure{
+		Name: "a < b & c", Headed: true, Sub: strings.Repeat("many words ", 20), Width: 500, Columns: 2, High: 200,
+		Keys: []Key{
+			{strings.Repeat("a long name ", 20), LookOf(0)},
+			{"area", Look{Tone: Away, Area: true}},
+			{"mark", Look{Tone: Hit, Cross: true}},
+		},
+		Panels: []Panel{
+			{
+				Title: "curves", X: Axis{Name: "seconds", FromZero: true}, Y: Axis{Name: "accuracy", Percent: true},
+				Items: []Item{
+					&Span{From: 2, To: 2.001, Tone: Away}, &Upright{X: 3, Tone: Hit},
+					&Curve{
+						Look: LookOf(1), X: []float64{1, 2, 3, 4, 5}, Mid: []float64{.1, .2, nan, .3, far},
+						Low: []float64{0, .1, nan, .2, .2}, High: []float64{.2, .3, nan, far, far}, OutOfRange: true,
+					},
+					&Curve{Look: LookOf(2), X: []float64{1, 2}, Mid: []float64{.1, .4}, Steps: true, Filled: true},
+					&Mark{X: 2, Y: .2, Tone: Hit}, &Note{Text: "diverged 1/3", Tone: Hit},
+				},
+			},
+			{
+				Title: "rows", X: Axis{Whole: true, Signed: true}, Rows: []string{"first", "second <b>"},
+				Items: []Item{
+					&Bar{Row: 0, From: 0, To: 12000, Look: Look{Tone: Series}, Text: "12,000", Inside: "in"},
+					&Dot{Row: 1, Mid: 5000, Low: 2000, High: 9000, Look: LookOf(3), Text: "5,000"},
+					&Dot{Row: 0, Mid: nan, Low: nan, High: nan},
+				},
+			},
+			{Title: "nothing"},
+			{Title: "one value", Items: []Item{&Curve{Look: LookOf(0), X: []float64{7}, Mid: []float64{7}}}},
+		},
+	}
+}
+
+// TestSVG: a picture is well-formed, has numbers only, all its colours can be turned dark, and is the same
+// each time.
+func TestSVG(t *testing.T) {
+	svg := everything().SVG(true)
+	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v\n%s", err, svg)
+		}
+	}
+	for _, bad := range []string{"NaN", "Inf", "fill:#", "stroke:#", "pt\"", "e+"} {
+		if bytes.Contains(svg, []byte(bad)) {
+			t.Errorf("%q is in it", bad)
+		}
+	}
+	for _, want := range []string{
+		"<title>a &lt; b &amp; c</title>", "second &lt;b&gt;", "prefers-color-scheme:dark", "12,000", "+10,000", "40%",
+		">seconds</text>", "diverged 1/3", "…</text>",
+	} {
+		if !bytes.Contains(svg, []byte(want)) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if !bytes.Equal(svg, everything().SVG(true)) {
+		t.Error("the same figure is drawn in two ways")
+	}
+	if in := everything().SVG(false); bytes.Contains(in, []byte("<style>")) {
+		t.Error("a picture for a page has styles of its own")
+	}
+}
+
+// TestInside: what is drawn, and where text begins, is within the picture.
+func TestInside(t *testing.T) {
+	f := everything()
+	svg := string(f.SVG(false))
+	for _, m := range regexp.MustCompile(`<text x="([^"]*)"[^>]*>([^<]*)`).FindAllStringSubmatch(svg, -1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil || x < 0 || x > f.Width {
+			t.Errorf("%q begins at %s", m[2], m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`[ML](-?[0-9.]+),(-?[0-9.]+)`).FindAllStringSubmatch(svg, -1) {
+		for _, text := range m[1:] {
+			if v, err := strconv.ParseFloat(text, 64); err != nil || v < -10 || v > 2000 {
+				t.Errorf("drawn at %s", m[0])
+			}
+		}
+	}
+}
+
+// TestLooks: no two series are drawn alike, in grey neither.
+func TestLooks(t *testing.T) {
+	colours, greys := map[Tone]bool{}, map[string]bool{}
+	for i := range Distinct {
+		l := LookOf(i)
+		colours[l.Tone] = true
+		greys[fmt.Sprint(l.Dashes, l.Shape)] = true
+	}
+	if len(colours) != Distinct || len(greys) != Distinct {
+		t.Errorf("of %d series %d colours and %d dashes with shapes are told apart", Distinct, len(colours), len(greys))
+	}
+}
+
+// TestTones: each tone comes out as its own colour, however much can be seen through it, and is read on the
+// ground, in light and in dark.
+func TestTones(t *testing.T) {
+	seen := map[string]bool{}
+	for i, h := range hues {
+		if seen[h.light] || h.light == "000000" {
+			t.Errorf("%s is there twice, or black", h.light)
+		}
+		seen[h.light] = true
+		for _, opacity := range []float64{1, .55, .17} {
+			r, g, b, a := ink{Tone(i), opacity}.RGBA()
+			back := func(v uint32) int { return int(float64(v) * 255 / float64(a)) }
+			if is := fmt.Sprintf("%02X%02X%02X", back(r), back(g), back(b)); is != h.light {
+				t.Errorf("%s through %v is %s", h.light, opacity, is)
+			}
+		}
+		if tone := Tone(i); tone < Series && tone != Ink && tone != Soft && tone != Hit {
+			continue
+		}
+		if c := contrast(h.light, hues[Paper].light); c < 3.9 {
+			t.Errorf("%s in light: contrast %.2f", h.name, c)
+		}
+		if c := contrast(h.dark, hues[Paper].dark); c < 3.9 {
+			t.Errorf("%s in dark: contrast %.2f", h.name, c)
+		}
+	}
+}
+
+// contrast is that of two colours as WCAG counts it.
+func contrast(a, b string) float64 {
+	light := func(hue string) (sum float64) {
+		var of [3]uint8
+		_, _ = fmt.Sscanf(hue, "%02X%02X%02X", &of[0], &of[1], &of[2])
+		for i, weight := range []float64{.2126, .7152, .0722} {
+			v := float64(of[i]) / 255
+			if v <= .04045 {
+				v /= 12.92
+			} else {
+				v = math.Pow((v+.055)/1.055, 2.4)
+			}
+			sum += weight * v
+		}
+		return sum
+	}
+	x, y := light(a), light(b)
+	return (max(x, y) + .05) / (min(x, y) + .05)
+}

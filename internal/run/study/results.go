@@ -1,0 +1,358 @@
+package study
+
+import (
+	"cmp"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/cost"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/study/failurecost"
+	"github.com/perdure/perdure/internal/run/study/trials"
+)
+
+// Schema is that of study.json.
+const Schema = 1
+
+// Results are what a study has found so far: study.json.
+type Results struct {
+	Schema   int          `json:"schema"`
+	Kind     string       `json:"kind"`
+	Name     string       `json:"name"`
+	Question string       `json:"question,omitempty"`
+	Quick    bool         `json:"quick"`
+	Version  string       `json:"version"` // of perdure that ran them, several with commas between
+	Builds   []string     `json:"builds"`  // of all runs
+	Machine  Machine      `json:"machine"`
+	AtOnce   int          `json:"at_once"` // the most runs that went on at the same time
+	Axes     []string     `json:"axes"`
+	Runs     int          `json:"runs"`    // that were asked for
+	Missing  int          `json:"missing"` // of these, not done
+	Cells    []CellResult `json:"cells"`
+	LeftOut  []LeftOut    `json:"left_out"`
+	Notes    []string     `json:"notes"`
+	Prices   string       `json:"prices,omitempty"` // where they are from
+}
+
+// Machine is what a study ran on.
+type Machine struct {
+	Cores int    `json:"cores"`
+	CPU   string `json:"cpu"`
+}
+
+// CellResult is what a cell's runs gave; of a study of losses, what the trials of all twins did.
+type CellResult struct {
+	Name     string             `json:"name"`
+	Choices  []string           `json:"choices"` // one of each axis
+	Failures string             `json:"failures"`
+	Trials   []Trial            `json:"trials"`
+	Failed   []Failed           `json:"failed"`
+	Figures  map[string]Figure  `json:"figures"`
+	Losses   []failurecost.Cell `json:"losses,omitempty"`
+
+	pooled *failurecost.Result // nil: it is none, or there is no twin yet
+}
+
+func (c *conductor) results() (*Results, error) {
+	r := &Results{
+		Schema: Schema, Kind: c.Kind.Name, Name: c.Name, Question: c.Question, Quick: c.Quick,
+		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
+		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
+	}
+	if c.prices != nil {
+		r.Prices = c.prices.Source
+	}
+	now := trials.MachineNow()
+	r.Machine = Machine{now.Cores, now.CPU}
+	r.AtOnce, r.Version = atOnce(c.spans), cmp.Or(strings.Join(c.by, ", "), c.Program.Version)
+	for _, a := range c.Vary {
+		r.Axes = append(r.Axes, a.Name)
+	}
+	for _, cell := range c.Cells {
+		res := CellResult{
+			Name: cell.Name, Choices: append([]string{}, cell.Labels...), Failures: cell.Plan,
+			Trials: append([]Trial{}, c.trials[cell]...), Failed: append([]Failed{}, c.failed[cell]...),
+			Figures: map[string]Figure{},
+		}
+		slices.SortFunc(res.Trials, func(a, b Trial) int { return cmp.Compare(a.Seed, b.Seed) })
+		slices.SortFunc(res.Failed, func(a, b Failed) int { return cmp.Compare(a.Seed, b.Seed) })
+		for _, name := range Figures {
+			var values []float64
+			for _, t := range res.Trials {
+				if v, ok := t.Figures[name]; ok {
+					values = append(values, v)
+				}
+			}
+			if len(values) > 0 {
+				res.Figures[name] = figureOf(values)
+			}
+		}
+		for _, t := range res.Trials {
+			if !slices.Contains(r.Builds, t.Build) {
+				r.Builds = append(r.Builds, t.Build)
+			}
+		}
+		if c.Kind.Name == OfLosses {
+			if err := res.pool(); err != nil {
+				return nil, err
+			}
+		}
+		r.Cells = append(r.Cells, res)
+	}
+	return r, nil
+}
+
+// pool puts together what all twins of a cell gave.
+func (r *CellResult) pool() (err error) {
+	var all []*failurecost.Result
+	for _, t := range r.Trials {
+		of, err := failurecost.Read(t.Folder)
+		if err != nil {
+			return err
+		}
+		all = append(all, of)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if r.pooled, err = failurecost.Pool(all); err == nil {
+		r.Losses = r.pooled.Cells
+	}
+	return err
+}
+
+// Write writes study.json, runs.csv and, where runs measure over time, series.csv into the study's folder.
+func (r *Results) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(folder, "study.json"), r); err != nil {
+		return err
+	}
+	if err := r.WriteRuns(folder); err != nil || r.Kind == OfLosses {
+		return err
+	}
+	return r.writeSeries(folder)
+}
+
+// files are the names of what Write writes.
+func (r *Results) files() string {
+	if r.Kind == OfLosses {
+		return "study.json and runs.csv"
+	}
+	return "study.json, runs.csv and series.csv"
+}
+
+// WriteRuns writes runs.csv into a folder: a line for each run.
+func (r *Results) WriteRuns(folder string) error {
+	rows := [][]string{slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed", "state"}, Figures,
+		[]string{"model_sha256", "build", "folder", "why"})}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		begin := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures})
+		for _, t := range c.Trials {
+			row := append(slices.Clone(begin), strconv.FormatUint(t.Seed, 10), "done")
+			for _, name := range Figures {
+				cell := ""
+				if v, ok := t.Figures[name]; ok {
+					cell = trials.Format(v)
+				}
+				row = append(row, cell)
+			}
+			model := ""
+			if t.Model != nil {
+				model = *t.Model
+			}
+			rows = append(rows, append(row, model, t.Build, within(t.Folder), ""))
+		}
+		for _, f := range c.Failed {
+			row := append(slices.Clone(begin), strconv.FormatUint(f.Seed, 10), "failed")
+			row = append(row, make([]string, len(Figures))...)
+			rows = append(rows, append(row, "", "", within(f.Folder), f.Why))
+		}
+	}
+	return trials.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+}
+
+// writeSeries writes series.csv: a line for each line of each run's series.csv, with the run's cell and seed. Columns
+// that a run does not have are empty.
+func (r *Results) writeSeries(folder string) error {
+	var columns []string
+	err := r.eachSeries(func(_ []string, s *rundir.Series) error {
+		for _, c := range s.Columns {
+			if !slices.Contains(columns, c) {
+				columns = append(columns, c)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(disk.OS(), filepath.ToSlash(filepath.Join(folder, "series.csv")), func(to io.Writer) error {
+		w := csv.NewWriter(to)
+		head := slices.Concat([]string{"cell"}, r.Axes, []string{"failures", "seed"})
+		if err := w.Write(slices.Concat(head, columns)); err != nil {
+			return err
+		}
+		err := r.eachSeries(func(of []string, s *rundir.Series) error {
+			for _, row := range s.Rows {
+				line := slices.Concat(of, make([]string, len(columns)))
+				for i, value := range row {
+					line[len(of)+slices.Index(columns, s.Columns[i])] = value
+				}
+				if err := w.Write(line); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		w.Flush()
+		return errors.Join(err, w.Error())
+	})
+}
+
+// eachSeries reads the series of each run, one at a time, with the cell and the seed.
+func (r *Results) eachSeries(use func(of []string, s *rundir.Series) error) error {
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		for _, t := range c.Trials {
+			s, err := rundir.ReadSeries(t.Folder)
+			if err != nil {
+				return fmt.Errorf("%w; delete the folder %s and run the study again", err, t.Folder)
+			}
+			of := slices.Concat([]string{c.Name}, c.Choices, []string{c.Failures, strconv.FormatUint(t.Seed, 10)})
+			if err := use(of, &s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// within is a run's folder within its study's: where the study lay is nobody's business elsewhere.
+func within(folder string) string {
+	return filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(folder)), filepath.Base(folder)))
+}
+
+// column is a figure in the table.
+type column struct {
+	figure, title string
+	write         func(float64) string
+}
+
+// columns of the table, where some cell has the figure.
+var columns = []column{
+	{"accuracy", "ACCURACY", trials.Percent1},
+	{"rmse", "RMSE", trials.Short},
+	{"loss", "LOSS", trials.Short},
+	{"seconds", "SECONDS", trials.Short},
+	{"goal-seconds", "TO GOAL", trials.Short},
+	{"clocks", "CLOCKS", trials.Short},
+	{"faults", "FAULTS", trials.Short},
+	{"lost", "LOST", trials.Short},
+	{"redone", "REDONE", trials.Short},
+	{"away", "AWAY s", trials.Short},
+	{"cost", "ON DEMAND", dollars},
+	{"cost-spot", "SPOT", dollars},
+	{"cost-month", "MONTH", dollars},
+}
+
+func dollars(v float64) string { return cost.Text(&v) }
+
+// has reports whether some cell has one of the figures.
+func (r *Results) has(figures ...string) bool {
+	return slices.ContainsFunc(r.Cells, func(c CellResult) bool {
+		return slices.ContainsFunc(figures, func(f string) bool { return c.Figures[f].Trials > 0 })
+	})
+}
+
+// shown are the columns that say something: the loss only where there is nothing better.
+func (r *Results) shown() (all []column) {
+	for _, c := range columns {
+		if r.has(c.figure) && (c.figure != "loss" || !r.has("accuracy", "rmse")) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Print prints a table: of each cell the median of each figure, with the least and the most where they differ.
+func (r *Results) Print(out io.Writer) error {
+	if r.Question != "" {
+		fmt.Fprintln(out, r.Question)
+	}
+	if r.Kind == OfLosses {
+		return r.printLosses(out)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	heads := slices.Concat(r.Axes, []string{"failures", "trials"})
+	shown := r.shown()
+	for _, c := range shown {
+		heads = append(heads, c.title)
+	}
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(heads, "\t")))
+	for i := range r.Cells {
+		cell := &r.Cells[i]
+		count := strconv.Itoa(len(cell.Trials))
+		if n := len(cell.Failed); n > 0 {
+			count += fmt.Sprintf(", %d failed", n)
+		}
+		cells := slices.Concat(cell.Choices, []string{cell.Failures, count})
+		for _, c := range shown {
+			text := "-"
+			if f, ok := cell.Figures[c.figure]; ok {
+				text = trials.Spread{Mid: f.Median, Low: f.Low, High: f.High}.Text(c.write)
+			}
+			cells = append(cells, text)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return r.printRest(out)
+}
+
+// printLosses prints the table of each cell.
+func (r *Results) printLosses(out io.Writer) error {
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		fmt.Fprintf(out, "\n%s: %d twins\n", c.Name, len(c.Trials))
+		if c.pooled == nil {
+			continue
+		}
+		if err := c.pooled.Print(out); err != nil {
+			return err
+		}
+	}
+	return r.printRest(out)
+}
+
+// printRest says what there is not.
+func (r *Results) printRest(out io.Writer) error {
+	for i := range r.Cells {
+		for _, f := range r.Cells[i].Failed {
+			fmt.Fprintf(out, "failed   %s: %s\n", f.Folder, f.Why)
+		}
+	}
+	if r.Missing > 0 {
+		fmt.Fprintf(out, "missing  %d of %d runs; the same command goes on with them\n", r.Missing, r.Runs)
+	}
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(out, "left out %s: %s\n", l.Name, l.Why)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(out, "note     "+n)
+	}
+	return nil
+}
