@@ -143,7 +143,7 @@ var helps = map[string]string{
 		"are trials of one group.",
 	"report_out": "Where to write it: an .html file, which needs nothing else, or an .md file, with its pictures " +
 		"beside it",
-	"study_report": "Run nothing: collect the results of what is done, also while the study runs.",
+	"study_report": "Run nothing: collect the results of the runs that have finished, also while the study runs.",
 	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
 		"or has failed that of its newest whole checkpoint.",
 	"perdure_predict": "Predict by a model that was trained: ratings of items by users (mf), or the classes of " +

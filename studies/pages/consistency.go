@@ -63,7 +63,7 @@ func consistency(p *page) {
 	p.end()
 }
 
-// ages says how old reads are, and what that costs.
+// ages writes how old reads are, and the time that workers spend waiting.
 func ages(p *page, cells []*cell) {
 	axes, look := []string{"consistency"}, looks{colour: "consistency"}
 	bounded := only(cells, "consistency", "bsp", "ssp:2", "essp:2", "ssp:3", "essp:3", "ssp:5", "essp:5", "ssp:10",
@@ -101,7 +101,7 @@ func ages(p *page, cells []*cell) {
 		"bound: whatever V is about as long as an update needs to reach all.")
 }
 
-// straggler says how training goes beside a slow worker.
+// straggler writes about training with one slow worker.
 func straggler(p *page, fraction string) {
 	cells := p.where(at{"clock-fraction": fraction, "failures": "straggler"})
 	p.say("### %s of the data in a clock", percentOf(fraction))
@@ -122,15 +122,15 @@ func percentOf(fraction string) string {
 	return map[string]string{"0.01": "1%", "0.1": "10%"}[fraction]
 }
 
-// Courses that an error may take.
+// Courses of an error over time.
 const (
 	goesDown = "falls"
 	turnsUp  = "turns up"
 	diverges = "diverges"
 )
 
-// courseOf writes the course that the paper shows under a model beside a straggler, the one that is found here, by how
-// much the error at the end differs from that under bsp, and a verdict.
+// courseOf writes how the error of a model develops with one slow worker: in the paper, here, the difference to bsp at
+// the end, and a verdict.
 func courseOf(p *page, fraction, model, paper string) string {
 	labels := at{"clock-fraction": fraction, "failures": "straggler"}
 	c, bsp := p.cell(labels.and("consistency", model)), p.cell(labels.and("consistency", "bsp"))

@@ -12,7 +12,7 @@ const (
 	secondKill = 80.1
 )
 
-// What is measured at a kill.
+// Measures at a kill.
 var (
 	atFirstKill  = change("test_accuracy", firstKill)
 	atSecondKill = change("test_accuracy", secondKill)
@@ -47,7 +47,7 @@ func failure(p *page) {
 	p.end()
 }
 
-// either is one of two texts, of which the first is for the study of the paper's five strategies.
+// either returns one of two texts; the first is for the study of the paper's five strategies.
 func (f *failurePage) either(paper, own string) string {
 	if f.paper {
 		return paper
@@ -55,7 +55,7 @@ func (f *failurePage) either(paper, own string) string {
 	return own
 }
 
-// summary says what was found.
+// summary writes the main findings.
 func (f *failurePage) summary() {
 	worst, best := ends(f.killed, accuracy)
 	apartness := "; the ranges of their trials meet, so that is no clear difference"
@@ -93,7 +93,7 @@ func (f *failurePage) summary() {
 	f.facts(f.atATime())
 }
 
-// accuracies says how accurate models were.
+// accuracies writes how accurate the models were.
 func (f *failurePage) accuracies() {
 	if f.paper {
 		f.say("`sync-checkpoints` is `checkpoint:100` under `bsp`, `async-checkpoints` the same under `asp`; " +
@@ -118,7 +118,7 @@ func (f *failurePage) accuracies() {
 	f.say("Medians of the trials, with the least and the most. ∞: never.")
 }
 
-// atKills says what happened at the kills.
+// atKills writes about the accuracy at the kills.
 func (f *failurePage) atKills() {
 	f.say("## At a kill")
 	f.dots("change.svg", "At the first kill", f.killed, f.axes, looks{colour: "recovery"},
@@ -137,7 +137,7 @@ func (f *failurePage) atKills() {
 		"again. The kill comes some milliseconds after one of the evaluations, which are 5 s apart.")
 }
 
-// costs says what was done, used and paid.
+// costs writes about the work, the resources and the cost.
 func (f *failurePage) costs() {
 	f.say("## Work and cost")
 	f.dots("costs.svg", "What it costs while nothing fails", f.calm, f.axes, looks{colour: "recovery"},
@@ -195,7 +195,7 @@ func (f *failurePage) strategies() (all []strategy) {
 	return all
 }
 
-// besidePaper compares what was found with what the paper reports.
+// besidePaper compares the findings with the paper's.
 func (f *failurePage) besidePaper() {
 	f.say("## Beside the paper")
 	f.say("Directions are judged by a rule. Sizes are judged apart from them, within a factor of 2, since a "+
@@ -246,7 +246,7 @@ func (f *failurePage) row(what, text string, paper, found float64, here, rule, v
 		within(paper, found))
 }
 
-// changes compares what the first kill did to the accuracy.
+// changes compares the effect of the first kill on the accuracy.
 func (f *failurePage) changes(all []strategy) {
 	for i, s := range []struct {
 		what, text string
@@ -268,7 +268,7 @@ func (f *failurePage) changes(all []strategy) {
 	}
 }
 
-// ratios compares what stateless recovery needs with what asynchronous checkpoints need.
+// ratios compares the needs of stateless recovery with those of asynchronous checkpoints.
 func (f *failurePage) ratios(stateless, checkpoints *cell) {
 	judged := func(ratio float64, so bool) string {
 		if math.IsNaN(ratio) {
@@ -294,7 +294,7 @@ func (f *failurePage) ratios(stateless, checkpoints *cell) {
 		judged(money, money >= 0.9 && money <= 1.1))
 }
 
-// differences says what is not as in the paper.
+// differences lists how the experiment differs from the paper's.
 func (f *failurePage) differences() {
 	f.say("What differs from the paper, whose raw logs the figures are from:")
 	for _, text := range []string{

@@ -1,10 +1,10 @@
-// Command pages writes the page of one of this repository's studies: what was found in sentences, tables and pictures.
+// Command pages writes the page of one of this repository's studies: its findings in sentences, tables and pictures.
 //
 //	go run ./studies/pages runs/grid docs/studies/grid
 //
-// It reads study.json and the runs in the folder of a study that perdure study has run, and writes README.md, pictures
-// and runs.csv into another folder. Each study has a file here with a function that writes its page. A page is a
-// function of the study's folder alone. It is written whole, or not at all.
+// It reads study.json and the runs from the folder that perdure study has written, and writes README.md, pictures and
+// runs.csv into another folder. Each study has a file here with a function that writes its page. A page depends on the
+// study's folder alone, and nothing is written if a run cannot be read.
 package main
 
 import (
@@ -47,7 +47,11 @@ func run(folder, to string) error {
 	if err != nil {
 		return err
 	}
-	return s.write(to)
+	err = s.write(to)
+	if len(s.unknown) > 0 && !s.Quick { // which has fewer cells than the page
+		fmt.Fprintf(os.Stderr, "pages: no cell has %s; the page lacks it\n", strings.Join(s.unknown, ", "))
+	}
+	return err
 }
 
 // write writes the study's page, its pictures and tables, and runs.csv.

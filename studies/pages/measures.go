@@ -150,8 +150,8 @@ func (t *trial) measured(column string) trials.Points {
 	return p
 }
 
-// of is a value of a curve; NaN: there is none.
-func of(p []float64, i int) float64 {
+// valueAt returns a value by its index; NaN: there is none.
+func valueAt(p []float64, i int) float64 {
 	if i < 0 || i >= len(p) {
 		return math.NaN()
 	}
@@ -162,7 +162,7 @@ func of(p []float64, i int) float64 {
 func atEnd(column string) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
-		return of(p.Y, len(p.Y)-1)
+		return valueAt(p.Y, len(p.Y)-1)
 	}
 }
 
@@ -185,7 +185,7 @@ func (t *trial) around(column string, at float64) (before, next, gap float64) {
 	for i < len(p.X) && p.X[i] <= at {
 		i++
 	}
-	return of(p.Y, i-1), of(p.Y, i), of(p.X, i) - of(p.X, i-1)
+	return valueAt(p.Y, i-1), valueAt(p.Y, i), valueAt(p.X, i) - valueAt(p.X, i-1)
 }
 
 func before(column string, at float64) measure {
@@ -210,11 +210,11 @@ func changeBy(column string, later, at float64) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
 		v, _, _ := t.around(column, at)
-		return of(p.Y, slices.IndexFunc(p.X, func(x float64) bool { return x >= later })) - v
+		return valueAt(p.Y, slices.IndexFunc(p.X, func(x float64) bool { return x >= later })) - v
 	}
 }
 
-// rise is how many seconds it took until a column was at a value or above for the first time; ∞: it never was.
+// rise is the time in seconds at which a column first reached a value; ∞: it never did.
 func rise(column string, value float64) measure {
 	return func(t *trial) float64 {
 		p := t.measured(column)
@@ -228,12 +228,12 @@ func rise(column string, value float64) measure {
 	}
 }
 
-// costTo is what was paid, on demand, until a column was at a value for the first time.
+// costTo is the cost, at constant rate, until a column reached a value for the first time.
 func costTo(by measure, column string, value float64) measure {
 	return func(t *trial) float64 { return by(t) / seconds(t) * rise(column, value)(t) }
 }
 
-// regretOf is what a column has above a value, summed over the clocks, between two that were measured in proportion.
+// regretOf is the excess of a column over a value, summed over the clocks; between two measurements it is interpolated.
 func regretOf(column string, above float64) measure {
 	return func(t *trial) float64 {
 		at, in := slices.Index(t.series.Columns, "clock"), slices.Index(t.series.Columns, column)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
-// page is a page that is written.
+// page collects the text of a page and the files that it links to.
 type page struct {
 	*outcome
 	text  strings.Builder
@@ -22,7 +22,7 @@ func (p *page) say(format string, values ...any) {
 	fmt.Fprintf(&p.text, format+"\n\n", values...)
 }
 
-// line writes a line of a table or a list that goes on.
+// line writes one line of a table or a list.
 func (p *page) line(format string, values ...any) {
 	fmt.Fprintf(&p.text, format+"\n", values...)
 }
@@ -55,8 +55,8 @@ func (p *page) end() { p.say("[runs.csv](runs.csv) has a line for each run.") }
 // percent is the format of shares; others are those of fmt, and "" is four digits.
 const percent = "percent"
 
-// column is one of a table or a picture. With failures it is of the cell that has this plan of failures and is alike in
-// all else.
+// column is one of a table or a picture. With failures it shows the cell that differs from the row's cell only in its
+// plan of failures, which is this one.
 type column struct {
 	heading  string
 	of       measure
@@ -70,7 +70,7 @@ func col(heading string, of measure, format string) column { return column{headi
 // spread is the column's value of a cell.
 func (s *outcome) spread(c *cell, col *column) trials.Spread {
 	if col.failures != "" {
-		c = s.beside(c, col.failures)
+		c = s.under(c, col.failures)
 	}
 	return c.spread(col.of)
 }
@@ -92,7 +92,7 @@ func (p *page) table(cells []*cell, axes []string, columns ...column) {
 	p.line("")
 }
 
-// show writes a spread: its median, and least and most where these differ.
+// show writes the median of a spread, and its range where that is not one number.
 func show(v trials.Spread, format string) string {
 	if !known(v) {
 		return "–"
@@ -100,7 +100,7 @@ func show(v trials.Spread, format string) string {
 	return v.Text(func(x float64) string { return shown(x, format) })
 }
 
-// show writes what a measure was in the trials of a cell.
+// show writes the median and the range of a measure in the trials of a cell.
 func (c *cell) show(of measure, format string) string { return show(c.spread(of), format) }
 
 func shown(x float64, format string) string {
@@ -115,20 +115,20 @@ func shown(x float64, format string) string {
 
 func known(v trials.Spread) bool { return !math.IsNaN(v.Mid) }
 
-// The verdicts about what a paper reports.
+// Verdicts about the claims of a paper.
 const (
 	reproduced    = "reproduced"
 	notReproduced = "not reproduced"
 	incomparable  = "not comparable"
 )
 
-// Of one trial each nobody knows what chance did, so nothing is reproduced by it.
+// A single trial says nothing of chance, so it reproduces nothing.
 const (
 	soOnce    = "so in one trial"
 	notSoOnce = "not so in one trial"
 )
 
-// verdict says whether trials do as a paper reports; of single trials, only what they did.
+// verdict says whether trials reproduce a claim; once: there was a single trial, which cannot.
 func verdict(so, once bool) string {
 	switch {
 	case so && once:
@@ -192,8 +192,7 @@ func times(paper, found float64) string {
 // lineColumns is how long a line of text may be.
 const lineColumns = 118
 
-// tidy breaks paragraphs anew, which are written in one line, and leaves tables, headings and code as they
-// are; more than one empty line is one.
+// tidy wraps paragraphs, and leaves tables, headings and code unchanged; several empty lines become one.
 func tidy(text string) string {
 	var out strings.Builder
 	var words []string

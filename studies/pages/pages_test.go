@@ -181,7 +181,7 @@ func TestParts(t *testing.T) {
 		worst, best := ends(p.where(at{"failures": "none"}), rise("test_accuracy", 0.2))
 		p.say("# %s", p.Name)
 		p.say("Late is `%s`, with %s, apart %t and %t, %s.", p.named(best, "recovery"), best.show(accuracy, percent),
-			apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy), failures(p.cells))
+			apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy), failedRuns(p.cells))
 		p.facts(p.atATime())
 		p.table(p.where(at{"failures": "killed"}), []string{"recovery"}, col("end", atEnd("test_accuracy"), "%.3f"),
 			column{"without", atEnd("test_accuracy"), "", "none"}, col("unknown", redone, ""))

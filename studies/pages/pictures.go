@@ -21,7 +21,7 @@ func (p *page) picture(file string, f *plot.Figure) {
 	p.say("![%s](%s)", f.Name, file)
 }
 
-// looks say by which axes cells are drawn: their colours, and their dashes ("": as the colour has them).
+// looks names the axes that choose the colour and the dashes of a cell; without dash the colour chooses both.
 type looks struct{ colour, dash string }
 
 func (l *looks) of(c *cell) plot.Look {
@@ -77,12 +77,12 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 		}
 		f.Panels = append(f.Panels, panel)
 	}
-	alike(f.Panels)
+	sameAxes(f.Panels)
 	p.picture(file, f)
 }
 
-// alike gives panels the same axes, so that they can be compared.
-func alike(panels []plot.Panel) {
+// sameAxes gives panels the same axes, so that they can be compared.
+func sameAxes(panels []plot.Panel) {
 	if len(panels) < 2 {
 		return
 	}

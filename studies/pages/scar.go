@@ -38,7 +38,7 @@ func scar(of *page) {
 	p.bounds()
 }
 
-// summary says what was found.
+// summary writes the main findings.
 func (p scarPage) summary() {
 	var all []*cell
 	rows := []struct{ name, problem string }{
@@ -85,7 +85,7 @@ func (p scarPage) summary() {
 		savings(full, fullSaves, 0.25), savings(full, fullSaves, 0.5), savings(full, fullSaves, 0.75))
 }
 
-// method says how it was found.
+// method writes how the experiment was done.
 func (p scarPage) method() {
 	for _, text := range []string{
 		"A training has 2 workers, 4 servers and 16 shards, under `bsp`. Full checkpoints are 16 clocks apart; " +
@@ -114,7 +114,7 @@ func (p scarPage) method() {
 	p.facts("nothing here is a time")
 }
 
-// reasons says why it is so.
+// reasons explains the findings.
 func (p scarPage) reasons() {
 	p.say("## Why")
 	for _, text := range []string{
@@ -138,7 +138,7 @@ func (p scarPage) reasons() {
 	p.line("")
 }
 
-// problems are those of the paper.
+// problems writes about the problems of the paper.
 func (p scarPage) problems() {
 	p.say("## quadratic")
 	p.drawn("quadratic", "A bowl of 4,000 values and condition 100, step 1; 100 clocks.")
@@ -170,7 +170,7 @@ func (p scarPage) problems() {
 	p.drawn("cnn-layer", "")
 }
 
-// variants are other measures and other losses.
+// variants writes about other measures and other kinds of loss.
 func (p scarPage) variants() {
 	covtype, mnist := p.problem("covtype"), p.problem("mnist")
 	p.say("## Single clocks")
@@ -203,7 +203,7 @@ func (p scarPage) variants() {
 		"are those of float32 all the same, of which bfloat16 would take half.")
 }
 
-// bytes compares costs with what was written.
+// bytes compares costs with the bytes written.
 func (p scarPage) bytes() {
 	p.say("## Cost against bytes")
 	p.say("Who saves more often loses less, and writes more. Of each strategy below, the interval C is varied; half " +
@@ -249,7 +249,7 @@ func (p scarPage) bounds() {
 	}
 }
 
-// drawn writes about a problem what its failures cost, as a table and drawn.
+// drawn writes the costs of failures in a problem as a table and as a picture.
 func (p scarPage) drawn(problem, about string) {
 	c := p.problem(problem)
 	p.costs(c, about)
@@ -259,14 +259,14 @@ func (p scarPage) drawn(problem, about string) {
 	p.forks(problem, c)
 }
 
-// costly writes about a problem what its failures cost.
+// costly writes the costs of failures in a problem.
 func (p scarPage) costly(problem, about string) {
 	c := p.problem(problem)
 	p.costs(c, about)
 	p.forks(problem, c)
 }
 
-// costs writes the table of what failures cost.
+// costs writes the table of the costs of failures.
 func (p scarPage) costs(c *cell, about string) {
 	if c.losses == nil {
 		p.say("It is not run yet.")
@@ -280,7 +280,7 @@ func (p scarPage) costs(c *cell, about string) {
 	p.say("%s", c.losses.Table())
 }
 
-// judged is what a model is judged by.
+// judged names the measure of a model's quality.
 func judged(r *failurecost.Result) string {
 	by := map[string]string{
 		failurecost.MeasureTrain: "the loss on what it is trained on",
@@ -305,8 +305,8 @@ func (p scarPage) forks(problem string, c *cell) {
 	p.say("[All trials](%s.csv).", problem)
 }
 
-// bytesDrawn draws what failures cost against the bytes that were written, of some problems: a curve for each strategy
-// over its intervals, half of the servers being lost.
+// bytesDrawn draws the cost of losing half of the servers against the bytes written: a panel for each problem, a curve
+// for each strategy over its intervals.
 func (p scarPage) bytesDrawn(problems ...string) {
 	f := &plot.Figure{
 		Name:  "What a failure costs in clocks, against MB written: the mean, and its 95% interval",
@@ -340,7 +340,7 @@ func (p scarPage) bytesDrawn(problems ...string) {
 	}
 }
 
-// of is what the trials of a strategy gave, where a part of the servers is lost.
+// of returns the summary of the trials of a strategy in which a part of the servers is lost.
 func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	if c.losses == nil {
 		return (&failurecost.Result{}).Cell(strategy, lost)
@@ -348,8 +348,8 @@ func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 	return c.losses.Cell(strategy, lost)
 }
 
-// saved is by which part a strategy's failures cost less than the first one's, with the ends of its 95% interval; NaN
-// where no trial is counted in it, or only the lesser part of them.
+// saved returns by which part a strategy's failures cost less than the first strategy's, with the 95% interval; NaN if
+// most trials are censored.
 func (c *cell) saved(strategy string, lost float64) trials.Spread {
 	of := c.of(strategy, lost)
 	if of.Fewer == nil || 2*of.Censored > of.Trials {
@@ -365,8 +365,8 @@ func (c *cell) saved(strategy string, lost float64) trials.Spread {
 	return v
 }
 
-// fewer writes what a strategy saves where half of the servers are lost, with its interval in brackets, or why it is
-// not known.
+// fewer writes the savings of a strategy when half of the servers are lost, with the interval in brackets, or why they
+// are not known.
 func (c *cell) fewer(strategy string) string {
 	of := c.of(strategy, 0.5)
 	if 2*of.Censored > of.Trials {
@@ -382,7 +382,7 @@ func (c *cell) claim(strategy string, part float64) string {
 	switch {
 	case c.of(strategy, 0.5).Trials == 0:
 		return incomparable
-	case !known(v): // most runs never come to ε
+	case !known(v): // most runs never reach ε
 		return notReproduced
 	case v.Mid >= part:
 		return reproduced

@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
 
-// ofLosses are the results of two twins each: of a problem of which full recovery costs 8 and 12 clocks and partial
-// recovery 2 and 4, or 3 and 5; of one whose partial recovery mostly never comes to ε; and of one that is not run yet.
+// ofLosses returns the results of a study with two twins for each problem. In one problem full recovery costs 8 and 12
+// clocks and partial recovery 2 and 4, or 3 and 5; in one, most trials of partial recovery never reach ε; and one
+// has not run yet.
 func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	t.Helper()
 	dir = t.TempDir()
@@ -46,8 +47,8 @@ func ofLosses(t testing.TB) (dir string, r *study.Results) {
 	return dir, r
 }
 
-// TestScar: what twins gave is put together, censored trials are told and not averaged away, and what is not run yet
-// says so.
+// TestScar: the trials of all twins are pooled, censored trials are reported and not averaged away, and the page says
+// which problem has not run yet.
 func TestScar(t *testing.T) {
 	s, err := open(ofLosses(t))
 	must(t, err)

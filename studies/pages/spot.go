@@ -7,7 +7,7 @@ import (
 // takeOver is how recovery is written where others take over from a server that is away.
 const takeOver = " take-over-after=1s"
 
-// perUpdate is what an update in the model costs where idle machines are paid, too.
+// perUpdate is the cost of an applied update, by the month: idle machines are paid as well.
 var perUpdate = over(costMonth, applied)
 
 // spot is the page of spot.yaml.
@@ -62,7 +62,7 @@ func spot(p *page) {
 // left is the share of clocks that are done on spot machines, of those on machines that stay.
 func left(calm, p3 *cell) string { return shown(100*(p3.mid(clocks)/calm.mid(clocks)), "%.0f%%") }
 
-// spotSummary says what was found.
+// spotSummary writes the main findings.
 func spotSummary(p *page, taken []*cell) {
 	asp := at{"consistency": "asp", "failures": "p3"}
 	under := func(recovery string) *cell { return p.cell(asp.and("recovery", recovery)) }
@@ -81,8 +81,8 @@ func spotSummary(p *page, taken []*cell) {
 		"three, and %s of `chain:2` ended, since a second server of a chain went before the first was back (%s with "+
 		"`take-over-after`).",
 		share("resend:auto"+takeOver), share("scar"+takeOver), share("stateless"+takeOver), share("chain:2"+takeOver),
-		share("resend:auto"), share("scar"), share("stateless"), failures(p.where(chains)),
-		failures(p.where(chains.and("recovery", "chain:2"+takeOver))))
+		share("resend:auto"), share("scar"), share("stateless"), failedRuns(p.where(chains)),
+		failedRuns(p.where(chains.and("recovery", "chain:2"+takeOver))))
 	p.say("If no update may be lost, take `stateless` or `chain:2`, which lost %s and %s and did next to nothing "+
 		"again; `scar` lost %s, `none` %s, and `resend:auto` did %s clocks again. Under `bsp` all wait for each "+
 		"worker that is away: no strategy did more than %s clocks, where `asp` did up to %s. A second of a run "+
@@ -96,7 +96,7 @@ func spotSummary(p *page, taken []*cell) {
 		"next machine that comes takes the place that has been empty longest. `studies/spot.yaml` says all settings.")
 }
 
-// spotCost says what runs cost.
+// spotCost writes about the cost of runs.
 func spotCost(p *page, taken []*cell, axes []string) {
 	p.say("## What it costs")
 	if p.Prices != "" {
@@ -117,7 +117,7 @@ func spotCost(p *page, taken []*cell, axes []string) {
 		"80%%: on spot machines that are taken away, and on machines on demand that are not.")
 }
 
-// spotClaims judges what a paper claims about money.
+// spotClaims judges a paper's claims about cost.
 func spotClaims(p *page) {
 	cells := p.where(at{"consistency": "asp", "failures": "p3"})
 	perClock, perMonth := over(cost, clocks), over(costMonth, clocks)
@@ -158,7 +158,8 @@ func spotClaims(p *page) {
 			p.named(waits, "recovery")))
 }
 
-// spotVerdict says whether a strategy that goes on has more for the same money than one that waits.
+// spotVerdict writes whether the cheapest strategy that continues trains more for the same money than the cheapest one
+// that waits.
 func spotVerdict(verdict, goes, waits string) string {
 	switch verdict {
 	case reproduced:

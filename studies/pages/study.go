@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
-// outcome is what a study has found so far, with what its runs have measured.
+// outcome holds the results of a study so far, and the measurements of its runs.
 type outcome struct {
 	study.Results
 
@@ -28,7 +28,7 @@ type outcome struct {
 	unknown []string // labels that a page asked for and no cell has
 }
 
-// cell is what is the same in some runs but for their seeds.
+// cell is a set of runs that differ only in their seeds.
 type cell struct {
 	name   string
 	trials []*trial
@@ -38,14 +38,14 @@ type cell struct {
 	losses *failurecost.Result // of all its twins; nil: it has none
 }
 
-// trial is a run that came to its end.
+// trial is a run that has ended.
 type trial struct {
 	figures map[string]float64
 	summary rundir.Summary
 	series  rundir.Series
 }
 
-// mostResults bounds what is read of study.json.
+// mostResults bounds study.json, in bytes.
 const mostResults = 256 << 20
 
 func readResults(folder string) (*study.Results, error) {
@@ -72,8 +72,8 @@ func open(folder string, r *study.Results) (*outcome, error) {
 	return s, nil
 }
 
-// shorten leaves of the labels of an axis the first word, where that tells them apart: a choice of several settings is
-// called by all of them.
+// shorten cuts the labels of an axis to the first word where that tells them apart. The label of a choice of several
+// settings has all of them.
 func shorten(r *study.Results) {
 	for axis := range r.Axes {
 		full := map[string]string{} // by first word
@@ -166,8 +166,8 @@ func (a at) and(axis, label string) at {
 // where are the cells that have some labels, in the order of the study's file.
 func (s *outcome) where(labels at) []*cell {
 	for axis, label := range labels {
-		if !slices.Contains(s.by(axis), label) {
-			s.unknown = append(s.unknown, axis+"="+label)
+		if text := axis + "=" + label; !slices.Contains(s.by(axis), label) && !slices.Contains(s.unknown, text) {
+			s.unknown = append(s.unknown, text)
 		}
 	}
 	return trials.Where(s.cells, func(c *cell) bool {
@@ -185,8 +185,8 @@ func only(cells []*cell, axis string, labels ...string) []*cell {
 	return trials.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
 }
 
-// cell is the first cell that has some labels. Where there is none it is one without runs, of which nothing is known: a
-// study may be tried out with fewer cells than its page speaks of.
+// cell returns the first cell that has some labels, or else a cell without runs: with --quick a study may have fewer
+// cells than its page mentions.
 func (s *outcome) cell(labels at) *cell {
 	if found := s.where(labels); len(found) > 0 {
 		return found[0]
@@ -194,8 +194,8 @@ func (s *outcome) cell(labels at) *cell {
 	return &cell{name: "none"}
 }
 
-// beside is the cell that has another plan of failures and is alike in all else.
-func (s *outcome) beside(c *cell, failures string) *cell {
+// under returns the cell that differs from another only in its plan of failures.
+func (s *outcome) under(c *cell, failures string) *cell {
 	return s.cell(c.labels.and("failures", failures))
 }
 
@@ -217,7 +217,7 @@ func (s *outcome) named(c *cell, axes ...string) string {
 	return cmp.Or(strings.Join(words, " "), c.name)
 }
 
-// atATime says how many runs went on at the same time.
+// atATime writes how many runs ran at the same time.
 func (s *outcome) atATime() string {
 	if s.AtOnce > 1 {
 		return fmt.Sprintf("up to %d runs at a time", s.AtOnce)
@@ -240,8 +240,8 @@ func (s *outcome) tried() string {
 // once reports whether each cell has one trial, which says nothing of chance.
 func (s *outcome) once() bool { return s.tried() == "1" }
 
-// failures says how many runs of some cells did not come to their end.
-func failures(cells []*cell) string {
+// failedRuns writes how many runs of some cells failed.
+func failedRuns(cells []*cell) string {
 	n, all := 0, 0
 	for _, c := range cells {
 		n, all = n+len(c.failed), all+len(c.failed)+len(c.trials)
@@ -249,7 +249,7 @@ func failures(cells []*cell) string {
 	return fmt.Sprintf("%d of %d runs", n, all)
 }
 
-// spread is what a measure was in the trials of a cell that know it.
+// spread returns the median and the range of a measure over the trials that know it.
 func (c *cell) spread(of measure) trials.Spread {
 	var values []float64
 	for _, t := range c.trials {
@@ -260,17 +260,17 @@ func (c *cell) spread(of measure) trials.Spread {
 	return trials.SpreadOf(values)
 }
 
-// mid is the median of a measure in the trials of a cell; NaN: it is not known.
+// mid returns the median of a measure over the trials of a cell; NaN: no trial knows it.
 func (c *cell) mid(of measure) float64 { return c.spread(of).Mid }
 
-// sorted are cells by the median of a measure, rising, without those that do not know it.
+// sorted returns cells by the median of a measure, ascending, without cells whose trials do not know it.
 func sorted(cells []*cell, of measure) []*cell {
 	some := trials.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
 	slices.SortStableFunc(some, func(a, b *cell) int { return cmp.Compare(a.mid(of), b.mid(of)) })
 	return some
 }
 
-// ends are the cells with the lowest and the highest median of a measure.
+// ends returns the cells with the lowest and the highest median of a measure.
 func ends(cells []*cell, of measure) (lowest, highest *cell) {
 	some := sorted(cells, of)
 	if len(some) == 0 {

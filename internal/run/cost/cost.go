@@ -1,4 +1,4 @@
-// Package cost says what a run cost: what its machines, its storage and its requests are worth by a list of prices.
+// Package cost computes the bill of a run: its machines, its storage and its requests, by a list of prices.
 //
 // A bill is a function of what was used and of the prices. Each server, each worker and the coordinator is a machine
 // of its own, of the kind that the list gives its role. Nothing here reads a clock or a run's folder; any number of

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// findings are the sentences in which a page says what was found. They stand in a template,
-// where they can be read and changed as text; facts fill in the numbers, and choose.
+// findings are the sentences that summarize a page. They are in a template, where they can be
+// read and changed as text; facts fill in the numbers, and choose.
 //
 //	{{define "fast"}}
 //	{{if .Fast}}It is fast,
@@ -17,7 +17,7 @@ import (
 //	{{with .Slow}}Slow are {{list .}}.{{end}}
 //	{{end}}
 //
-// A paragraph is one finding, however its lines are broken; an empty one is none.
+// A paragraph is one finding, however its lines are broken; empty paragraphs are skipped.
 type findings struct{ t *template.Template }
 
 // parseFindings reads a template of findings. It is part of the program, so that a mistake in

@@ -29,7 +29,7 @@ func (a *Asked) Check() error {
 	return nil
 }
 
-// Run runs a study with the program at a path, as far as it is not done, or only collects what is done. It writes the
+// Run runs the missing runs of a study with the program at a path, or only collects the finished ones. It writes the
 // results into the study's folder, and prints them.
 func (s *Study) Run(ctx context.Context, a *Asked, path, version string, out, screen io.Writer) error {
 	how := Conducting{Folder: a.Out, Parallel: a.Parallel, KeepGoing: a.KeepGoing, Mixed: a.Mixed, Screen: screen}

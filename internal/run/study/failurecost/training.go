@@ -49,8 +49,9 @@ func (c Crew) Memory() (most perdure.Clock) {
 
 // Training is a job in memory: it trains in this process what servers and workers would train under bsp, to the same
 // bits. The same workloads compute, the same tables apply their updates in slot order, and under scar the same ledger
-// chooses what is saved. Under ssp and asp it trains what they might: see loose.go. There are no processes, messages or
-// wall clocks, so a training can be copied at any clock, lose shards, and continue, as often as a study asks.
+// chooses the rows that are saved. Under ssp and asp it is one possible order: see loose.go. It has no processes,
+// messages or wall clocks, so a training can be copied at any clock, lose shards, and continue, as often as a study
+// asks.
 //
 // Shards are lost between two clocks, or in the middle of one: every slot has read its rows, and no update of that
 // clock is applied. The rounds of saves that are due by then are durable, and the lost rows come back as they were

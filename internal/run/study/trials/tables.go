@@ -3,9 +3,13 @@ package trials
 import (
 	"encoding/csv"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // Machine is what the study ran on.
@@ -56,14 +60,7 @@ func WriteCSV(file string, rows [][]string) error {
 	if len(rows) == 1 { // nothing but the header: the part did not run
 		return nil
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	w := csv.NewWriter(f)
-	if err := w.WriteAll(rows); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
+	return disk.WriteFile(disk.OS(), filepath.ToSlash(file), func(w io.Writer) error {
+		return csv.NewWriter(w).WriteAll(rows)
+	})
 }
