@@ -192,61 +192,47 @@ func times(paper, found float64) string {
 // lineColumns is how long a line of text may be.
 const lineColumns = 118
 
-// tidy wraps paragraphs, and leaves tables, headings and code unchanged; several empty lines become one.
+// tidy wraps paragraphs and items of lists. Blocks are separated by empty lines; tables, headings, pictures and code
+// stay unchanged.
 func tidy(text string) string {
-	var out strings.Builder
-	var words []string
-	indent := ""
-	end := func() {
-		at := 0
-		for i, w := range words {
-			n := utf8.RuneCountInString(w)
-			switch {
-			case i > 0 && at+1+n > lineColumns:
-				out.WriteString("\n" + indent)
-				at = len(indent)
-			case i > 0:
-				out.WriteByte(' ')
-				at++
+	var blocks []string
+	for block := range strings.SplitSeq(text, "\n\n") {
+		block = strings.Trim(block, "\n")
+		switch {
+		case block == "":
+			continue
+		case !strings.ContainsAny(block[:1], "|#!") && !strings.HasPrefix(block, "```"):
+			var lines []string
+			for i, part := range strings.Split("\n"+block, "\n- ") {
+				if i > 0 {
+					lines = append(lines, wrap("- "+part, "  "))
+				} else if part != "" {
+					lines = append(lines, wrap(part, ""))
+				}
 			}
-			out.WriteString(w)
-			at += n
+			block = strings.Join(lines, "\n")
 		}
-		if len(words) > 0 {
-			out.WriteByte('\n')
-		}
-		words, indent = nil, ""
+		blocks = append(blocks, block)
 	}
-	code, empty := false, false
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n")+"\n", "\n") {
-		line = strings.TrimRight(line, " ")
-		fence := strings.HasPrefix(line, "```")
-		item := strings.HasPrefix(line, "- ")
-		plain := !code && !fence && line != "" && !strings.ContainsAny(line[:1], "|#!<")
-		if !plain || item {
-			end()
+	return strings.Join(blocks, "\n\n") + "\n"
+}
+
+// wrap breaks a text into lines, of which all but the first are indented.
+func wrap(text, indent string) string {
+	var out strings.Builder
+	at := 0
+	for i, w := range strings.Fields(text) {
+		n := utf8.RuneCountInString(w)
+		switch {
+		case i > 0 && at+1+n > lineColumns:
+			out.WriteString("\n" + indent)
+			at = len(indent)
+		case i > 0:
+			out.WriteByte(' ')
+			at++
 		}
-		if line == "" && !code {
-			empty = true
-			continue
-		}
-		if empty && out.Len() > 0 {
-			end()
-			out.WriteByte('\n')
-		}
-		empty = false
-		if fence {
-			code = !code
-		}
-		if !plain {
-			out.WriteString(line + "\n")
-			continue
-		}
-		if item {
-			indent = "  "
-		}
-		words = append(words, strings.Fields(line)...)
+		out.WriteString(w)
+		at += n
 	}
-	end()
 	return out.String()
 }
