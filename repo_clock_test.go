@@ -29,13 +29,12 @@ var wallClocks = map[string]string{
 	"internal/proc/supervisor/silence.go":      "a moment that has passed surely",
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
-	"internal/data/registry/folder.go": "a name that no other folder has: one that there is, is refused",
-	"internal/run/losses/repeat.go":    "a name that no other folder has",
-	"internal/run/page/page.go":        "the date on a page of studies",
-	"internal/run/reach/call.go":       "which run is the newest, where nobody names one",
-	"internal/run/rundir/history.go":   "when a run began, for people",
-	"internal/run/runs/export.go":      "when a run began, for other programs",
-	"internal/run/sweep/record.go":     "whether a file has changed, and when a run of a study ended, for people",
+	"internal/run/losses/repeat.go":  "a name that no other folder has",
+	"internal/run/page/page.go":      "the date on a page of studies",
+	"internal/run/reach/call.go":     "which run is the newest, where nobody names one",
+	"internal/run/rundir/history.go": "when a run began, for people",
+	"internal/run/runs/export.go":    "when a run began, for other programs",
+	"internal/run/sweep/record.go":   "whether a file has changed, and when a run of a study ended, for people",
 }
 
 // checkWallClocks keeps the wall clock where it does no harm.
