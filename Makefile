@@ -64,8 +64,8 @@ release: $(LICENCES) ## build static binaries for each system, with checksums, i
 CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
 
 .PHONY: image
-image: release $(TOOLS)/image ## write an image for Linux on amd64 and arm64, with the certificates in CERTIFICATES, as an OCI layout into bin/image
-	$(TOOLS)/image bin/image $(VERSION) $(CERTIFICATES) $(LICENCES) \
+image: release $(TOOLS)/crane ## write an image for Linux on amd64 and arm64, with the certificates in CERTIFICATES, as an OCI layout into bin/image
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" tools/image/image.sh bin/image $(VERSION) $(CERTIFICATES) $(LICENCES) \
 		$(foreach system,$(RELEASED),$(subst -,/,$(system))=bin/release/perdure-$(VERSION)-$(system))
 
 .PHONY: manifests
@@ -290,8 +290,8 @@ $(TOOLS)/etcd: tools/etcd/go.mod
 $(TOOLS)/helm: tools/helm/go.mod
 	$(GO) -C tools/helm build -o "$(CURDIR)/$@" helm.sh/helm/v3/cmd/helm
 
-$(TOOLS)/image: tools/image/go.mod tools/image/main.go
-	$(GO) -C tools/image build -o "$(CURDIR)/$@" .
+$(TOOLS)/crane: tools/image/go.mod
+	$(GO) -C tools/image build -o "$(CURDIR)/$@" github.com/google/go-containerregistry/cmd/crane
 
 $(TOOLS)/licences: tools/licences/go.mod tools/licences/main.go
 	$(GO) -C tools/licences build -o "$(CURDIR)/$@" .

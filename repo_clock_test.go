@@ -29,7 +29,6 @@ var wallClocks = map[string]string{
 	"internal/proc/supervisor/silence.go":      "a moment that has passed surely",
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
-	"internal/data/registry/folder.go":         "a name that no other folder has: one that there is, is refused",
 	"internal/run/study/failurecost/repeat.go": "a name that no other folder has",
 	"internal/run/reach/call.go":               "which run is the newest, where nobody names one",
 	"internal/run/rundir/history.go":           "when a run began, for people",

@@ -68,7 +68,7 @@ var layers = map[string]int{
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/cost": 5,
 	"internal/run/plain": 5, "internal/run/modelfile": 5,
-	"internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6, "internal/run/jobs": 7,
+	"internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6,
 	"internal/run/metrics": 7, "internal/run/training": 7, "internal/run/predict": 7,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4,

@@ -21,7 +21,6 @@ func TestPagesApart(t *testing.T) {
 	if *apartEtcd != "" { // make check-hosts has these, too, which take longer
 		maps.Copy(types, map[string]func(t *testing.T){
 			"hosts": pageHosts, "standby": pageStandby, "upgrade": pageUpgrade, "token": pageToken,
-			"many-jobs": pageManyJobs,
 		})
 	}
 	for name, types := range types {

@@ -138,56 +138,6 @@ func (b *begun) token(g *guide) {
 	}, b.all.said)
 }
 
-// pageManyJobs types many-jobs.md, with etcd and without.
-func pageManyJobs(t *testing.T) {
-	g, b := openGuide(t, "many-jobs.md"), begin(t)
-	five, six, seven := b.five, b.six, b.seven
-	b.leader.dies()
-	must(t, os.RemoveAll(filepath.Join(five.dir, "job")))
-	b.startEtcd()
-	export := g.lines(typeFirst, 0, 1)[0]
-	for _, m := range []*seat{five, six, seven} {
-		m.exports(export)
-	}
-	five.does(g.lines(typeFirst, 1, 1)[0])
-	five.does(g.lines(typeFirst, 2, 1)[0])
-	lines := g.lines(typeFirst, 3, 3)
-	five.types(lines[0]).Says("the coordinator of job ")
-	b.leader = six.types(lines[1])
-	b.leader.Says("stands by")
-	b.host = lines[2]
-	b.serve(five, six, seven)
-	see := g.lines("See them", 0, 2)
-	seven.shows(see[0], `first +own +running +[1-9]\d* of 3000 +10\.0\.0\.5:7000 `)
-	seven.does(see[1])
-	five.isGone()
-	seven.shows(see[0], `first +own +running +[1-9]\d* of 3000 +10\.0\.0\.6:7000 `)
-	five.isBack()
-	b.serve(five)
-	six.moves(statusJob)
-	end := g.lines("End and remove them", 0, 2)
-	seven.does(end[0])
-	b.done()
-	seven.shows(see[0], `first +own +stopped `)
-	seven.does(end[1])
-	if out := seven.does(see[0]); strings.Contains(out, "first") {
-		t.Errorf("%s says %s", see[0], out)
-	}
-	shared := filepath.Join(b.all.work, "shared")
-	must(t, os.Mkdir(shared, 0o777))
-	without := g.lines("Without etcd", 0, 2)
-	for i := range without {
-		without[i] = strings.ReplaceAll(without[i], "/shared", shared) // which is no folder of this machine
-	}
-	must(t, os.RemoveAll(filepath.Join(five.dir, "job")))
-	five.does(without[0])
-	leader := five.types(without[1])
-	leader.Says("the coordinator of job ")
-	five.env = append(five.env, "PERDURE_REGISTRY="+filepath.Join(shared, "jobs"))
-	five.does(end[0])
-	leader.ends()
-}
-
 // pageWatch types watch.md: a run on one machine, and a server of another one that joins it. Its clocks are more than
 // the page's, so that it is there to be looked at.
 func pageWatch(t *testing.T) {

@@ -139,9 +139,8 @@ func TestOddData(t *testing.T) {
 	must(t, os.WriteFile(study, []byte("job: {workload: mf}\npage: pipe.csv\n"), 0o666))
 	for _, args := range []string{
 		"train -f PIPE", "up --file=PIPE", "study PIPE", "study run " + study, "coordinator --dir DIR/c --job PIPE",
-		"host --dir DIR/h --join @PIPE", "job create --registry DIR/jobs PIPE", "train --init PIPE",
+		"host --dir DIR/h --join @PIPE", "train --init PIPE",
 		"train mf --recovery stateless --log nats://127.0.0.1:1?creds=PIPE",
-		"job ls --registry etcd://127.0.0.1:1/jobs?ca=PIPE",
 	} {
 		args = strings.NewReplacer("PIPE", pipe, "DIR", dir).Replace(args)
 		wantRefused(t, exitUsage, "it is a named pipe, not a regular file", strings.Fields(args)...)

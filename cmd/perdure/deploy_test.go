@@ -113,8 +113,8 @@ func TestUnits(t *testing.T) {
 			continue
 		}
 		name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(file), ".service"), "perdure-")
-		if all := examples(string(b)); len(all) != 3 {
-			t.Errorf("%s has the examples %v, want two, and none", file, all)
+		if all := examples(string(b)); len(all) != 2 {
+			t.Errorf("%s has the examples %v, want one, and none", file, all)
 		}
 		for _, env := range examples(string(b)) {
 			checkUnit(t, u, name, env)
@@ -175,9 +175,6 @@ func checkUnit(t *testing.T, u unit, name string, env map[string]string) {
 	}
 	if join, has := env["PERDURE_JOIN"]; has && got["--join"] != join {
 		t.Errorf("%s, %v: --join is %v", name, env, got["--join"])
-	}
-	if env["PERDURE_WHICH"] != "" && got["--job"] != "" {
-		t.Errorf("%s, %v: --job is %v", name, env, got["--job"])
 	}
 }
 

@@ -85,8 +85,6 @@ var helps = map[string]string{
 		"each later one goes on with it. A signal ends the coordinator and not the job; perdure stop ends that.",
 	"coordinator_job": "The job's file, as of train -f. With workload: own its workers are programs of your own, and " +
 		"its keys are the flags of up.",
-	"coordinator_name": "The job's name in a registry of many, instead of --job: perdure job create has recorded it " +
-		"in --registry. Whoever has the same --name stands by.",
 	"coordinator_dir": "The job's folder, of this job alone: what it is, its secrets, its registry, its " +
 		"checkpoints.",
 	"coordinator_listen": "Where servers, workers and hosts reach it (default 127.0.0.1:7000).",
@@ -96,11 +94,8 @@ var helps = map[string]string{
 		"which --dir's file control has).",
 	"perdure_host": "Keep servers and workers of this machine alive, in a job of many hosts. SIGTERM has workers " +
 		"leave at a clock, and then servers hand over what they hold; a second one ends all at once.",
-	"host_join": "Where the job's coordinators listen, with commas between them; they are tried in turn.",
-	"host_registry": "The registry of many jobs that has the one of --job: etcd://HOST:PORT,HOST:PORT/PREFIX, or the " +
-		"path of a folder (default what PERDURE_REGISTRY says).",
-	"host_job": "The job's name in a registry of many, instead of --join: its leader says there where it is, and is " +
-		"followed when it is another one.",
+	"host_join": "Where the job's coordinators listen, with commas between them; they are tried in turn. @FILE " +
+		"reads them from a file, again for each try.",
 	"host_servers": "How many servers",
 	"host_workers": "How many workers",
 	"host_dir": "The host's own folder, with the logs of its processes; also with the secret, unless --secret-file " +
@@ -173,21 +168,8 @@ var helps = map[string]string{
 		"perdure keys new makes it, or the folder with all (default none).",
 	"coordinator_registry": "Where it keeps the job's facts: the path of a file, or " +
 		"etcd://HOST:PORT,HOST:PORT/PREFIX, which several coordinators on several machines share: one leads, and " +
-		"the others stand by (default in --dir). With --name it is the registry of many jobs: a folder, or etcd's, " +
-		"also in PERDURE_REGISTRY.",
-	"job_create": "Check a job's file, as a coordinator does, and record it under a name. Coordinators take it from " +
-		"there.",
-	"job_show": "Say what a job was asked to be, who leads it, how far it is, and what is to be done next.",
-	"job_stop": "End a job in order, for good, as perdure stop does: who leads it hears it within 2 s, and who comes " +
-		"later at once.",
-	"job_rm": "Remove jobs that have ended from the registry. Folders and checkpoints stay.",
-	"job_registry": "The registry of all jobs: etcd://HOST:PORT,HOST:PORT/PREFIX, or the path of a folder (default " +
-		"what PERDURE_REGISTRY says).",
-	"job_file": "The job's file, as of coordinator --job.",
-	"job_name": "What the job is called: small letters, digits and dashes (default the file's name, without what is " +
-		"behind its dot).",
-	"job_force": "Also one that has not ended, or that cannot be read, if nobody leads it.",
-	"insecure":  "Let others reach it without keys: nothing is encrypted then.",
+		"the others stand by (default in --dir).",
+	"insecure": "Let others reach it without keys: nothing is encrypted then.",
 	"coordinator_insecure": "Let others reach it without keys, and let what goes to a registry, a store or a log on " +
 		"another machine go unencrypted.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that others can reach, and make tokens.",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/host"
-	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/service"
@@ -25,7 +23,6 @@ import (
 type coordinatorCmd struct {
 	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
 	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
-	Name      string `help:"@coordinator_name" placeholder:"NAME"`
 	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
 	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
 	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
@@ -40,50 +37,20 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if c.Folder != "" {
 		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.watched()}).Run(ctx)
 	}
-	if c.Job != "" && c.Name != "" {
-		return fmt.Errorf("%w: --job %s and --name %s: a job is in a file, or in a registry of many; leave one of "+
-			"them out", perdure.ErrUsage, c.Job, c.Name)
-	}
-	if c.Job == "" && c.Name == "" || c.Dir == "" {
+	if c.Job == "" || c.Dir == "" {
 		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the file with its job (perdure init writes one), "+
-			"or --registry URL --name NAME, a job that perdure job create has recorded, and --dir DIR, where it keeps "+
-			"what the job has", perdure.ErrUsage)
+			"and --dir DIR, where it keeps what the job has", perdure.ErrUsage)
+	}
+	job, err := readJob(ctx, c.Job)
+	if err != nil {
+		return err
 	}
 	co := &service.Coordinator{
-		Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(), Watch: c.watched(),
+		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
+		Watch: c.watched(),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
 	}
-	if c.Name != "" {
-		return c.ended(ctx, c.runNamed(ctx, co))
-	}
-	var err error
-	if co.Job, err = readJob(ctx, c.Job); err != nil {
-		return err
-	}
 	return c.ended(ctx, co.Run(ctx))
-}
-
-// runNamed runs the coordinator of a job in a registry of many.
-func (c *coordinatorCmd) runNamed(ctx context.Context, co *service.Coordinator) error {
-	in, err := jobs.Open(ctx, cmp.Or(c.Registry, os.Getenv(jobs.Variable)))
-	if err != nil {
-		return err
-	}
-	defer in.Close() // it was read, mostly; whoever leads writes by another client
-	j, err := in.Await(ctx, c.Name, func(err error) {
-		co.Log.Info("the coordinator waits for its registry", "why", err)
-	})
-	if err != nil {
-		if ctx.Err() != nil {
-			err = nil
-		}
-		return err
-	}
-	if co.Job, err = jobOf(ctx, j.Name, []byte(j.Text)); err != nil {
-		return err
-	}
-	co.Registry, co.Place = "", &service.Place{Registry: in, Job: j}
-	return co.Run(ctx)
 }
 
 // notOfHosts are keys of a job's file that say what is said on each host.
@@ -95,11 +62,6 @@ func readJob(ctx context.Context, name string) (job service.Job, err error) {
 	if err != nil {
 		return job, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, name, plain.Cause(err))
 	}
-	return jobOf(ctx, name, text)
-}
-
-// jobOf reads the job in a text, which messages call by a name.
-func jobOf(ctx context.Context, name string, text []byte) (job service.Job, err error) {
 	job = service.Job{Name: name, Text: text}
 	doc, err := document.Parse(name, text)
 	if err != nil {
@@ -146,9 +108,7 @@ func jobOf(ctx context.Context, name string, text []byte) (job service.Job, err 
 
 // hostCmd keeps the servers and workers of a machine alive.
 type hostCmd struct {
-	Join     string `help:"@host_join" placeholder:"HOST:PORT,…"`
-	Registry string `help:"@host_registry" placeholder:"URL"`
-	Job      string `help:"@host_job" placeholder:"NAME"`
+	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
 	secretFlag
 	Servers   int    `help:"@host_servers (default ${default})." default:"1" placeholder:"N"`
 	Workers   int    `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
@@ -186,18 +146,6 @@ func (c *hostCmd) Run(ctx context.Context) error {
 		Dir: c.Dir, Listen: c.Listen, Zone: c.Zone, Output: output,
 		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
 		Log: c.log(), Called: name, Notice: host.Notice{For: c.Notice, Command: c.NoticeCommand},
-	}
-	if c.Job == "" && c.Registry != "" {
-		return fmt.Errorf("%w: --registry %s has many jobs; say which one with --job NAME (--name is what this host "+
-			"is called)", perdure.ErrUsage, c.Registry)
-	}
-	if c.Job != "" {
-		in, err := jobs.Open(ctx, cmp.Or(c.Registry, os.Getenv(jobs.Variable)))
-		if err != nil {
-			return err
-		}
-		defer in.Close() // it was only read
-		h.Of = &host.Named{Registry: in, Name: c.Job}
 	}
 	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
 		return c.ended(ctx, err)

@@ -48,7 +48,6 @@ type cli struct {
 	Fault      faultCmd       `cmd:"" help:"Make something fail in a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
 	Roles      roleCmds       `embed:""`
-	Job        jobCmds        `cmd:"" help:"Keep many jobs of many hosts in one registry, by name."`
 	Keys       keysCmds       `cmd:"" help:"@perdure_keys"`
 	Scale      scaleCmd       `cmd:"" help:"Let workers join or leave a running job."`
 	Drain      drainCmd       `cmd:"" help:"@perdure_drain"`

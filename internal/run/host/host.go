@@ -42,7 +42,6 @@ import (
 // Host is what one machine does for a job.
 type Host struct {
 	Join       string // the addresses of its coordinators, with commas between them
-	Of         *Named // the job in a registry of many, instead; nil: none
 	SecretFile string // "": that beside the keys, or in Dir
 	KeysDir    string // with the keys of servers and workers; "": the job has none
 	Servers    int    // how many are kept alive
@@ -87,9 +86,6 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	}
 	defer lock()
 	l := newLook(h)
-	if l.leader, err = h.follow(ctx); err != nil {
-		return h.over(err)
-	}
 	k, err := newKeeper(h, l.tell)
 	if err != nil {
 		return err
@@ -103,7 +99,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	looks, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- following(looks, l.leader, l.run) }()
+	go func() { ended <- l.run(looks) }()
 	noticed := h.watch(looks)
 	select {
 	case w := <-l.joined:
@@ -169,12 +165,9 @@ func (h *Host) ready(ctx context.Context) error {
 // check refuses what cannot be, before anything is started.
 func (h *Host) check() (err error) {
 	switch {
-	case h.Join == "" && h.Of == nil:
-		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has "+
-			"printed, or --registry URL --job NAME, a job in a registry of many", perdure.ErrUsage)
-	case h.Join != "" && h.Of != nil:
-		return fmt.Errorf("%w: --join %s and --job %s: a job is found by its coordinators' addresses, or in a "+
-			"registry of many; leave one of them out", perdure.ErrUsage, h.Join, h.Of.Name)
+	case h.Join == "":
+		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has printed",
+			perdure.ErrUsage)
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
 		return fmt.Errorf("%w: --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
 	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
@@ -186,12 +179,7 @@ func (h *Host) check() (err error) {
 		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
 			h.Command[0])
 	}
-	if h.Of == nil {
-		if err := address.Check("--join", h.Join); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(checkName(h.Called), h.Notice.check()); err != nil {
+	if err := cmp.Or(address.Check("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
 		return err
 	}
 	if h.Zone != "" {
@@ -329,7 +317,6 @@ type look struct {
 	ordered chan time.Duration // capacity 1: an operator has told the host to end, with that notice
 	job     string             // once there was one
 	lost    bool               // nobody answers, and that was told
-	leader  *follower          // nil: it is where Join says
 
 	mu     sync.Mutex     // guards what follows
 	conn   transport.Conn // nil while there is none

@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -194,3 +196,14 @@ func TestExits(t *testing.T) {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// TestOver: a host reports that its job has failed, and nothing of one that is done or was stopped.
+func TestOver(t *testing.T) {
+	h := &Host{Log: slog.New(slog.DiscardHandler)}
+	for _, why := range []error{perdure.ErrDone, perdure.ErrStopped, perdure.ErrFailed} {
+		err := h.over(fmt.Errorf("%w: why", why))
+		if failed := why == perdure.ErrFailed; (err != nil) != failed || failed && !errors.Is(err, why) {
+			t.Errorf("%v: %v", why, err)
+		}
+	}
+}

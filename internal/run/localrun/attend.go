@@ -32,7 +32,6 @@ type Attended struct {
 	// Coordinator and Control are where this process reaches the coordinator, and its control API.
 	Coordinator, Control string
 	Ring                 *keys.Ring  // what this process shows there; nil: the job has no keys
-	Final                bool        // a job that is stopped is over: no later coordinator goes on with it
 	View                 screen.View // nil: nobody looks
 }
 
@@ -85,9 +84,6 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	return dir.WriteRun(*s)
 }
 
-// Stop ends the job early, as one of whom somebody has asked it.
-func (r *Attendant) Stop() { r.job.Stop(supervisor.ErrStopAsked) }
-
 // Attendant looks after a job of many hosts.
 type Attendant struct{ *Run }
 
@@ -97,7 +93,6 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
 		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: tally.New(&o.Settings, time.Now()),
-		final: o.Final,
 	}
 	if r.view == nil {
 		r.view = screen.Silent{}
@@ -213,9 +208,6 @@ func (r *Attendant) endedEarly(why error) error {
 		return fmt.Errorf("%w at clock %d, and nothing is left to go on from: %w", ErrStopped, p.Clock, lost)
 	case keeps.Traits().Logged():
 		has = "and all updates are in its log"
-	}
-	if r.final {
-		return fmt.Errorf("%w at clock %d, %s", ErrStopped, p.Clock, has)
 	}
 	return fmt.Errorf("%w at clock %d, %s; it goes on when its coordinator is started again in %s", ErrStopped,
 		p.Clock, has, r.dir.Path())

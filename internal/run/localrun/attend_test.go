@@ -2,21 +2,28 @@ package localrun
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // What is left of a job of many hosts that was ended early depends on its strategy, and people are told.
 func TestEndedEarly(t *testing.T) {
+	dir, err := rundir.Create(filepath.Join(t.TempDir(), "job"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
 	for strategy, want := range map[string]string{
-		"checkpoint:20": "at clock 0, with a checkpoint of clock 0",
-		"stateless":     "at clock 0, and all updates are in its log",
+		"checkpoint:20": "at clock 0, with a checkpoint of clock 0; it goes on when its coordinator is",
+		"stateless":     "at clock 0, and all updates are in its log; it goes on when",
 		"chain:2":       "at clock 0, and nothing is left to go on from: a run under chain:2 keeps no checkpoints",
 		"none":          "and nothing is left to go on from: a run under none keeps no checkpoints",
 	} {
@@ -25,7 +32,7 @@ func TestEndedEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := settings.Run{Job: perdure.JobSpec{Recovery: recovery}}
-		a := Attendant{&Run{s: s, tally: tally.New(&s, time.Now()), final: true}}
+		a := Attendant{&Run{s: s, tally: tally.New(&s, time.Now()), dir: dir}}
 		err = a.endedEarly(supervisor.ErrStopAsked)
 		if !errors.Is(err, ErrStopped) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", strategy, err, want)

@@ -79,7 +79,6 @@ type Run struct {
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the run's folder has no room for it
 
-	final    bool          // as of Attended
 	safe     bool          // its model is: nothing needs its log any more
 	complete chan struct{} // closed when nothing is left to do but to export
 	once     sync.Once

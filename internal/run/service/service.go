@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -30,7 +31,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/document"
-	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -48,17 +48,13 @@ type Coordinator struct {
 	Reach     settings.Reach // where processes of the job connect, and what they show
 	Advertise string         // what they are told; "": that
 	Control   string         // where the control API listens
-	Registry  string         // see location.Open; "": the folder's own, or that which Place is in
-	Place     *Place         // the job in a registry of many; nil: its registry is its own
+	Registry  string         // see location.Open; "": the folder's own
 	Log       *slog.Logger
 	Watch     role.Watched
 
-	eye     *eyes.Eye    // what it is seen by, also while it stands by; nil: nobody can watch it
-	listed  bool         // Prometheus was told where that is
-	shared  bool         // other coordinators may share the registry
-	leader  *jobs.Leader // in a registry of many, once it leads
-	stopped string       // how the job was stopped, if it was; "": it was not
-	reached perdure.Clock
+	eye    *eyes.Eye // what it is seen by, also while it stands by; nil: nobody can watch it
+	listed bool      // Prometheus was told where that is
+	shared bool      // other coordinators may share the registry
 }
 
 // Job is the job that somebody asks for.
@@ -115,7 +111,6 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.stopped = ""
 	c.eye.Show(nil) // it begins anew
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
@@ -155,16 +150,12 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	open.Eye = c.eye
 	err = c.attend(ctx, open, &s)
 	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
-	c.leave(ctx)
 	return err
 }
 
 // guard refuses services of the job that are reached without encryption, or says which they are.
 func (c *Coordinator) guard(s *settings.Run) error {
 	services := settings.Services{Registry: c.Registry, Store: s.Checkpoints.Store, Log: s.Log}
-	if c.Place != nil {
-		services.Registry = c.Place.Registry.Written()
-	}
 	text, err := services.Exposed(&s.Reach)
 	if text != "" {
 		c.Log.Warn(text)
@@ -240,10 +231,6 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 	if err := c.guard(&s); err != nil {
 		return s, err
 	}
-	if c.Place != nil && s.Job.ID != c.idOf() {
-		return s, fmt.Errorf("%w: %s has another job than %s: its id is %s, and not %s; name another --dir",
-			perdure.ErrUsage, c.Dir, c.Job.Name, s.Job.ID, c.idOf())
-	}
 	before, err := disk.ReadRegular(filepath.Join(c.Dir, askedFile), document.MaxBytes)
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
 		asked, err := c.Job.settings()
@@ -272,7 +259,7 @@ func (c *Coordinator) keepText() error {
 func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
 	r, err := localrun.Attend(ctx, localrun.Attended{
 		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: address.Dialled(open.Frames.Addr()),
-		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log}, Final: c.leader != nil,
+		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log},
 	})
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
@@ -280,7 +267,6 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	defer func() { _ = r.Leave() }() // how the job has ended counts
 	c.greet(open, s)
 	life, end := context.WithCancel(ctx)
-	defer c.tend(life, open.Addr, r)()
 	defer end()
 	coordinated := make(chan error, 1)
 	go func() {
@@ -348,17 +334,26 @@ func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
 		open.Addr, open.Addr, shows),
 		"address", open.Addr, "control", open.Web.Addr().String(), "folder", c.Dir)
 	at, err := netip.ParseAddrPort(open.Addr)
-	if lacks := jobs.Lacks(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // others may reach it
+	if lacks := lacksStore(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // others may reach it
 		c.Log.Warn(lacks)
 	}
+}
+
+// lacksStore warns of a job of several machines that keeps checkpoints and names no store; "": it lacks none.
+func lacksStore(s *settings.Run) string {
+	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().Closes() {
+		return fmt.Sprintf("recovery %s keeps checkpoints, and no store is named: they are in a folder of each "+
+			"machine, and none finds those of others; name one that all reach with store: URL",
+			s.Job.Recovery)
+	}
+	return ""
 }
 
 // over says how the job has ended.
 func (c *Coordinator) over(err error, sum *rundir.Summary) error {
 	switch {
 	case errors.Is(err, localrun.ErrStopped):
-		c.stopped = err.Error()
-		c.Log.Info(c.stopped)
+		c.Log.Info(err.Error())
 		return nil
 	case errors.Is(err, supervisor.ErrFailed):
 		return fmt.Errorf("%w: %w", perdure.ErrFailed, err)

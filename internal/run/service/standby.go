@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/data/registry/location"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/run/jobs"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/role"
 )
@@ -29,19 +27,15 @@ const again = 100 * time.Millisecond
 
 // shares reports whether other coordinators may share the registry.
 func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
-	if c.Registry == "" && c.Place == nil {
+	if c.Registry == "" {
 		return false, nil
 	}
-	at := fmt.Sprint(c.Place)
-	if c.Place == nil {
-		l, err := location.Parse(c.Registry)
-		if err != nil {
-			return false, fmt.Errorf("--registry: %w", err)
-		}
-		if _, own := l.File(); own {
-			return false, nil
-		}
-		at = l.String()
+	at, err := location.Parse(c.Registry)
+	if err != nil {
+		return false, fmt.Errorf("--registry: %w", err)
+	}
+	if _, own := at.File(); own {
+		return false, nil
 	}
 	if ring == nil {
 		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
@@ -53,9 +47,6 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 // idOf is the name of the job that all make who share a registry, and are asked for the same.
 // It does not depend on which members of etcd each names, nor in which order.
 func (c *Coordinator) idOf() string {
-	if c.Place != nil {
-		return c.Place.Job.ID
-	}
 	at, _ := location.Parse(c.Registry) // as shares has
 	sum := sha256.Sum256(append([]byte(at.Identity()+"\n"), c.Job.Text...))
 	return hex.EncodeToString(sum[:8])
@@ -68,21 +59,18 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job strin
 	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
 		return nil, err
 	}
-	facts, leader, err := c.open(ctx)
+	facts, err := location.Open(ctx, c.Registry)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.await(ctx, facts, leader, job)
+	lease, err := c.await(ctx, facts, job)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
 		}
 		return nil, errors.Join(err, facts.Close())
 	}
-	over, err := c.arrive(ctx, leader)
-	if err == nil && !over {
-		over, err = c.isOver(ctx, facts)
-	}
+	over, err := c.isOver(ctx, facts)
 	if err != nil || over {
 		return nil, errors.Join(err, facts.Close())
 	}
@@ -91,22 +79,7 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job strin
 		return nil, errors.Join(err, facts.Close())
 	}
 	open.Keys, open.Facts, open.Lease = known, facts, lease
-	if c.leader = leader; leader != nil {
-		open.Facts, open.Lease = lent{facts}, lentLease{lease}
-	}
 	return open, nil
-}
-
-// open opens the registry of the job; leader is nil for one that has a registry of its own.
-func (c *Coordinator) open(ctx context.Context) (facts registry.Registry, leader *jobs.Leader, err error) {
-	if c.Place == nil {
-		facts, err = location.Open(ctx, c.Registry)
-		return facts, nil, err
-	}
-	if leader, err = c.Place.Registry.Lead(ctx, c.Place.Job); err != nil {
-		return nil, nil, err
-	}
-	return leader, leader, nil
 }
 
 // isOver reports whether the job is over that a shared registry has: the coordinator that led it has written what it
@@ -121,8 +94,9 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 		return false, fmt.Errorf("facts in the registry: %w", err)
 	}
 	if f.Job.ID != c.idOf() {
+		at, _ := location.Parse(c.Registry) // as shares has
 		return false, fmt.Errorf("%w: --registry %s has job %s, and %s asks for another one; choose another prefix",
-			perdure.ErrUsage, cmp.Or(c.Registry, fmt.Sprint(c.Place)), f.Job.ID, c.Job.Name)
+			perdure.ErrUsage, at, f.Job.ID, c.Job.Name)
 	}
 	if f.Failed != "" {
 		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, f.Failed)
@@ -134,19 +108,15 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 }
 
 // await waits for the lease of a shared registry. Meanwhile it can be watched.
-func (c *Coordinator) await(ctx context.Context, facts registry.Registry, leader *jobs.Leader, job string) (
-	registry.Lease, error,
-) {
+func (c *Coordinator) await(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
 	stands := newStanding()
 	c.eye.Show(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
 	defer c.eye.Show(nil) // what comes then only begins
-	return c.take(ctx, facts, leader, stands)
+	return c.take(ctx, facts, stands)
 }
 
 // take waits for the lease, whoever has it.
-func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader *jobs.Leader, stands *standing) (
-	registry.Lease, error,
-) {
+func (c *Coordinator) take(ctx context.Context, facts registry.Registry, stands *standing) (registry.Lease, error) {
 	defer close(stands.ended)
 	tick := time.NewTicker(again)
 	defer tick.Stop()
@@ -159,10 +129,6 @@ func (c *Coordinator) take(ctx context.Context, facts registry.Registry, leader 
 		case err == nil:
 			return lease, nil
 		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrAway):
-			if leader != nil {
-				_, gone := leader.There(ctx) // which says more
-				err = cmp.Or(gone, err)
-			}
 			return nil, err
 		case err.Error() != told:
 			told = err.Error()

@@ -39,7 +39,7 @@ func TestStandingBy(t *testing.T) {
 		c := &Coordinator{Log: slog.New(slog.DiscardHandler)}
 		taken := make(chan error, 1)
 		go func() {
-			_, err := c.take(t.Context(), f, nil, s)
+			_, err := c.take(t.Context(), f, s)
 			taken <- err
 		}()
 		if seen := probe.Ask(t.Context()); seen.Waits == "" || seen.Err != nil {
@@ -76,7 +76,7 @@ func TestStandbyIsWatched(t *testing.T) {
 	defer c.eye.Close()
 	taken := make(chan error, 1)
 	go func() {
-		_, err := c.await(t.Context(), first.Another(), nil, "j1")
+		_, err := c.await(t.Context(), first.Another(), "j1")
 		taken <- err
 	}()
 	asks := func(path, words string) (code int) {

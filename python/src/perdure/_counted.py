@@ -73,7 +73,8 @@ class Counted:
         synced: that step was an outer one, so the job's clock may be the counter. begins: the next step begins;
         otherwise its backward pass has, and a scheduler that has changed the rate by now was stepped after the save.
         """
-        if self._rates is None or self._rates == _rates_of(optimizers):
+        now = _rates_of(optimizers)
+        if self._rates is None or self._rates == now or len(self._rates) != len(now):  # a group was added
             return
         if self._scheduler is not None and not begins:
             raise UsageError(

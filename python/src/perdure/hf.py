@@ -177,9 +177,20 @@ def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
             "this version of transformers begins in another way; take 5.24",
         ),
         (args.auto_find_batch_size, "auto_find_batch_size: steps would count anew; choose a batch size"),
+        (
+            _reuses_generations(args),
+            "the trainer reuses generations in later steps, from a buffer that is not in its state; choose "
+            "steps_per_generation no larger than gradient_accumulation_steps, and num_iterations=1",
+        ),
     ):
         if wrong:
             raise UsageError(said)
+
+
+def _reuses_generations(args: TrainingArguments) -> bool:
+    """Whether TRL's trainers, such as GRPOTrainer, train several optimizer steps on what they generated once."""
+    batches: int = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
+    return batches > int(args.gradient_accumulation_steps)
 
 
 @contextlib.contextmanager

@@ -306,9 +306,11 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ("ignore_data_skip", True, "batches would count twice"),
             ("auto_find_batch_size", True, "choose a batch size"),
             ("_n_gpu", 2, "the trainer has 2 GPUs; give each process one"),
+            ("steps_per_generation", 2, "reuses generations in later steps"),  # of TRL's GRPOConfig
+            ("num_iterations", 2, "reuses generations in later steps"),
         ):
             with monkeypatch.context() as m, pytest.raises(perdure.UsageError, match=said):
-                m.setattr(trainer.args, name, value)
+                m.setattr(trainer.args, name, value, raising=False)
                 callback.train(trainer)
         with pytest.raises(perdure.UsageError, match=r"call the callback's train\(trainer\)"):
             trainer_of(tmp_path, callback, max_steps=3).train()

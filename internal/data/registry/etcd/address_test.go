@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
 )
 
 func TestParse(t *testing.T) {
@@ -115,13 +116,13 @@ func TestTLS(t *testing.T) {
 	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
-	f := newFake(t, &tls.Config{
+	f := etcdtest.New(t, &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 	})
 	hasty := quick
 	hasty.patience = 0
 	hasty.try = 300 * time.Millisecond
-	at := "etcd://" + f.addr + "/a/job"
+	at := "etcd://" + f.Addr + "/a/job"
 	r, err := openWith(t.Context(), at+"?ca="+cert+"&cert="+cert+"&key="+key, hasty)
 	must(t, err)
 	save(t, acquire(t, r), []byte("one"), 0)
@@ -131,6 +132,7 @@ func TestTLS(t *testing.T) {
 		"?ca=" + cert:                         registry.ErrAway, // it shows none
 		"?ca=" + cert + "x":                   os.ErrNotExist,
 		"?ca=" + key:                          perdure.ErrUsage,
+		"?ca=" + t.TempDir():                  perdure.ErrUsage,
 		"?cert=" + cert + "&key=" + cert:      perdure.ErrUsage,
 		"?cert=" + cert + "&key=" + key:       registry.ErrAway, // it does not know the server's
 		"?cert=" + cert + "&key=" + key + "x": os.ErrNotExist,

@@ -73,7 +73,6 @@ const (
 type Registry struct {
 	shown    string // its address, in messages
 	prefix   string // of its keys, with a slash at its end
-	holder   string // the key of who has the lease
 	client   *clientv3.Client
 	members  *members
 	leases   pb.LeaseClient
@@ -119,7 +118,7 @@ func openWith(ctx context.Context, address string, t timing) (*Registry, error) 
 		return nil, fmt.Errorf("registry: %s: %w", a, err)
 	}
 	r := &Registry{
-		shown: a.String(), prefix: a.prefix + "/", holder: a.prefix + "/" + holderKey, client: client,
+		shown: a.String(), prefix: a.prefix + "/", client: client,
 		members: &members{client: client, hosts: hosts},
 		leases:  pb.NewLeaseClient(client.ActiveConnection()), t: t, txnBytes: mostTxnBytes,
 	}

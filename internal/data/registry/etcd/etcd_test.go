@@ -20,6 +20,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/conformance"
+	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
 )
 
 var seedFlag = flag.Uint64("etcd.seed", 1, "the seed of what is drawn")
@@ -40,21 +41,21 @@ var quick = timing{
 	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
 }
 
-func open(t testing.TB, f *fake, change ...func(*timing)) *Registry {
+func open(t testing.TB, f *etcdtest.Server, change ...func(*timing)) *Registry {
 	t.Helper()
 	timing := quick
 	for _, c := range change {
 		c(&timing)
 	}
-	r, err := openWith(t.Context(), "etcd://"+f.addr+"/a/job", timing)
+	r, err := openWith(t.Context(), "etcd://"+f.Addr+"/a/job", timing)
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
 	return r
 }
 
 func subject(t testing.TB) (conformance.Clients, func()) {
-	f := newFake(t, nil)
-	return func(t testing.TB) registry.Registry { return open(t, f) }, f.expire
+	f := etcdtest.New(t, nil)
+	return func(t testing.TB) registry.Registry { return open(t, f) }, f.Expire
 }
 
 func TestConformance(t *testing.T) {
@@ -112,10 +113,10 @@ func small(r *Registry) *Registry {
 }
 
 // keys are those of a registry, without its prefix.
-func (f *fake) names() (names []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key := range maps.Keys(f.keys) {
+func names(f *etcdtest.Server) (names []string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	for key := range maps.Keys(f.Keys) {
 		names = append(names, strings.TrimPrefix(key, "a/job/"))
 	}
 	slices.Sort(names)
@@ -123,15 +124,15 @@ func (f *fake) names() (names []string) {
 }
 
 // nth makes a fault of the nth call from now on, and says whether there was one.
-func (f *fake) nth(n int, is fault) (struck func() bool) {
+func nth(f *etcdtest.Server, n int, is etcdtest.Fault) (struck func() bool) {
 	var mu sync.Mutex
-	f.strikes(func(string) fault {
+	f.Strike(func(string) etcdtest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if n--; n == 0 {
 			return is
 		}
-		return none
+		return etcdtest.None
 	})
 	return func() bool { mu.Lock(); defer mu.Unlock(); return n <= 0 }
 }
@@ -141,18 +142,18 @@ func (f *fake) nth(n int, is fault) (struck func() bool) {
 func TestSaveAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 0))
 	one, two := document(rng, 90<<10), document(rng, 150<<10)
-	for _, is := range []fault{lost, unheard} {
+	for _, is := range []etcdtest.Fault{etcdtest.Lost, etcdtest.Unheard} {
 		for _, patience := range []time.Duration{quick.patience, 0} {
 			for n, struck := 1, true; struck; n++ {
-				f := newFake(t, nil)
+				f := etcdtest.New(t, nil)
 				// Renewals are calls, too.
 				r := small(open(t, f, func(t *timing) { t.patience, t.renew = patience, time.Hour }))
 				l := acquire(t, r)
 				first := save(t, l, one, 0)
-				was := f.nth(n, is)
+				was := nth(f, n, is)
 				second, err := l.Save(t.Context(), two, first)
 				struck = was()
-				f.strikes(nil)
+				f.Strike(nil)
 				if err != nil {
 					if patience > 0 || !struck {
 						t.Fatalf("call %d, fault %d: %v", n, is, err)
@@ -163,7 +164,7 @@ func TestSaveAgain(t *testing.T) {
 				wantDoc(t, r, two, second)
 				_, err = l.Save(t.Context(), two, first)
 				wantError(t, "saving once more", err, registry.ErrConflict)
-				f.clean(t, two)
+				clean(t, f, two)
 			}
 		}
 	}
@@ -171,24 +172,24 @@ func TestSaveAgain(t *testing.T) {
 
 // TestMemberSilent: where a member says nothing, as one whose machine is gone, another one is asked once and for all.
 func TestMemberSilent(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	must(t, err)
 	defer silent.Close()
 	hasty := quick
 	hasty.first, hasty.renew = 500*time.Millisecond, time.Hour
-	r, err := openWith(t.Context(), "etcd://"+f.addr+","+silent.Addr().String()+"/a/job", hasty)
+	r, err := openWith(t.Context(), "etcd://"+f.Addr+","+silent.Addr().String()+"/a/job", hasty)
 	must(t, err)
 	defer r.Close()
-	if r.members.hosts[0] == f.addr {
+	if r.members.hosts[0] == f.Addr {
 		r.members.failed(r.members.asked())
 	}
 	turn := r.members.asked()
 	l := acquire(t, r)
 	revision := save(t, l, []byte("1"), 0)
 	wantDoc(t, r, []byte("1"), revision)
-	if now := r.members.asked(); now != turn+1 || r.members.hosts[0] != f.addr {
-		t.Errorf("%d others were asked, the last of them %s; one answers, at %s", now-turn, r.members.hosts[0], f.addr)
+	if now := r.members.asked(); now != turn+1 || r.members.hosts[0] != f.Addr {
+		t.Errorf("%d others were asked, the last of them %s; one answers, at %s", now-turn, r.members.hosts[0], f.Addr)
 	}
 	must(t, silent.Close())
 	r.members.failed(r.members.asked()) // it is there no more
@@ -211,14 +212,14 @@ func TestMay(t *testing.T) {
 }
 
 // clean asks that there is nothing but what a document needs.
-func (f *fake) clean(t testing.TB, doc []byte) {
+func clean(t testing.TB, f *etcdtest.Server, doc []byte) {
 	t.Helper()
 	want := []string{headKey, holderKey}
 	for _, c := range cut(doc) {
 		want = append(want, chunkKeys+c.name)
 	}
 	slices.Sort(want)
-	if got := f.names(); !slices.Equal(got, slices.Compact(want)) {
+	if got := names(f); !slices.Equal(got, slices.Compact(want)) {
 		t.Errorf("there are %d keys, and %d are needed", len(got), len(want))
 	}
 }
@@ -226,32 +227,32 @@ func (f *fake) clean(t testing.TB, doc []byte) {
 // TestSaveOtherwise: who has not heard what became of a Save cannot put another document in its place
 // unseen, and another process's document of the same content is not taken for his own.
 func TestSaveOtherwise(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 0 })
 	l := acquire(t, r)
-	fail := func(is fault) {
-		f.strikes(func(call string) fault {
+	fail := func(is etcdtest.Fault) {
+		f.Strike(func(call string) etcdtest.Fault {
 			if call == "Txn" {
 				return is
 			}
-			return none
+			return etcdtest.None
 		})
 	}
 	first := save(t, l, []byte("zero"), 0)
-	fail(unheard)
+	fail(etcdtest.Unheard)
 	_, err := l.Save(t.Context(), []byte("one"), first)
 	wantError(t, "Save", err, registry.ErrAway)
-	f.strikes(nil)
+	f.Strike(nil)
 	_, err = l.Save(t.Context(), []byte("other"), first)
 	wantError(t, "another Save", err, registry.ErrConflict)
 	second := save(t, l, []byte("one"), first) // which was carried out
 	wantDoc(t, r, []byte("one"), second)
 
-	fail(lost)
+	fail(etcdtest.Lost)
 	_, err = l.Save(t.Context(), []byte("two"), second)
 	wantError(t, "Save", err, registry.ErrAway)
-	f.strikes(nil)
-	f.expire()
+	f.Strike(nil)
+	f.Expire()
 	successor := acquire(t, open(t, f))
 	third := save(t, successor, []byte("two"), second)
 	_, err = l.Save(t.Context(), []byte("two"), second)
@@ -261,26 +262,26 @@ func TestSaveOtherwise(t *testing.T) {
 
 // TestLate: a Save that was given up, and reaches etcd when another one has been made, changes nothing.
 func TestLate(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	first := save(t, l, []byte("one"), 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.strikes(func(call string) fault {
+	f.Strike(func(call string) etcdtest.Fault {
 		if call != "Txn" {
-			return none
+			return etcdtest.None
 		}
-		f.strikes(nil)
+		f.Strike(nil)
 		cancel()
-		return late
+		return etcdtest.Late
 	})
 	_, err := l.Save(ctx, []byte("late"), first)
 	wantError(t, "Save", err, context.Canceled)
 	second := save(t, l, []byte("two"), first)
-	close(f.proceed)
-	<-f.proceeded
+	close(f.Proceed)
+	<-f.Proceeded
 	wantDoc(t, r, []byte("two"), second)
-	f.clean(t, []byte("two"))
+	clean(t, f, []byte("two"))
 }
 
 // TestLostMidway: a lease that ends at any call of a Save, while another process takes over and saves, ends
@@ -289,23 +290,23 @@ func TestLostMidway(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 1))
 	zero, mine, others := document(rng, 60<<10), document(rng, 150<<10), document(rng, 90<<10)
 	for n, more := 1, true; more; n++ {
-		f := newFake(t, nil)
+		f := etcdtest.New(t, nil)
 		slow := func(t *timing) { t.renew = time.Hour }
 		r, other := small(open(t, f, slow)), small(open(t, f, slow))
 		l := acquire(t, r)
 		first := save(t, l, zero, 0)
 		var second uint64
 		left := n
-		f.strikes(func(string) fault {
+		f.Strike(func(string) etcdtest.Fault {
 			if left--; left == 0 {
-				f.strikes(nil)
-				f.expire()
+				f.Strike(nil)
+				f.Expire()
 				second = save(t, acquire(t, other), others, first)
 			}
-			return none
+			return etcdtest.None
 		})
 		saved, err := l.Save(t.Context(), mine, first)
-		f.strikes(nil)
+		f.Strike(nil)
 		if more = left <= 0; !more {
 			must(t, err)
 			wantDoc(t, other, mine, saved)
@@ -316,14 +317,14 @@ func TestLostMidway(t *testing.T) {
 		<-l.Done()
 		doc := append(others, 'x') // what the dead left goes with the next Save
 		save(t, other.lease, doc, second)
-		f.clean(t, doc)
+		clean(t, f, doc)
 	}
 }
 
 // TestNeverHalf: whoever loads while large documents are saved in several transactions gets one of them, whole, at its
 // revision.
 func TestNeverHalf(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := small(open(t, f))
 	l := acquire(t, r)
 	rng := rand.New(rand.NewPCG(*seedFlag, 2))
@@ -372,18 +373,18 @@ func TestNeverHalf(t *testing.T) {
 	}
 	t.Logf("%d loads; seed %d", n, *seedFlag)
 	wantDoc(t, r, doc, at)
-	f.clean(t, doc)
+	clean(t, f, doc)
 }
 
 // TestSmallChange: of a large document a change writes little more than itself, also one that moves all behind it.
 func TestSmallChange(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	rng := rand.New(rand.NewPCG(*seedFlag, 3))
 	doc := document(rng, 1<<20)
 	at := save(t, l, doc, 0)
-	calls := func() (txns, put int) { f.mu.Lock(); defer f.mu.Unlock(); return f.calls["Txn"], f.put }
+	calls := func() (txns, put int) { f.Mu.Lock(); defer f.Mu.Unlock(); return f.Calls["Txn"], f.Written }
 	txns, put := calls()
 	const changes = 10
 	for range changes {
@@ -401,13 +402,13 @@ func TestSmallChange(t *testing.T) {
 		t.Errorf("%d saves were %d transactions", changes, again-txns)
 	}
 	wantDoc(t, r, doc, at)
-	f.clean(t, doc)
+	clean(t, f, doc)
 }
 
 // TestAway: a registry that is away ends no lease. When it is back, who had the lease has it, and saves; if it is not
 // there any more, its holder hears so.
 func TestAway(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 5 * time.Millisecond })
 	l := acquire(t, r)
 	first := save(t, l, []byte("one"), 0)
@@ -415,7 +416,7 @@ func TestAway(t *testing.T) {
 	away := func() {
 		n := 0
 		var mu sync.Mutex
-		f.strikes(func(call string) fault {
+		f.Strike(func(call string) etcdtest.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			if call == "LeaseKeepAlive" {
@@ -423,7 +424,7 @@ func TestAway(t *testing.T) {
 					close(tried)
 				}
 			}
-			return lost
+			return etcdtest.Lost
 		})
 	}
 	away()
@@ -437,15 +438,15 @@ func TestAway(t *testing.T) {
 	if l.over() {
 		t.Error("a registry that is away has ended a lease")
 	}
-	f.strikes(nil)
+	f.Strike(nil)
 	second := save(t, l, []byte("two"), first)
 	wantDoc(t, r, []byte("two"), second)
 
 	tried = make(chan struct{})
 	away()
 	<-tried
-	f.expire()
-	f.strikes(nil)
+	f.Expire()
+	f.Strike(nil)
 	<-l.Done()
 	_, err = l.Save(t.Context(), []byte("three"), second)
 	wantError(t, "Save", err, registry.ErrLost)
@@ -453,81 +454,81 @@ func TestAway(t *testing.T) {
 
 // TestGivenUp: who alone is cut off for long does not lead for ever.
 func TestGivenUp(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f, func(t *timing) { t.giveUp, t.patience = 20*time.Millisecond, 0 })
 	l := acquire(t, r)
-	f.strikes(func(string) fault { return lost })
+	f.Strike(func(string) etcdtest.Fault { return etcdtest.Lost })
 	<-l.Done()
-	f.strikes(nil)
+	f.Strike(nil)
 	_, err := l.Save(t.Context(), nil, 0)
 	wantError(t, "Save", err, registry.ErrLost)
 }
 
 // TestKeyTakenAway: whoever deletes the holder's key takes the lease away.
 func TestKeyTakenAway(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
-	f.mu.Lock()
-	delete(f.keys, "a/job/"+holderKey)
-	f.mu.Unlock()
+	f.Mu.Lock()
+	delete(f.Keys, "a/job/"+holderKey)
+	f.Mu.Unlock()
 	<-l.Done()
 }
 
 // TestAcquireUnheard: a try to acquire that took effect unheard keeps nobody out, and nor does a call that failed.
 func TestAcquireUnheard(t *testing.T) {
-	for _, is := range []fault{lost, unheard} {
+	for _, is := range []etcdtest.Fault{etcdtest.Lost, etcdtest.Unheard} {
 		for n, struck := 1, true; struck; n++ {
-			f := newFake(t, nil)
+			f := etcdtest.New(t, nil)
 			r := open(t, f)
-			was := f.nth(n, is)
+			was := nth(f, n, is)
 			l := acquire(t, r)
 			struck = was()
-			f.strikes(nil)
+			f.Strike(nil)
 			save(t, l, []byte("one"), 0)
 			must(t, l.Release())
-			f.mu.Lock()
-			if len(f.leases) > 0 && is != unheard { // one that was granted unheard ends by itself
-				t.Errorf("call %d: %d leases are left", n, len(f.leases))
+			f.Mu.Lock()
+			if len(f.Leases) > 0 && is != etcdtest.Unheard { // one that was granted unheard ends by itself
+				t.Errorf("call %d: %d leases are left", n, len(f.Leases))
 			}
-			f.mu.Unlock()
+			f.Mu.Unlock()
 		}
 	}
 }
 
 // TestErrors: what etcd refuses is one line that names the registry; what may pass is waited for by who can.
 func TestErrors(t *testing.T) {
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	_, err := l.Save(t.Context(), make([]byte, mostBytes+1), 0)
 	wantError(t, "a document that is too large", err, errLarge)
 	first := save(t, l, []byte("one"), 0)
 	for what, spoil := range map[string]func(){
-		"head":  func() { f.keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
-		"chunk": func() { f.keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
-		"none":  func() { delete(f.keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
-		"newer": func() { f.keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
+		"head":  func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
+		"chunk": func() { f.Keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
+		"none":  func() { delete(f.Keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
+		"newer": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
 	} {
-		f.mu.Lock()
-		was := maps.Clone(f.keys)
+		f.Mu.Lock()
+		was := maps.Clone(f.Keys)
 		for key, kv := range was {
-			f.keys[key] = copyOf(kv)
+			f.Keys[key] = etcdtest.Copy(kv)
 		}
 		spoil()
-		f.mu.Unlock()
+		f.Mu.Unlock()
 		_, _, err := r.Load(t.Context())
 		want := registry.ErrCorrupt
 		if what == "newer" {
 			want = registry.ErrNewerVersion
 		}
 		wantError(t, what, err, want)
-		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.addr+"/a/job: ") {
+		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.Addr+"/a/job: ") {
 			t.Errorf("%q does not name it", err)
 		}
-		f.mu.Lock()
-		f.keys = was
-		f.mu.Unlock()
+		f.Mu.Lock()
+		f.Keys = was
+		f.Mu.Unlock()
 	}
 	wantDoc(t, r, []byte("one"), first)
 }
@@ -537,20 +538,20 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestGolden: what is in etcd can be read by later versions.
 func TestGolden(t *testing.T) {
 	const golden = "testdata/keys-1.golden"
-	f := newFake(t, nil)
+	f := etcdtest.New(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	save(t, l, document(rand.New(rand.NewPCG(1, 1)), 100<<10), save(t, l, []byte("one"), 0))
 	var got bytes.Buffer
-	f.mu.Lock()
-	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
+	f.Mu.Lock()
+	for _, key := range slices.Sorted(maps.Keys(f.Keys)) {
 		if strings.Contains(key, chunkKeys) {
-			fmt.Fprintf(&got, "%s: %d bytes\n", key, len(f.keys[key].Value))
+			fmt.Fprintf(&got, "%s: %d bytes\n", key, len(f.Keys[key].Value))
 		} else {
-			fmt.Fprintf(&got, "%s: %s\n", key, f.keys[key].Value)
+			fmt.Fprintf(&got, "%s: %s\n", key, f.Keys[key].Value)
 		}
 	}
-	f.mu.Unlock()
+	f.Mu.Unlock()
 	if *update {
 		must(t, os.WriteFile(golden, got.Bytes(), 0o666))
 	}

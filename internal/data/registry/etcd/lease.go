@@ -51,7 +51,7 @@ func (r *Registry) Acquire(ctx context.Context, holder registry.Holder) (registr
 
 // acquire is one try. What it leaves behind when it fails ends by itself, since nobody renews it.
 func (r *Registry) acquire(ctx context.Context, holder registry.Holder) (*lease, error) {
-	key := r.holder
+	key := r.prefix + holderKey
 	found, err := r.client.Get(ctx, key) // who waits for the lease asks often, and makes no lease of etcd each time
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (l *lease) there() (bool, error) {
 	if err != nil || renewed.TTL <= 0 {
 		return false, err
 	}
-	key, err := l.r.client.Get(ctx, l.r.holder)
+	key, err := l.r.client.Get(ctx, l.r.prefix+holderKey)
 	if err != nil {
 		return false, err
 	}

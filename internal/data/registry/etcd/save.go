@@ -144,7 +144,7 @@ func (l *lease) try(ctx context.Context, a *attempt) (uint64, error) {
 func (l *lease) look(ctx context.Context) error {
 	l.known = nil
 	p := l.r.prefix
-	found, err := l.r.client.Txn(ctx).Then(clientv3.OpGet(l.r.holder), clientv3.OpGet(p+headKey),
+	found, err := l.r.client.Txn(ctx).Then(clientv3.OpGet(p+holderKey), clientv3.OpGet(p+headKey),
 		clientv3.OpGet(p+chunkKeys, clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (l *lease) look(ctx context.Context) error {
 
 // mine compares that this lease is still the one.
 func (l *lease) mine() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(l.r.holder), "=", l.fence)
+	return clientv3.Compare(clientv3.CreateRevision(l.r.prefix+holderKey), "=", l.fence)
 }
 
 // puts are what puts chunks, as far as there is room in a transaction, and what is left.

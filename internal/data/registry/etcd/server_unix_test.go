@@ -173,26 +173,6 @@ func TestServerConformance(t *testing.T) {
 	conformance.Linearizable(t, s)
 }
 
-// TestServerCatalog: the suite of catalogs, with etcd's own server.
-func TestServerCatalog(t *testing.T) {
-	c := start(t, 1)
-	conformance.Catalogs(t, conformance.CatalogSubject{
-		Name: "server",
-		Make: func(t testing.TB) (func(t testing.TB) registry.Catalog, func(string)) {
-			prefix := c.prefix()
-			open := func(t testing.TB) registry.Catalog {
-				many, err := OpenCatalog(t.Context(), c.address(prefix))
-				must(t, err)
-				t.Cleanup(func() { must(t, many.Close()) })
-				return many
-			}
-			return open, func(name string) {
-				must(t, c.expire(context.Background(), prefix+"/"+jobKeys+name))
-			}
-		},
-	})
-}
-
 // TestServerLarge: documents of several transactions, as the limits of a server are that nobody has configured.
 func TestServerLarge(t *testing.T) {
 	c := start(t, 1)

@@ -71,23 +71,3 @@ func Open(ctx context.Context, text string) (registry.Registry, error) {
 	}
 	return l.Open(ctx)
 }
-
-// OpenCatalog opens the registry of many jobs at a location, as people write it: a folder, or etcd.
-func OpenCatalog(ctx context.Context, text string) (registry.Catalog, error) {
-	l, err := Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	if l.file == "" {
-		c, err := etcd.OpenCatalog(ctx, l.address)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	}
-	c, err := registry.OpenFolder(l.file)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}

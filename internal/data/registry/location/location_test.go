@@ -87,39 +87,3 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("%q, %v", l.Identity(), err)
 	}
 }
-
-func TestOpenCatalog(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "jobs")
-	c, err := location.OpenCatalog(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Create(t.Context(), "first", []byte("r")); err != nil {
-		t.Error(err)
-	}
-	if all, err := c.List(t.Context()); err != nil || len(all) != 1 {
-		t.Errorf("%v, %v", all, err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if c, err = location.OpenCatalog(t.Context(), "etcd://127.0.0.1:1/jobs"); err != nil { // where nobody answers
-		t.Fatal(err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := c.List(over); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, wrong := range []string{
-		"", "http://a:1/b", "etcd://a:1", "etcd://a:1/b?ca=/no/such", filepath.Join(dir, "first", "job"),
-	} {
-		c, err := location.OpenCatalog(t.Context(), wrong)
-		if c != nil || err == nil || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q: %v, %v", wrong, c, err)
-		}
-	}
-}
