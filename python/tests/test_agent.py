@@ -221,15 +221,17 @@ class Interrupted(BaseException):
     """What interrupts a program, at any line of it."""
 
 
-def at_line(number: int, what: Callable[[], object]) -> bool:
-    """Do what is to be done, and interrupt it at a line of _agent.py. False: it has fewer lines."""
+def at_line(number: int, what: Callable[[], object], function: str = "") -> bool:
+    """Do what is to be done, and interrupt it at a line of _agent.py, or of a function there. False: it has fewer
+    lines.
+    """
     left = number
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
         if frame.f_code.co_filename != _agent.__file__:
             return None
-        if event == "line":
+        if event == "line" and function in ("", frame.f_code.co_name):
             left -= 1
             if left == 0:
                 raise Interrupted
@@ -277,6 +279,37 @@ def test_interrupted_at_any_line(cluster: Cluster, timeout: float | None) -> Non
     other.clock()
     other.close()
     assert table.get([1]).tolist() == [[1, 2]]
+    job.close()
+
+
+def test_interrupted_cancellation(cluster: Cluster) -> None:
+    """A call that times out, and is interrupted at any line while it is cancelled, leaves nothing that the next
+    cancellation waits for.
+    """
+    job, other = cluster.join(0), cluster.join(1)
+    table = job.table("w", rows=4, dim=2, rule=perdure.Add())
+    job.clock()  # a read waits for the other slot
+    out = job.empty((1, 2))
+
+    def get() -> None:
+        with pytest.raises(TimeoutError):
+            table.get([1], out=out, timeout=0.0)
+
+    def late(*_: object) -> None:
+        raise AssertionError("a cancellation waits for ever")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    try:
+        number = 1
+        while at_line(number, get, "_awaited"):
+            get()
+            number += 1
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert number > 10
+    other.close()
     job.close()
 
 

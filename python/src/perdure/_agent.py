@@ -119,10 +119,14 @@ class _HungUp(Exception):
 
 
 class _Channel:
-    """A socket to the agent, for one thread."""
+    """A socket to the agent, for one thread, and another one by which the thread cancels a call.
+
+    No thread waits for a lock to cancel a call: an exception that a signal raises may leave a lock locked.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+        self.canceller = self
         self.buffer = bytearray(_MOST)
         self.poll = select.poll()
         self.poll.register(end, select.POLLIN)
@@ -144,10 +148,10 @@ class Agent:
         self._local.channel = self._first
         self._said_goodbye = False
         self._killed = False
-        self._opening, self._cancelling = threading.Lock(), threading.Lock()
-        self._opener = self._canceller = self._first
+        self._opening = threading.Lock()
+        self._opener = self._first
         try:
-            self._opener = self._open()  # by which threads ask for channels: no thread waits for another's call
+            opener = self._open()  # by which threads ask for channels: no thread waits for another's call
         except AgentDied as error:
             if self._killed or (self.process.returncode or 0) < 0:
                 raise
@@ -155,7 +159,8 @@ class Agent:
                 f"{program} has ended with code {self.process.returncode} when it was to be this program's agent; "
                 "where it does not say why, it is of another version than this package: install both of one"
             ) from error
-        self._canceller = self._open()  # by which calls are cancelled: who has it waits for seconds at most
+        self._first.canceller = self._one_more()
+        self._opener = opener
 
     def call(
         self,
@@ -186,7 +191,12 @@ class Agent:
             raise UsageError("this job is closed")
 
     def _open(self) -> _Channel:
-        """One more channel."""
+        """Open a channel with its canceller."""
+        of = self._one_more()
+        of.canceller = self._one_more()
+        return of
+
+    def _one_more(self) -> _Channel:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there, self._opening:
             self._on(self._opener, CHANNEL, 0, (0, 0, 0, 0), b"", [there.fileno()], PROMPT)
@@ -291,14 +301,13 @@ class Agent:
         """
         while True:
             soon = time.perf_counter() + 1e-3
-            said = self._receive(channel, reply_to, until if channel is self._canceller else min(soon, until))
+            said = self._receive(channel, reply_to, until if channel is channel.canceller else min(soon, until))
             if said is not None:
                 return said
             if time.perf_counter() < until:
-                with self._cancelling:
-                    number = next(self._ids) & 0xFFFFFFFF
-                    self._send(self._canceller, _HEAD.pack(CANCEL, 0, number, cancelled, 0, 0, 0))
-                    said = self._receive(self._canceller, number, until)
+                number = next(self._ids) & 0xFFFFFFFF
+                self._send(channel.canceller, _HEAD.pack(CANCEL, 0, number, cancelled, 0, 0, 0))
+                said = self._receive(channel.canceller, number, until)
             if said is None:
                 self._kill()
                 raise _HungUp
