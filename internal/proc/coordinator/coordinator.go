@@ -194,6 +194,10 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		if err := json.Unmarshal(doc, &facts); err != nil {
 			return nil, fmt.Errorf("coordinator: facts in the registry: %w", err)
 		}
+		if cfg.Begin != nil && facts.Job.ID != cfg.Begin.Job.ID {
+			return nil, fmt.Errorf("%w: the registry has job %s, and this coordinator is for job %s: choose another "+
+				"registry", perdure.ErrUsage, facts.Job.ID, cfg.Begin.Job.ID)
+		}
 	case cfg.Begin != nil:
 		facts = *cfg.Begin
 	default:

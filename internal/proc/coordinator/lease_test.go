@@ -51,6 +51,15 @@ func TestLease(t *testing.T) {
 		t.Errorf("without its lease it saves: %v", err)
 	}
 
+	other := begin
+	other.Job.ID += "-other"
+	third := second.Another()
+	_, err = h.Life("third").Coordinator(other, func(cfg *coordinator.Config) { cfg.Registry = third })
+	if !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a coordinator of another job begins with the facts of this one: %v", err)
+	}
+	third.Expire() // its process has ended
+
 	if p, c, err = life("second", second); err != nil {
 		t.Fatal(err)
 	}
