@@ -53,7 +53,7 @@ func hint(node *kong.Node, text string) string {
 	case m[1] == "launch":
 		return text + "; it is a command of the Python package: python -m perdure launch"
 	case node.Path() == "log serve":
-		return text + "; nats stream lists, backs up and removes the streams of a log"
+		return text + "; the NATS CLI lists and removes the streams of a log: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
 			return plain.Text(err) + document.Suggest(m[1], childNames(node))

@@ -61,7 +61,7 @@ var mistakes = []struct {
 	{"train --log-mb 600", 2, "--log-mb is now mb in --log, as in --log 'file:.mb=4096'"},
 	{"up --nats-creds a", 2, "--nats-creds is now creds in --log, as in --log 'nats://HOST:4222.creds=FILE'"},
 	{"log verify --nats nats://a:1", 2, "--nats is now the URL of --log, .* and the argument of perdure log dump"},
-	{"log rm a", 2, "unexpected argument rm; nats stream lists, backs up and removes the streams of a log"},
+	{"log rm a", 2, "unexpected argument rm; the NATS CLI lists and removes the streams of a log: nats stream ls, "},
 	{"log --dir a --log-sync always", 2, "--log-sync is now .* and --sync of perdure log"},
 	{"train --outage-mb 5", 2, "--outage-mb is for jobs that go on in an outage; leave it out, or add --on-outage " +
 		"continue"},

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestLogLook lists, dumps and verifies a log while its process runs and when it
+// TestLogLook dumps and verifies a log while its process runs and when it
 // does not, and finds a byte that the disk has changed.
 func TestLogLook(t *testing.T) {
 	t.Parallel()
