@@ -135,10 +135,8 @@ func TestOddData(t *testing.T) {
 	for _, args := range []string{"train --from /dev/zero", "train --from " + pipe} {
 		wantRefused(t, exitError, "not a regular file", strings.Fields(args)...)
 	}
-	study := filepath.Join(dir, "study.yaml")
-	must(t, os.WriteFile(study, []byte("job: {workload: mf}\npage: pipe.csv\n"), 0o666))
 	for _, args := range []string{
-		"train -f PIPE", "up --file=PIPE", "study PIPE", "study run " + study, "coordinator --dir DIR/c --job PIPE",
+		"train -f PIPE", "up --file=PIPE", "study PIPE", "coordinator --dir DIR/c --job PIPE",
 		"host --dir DIR/h --join @PIPE", "train --init PIPE",
 		"train mf --recovery stateless --log nats://127.0.0.1:1?creds=PIPE",
 	} {

@@ -203,10 +203,6 @@ var helps = map[string]string{
 	"outage_mb": "Most updates that this worker queues for shards that are out, in MiB, where the job " +
 		"goes on without them; 0: as the job says",
 	"logs_serve": "Serve update logs from a folder (the default).",
-	"logs_ls": "List the streams of a log: one for each shard of a job; say what is damaged, as far as that " +
-		"shows.",
-	"logs_rm": "Remove the streams of a job that has ended, which it cannot go on without, so that others have " +
-		"their room. The log must be served.",
 	"checkpoint_ls": "List the checkpoints of a run, the newest first: clock, age, bytes, files, strategy, " +
 		"and whether all files are there; of those of scar how old their rows may be, too.",
 	"checkpoint_show": "Say what is in a checkpoint: its job, its tables, and of each shard the files; of one " +
@@ -243,9 +239,9 @@ var helps = map[string]string{
 		"for his (default none).",
 	"place_place": "A run's folder, or a log's, whose process may run or not; or where any log is served, as " +
 		"perdure://HOST:PORT or nats://HOST:PORT?creds=FILE&ca=FILE&cert=FILE&key=FILE.",
-	"place_keys": "The folder of the keys that are shown to a log that asks for some: an operator's to look, a " +
-		"coordinator's to remove, or the folder with all (default where the run has its own).",
-	"place_job": "Only this job's streams (default all; of rm: the run's whose folder is named).",
+	"place_keys": "The folder of an operator's keys, or of all roles' keys, for a log that asks for keys (default " +
+		"the run's keys).",
+	"place_job": "Only this job's streams (default all).",
 	"dump_from": "The first position to show (default the first there is).",
 	"dump_most": "How many records to show, 1 or more (default all).",
 	"bench_moves": "Pushes and pulls of blocks and rows against a raw exchange of the same bytes (the " +

@@ -21,11 +21,10 @@ var (
 
 // renamed are flags of earlier versions, with how what they said is written now.
 var renamed = map[string]string{
-	"log-sync":    "sync in --log, as in --log 'file:?sync=always', and --sync of perdure log",
-	"log-mb":      "mb in --log, as in --log 'file:?mb=4096', and --mb of perdure log",
-	"snapshot-mb": "snapshot-mb in --log, as in --log 'file:?snapshot-mb=256'",
-	"nats": "the URL of --log, as in --log nats://HOST:4222, and the argument of " +
-		"perdure log ls, dump, verify and rm",
+	"log-sync":      "sync in --log, as in --log 'file:?sync=always', and --sync of perdure log",
+	"log-mb":        "mb in --log, as in --log 'file:?mb=4096', and --mb of perdure log",
+	"snapshot-mb":   "snapshot-mb in --log, as in --log 'file:?snapshot-mb=256'",
+	"nats":          "the URL of --log, as in --log nats://HOST:4222, and the argument of perdure log dump and verify",
 	"nats-creds":    "creds in --log, as in --log 'nats://HOST:4222?creds=FILE'",
 	"nats-ca":       "ca in --log, as in --log 'nats://HOST:4222?ca=FILE'",
 	"nats-cert":     "cert in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
@@ -49,10 +48,13 @@ func mistake(app *kong.Application, err error) string {
 
 // hint says, where somebody may have meant something else, what that is.
 func hint(node *kong.Node, text string) string {
-	if m := unexpected.FindStringSubmatch(text); m != nil && m[1] == "launch" {
+	switch m := unexpected.FindStringSubmatch(text); {
+	case m == nil:
+	case m[1] == "launch":
 		return text + "; it is a command of the Python package: python -m perdure launch"
-	}
-	if m := unexpected.FindStringSubmatch(text); m != nil && node.Name == "train" {
+	case node.Path() == "log serve":
+		return text + "; the NATS CLI lists and removes the streams of a log: nats stream ls, nats stream rm"
+	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
 			return plain.Text(err) + document.Suggest(m[1], childNames(node))
 		}

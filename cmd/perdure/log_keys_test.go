@@ -39,21 +39,17 @@ func TestLogKeysLive(t *testing.T) {
 	must(t, err)
 	_, at, _ := strings.Cut(url, "@")
 	as := func(role string) []string { return []string{"perdure://" + at, "--keys", filepath.Join(ring, role)} }
-	wantOut(t, 0, []string{"log", "ls", dir}, "shard")
-	wantOut(t, 0, append([]string{"log", "ls"}, as("operator")...), "shard")
 	for _, c := range []struct {
 		pattern string
 		args    []string
 	}{
-		{"asks for the job's keys; name their folder with --keys", []string{"ls", "perdure://" + at}},
-		{"does not take the keys of viewer/viewer", append([]string{"ls"}, as("viewer")...)},
-		{"does not let the holder of the keys of worker/worker do this", append([]string{"ls"}, as("worker")...)},
-		{
-			"does not let the holder of the keys of operator/operator do this",
-			append([]string{"rm", "--force", "--job", stateless(t, dir).Job.ID}, as("operator")...),
-		},
-		{"another job's keys", []string{"ls", "perdure://" + at, "--keys", newKeys(t)}},
-		{"does not answer", []string{"ls", "nats://" + at}},
+		{"there are no streams of other in this log", []string{"verify", dir, "--job", "other"}},
+		{"there are no streams of other in this log", append([]string{"verify", "--job", "other"}, as("operator")...)},
+		{"asks for the job's keys; name their folder with --keys", []string{"verify", "perdure://" + at}},
+		{"does not take the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
+		{"does not let the holder of the keys of worker/worker do this", append([]string{"verify"}, as("worker")...)},
+		{"another job's keys", []string{"verify", "perdure://" + at, "--keys", newKeys(t)}},
+		{"does not answer", []string{"verify", "nats://" + at}},
 	} {
 		wantRefused(t, exitError, c.pattern, append([]string{"log"}, c.args...)...)
 	}
@@ -71,7 +67,7 @@ func TestLogServed(t *testing.T) {
 	s, _ := trained(t, append(small("--keys", ring, "--recovery", "stateless", "--log", url+"?mb=300", "--fault",
 		"kill:server:1@clock:15", "--out", dir), "--quiet")...)
 	sameModel(t, s, one(t), dir)
-	look := []string{"log", "ls", url, "--keys", filepath.Join(ring, "operator")}
+	look := []string{"log", "verify", url, "--keys", filepath.Join(ring, "operator")}
 	wantRefused(t, exitError, "there are no streams of any job in this log", look...)
 	wantRefused(t, exitError, "asks for the job's keys; name their folder with --keys",
 		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)

@@ -160,11 +160,12 @@ func TestStatelessElsewhere(t *testing.T) {
 	}
 	from, _ := resumesAt(t, dir)
 	p = start(t, "train", "--resume", dir, "--clocks", fmt.Sprint(from+50), "--out", to)
+	job := stateless(t, dir).Job
 	p.Says("the updates of the earlier run stay in its log, and take room there, until you remove them: " +
-		"perdure log rm " + dir)
+		"nats stream rm perdure-" + job.ID + "-N, for N from 0 to 5\n")
 	sum := p.succeeds(to)
 	sameModel(t, sum, one(t, "--clocks", fmt.Sprint(from+50)), to)
-	wantOut(t, 0, []string{"log", "rm", dir, "--force"}, "removed 6 of 6 streams of job ")
+	removeStreams(t, s.URL(), job.ID, 6)
 	wantRefused(t, exitError, "is not in the log at .*: it was removed", "train", "--resume", dir, "--clocks",
 		"1000000")
 	if strings.Contains(logs(to), "panic") {

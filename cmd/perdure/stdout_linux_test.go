@@ -30,7 +30,6 @@ func TestFullStdout(t *testing.T) {
 		{"status", "--run", run},
 		{"fault", "kill:worker:0@5000s", "--run", run},
 		{"scale", "3", "--run", run},
-		{"log", "ls", run},
 		{"log", "verify", run},
 		{"log", "dump", run, "--shard", "0", "--most", "1"},
 		{"up", "--workers", "1", "--clocks", "1", "--out", out + "2"},

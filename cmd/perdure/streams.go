@@ -13,10 +13,8 @@ import (
 
 type logCmds struct {
 	Serve  logServeCmd  `cmd:"" default:"withargs" help:"@logs_serve"`
-	Ls     logLsCmd     `cmd:"" help:"@logs_ls"`
 	Dump   logDumpCmd   `cmd:"" help:"Show the records of one shard's stream."`
 	Verify logVerifyCmd `cmd:"" help:"Read every record of a log; say where the first damage is."`
-	Rm     logRmCmd     `cmd:"" help:"@logs_rm"`
 }
 
 // logServeCmd is the log as a process of its own, for jobs on many machines.
@@ -61,16 +59,6 @@ func (p *logPlace) place() (logtool.Place, error) {
 	}, err
 }
 
-type logLsCmd struct{ logPlace }
-
-func (c *logLsCmd) Run(ctx context.Context) error {
-	place, err := c.place()
-	if err != nil {
-		return err
-	}
-	return logtool.List(ctx, stdout, place, c.JSON)
-}
-
 type logDumpCmd struct {
 	logPlace
 	Shard int                `required:"" help:"The shard." placeholder:"N"`
@@ -94,17 +82,4 @@ func (c *logVerifyCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return logtool.Verify(ctx, stdout, place, c.JSON)
-}
-
-type logRmCmd struct {
-	logPlace
-	Force bool `help:"Even if the job seems to run; it cannot go on then."`
-}
-
-func (c *logRmCmd) Run(ctx context.Context) error {
-	place, err := c.place()
-	if err != nil {
-		return err
-	}
-	return logtool.Remove(ctx, stdout, place, c.Force, c.JSON)
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure/internal/data/updatelog/room"
+	"golang.org/x/sync/semaphore"
 )
 
 // store is what the two implementations differ in: where records are kept.
@@ -49,8 +49,8 @@ type log struct {
 	producer uint64
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	room     room.Room
-	running  sync.WaitGroup // what Close waits for
+	room     *semaphore.Weighted // bytes on their way, at most Bound
+	running  sync.WaitGroup      // what Close waits for
 	looks    looks
 	lanes    []lane // by shard
 }
@@ -78,7 +78,7 @@ func newLog(o Options, s store, producer uint64) *log {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &log{
 		Options: o, store: s, producer: producer, ctx: ctx, cancel: cancel,
-		room: room.Room{Bound: o.Bound, Closed: ErrClosed}, lanes: make([]lane, o.Shards),
+		room: semaphore.NewWeighted(int64(o.Bound)), lanes: make([]lane, o.Shards),
 	}
 	s.onReturn(l.returned)
 	return l
@@ -90,14 +90,18 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 		return err
 	}
 	p := pending{entry: entry, size: entrySize(entry) + lengthPrefix, done: done}
-	if err := l.room.Take(ctx, l.ctx.Done(), p.size); err != nil {
-		return err
+	if !l.room.TryAcquire(l.weight(p)) {
+		ctx, over := l.within(ctx)
+		defer over()
+		if err := l.room.Acquire(ctx, l.weight(p)); err != nil {
+			return l.ended(err)
+		}
 	}
 	n := &l.lanes[shard]
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.usable(); err != nil {
-		l.room.Give(p.size)
+		l.room.Release(l.weight(p))
 		return err
 	}
 	n.queue = append(n.queue, p)
@@ -107,6 +111,9 @@ func (l *log) Append(ctx context.Context, shard int, entry [][]byte, done func(P
 	}
 	return nil
 }
+
+// weight returns an entry's part of the bound. An entry larger than the bound goes alone.
+func (l *log) weight(p pending) int64 { return int64(min(p.size, l.Bound)) }
 
 func (n *lane) usable() error {
 	if n.closed {
@@ -133,7 +140,7 @@ func (l *log) push(shard int, n *lane) {
 			n.mu.Unlock()
 		}
 		for _, p := range group {
-			l.room.Give(p.size)
+			l.room.Release(l.weight(p))
 			p.done(at, err)
 		}
 	}

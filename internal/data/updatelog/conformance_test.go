@@ -731,9 +731,9 @@ func testBound(t *testing.T, w world) {
 }
 
 func testClosed(t *testing.T, w world) {
-	l := w.open(t, Options{Job: job, Shards: 2})
+	l := w.open(t, Options{Job: job, Shards: 2, Bound: 1})
 	put1(t, l, "a")
-	up, ended := make(chan Position, 1), make(chan error)
+	up, ended, waits := make(chan Position, 1), make(chan error), make(chan error)
 	go func() {
 		ended <- l.Read(t.Context(), 1, Oldest, func(Entry) error { return nil }, func(p Position) { up <- p })
 	}()
@@ -741,9 +741,11 @@ func testClosed(t *testing.T, w world) {
 	var late <-chan outcome
 	w.restart(t, func() {
 		late = start(t, l, "b")
+		go func() { waits <- l.Append(t.Context(), 1, [][]byte{[]byte("c")}, nil) }()
 		must(t, l.Close())
 	})
 	wantError(t, "an entry on its way", (<-late).err, ErrClosed, "")
+	wantError(t, "an Append that waits", <-waits, ErrClosed, "")
 	wantError(t, "a reader", <-ended, ErrClosed, "")
 	wantError(t, "Append", l.Append(t.Context(), 1, nil, nil), ErrClosed, "")
 	_, _, err := l.Extent(t.Context(), 1)

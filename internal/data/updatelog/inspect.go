@@ -28,7 +28,6 @@ type Stream struct {
 	Version int
 	First   Position // of its first record
 	Next    Position // that its next record will have
-	Records uint64
 	Bytes   uint64
 	// Damage is what is known of it without reading its records: nil if nothing is wrong. It
 	// wraps ErrDamaged.
@@ -160,7 +159,7 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 		first, next := extentOf(info.State)
 		streams = append(streams, Stream{
 			Name: info.Config.Name, Job: m[metaJob], Shard: shard, Version: version,
-			First: first, Next: next, Records: info.State.Msgs, Bytes: info.State.Bytes,
+			First: first, Next: next, Bytes: info.State.Bytes,
 		})
 	}
 	for n, s := range streams {

@@ -51,8 +51,7 @@ func account(t *testing.T, dir string) string {
 			err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("shard %d: %v and %v", s.Shard, s.Damage, err)
 		}
-		fmt.Fprintf(&b, "shard %d: %d to %d, %d of %d records: %v; %v\n", s.Shard, s.First, s.Next, records,
-			s.Records, s.Damage, err)
+		fmt.Fprintf(&b, "shard %d: %d to %d, %d records: %v; %v\n", s.Shard, s.First, s.Next, records, s.Damage, err)
 	}
 	must(t, i.Close())
 	return b.String()
@@ -110,7 +109,7 @@ func remove(name ...string) func(t *testing.T, dir string) {
 
 func empty([]byte) []byte { return nil }
 
-const wholeLog = "shard 0: 1 to 1, 0 of 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 of 3 records: <nil>; <nil>\n"
+const wholeLog = "shard 0: 1 to 1, 0 records: <nil>; <nil>\nshard 1: 1 to 4, 3 records: <nil>; <nil>\n"
 
 // damage is what was done to a copy of a log's folder, and what is told of it.
 type damage struct {
@@ -130,7 +129,7 @@ func damages(killed, closed string) map[string]damage {
 		"killed, half a record": {killed, spoil(half, one, "msgs", "1.blk"), wholeLog},
 		"killed, a record flipped": {
 			killed, spoil(flip, one, "msgs", "1.blk"),
-			"1 of 1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + folder.Folders + "/" + one +
+			"1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + folder.Folders + "/" + one +
 				"/msgs/1.blk is damaged after ",
 		},
 		"closed, a record flipped": {
@@ -235,7 +234,7 @@ func TestInspectFiles(t *testing.T) {
 	must(t, err)
 	for _, to := range []Position{2, next / 2, next - 1, next} {
 		must(t, l.Trim(t.Context(), 1, to))
-		want := fmt.Sprintf("shard 1: %d to %d, %d of %d records: <nil>; <nil>\n", to, next, next-to, next-to)
+		want := fmt.Sprintf("shard 1: %d to %d, %d records: <nil>; <nil>\n", to, next, next-to)
 		wantAccount(t, copied(), want)
 		w.restart(t, func() { wantAccount(t, copied(), want) })
 		wantAccount(t, copied(), want)

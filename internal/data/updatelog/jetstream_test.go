@@ -211,7 +211,7 @@ func TestInspect(t *testing.T) {
 		streams, err := i.Streams(t.Context())
 		must(t, err)
 		if len(streams) != 2 || streams[1].Job != job || streams[1].Shard != 1 || streams[1].Version != Version ||
-			streams[0].Records != 0 {
+			streams[0].Next != 1 {
 			t.Fatalf("streams %+v", streams)
 		}
 		err = i.Records(t.Context(), streams[1], func(r Record) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -51,7 +50,7 @@ func (c *client) undo(ctx context.Context, why error) error {
 	for _, name := range c.made {
 		if err := c.remove(ctx, name); err != nil {
 			return fmt.Errorf("%w; of what was made of this job's log, stream %s and maybe more are left (%w): "+
-				"remove them with perdure log rm URL --job %s", why, name, err, c.o.Job)
+				"remove them with nats stream rm", why, name, err)
 		}
 	}
 	return why
@@ -68,68 +67,12 @@ func (c *client) remove(ctx context.Context, name string) error {
 	})
 }
 
-// InUse says how streams are used now, or were lately; "": they are not, as far as it shows.
-func (i *Inspector) InUse(ctx context.Context, streams []Stream, lately time.Duration) (how string, err error) {
+// Remove deletes streams permanently. Processes that use them cannot continue.
+func (i *Inspector) Remove(ctx context.Context, streams []Stream) error {
 	for _, s := range streams {
-		err := i.c.ask(ctx, func(ctx context.Context) error {
-			how, err = i.use(ctx, s.Name, lately)
-			return i.c.refusal(err, s.Name)
-		})
-		if err != nil || how != "" {
-			return how, err
+		if err := i.c.remove(ctx, s.Name); err != nil {
+			return err
 		}
 	}
-	return "", nil
-}
-
-// use says how one stream is used. Who was killed leaves consumers behind that ask for nothing.
-func (i *Inspector) use(ctx context.Context, name string, lately time.Duration) (string, error) {
-	stream, err := i.c.js.Stream(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	list := stream.ListConsumers(ctx)
-	how := ""
-	for c := range list.Info() {
-		switch last := c.Delivered.Last; {
-		case c.NumWaiting > 0 || c.PushBound:
-			how = fmt.Sprintf("stream %s is read now", name)
-		case how == "" && last != nil && c.TimeStamp.Sub(*last) < lately:
-			how = fmt.Sprintf("stream %s was read %.0f s ago", name, c.TimeStamp.Sub(*last).Seconds())
-		}
-	}
-	info := stream.CachedInfo()
-	if ago := info.TimeStamp.Sub(info.State.LastTime); how == "" && ago < lately {
-		how = fmt.Sprintf("stream %s got a record %.0f s ago", name, ago.Seconds())
-	}
-	return how, list.Err()
-}
-
-// Removed is what Remove has removed.
-type Removed struct {
-	Streams  int
-	Bytes    uint64 // of their records
-	Promised int64  // that they might have come to take: room for others now
-}
-
-// Remove removes streams, for good. Who uses them cannot go on.
-func (i *Inspector) Remove(ctx context.Context, streams []Stream) (r Removed, err error) {
-	for _, s := range streams {
-		var stream jetstream.Stream
-		err := i.c.ask(ctx, func(ctx context.Context) error {
-			stream, err = i.c.js.Stream(ctx, s.Name)
-			return i.c.refusal(err, s.Name)
-		})
-		if err == nil {
-			err = i.c.remove(ctx, s.Name)
-		}
-		if err != nil {
-			return r, err
-		}
-		info := stream.CachedInfo()
-		r.Streams++
-		r.Bytes += info.State.Bytes
-		r.Promised += max(info.Config.MaxBytes, 0)
-	}
-	return r, nil
+	return nil
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog/folder"
 	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/data/updatelog/reports"
-	"github.com/perdure/perdure/internal/data/updatelog/seen"
 )
 
 // Sync says when the log's own server writes through to the disk.
@@ -87,7 +86,7 @@ type Server struct {
 	watch  *reports.Reports
 	door   *gate.Door // nil: whoever has the secret is let in
 	closed bool       // its streams are, since the disk is full or fails
-	asks   seen.Asks
+	asks   chan chan<- State
 }
 
 // Serve runs a log whose streams are in a folder, which is made where it is not
@@ -115,7 +114,7 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, asks: make(seen.Asks)}
+	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, asks: make(chan chan<- State)}
 	if err := folder.Check(dir); err != nil {
 		return nil, err
 	}
@@ -304,7 +303,7 @@ func (s *Server) URL() string { return s.url }
 // answer. So Run closes all streams then, which clients are told, and opens them again
 // once there is room.
 func (s *Server) Run(ctx context.Context) error {
-	for s.asks.Rest(ctx, checkEvery, s.state) == nil {
+	for s.rest(ctx, checkEvery) == nil {
 		if err := folder.Check(s.dir); err != nil {
 			return s.abandon(err)
 		}
@@ -322,12 +321,49 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Close()
 }
 
-// Look asks Run how the log does. It waits while Run opens the streams again, and until ctx ends where nobody runs it.
-func (s *Server) Look(ctx context.Context) (seen.State, error) { return s.asks.Look(ctx) }
+// State is the state of a served log.
+type State struct {
+	Waits                           string // why updates wait; "": they do not
+	Streams, Connections            int
+	Records, Stored, Received, Sent uint64 // the last three in bytes, and the last two since the server started
+}
 
-// state is how the log does. It is for Run.
-func (s *Server) state() seen.State {
-	to := seen.Of(s.nats)
+// Look asks Run for the log's state. It waits while Run opens the streams again; without Run, until ctx ends.
+func (s *Server) Look(ctx context.Context) (State, error) {
+	answer := make(chan State, 1)
+	select {
+	case s.asks <- answer:
+		return <-answer, nil
+	case <-ctx.Done():
+		return State{}, ctx.Err()
+	}
+}
+
+// rest waits for d and answers Look meanwhile. It returns an error when ctx ends.
+func (s *Server) rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case answer := <-s.asks:
+			answer <- s.state()
+		}
+	}
+}
+
+// state returns the log's state. Only Run may call it.
+func (s *Server) state() State {
+	to := State{Connections: s.nats.NumClients()}
+	if v, err := s.nats.Varz(&server.VarzOptions{}); err == nil {
+		to.Received, to.Sent = uint64(max(v.InBytes, 0)), uint64(max(v.OutBytes, 0))
+	}
+	if j, err := s.nats.Jsz(nil); err == nil {
+		to.Streams, to.Records, to.Stored = j.Streams, j.Messages, j.Bytes
+	}
 	if s.closed || s.failed() {
 		to.Waits = "the log's disk is full, or fails: updates wait"
 	}

@@ -31,7 +31,7 @@ func (r *Run) leaveLog() {
 	if r.s.Log == nil || r.s.HasOwnLog() {
 		return
 	}
-	rm := "perdure log rm " + r.dir.Path()
+	rm := howToRemove(&r.s.Job)
 	if !r.safe {
 		r.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
 	} else if err := logtool.RemoveOf(&r.s); err != nil {
@@ -46,7 +46,12 @@ func leftLog(s *settings.Run) string {
 		return ""
 	}
 	return "the updates of the earlier run stay in its log, and take room there, until you remove them: " +
-		"perdure log rm " + s.Resumed
+		howToRemove(&s.Checkpoints.Ended.Job)
+}
+
+// howToRemove returns the command that removes a job's streams.
+func howToRemove(job *perdure.JobSpec) string {
+	return fmt.Sprintf("nats stream rm perdure-%s-N, for N from 0 to %d", job.ID, job.Shards-1)
 }
 
 // sizeLog sees that there is room for the log of a run that will be in a folder.
@@ -103,7 +108,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 func tryLog(ctx context.Context, s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(ctx, logtool.Patience)
 	defer cancel()
-	access, err := s.LogAccess("", keys.Coordinator)
+	access, err := s.LogAccess(keys.Coordinator)
 	if err != nil {
 		return err
 	}

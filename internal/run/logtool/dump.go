@@ -33,7 +33,7 @@ func Dump(ctx context.Context, out io.Writer, p Place, part Part, asJSON bool) e
 	streams = only(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
 	switch {
 	case len(streams) == 0:
-		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log ls", perdure.ErrUsage, part.Shard)
+		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log verify", perdure.ErrUsage, part.Shard)
 	case len(streams) > 1:
 		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
 			len(streams), part.Shard)

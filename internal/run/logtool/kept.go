@@ -14,7 +14,7 @@ import (
 
 // kept returns what the job's streams hold now, and where that is.
 func kept(ctx context.Context, s *settings.Run) (bytes uint64, streams int, where string, err error) {
-	i, err := inspect(ctx, s, "", keys.Operator)
+	i, err := inspect(ctx, s, keys.Operator)
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -26,11 +26,10 @@ func kept(ctx context.Context, s *settings.Run) (bytes uint64, streams int, wher
 	return bytes, streams, i.URL(), err
 }
 
-// inspect looks into the log that the run's settings name, for what a role may do; keysDir: where its keys are, if they
-// are not where the run has its own.
-func inspect(ctx context.Context, s *settings.Run, keysDir string, role keys.Role) (*updatelog.Inspector, error) {
+// inspect opens the log that the run's settings name, with a role's rights.
+func inspect(ctx context.Context, s *settings.Run, role keys.Role) (*updatelog.Inspector, error) {
 	addr := s.Job.Log
-	access, err := s.LogAccess(keysDir, role)
+	access, err := s.LogAccess(role)
 	if err != nil {
 		return nil, err
 	}
@@ -48,13 +47,13 @@ func inspect(ctx context.Context, s *settings.Run, keysDir string, role keys.Rol
 func RemoveOf(s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	i, err := inspect(ctx, s, "", keys.Coordinator)
+	i, err := inspect(ctx, s, keys.Coordinator)
 	if err != nil {
 		return err
 	}
 	all, err := i.Streams(ctx)
 	if err == nil {
-		_, err = i.Remove(ctx, streamsOf(all, s.Job.ID))
+		err = i.Remove(ctx, streamsOf(all, s.Job.ID))
 	}
 	return errors.Join(err, i.Close())
 }

@@ -1,11 +1,10 @@
-// Package logtool looks into update logs: it lists their streams, shows and verifies records,
-// and removes the streams of a job that has ended. A log is found by a run's folder, by its own
-// folder, or by the address at which it is served; its process may run or not, but for Remove.
-// Of a run's own log it knows from the folder's settings and snapshots what must be there, so
-// that what is gone is told as damage, too.
+// Package logtool shows and verifies the records of update logs, and removes the streams of a job
+// that has ended. It does what the NATS CLI cannot: it decodes records, and reads a log's directory
+// whether a process serves it or not. For a run's own log the settings and snapshots say which
+// records must be there, so missing ones are reported as damage.
 //
-// It prints what it finds, and returns the first damage as an error. It only reads, but for
-// Remove and RemoveOf. All is safe for concurrent use.
+// Dump and Verify print what they find and return the first damage as an error. Only RemoveOf
+// changes a log. All functions are safe for concurrent use.
 package logtool
 
 import (
@@ -53,7 +52,7 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
-		i, err = p.inspect(soon, keys.Operator)
+		i, err = p.inspect(soon)
 	default:
 		dir := p.Dir
 		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
@@ -63,7 +62,7 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 			}
 		}
 		var access *gate.Access
-		if access, err = p.accessTo(dir, keys.Operator); err == nil {
+		if access, err = p.accessTo(dir); err == nil {
 			i, err = updatelog.InspectFolder(ctx, dir, Patience, updatelog.DialOptions{Access: access})
 		}
 	}
@@ -76,12 +75,12 @@ func (p *Place) open(ctx context.Context) (i *updatelog.Inspector, streams []upd
 	return i, streams, nil
 }
 
-// inspect opens the log at an address, for what a role may do.
-func (p *Place) inspect(ctx context.Context, role keys.Role) (*updatelog.Inspector, error) {
+// inspect opens the log at an address with an operator's rights.
+func (p *Place) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
 	if gate.Asks(p.NATS) {
 		var err error
-		if o.Access, err = logkeys.Open(p.Keys, role); err != nil {
+		if o.Access, err = logkeys.Open(p.Keys, keys.Operator); err != nil {
 			return nil, err
 		}
 	}
@@ -89,19 +88,19 @@ func (p *Place) inspect(ctx context.Context, role keys.Role) (*updatelog.Inspect
 }
 
 // accessTo is what is shown to the log of a folder, if somebody serves it and it asks for keys.
-func (p *Place) accessTo(dir string, role keys.Role) (*gate.Access, error) {
+func (p *Place) accessTo(dir string) (*gate.Access, error) {
 	url, err := updatelog.ReadURL(dir)
 	if err != nil || !gate.Asks(url) {
 		return nil, nil // who opens it says why
 	}
 	if p.Keys != "" {
-		return logkeys.Open(p.Keys, role)
+		return logkeys.Open(p.Keys, keys.Operator)
 	}
 	s, err := settings.Read(filepath.Join(p.Dir, "run.json"))
 	if err != nil {
 		return nil, nil // it is no run's: if it is served it says that it asks for keys
 	}
-	access, err := s.LogAccess("", role)
+	access, err := s.LogAccess(keys.Operator)
 	if err != nil {
 		return nil, nil // likewise, if they are on another machine
 	}
@@ -135,52 +134,6 @@ func only(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some 
 		}
 	}
 	return some
-}
-
-// stream is one as List shows it, for programs.
-type stream struct {
-	Job     string              `json:"job"`
-	Shard   int                 `json:"shard"`
-	First   *updatelog.Position `json:"first"` // nil: it has no record
-	Last    *updatelog.Position `json:"last"`  // likewise
-	Records uint64              `json:"records"`
-	Bytes   uint64              `json:"bytes"`
-	Damage  string              `json:"damage,omitempty"`
-}
-
-// List lists the streams of a log: one for each shard of a job. It says what is damaged, as
-// far as that shows, and returns the first damage.
-func List(ctx context.Context, out io.Writer, p Place, asJSON bool) error {
-	i, streams, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	tell := plain.Tell(out, asJSON)
-	tell.Line("%-32s %5s %10s %10s %10s %10s", "job", "shard", "first", "last", "records", "MB")
-	var damaged error
-	all := []stream{}
-	for _, s := range streams {
-		one := stream{Job: s.Job, Shard: s.Shard, Records: s.Records, Bytes: s.Bytes}
-		if s.Records > 0 {
-			one.First, one.Last = new(s.First), new(s.Next-1)
-		}
-		note := ""
-		if s.Damage != nil {
-			note, damaged, one.Damage = "  damaged", cmp.Or(damaged, s.Damage), plain.Text(s.Damage)
-		}
-		all = append(all, one)
-		tell.Line("%-32s %5d %10s %10s %10d %10.1f%s", s.Job, s.Shard, position(s, s.First),
-			position(s, s.Next-1), s.Records, float64(s.Bytes)/1e6, note)
-	}
-	return errors.Join(tell.End(all), damaged, i.Close())
-}
-
-// position is a position in a stream; "-" where it has no record.
-func position(s updatelog.Stream, p updatelog.Position) string {
-	if s.Records == 0 {
-		return "-"
-	}
-	return fmt.Sprint(p)
 }
 
 // verified is what Verify has found of a stream, for programs.

@@ -55,7 +55,7 @@ func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
 	return run, s
 }
 
-// TestLook lists, shows and verifies a log.
+// TestLook shows and verifies a log.
 func TestLook(t *testing.T) {
 	_, s := logged(t, 3)
 	at := logtool.Place{NATS: s.URL()}
@@ -64,10 +64,6 @@ func TestLook(t *testing.T) {
 		do   func(out *bytes.Buffer) error
 		want []string
 	}{
-		"list": {
-			func(out *bytes.Buffer) error { return logtool.List(t.Context(), out, at, false) },
-			[]string{"    0          1          3          3 ", "    1          1          3          3 "},
-		},
 		"dump": {
 			func(out *bytes.Buffer) error {
 				return logtool.Dump(t.Context(), out, at, logtool.Part{Shard: 1, From: 2}, false)
@@ -100,16 +96,14 @@ func TestLook(t *testing.T) {
 
 // TestMistakes: what is not there, and what nobody can mean.
 func TestMistakes(t *testing.T) {
-	run, s := logged(t, 1)
+	_, s := logged(t, 1)
 	none := 0
 	for want, err := range map[string]error{
-		"which log?":      logtool.List(t.Context(), os.Stderr, logtool.Place{}, false),
-		"belong together": logtool.List(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}, false),
+		"which log?":      logtool.Verify(t.Context(), os.Stderr, logtool.Place{}, false),
+		"belong together": logtool.Verify(t.Context(), os.Stderr, logtool.Place{NATS: s.URL(), Cert: "x"}, false),
 		"--most 0":        logtool.Dump(t.Context(), os.Stderr, logtool.Place{}, logtool.Part{Most: &none}, false),
 		"there is no shard 7": logtool.Dump(t.Context(), os.Stderr, logtool.Place{NATS: s.URL()},
 			logtool.Part{Shard: 7}, false),
-		"is the folder of job": logtool.Remove(t.Context(), os.Stderr, logtool.Place{Dir: run, Job: "second"}, false,
-			false),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -121,31 +115,16 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestRemove: the streams of a run go, and its status says what they hold as long as they are
-// there.
-func TestRemove(t *testing.T) {
-	run, s := logged(t, 2)
+// TestRemoveOf removes a run's streams; until then the run's status counts them.
+func TestRemoveOf(t *testing.T) {
+	run, _ := logged(t, 2)
 	if line := logtool.Line(t.Context(), run); !strings.Contains(line, "in 2 streams, at nats://") {
 		t.Errorf("a status says %q", line)
 	}
-	var out bytes.Buffer
-	err := logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, false, false)
-	if err == nil || !strings.Contains(err.Error(), "seems to run") || out.Len() > 0 { // it was written to just now
-		t.Errorf("without force: %v, %s", err, &out)
-	}
-	must(t, logtool.Remove(t.Context(), &out, logtool.Place{Dir: run}, true, false))
-	if !strings.HasPrefix(out.String(), "removed 2 of 2 streams of job first") {
-		t.Errorf("told: %s", &out)
-	}
-	if err := logtool.List(t.Context(), &out, logtool.Place{NATS: s.URL()}, false); err == nil ||
-		!strings.Contains(err.Error(), "no streams of any job") {
-		t.Errorf("then there are %v, %s", err, &out)
-	}
-	other, _ := logged(t, 1)
-	set, err := settings.Read(filepath.Join(other, "run.json"))
+	set, err := settings.Read(filepath.Join(run, "run.json"))
 	must(t, err)
-	must(t, logtool.RemoveOf(&set)) // no process of it is left
-	if line := logtool.Line(t.Context(), other); !strings.Contains(line, "in 0 streams") {
+	must(t, logtool.RemoveOf(&set))
+	if line := logtool.Line(t.Context(), run); !strings.Contains(line, "in 0 streams") {
 		t.Errorf("then a status says %q", line)
 	}
 }

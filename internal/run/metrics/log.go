@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/perdure/perdure/internal/data/updatelog/seen"
+	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/eyes"
 )
 
@@ -26,7 +26,7 @@ var (
 )
 
 // Log asks whoever serves an update log, as long as ctx lasts.
-func Log(ctx context.Context, look func(context.Context) (seen.State, error), who Who) *eyes.Probe {
+func Log(ctx context.Context, look func(context.Context) (updatelog.State, error), who Who) *eyes.Probe {
 	return eyes.NewProbe(Bound, func() eyes.Look {
 		s, err := look(ctx)
 		if err != nil {

@@ -198,13 +198,12 @@ func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.Dia
 	return d
 }
 
-// LogAccess is what somebody of a role shows to the run's log, where that asks for keys: they are in a folder that
-// somebody has named, or where the run had its own; nil: there are none.
-func (s *Run) LogAccess(named string, role keys.Role) (*gate.Access, error) {
+// LogAccess returns the credentials of a role for the run's log, from the run's keys; nil if the log asks for none.
+func (s *Run) LogAccess(role keys.Role) (*gate.Access, error) {
 	if !gate.Asks(s.Job.Log) {
 		return nil, nil
 	}
-	return logkeys.Open(cmp.Or(named, s.Reach.Keys), role)
+	return logkeys.Open(s.Reach.Keys, role)
 }
 
 // readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
@@ -223,7 +222,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	if r.Snapshots, err = s.OpenSnapshots(ctx, folder); err != nil {
 		return nil, err
 	}
-	access, err := s.LogAccess("", keys.Coordinator)
+	access, err := s.LogAccess(keys.Coordinator)
 	if err != nil {
 		return nil, err
 	}
