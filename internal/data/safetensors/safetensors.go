@@ -211,23 +211,15 @@ func malformed(format string, args ...any) error {
 // Read reads a file of the given size, and returns its tensors in the order of
 // their values. It makes nothing larger than the file.
 func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
-	var length [lengthBytes]byte
-	if err := readAt(r, length[:], 0, size); err != nil {
-		return nil, nil, err
-	}
-	n := binary.LittleEndian.Uint64(length[:])
-	if n > maxHeader || int64(n) > size-lengthBytes {
-		return nil, nil, malformed("a header of %d bytes in a file of %d", n, size)
-	}
-	header := make([]byte, n)
-	if err := readAt(r, header, lengthBytes, size); err != nil {
+	header, err := readHeader(r, size)
+	if err != nil {
 		return nil, nil, err
 	}
 	tensors, entries, meta, err := decodeHeader(header)
 	if err != nil {
 		return nil, nil, err
 	}
-	base := lengthBytes + int64(n)
+	base := lengthBytes + int64(len(header))
 	if err := checkOffsets(tensors, entries, size-base); err != nil {
 		return nil, nil, err
 	}
@@ -237,6 +229,36 @@ func Read(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
 		}
 	}
 	return tensors, meta, nil
+}
+
+// ReadNames reads the names of a file's tensors, and no values.
+func ReadNames(r io.ReaderAt, size int64) ([]string, error) {
+	header, err := readHeader(r, size)
+	if err != nil {
+		return nil, err
+	}
+	tensors, _, _, err := decodeHeader(header)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range tensors {
+		names = append(names, tensors[i].Name)
+	}
+	return names, nil
+}
+
+func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
+	var length [lengthBytes]byte
+	if err := readAt(r, length[:], 0, size); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > maxHeader || int64(n) > size-lengthBytes {
+		return nil, malformed("a header of %d bytes in a file of %d", n, size)
+	}
+	header := make([]byte, n)
+	return header, readAt(r, header, lengthBytes, size)
 }
 
 // decodeHeader returns the tensors, without data, and their entries, both

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -26,6 +29,9 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 		model, err := disk.OpenRegular(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
+			if err := refuseUnnamed(model, run); err != nil {
+				return err
+			}
 			return copyModel(plain.Tell(out, asJSON), model, &sum, run, to)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -38,6 +44,25 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 			perdure.ErrUsage, run)
 	}
 	return f.Export(out, to, force, asJSON)
+}
+
+// refuseUnnamed refuses the model of perdure.torch: its tensors are rows of tables without the names and shapes of
+// parameters, so no state_dict can be made of them.
+func refuseUnnamed(model *os.File, run string) error {
+	info, err := model.Stat()
+	if err != nil {
+		return err
+	}
+	names, err := safetensors.ReadNames(model, info.Size())
+	if err != nil {
+		return fmt.Errorf("%s: %w", model.Name(), err)
+	}
+	if slices.Contains(names, "layout") && slices.Contains(names, "weights.0.begin") {
+		return fmt.Errorf("%w: %s is the run of a PyTorch program, whose tables have no parameter names: save "+
+			"model.state_dict() in the program, where job.slot == 0, after the with block; %s has the tables' rows",
+			perdure.ErrUsage, run, model.Name())
+	}
+	return nil
 }
 
 // copyModel copies the model that a run has made.
