@@ -721,6 +721,7 @@ class DiLoCo(_Model):
             raise UsageError(f"sync_every is {sync_every}; choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
         self._backwards, self._begun = 0, False  # of this process; whether a step of the inner optimizer has begun
+        self._poisoned = 0  # the first step since the last outer one whose gradient is not finite; 0: none is known
         # These change their weights when they are run.
         self._renormed = {
             plain_name(f"{name}.weight".lstrip("."))
@@ -750,8 +751,20 @@ class DiLoCo(_Model):
         self._begun = True
         if self._counts:
             self._counted.refuse_rates(self._inner.optimizers, synced=self._steps == 0, begins=True)
+            self._note_poisoned()
         if self._notice is not None:
             self._notice.step()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _note_poisoned(self) -> None:
+        """Note the first step with NaN or Inf in its gradient, as far as one value shows that. A look at a GPU's
+        gradient would have the program wait.
+        """
+        grad = self._groups[0].rows.tensors[-1].grad
+        if self._poisoned or grad is None or not grad.numel() or not grad.is_cpu or grad.layout != torch.strided:
+            return
+        if not math.isfinite(float(grad.detach().reshape(-1)[0])):
+            self._poisoned = self._steps + 1
 
     def _stepped(self) -> None:
         self._refuse_changes()
@@ -871,13 +884,19 @@ class DiLoCo(_Model):
     def sync(self) -> int:
         """The outer step: what this slot has gone since the last one, averaged with the others'. Returns the clock."""
         steps, self._steps = self._steps, 0
+        poisoned, self._poisoned = self._poisoned, 0
         try:
             self._exchange(None if self._weights is None else self._weights())
         except Done:
             self._ending.unsent = steps
             raise
-        except NonFinite:
-            self._drafts.drop()  # who went on from one would come to the same again
+        except NonFinite as error:
+            self._drafts.drop()  # a process that continued from one would fail in the same way
+            if poisoned:
+                raise NonFinite(
+                    f"{error}; the first gradient with NaN or Inf was that of step {poisoned} of the {steps} since the "
+                    "last outer step"
+                ) from None
             raise
         finally:
             if self._notice is not None:

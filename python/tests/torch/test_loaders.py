@@ -98,6 +98,18 @@ def test_nan_in_diloco(tmp_path: Path) -> None:
         outer.finish()
 
 
+def test_nan_names_its_step(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    with perdure.start(out=tmp_path / "run", clocks=100, args=SMALL) as job:
+        perdure.DiLoCo(job, model, inner, sync_every=5)
+        with pytest.raises(perdure.NonFinite, match=r"the first gradient with NaN or Inf was that of step 3 of the 5 "):
+            for step in range(1, 6):
+                inner.zero_grad()
+                (model(torch.ones(1, 3)).square().sum() * (float("inf") if step == 3 else 1)).backward()
+                inner.step()
+
+
 def test_nan_ends_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ends with NaN is started again from the last outer step; the model has nothing of it."""
     counted = "            tokens.add(len(batch[0]))\n"
