@@ -48,7 +48,7 @@ func (c *studyCmd) Run(ctx context.Context) error {
 		return err
 	}
 	var busy error
-	timed := file.Kind.Name == study.OfTrain                        // what is done in memory depends on no time
+	timed := file.Kind.Name == study.OfTrain                        // an in-memory study measures no time
 	if timed && !c.Busy && !c.Quick && !c.Asked.Report && !c.List { // before this program is what makes it busy
 		busy = study.Idle()
 	}

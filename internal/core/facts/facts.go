@@ -28,8 +28,8 @@ type Facts struct {
 	Ending bool `json:"ending,omitempty"` // the slots pause so that the job's end can be named
 	// Trying says that this end will be tentative.
 	Trying bool `json:"trying,omitempty"`
-	// Reached is the highest clock at which a slot has asked for this end, which is no earlier: the slot's process, and
-	// with it updates of these clocks, may be lost before all have said where they stand.
+	// Reached is the highest clock at which a slot requested this end. The end is at or after it, even if the slot's
+	// process and its updates are lost before all slots have reported their clocks.
 	Reached perdure.Clock `json:"reached,omitempty"`
 
 	Change *spans.Change `json:"change,omitempty"` // they pause so that its clock can be

@@ -114,10 +114,10 @@ func (c *Core) Continue(at perdure.Clock) {
 	c.reconcile()
 }
 
-// decidePause ends what slots pause for once every slot has said, of its pause, at
-// which clock it stands. The highest of these, and of the clocks of those who have asked, is the
-// job's end, if that is what is asked: so no shard has an update beyond it. From the next one on others take part, if
-// that is: so everybody hears of it before. The pause goes on until all shards have.
+// decidePause ends a pause once every slot has reported the clock at which it stands. If an end was requested, it is
+// the highest of these clocks and of the clocks of the requests, so no shard has an update beyond it. If a change of
+// members was requested, it takes effect at the clock after the highest, so every slot receives it in time. The pause
+// continues until all shards have received the decision.
 func (c *Core) decidePause() {
 	v := &c.facts.View
 	c.cuts.wantCut()
@@ -156,7 +156,7 @@ func (c *Core) endPause() {
 			c.rec.stopAt(end, c.facts.Trying)
 		}
 	}
-	// At a tentative end it waits until training continues. And who has left is told first: its slot may be given anew.
+	// A change waits while an end is tentative, and until shards know the slots that left: a slot may be reassigned.
 	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.teller.Left() {
 		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)

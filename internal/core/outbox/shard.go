@@ -38,8 +38,8 @@ type Shard struct {
 	// What the head had applied when it was last opened.
 	headApplied perdure.Clock
 
-	// The clock after one that was broken off when some of its parts had left: if it is done again, its update is not
-	// merged, so that the shard takes it for the same update. 0: there is none.
+	// The clock after one that an end interrupted when some of its parts had been sent. When the slot repeats that
+	// clock, its update is not merged with others, so the shard recognises it as the same update. 0: there is none.
 	broken perdure.Clock
 
 	stream  stream

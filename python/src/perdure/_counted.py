@@ -1,4 +1,4 @@
-"""Whether what a program counts survives a restart: passes over the data, and steps by which it sets the rate."""
+"""Refuses programs whose counters of epochs or steps would restart at 0 in a replacement process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ _CURE = "write for epoch in epochs, with epochs = perdure.Epochs(3) in state=, o
 
 
 class Counted:
-    """Refuses loops whose counter a process that takes the slot over would start at 0 again.
+    """Checks that a replacement process continues the program's counters of epochs and steps.
 
-    A counter in a Python variable dies with its process. Something in ``state=`` must keep it, or the program must go
-    by the job's clock. state: what is kept. schedulers: those of it that DiLoCo steps. epochs: the type that counts
-    epochs, which is iterable like a loader. others: types that count neither epochs nor steps.
+    A counter in a Python variable dies with its process. An object in ``state=`` must keep it, or the program must use
+    the job's clock.
+
+    Args:
+        job: The job that the program trains in.
+        state: The objects whose state each update saves.
+        schedulers: The schedulers among them that DiLoCo steps.
+        epochs: The type that counts epochs. It is iterable, like a loader.
+        others: Types that count neither epochs nor steps.
     """
 
     def __init__(
