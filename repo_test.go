@@ -39,7 +39,7 @@ var layers = map[string]int{
 	// Pure cores.
 	"internal/core/consistency": 1, "internal/core/placement": 1, "internal/core/chain": 1,
 	"internal/core/membership": 2, "internal/core/recovery": 1, "internal/core/failuredetector": 1,
-	"internal/core/weaken": 0, "internal/core/absence": 0,
+	"internal/core/weaken": 0,
 	"internal/core/belief": 1,
 	"internal/core/pace":   1,
 	"internal/core/states": 1,
@@ -59,11 +59,10 @@ var layers = map[string]int{
 	"internal/proc/address": 1, "internal/proc/transport": 3, "internal/proc/frames": 3, "internal/proc/heartbeat": 0,
 	"internal/proc/budget": 0, "internal/proc/asked": 4,
 	"internal/proc/stream": 5, "internal/proc/segments": 5, "internal/proc/copies": 5, "internal/proc/server": 6,
-	"internal/proc/coordinator": 5, "internal/proc/machine": 1, "internal/proc/hearing": 0, "internal/proc/worktime": 0,
-	"internal/proc/control": 2, "internal/proc/saves": 3, "internal/proc/waits": 0, "worker": 5,
+	"internal/proc/coordinator": 5, "internal/proc/machine": 1,
+	"internal/proc/control": 2, "worker": 5,
 	"internal/proc/supervisor": 4, "internal/proc/eyes": 1, "internal/proc/keys": 1, "internal/proc/contact": 4,
-	"internal/proc/unheard": 4,
-	"internal/proc/web":     0, "internal/proc/door": 4, "internal/proc/logkeys": 2, "internal/proc/rights": 3,
+	"internal/proc/web": 0, "internal/proc/door": 4, "internal/proc/logkeys": 2, "internal/proc/rights": 3,
 
 	// What commands are made of, and commands.
 	"internal/run/document": 1, "internal/run/rundir": 1, "workload": 3, "internal/run/cost": 2,

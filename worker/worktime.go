@@ -1,33 +1,33 @@
-// Package worktime is what a worker's time goes to: computing, waiting because a consistency model demands it,
-// and communication (see the time split in docs/formats/run.md). A Split is not safe for concurrent use.
-package worktime
+package worker
 
 import "time"
 
-// Split counts time from the program's first read to its last clock. The zero Split has counted nothing.
-type Split struct {
+// timeSplit counts what a worker's time goes to, from the program's first read to its last clock: computing,
+// waiting because a consistency model demands it, and communication (see the time split in docs/formats/run.md).
+// The zero timeSplit has counted nothing. It is not safe for concurrent use.
+type timeSplit struct {
 	began       time.Time // of the first read
 	over        time.Time // when the program had done its last clock; zero: it has not
 	stale, comm time.Duration
 }
 
 // Begin notes a read. From the first on time counts.
-func (s *Split) Begin(now time.Time) {
+func (s *timeSplit) Begin(now time.Time) {
 	if s.began.IsZero() {
 		s.began = now
 	}
 }
 
 // Over notes when the program had done its last clock; zero: it goes on.
-func (s *Split) Over(at time.Time) { s.over = at }
+func (s *timeSplit) Over(at time.Time) { s.over = at }
 
 // Stale and Comm return how long the worker has waited because its model demands it, and has
 // communicated.
-func (s *Split) Stale() time.Duration { return s.stale }
-func (s *Split) Comm() time.Duration  { return s.comm }
+func (s *timeSplit) Stale() time.Duration { return s.stale }
+func (s *timeSplit) Comm() time.Duration  { return s.comm }
 
 // Compute returns how long the program has computed: what is left of the time until now.
-func (s *Split) Compute(now time.Time) time.Duration {
+func (s *timeSplit) Compute(now time.Time) time.Duration {
 	if !s.over.IsZero() {
 		now = s.over
 	}
@@ -38,7 +38,7 @@ func (s *Split) Compute(now time.Time) time.Duration {
 }
 
 // Bound counts time in which the slot's updates were to be seen by others first.
-func (s *Split) Bound(waited time.Duration) {
+func (s *timeSplit) Bound(waited time.Duration) {
 	if !s.began.IsZero() {
 		s.stale += waited
 	}
@@ -46,7 +46,7 @@ func (s *Split) Bound(waited time.Duration) {
 
 // Blocked counts time in which a read waited: as far as a server held the answer back, or a push had
 // nothing to come for until late before the end, for others to end their clocks; else for messages.
-func (s *Split) Blocked(all, held time.Duration, pushed bool, late time.Duration) {
+func (s *timeSplit) Blocked(all, held time.Duration, pushed bool, late time.Duration) {
 	if s.began.IsZero() {
 		return
 	}
@@ -59,7 +59,7 @@ func (s *Split) Blocked(all, held time.Duration, pushed bool, late time.Duration
 }
 
 // Clocked counts time in which a clock was ended, but for the waiting that was counted beyond stale.
-func (s *Split) Clocked(took, stale time.Duration) {
+func (s *timeSplit) Clocked(took, stale time.Duration) {
 	if !s.began.IsZero() {
 		s.comm += max(0, took-(s.stale-stale)) // other goroutines may have waited meanwhile
 	}

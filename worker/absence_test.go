@@ -1,4 +1,4 @@
-package absence
+package worker
 
 import "testing"
 
@@ -7,51 +7,51 @@ const after = 100e6 // nanoseconds
 // When a shard is out, and when it is back. A step lets time pass, and may have the shard
 // answer; the shard then behaves in some way.
 func TestJudge(t *testing.T) {
-	whole := Conduct{There: true}
-	owes := Conduct{There: true, Owes: true}
-	gone := Conduct{Owes: true}
-	busy := Conduct{There: true, Owes: true, Bytes: slowest * 3 / 10} // three times after
+	whole := conduct{There: true}
+	owes := conduct{There: true, Owes: true}
+	gone := conduct{Owes: true}
+	busy := conduct{There: true, Owes: true, Bytes: slowest * 3 / 10} // three times after
 	type step struct {
-		pass    Time
+		pass    outageTime
 		answers bool
-		how     Conduct
-		want    Verdict
+		how     conduct
+		want    outageVerdict
 	}
 	for name, steps := range map[string][]step{
 		"it owes nothing": {
-			{0, false, whole, Back}, {1e12, false, whole, Back},
+			{0, false, whole, isBack}, {1e12, false, whole, isBack},
 		},
 		"its server is gone": {
-			{0, false, gone, AsBefore}, {after - 1, false, gone, AsBefore}, {1, false, gone, Gone},
+			{0, false, gone, asBefore}, {after - 1, false, gone, asBefore}, {1, false, gone, isGone},
 		},
 		"only its silence speaks for it": {
-			{0, false, owes, AsBefore}, {4*after - 1, false, owes, AsBefore}, {1, false, owes, Gone},
+			{0, false, owes, asBefore}, {4*after - 1, false, owes, asBefore}, {1, false, owes, isGone},
 		},
 		"its servers have much to apply": {
-			{0, false, busy, AsBefore}, {4 * after, false, busy, AsBefore}, {3 * after, false, busy, Gone},
+			{0, false, busy, asBefore}, {4 * after, false, busy, asBefore}, {3 * after, false, busy, isGone},
 		},
 		"it answers, and owes again": {
-			{0, false, owes, AsBefore},
-			{after, true, owes, AsBefore},
-			{4 * after, false, owes, AsBefore},
-			{4 * after, false, owes, Gone}, // it took after to answer
+			{0, false, owes, asBefore},
+			{after, true, owes, asBefore},
+			{4 * after, false, owes, asBefore},
+			{4 * after, false, owes, isGone}, // it took after to answer
 		},
 		"it is slow, and then faster": {
-			{0, false, owes, AsBefore},
-			{3 * after, true, owes, AsBefore},
-			{0, true, owes, AsBefore},
-			{14*after - 1, false, owes, AsBefore},
-			{1, false, owes, AsBefore}, // 4·(1 + 3·7/8) times after
-			{after, false, owes, Gone},
+			{0, false, owes, asBefore},
+			{3 * after, true, owes, asBefore},
+			{0, true, owes, asBefore},
+			{14*after - 1, false, owes, asBefore},
+			{1, false, owes, asBefore}, // 4·(1 + 3·7/8) times after
+			{after, false, owes, isGone},
 		},
 		"it was away, which says nothing of its answers": {
-			{0, false, owes, AsBefore}, {11 * after, true, owes, AsBefore}, {4 * after, false, owes, Gone},
+			{0, false, owes, asBefore}, {11 * after, true, owes, asBefore}, {4 * after, false, owes, isGone},
 		},
 		"its connections break while it is silent": {
-			{0, false, owes, AsBefore}, {2 * after, false, gone, Gone},
+			{0, false, owes, asBefore}, {2 * after, false, gone, isGone},
 		},
 	} {
-		w, now, s := Watch{After: after}, Time(1), Shard{}
+		w, now, s := outageWatch{After: after}, outageTime(1), shardOutage{}
 		for i, step := range steps {
 			if now += step.pass; step.answers {
 				w.Learns(&s, step.how.There, now)
@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 			if got != step.want {
 				t.Errorf("%s, step %d: %v, want %v", name, i, got, step.want)
 			}
-			if got == Back {
+			if got == isBack {
 				w.Answered(&s, now)
 			}
 		}
@@ -70,10 +70,10 @@ func TestJudge(t *testing.T) {
 
 // Who is out is not out again, and is back once.
 func TestOutOnce(t *testing.T) {
-	w, s := Watch{After: after}, Shard{}
-	w.Judge(&s, Conduct{Owes: true}, 1)
+	w, s := outageWatch{After: after}, shardOutage{}
+	w.Judge(&s, conduct{Owes: true}, 1)
 	w.Leaves(&s, 200)
-	if v := w.Judge(&s, Conduct{Owes: true}, 1e12); v != AsBefore || !s.Out() {
+	if v := w.Judge(&s, conduct{Owes: true}, 1e12); v != asBefore || !s.Out() {
 		t.Errorf("it is out, and judged %v", v)
 	}
 	if lasts, out := w.Outage(300); !out || lasts != 100 {
@@ -90,8 +90,8 @@ func TestOutOnce(t *testing.T) {
 // What is counted: a call's wait as far as some shard was out, clocks that end meanwhile, and
 // the most that is queued.
 func TestCounts(t *testing.T) {
-	var w Watch
-	var one, other Shard
+	var w outageWatch
+	var one, other shardOutage
 	w.CountClock(7)
 	w.Leaves(&one, 10)
 	w.Leaves(&other, 12)

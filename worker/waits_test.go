@@ -1,4 +1,4 @@
-package waits_test
+package worker
 
 import (
 	"context"
@@ -8,14 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure/internal/proc/waits"
 )
 
 // A call waits until what it asks for is so, until its context ends, or until an error ends all.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		w := waits.Waits{Mu: &mu}
+		w := waits{Mu: &mu}
 		begin := func(ctx context.Context, ready *bool) chan error {
 			done := make(chan error, 1)
 			go func() {

@@ -1,7 +1,4 @@
-// Package unheard says what people may look at when a coordinator does not answer: those whose process cannot join
-// (Why), and those whose process had joined, and goes on without a word of it (Watch). The system's own words, refused
-// and timed out and the like, say what has happened, and seldom what to do.
-package unheard
+package worker
 
 import (
 	"context"
@@ -19,6 +16,10 @@ import (
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
+
+// This file says what people may look at when a coordinator does not answer: those whose process cannot join
+// (joinError), and those whose process had joined, and goes on without a word of it (joinWatch). The system's own
+// words, refused and timed out and the like, say what has happened, and seldom what to do.
 
 // advices are what to look at, by the first cause that an error has.
 var advices = []struct {
@@ -60,9 +61,10 @@ var advices = []struct {
 // answers are what a coordinator says itself, in words of its own.
 var answers = oneOf(perdure.ErrRefused, perdure.ErrFenced, perdure.ErrStopped, perdure.ErrUsage, transport.ErrNotNow)
 
-// Why adds to an error with which a link to a coordinator was given up what to look at. What the coordinator itself has
-// said stays as it is, and so does the end of ctx, in which it was looked for. Addr is where, which may be a file.
-func Why(ctx context.Context, addr string, err error) error {
+// joinError adds to an error with which a link to a coordinator was given up what to look at. What the coordinator
+// itself has said stays as it is, and so does the end of ctx, in which it was looked for. Addr is where, which may be a
+// file.
+func joinError(ctx context.Context, addr string, err error) error {
 	if err == nil || ctx.Err() != nil || answers(err) {
 		return err
 	}
@@ -109,9 +111,9 @@ const (
 	again = time.Minute
 )
 
-// Watch tells a log of a coordinator that stays away: at the level of errors, since somebody must look after it.
+// joinWatch tells a log of a coordinator that stays away: at the level of errors, since somebody must look after it.
 // Nothing of the job may show it meanwhile. It is for one goroutine.
-type Watch struct {
+type joinWatch struct {
 	Log   *slog.Logger
 	Addr  string
 	since time.Time // when it was lost; zero: it is there
@@ -120,29 +122,29 @@ type Watch struct {
 }
 
 // Lost notes that the connection has broken.
-func (w *Watch) Lost() {
+func (w *joinWatch) Lost() {
 	w.since, w.told = time.Now(), false
 	w.next = w.since.Add(first)
 }
 
 // Tried notes that there is still none, and why.
-func (w *Watch) Tried(err error) {
+func (w *joinWatch) Tried(err error) {
 	now := time.Now()
 	if w.since.IsZero() || now.Before(w.next) {
 		return
 	}
 	w.told, w.next = true, now.Add(again)
-	why := Why(context.Background(), w.Addr, err)
+	why := joinError(context.Background(), w.Addr, err)
 	w.Log.Error("the coordinator does not answer; work goes on while nobody dies, joins or ends: start it again, or "+
 		"end this program if the job is over", "coordinator", w.Addr, "for", w.away(now), "err", why)
 }
 
 // Found notes that there is a connection.
-func (w *Watch) Found() {
+func (w *joinWatch) Found() {
 	if w.told {
 		w.Log.Error("the coordinator answers again", "coordinator", w.Addr, "after", w.away(time.Now()))
 	}
 	w.since, w.told = time.Time{}, false
 }
 
-func (w *Watch) away(now time.Time) time.Duration { return now.Sub(w.since).Round(time.Second) }
+func (w *joinWatch) away(now time.Time) time.Duration { return now.Sub(w.since).Round(time.Second) }

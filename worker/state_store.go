@@ -1,10 +1,4 @@
-// Package saves is how a process keeps in the job's store what its program saves, where that is too large to travel
-// with an update, and how it reads it back. It saves one state at a time, beside everything else; what fails is
-// tried again, and why it waits can be asked.
-//
-// When a state is to be saved, what refers to it and what that means is not decided here: see package states. All
-// methods may be called concurrently.
-package saves
+package worker
 
 import (
 	"context"
@@ -26,6 +20,13 @@ import (
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
+// This file keeps in the job's store what the program saves, where that is too large to travel
+// with an update, and how it reads it back. It saves one state at a time, beside everything else; what fails is
+// tried again, and why it waits can be asked.
+//
+// When a state is to be saved, what refers to it and what that means is not decided here: see package states. All
+// methods may be called concurrently.
+
 // What cannot be saved in the store, or read from it, is tried again that number of times before it is given up;
 // where the store is full or away until that has passed.
 const (
@@ -33,8 +34,8 @@ const (
 	pause = time.Second
 )
 
-// Saves is a process's way to the job's store.
-type Saves struct {
+// stateStore is a process's way to the job's store.
+type stateStore struct {
 	Open func(ctx context.Context, where string) (store.Store, error)
 	Tell func() // why the store is waited for is another
 	Log  *slog.Logger
@@ -48,8 +49,8 @@ type Saves struct {
 	older  perdure.Clock // by how many clocks at most
 }
 
-// Save is one state on its way.
-type Save struct {
+// stateSave is one state on its way.
+type stateSave struct {
 	Ref    states.Ref
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when it is there, or given up
@@ -57,7 +58,7 @@ type Save struct {
 }
 
 // At sets the store's location; "": the job has none. local: it is in the run's folder, with the coordinator.
-func (s *Saves) At(where string, local bool) {
+func (s *stateStore) At(where string, local bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.where, s.local = where, local
@@ -65,7 +66,7 @@ func (s *Saves) At(where string, local bool) {
 
 // Reach returns why this machine does not reach the store; nil: it may. The default store is a directory of the run's
 // folder, which is on the coordinator's machine.
-func (s *Saves) Reach() error {
+func (s *stateStore) Reach() error {
 	s.mu.Lock()
 	where, local := s.where, s.local
 	s.mu.Unlock()
@@ -87,7 +88,7 @@ func (s *Saves) Reach() error {
 }
 
 // Why says why the store is waited for; "": it is not.
-func (s *Saves) Why() string {
+func (s *stateStore) Why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.why
@@ -95,7 +96,7 @@ func (s *Saves) Why() string {
 
 // Gave notes that the program was given a state, by how many clocks at most it is older than the last one that was
 // acknowledged.
-func (s *Saves) Gave(older perdure.Clock) {
+func (s *stateStore) Gave(older perdure.Clock) {
 	if older == 0 {
 		return
 	}
@@ -106,7 +107,7 @@ func (s *Saves) Gave(older perdure.Clock) {
 }
 
 // Lost says how many of what the program was given were older, and by how many clocks at most.
-func (s *Saves) Lost() (n int64, older perdure.Clock) {
+func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost, s.older
@@ -114,7 +115,9 @@ func (s *Saves) Lost() (n int64, older perdure.Clock) {
 
 // Begin begins to save a state, which belongs to it from then on, and calls over when it is there, or given up. of
 // says whose it is, by which process; ref is what savedstate.Ref has said of it, without that.
-func (s *Saves) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (*Save, error) {
+func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
+	*stateSave, error,
+) {
 	if err := s.Reach(); err != nil {
 		return nil, err
 	}
@@ -123,7 +126,7 @@ func (s *Saves) Begin(ctx context.Context, of states.Key, ref states.Ref, state 
 	s.number++
 	ref.Key, ref.Number = of, s.number
 	ctx, cancel := context.WithCancel(ctx)
-	sv := &Save{Ref: ref, cancel: cancel, ended: make(chan struct{})}
+	sv := &stateSave{Ref: ref, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer over()
 		defer close(sv.ended)
@@ -136,7 +139,7 @@ func (s *Saves) Begin(ctx context.Context, of states.Key, ref states.Ref, state 
 }
 
 // Ended reports whether the state is there, or was given up: then err says why.
-func (sv *Save) Ended() (ended bool, err error) {
+func (sv *stateSave) Ended() (ended bool, err error) {
 	select {
 	case <-sv.ended:
 		return true, sv.err
@@ -146,10 +149,10 @@ func (sv *Save) Ended() (ended bool, err error) {
 }
 
 // Drop gives it up: nobody will refer to it, or it has ended.
-func (sv *Save) Drop() { sv.cancel() }
+func (sv *stateSave) Drop() { sv.cancel() }
 
 // Load reads a state. Its error wraps fs.ErrNotExist where there is none.
-func (s *Saves) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
+func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
 	err = s.insist(ctx, "read", ref.Slot, func(in store.Store) (err error) {
 		state, err = savedstate.Get(in, ref)
 		return err
@@ -161,7 +164,7 @@ var errNowhere = fmt.Errorf("%w: the coordinator has named no store, where a sta
 	"with an update is to lie", perdure.ErrUsage)
 
 // insist does something with the store until it succeeds, or it is of no use to try again.
-func (s *Saves) insist(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
+func (s *stateStore) insist(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
 	s.mu.Lock()
 	where := s.where
 	s.mu.Unlock()
@@ -193,7 +196,7 @@ func (s *Saves) insist(ctx context.Context, what string, slot perdure.Slot, do f
 }
 
 // waits notes why the store is waited for.
-func (s *Saves) waits(why string) {
+func (s *stateStore) waits(why string) {
 	s.mu.Lock()
 	news := s.why != why
 	s.why = why

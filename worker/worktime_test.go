@@ -1,4 +1,4 @@
-package worktime
+package worker
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 // left.
 func TestSplit(t *testing.T) {
 	const s = time.Second
-	var a Split
+	var a timeSplit
 	at := time.Unix(1000, 0)
 	a.Bound(time.Minute) // before the first read nothing counts
 	a.Clocked(time.Minute, 0)

@@ -1,6 +1,4 @@
-// Package waits is how calls wait for what somebody else brings about: each until what it asks for is so, and all
-// Until an error ends them. Its lock is the caller's, so that what is waited for is looked at under it.
-package waits
+package worker
 
 import (
 	"context"
@@ -9,10 +7,10 @@ import (
 	"time"
 )
 
-// Waits are the calls that wait, and the error that ends them all. A call waits until what
+// waits are the calls that wait, and the error that ends them all. A call waits until what
 // it asks for is so, and looks again whenever something has changed. Mu guards it, and
 // needs to be held: whoever waits gives it up meanwhile.
-type Waits struct {
+type waits struct {
 	Mu  *sync.Mutex
 	Err error // why no call can go on, if none can
 
@@ -22,7 +20,7 @@ type Waits struct {
 }
 
 // Until waits until ready, an error of its own, the client's end or ctx's end.
-func (w *Waits) Until(ctx context.Context, ready func() (bool, error)) error {
+func (w *waits) Until(ctx context.Context, ready func() (bool, error)) error {
 	if over, err := w.over(ready); over {
 		return err
 	}
@@ -45,7 +43,7 @@ func (w *Waits) Until(ctx context.Context, ready func() (bool, error)) error {
 }
 
 // While waits as long as busy, whatever else ends.
-func (w *Waits) While(busy func() bool) {
+func (w *waits) While(busy func() bool) {
 	if !busy() {
 		return
 	}
@@ -59,7 +57,7 @@ func (w *Waits) While(busy func() bool) {
 }
 
 // over reports whether a wait is over, and how.
-func (w *Waits) over(ready func() (bool, error)) (over bool, err error) {
+func (w *waits) over(ready func() (bool, error)) (over bool, err error) {
 	if w.Err != nil {
 		return true, w.Err
 	}
@@ -68,7 +66,7 @@ func (w *Waits) over(ready func() (bool, error)) (over bool, err error) {
 }
 
 // begin begins to wait: what it returns receives when something has changed. end ends it.
-func (w *Waits) begin() (woken chan struct{}) {
+func (w *waits) begin() (woken chan struct{}) {
 	if n := len(w.free); n > 0 {
 		woken, w.free = w.free[n-1], w.free[:n-1]
 	} else {
@@ -81,7 +79,7 @@ func (w *Waits) begin() (woken chan struct{}) {
 	return woken
 }
 
-func (w *Waits) end(woken chan struct{}) {
+func (w *waits) end(woken chan struct{}) {
 	i := slices.Index(w.waiting, woken)
 	w.waiting = slices.Delete(w.waiting, i, i+1)
 	select {
@@ -92,7 +90,7 @@ func (w *Waits) end(woken chan struct{}) {
 }
 
 // Wake has all calls that wait look again.
-func (w *Waits) Wake() {
+func (w *waits) Wake() {
 	for _, woken := range w.waiting {
 		select {
 		case woken <- struct{}{}:
@@ -102,7 +100,7 @@ func (w *Waits) Wake() {
 }
 
 // Pause lets time pass.
-func (w *Waits) Pause(ctx context.Context, d time.Duration) error {
+func (w *waits) Pause(ctx context.Context, d time.Duration) error {
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	err := w.Until(over, func() (bool, error) { return false, nil })
@@ -116,6 +114,6 @@ func (w *Waits) Pause(ctx context.Context, d time.Duration) error {
 }
 
 // Longer reports whether some call has waited for longer than d.
-func (w *Waits) Longer(d time.Duration, now time.Time) bool {
+func (w *waits) Longer(d time.Duration, now time.Time) bool {
 	return len(w.waiting) > 0 && now.Sub(w.since) >= d
 }

@@ -1,4 +1,4 @@
-package unheard_test
+package worker
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/proc/unheard"
 )
 
 // TestWhy: each cause has its advice, behind the cause itself, and what a coordinator has said stays as it is.
@@ -27,7 +26,7 @@ func TestWhy(t *testing.T) {
 	dial := func(err error) error {
 		return fmt.Errorf("transport: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)})
 	}
-	why := func(addr string, err error) error { return unheard.Why(t.Context(), addr, err) }
+	why := func(addr string, err error) error { return joinError(t.Context(), addr, err) }
 	for _, c := range []struct {
 		err    error
 		advice string // "": none
@@ -71,7 +70,7 @@ func TestWhy(t *testing.T) {
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
-	if err := unheard.Why(over, "a:1", context.Canceled); err != context.Canceled {
+	if err := joinError(over, "a:1", context.Canceled); err != context.Canceled {
 		t.Errorf("who does not look any more: %v", err)
 	}
 }
@@ -81,7 +80,7 @@ func TestWhy(t *testing.T) {
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		w := unheard.Watch{Log: slog.New(slog.NewTextHandler(&out, nil)), Addr: "a:1"}
+		w := joinWatch{Log: slog.New(slog.NewTextHandler(&out, nil)), Addr: "a:1"}
 		try := func(d time.Duration) {
 			for range d / time.Second {
 				time.Sleep(time.Second) // of the bubble

@@ -1,4 +1,4 @@
-package saves_test
+package worker
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
-	"github.com/perdure/perdure/internal/proc/saves"
 )
 
 // A store that cannot be opened is tried again: for ever where that passes, else ten times; and why is told. What is
@@ -30,14 +29,14 @@ func TestSaves(t *testing.T) {
 		var told atomic.Int64
 		failing := func(err error) { fails.Store(&err) }
 		failing(nil)
-		s := &saves.Saves{
+		s := &stateStore{
 			Log: slog.New(slog.DiscardHandler), Tell: func() { told.Add(1) },
 			Open: func(context.Context, string) (store.Store, error) {
 				return in, errors.Join(*fails.Load(), in.Prepare())
 			},
 		}
 		key := states.Key{Slot: 3, Generation: 1, Incarnation: 2}
-		begin := func() *saves.Save {
+		begin := func() *stateSave {
 			sv, err := s.Begin(t.Context(), key, savedstate.Ref(key, []byte("a")), []byte("a"), func() {})
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +88,7 @@ func TestSaves(t *testing.T) {
 func TestReach(t *testing.T) {
 	run := t.TempDir()
 	opened := 0
-	s := &saves.Saves{
+	s := &stateStore{
 		Open: func(context.Context, string) (store.Store, error) {
 			opened++
 			return store.Folder(disk.NewMemory(), "c"), nil

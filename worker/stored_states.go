@@ -1,4 +1,4 @@
-package saves
+package worker
 
 import (
 	"context"
@@ -6,17 +6,17 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 )
 
-// Present is what the program has given to be saved in the present clock, where it goes to the store: the update
+// storedStates is what the program has given to be saved in the present clock, where it goes to the store: the update
 // that refers to it is not built before it is there, so that whoever has the update finds it. It is for one
 // goroutine at a time.
-type Present struct {
-	*Saves
-	now *Save // nil: nothing, or what travels with the update
+type storedStates struct {
+	*stateStore
+	now *stateSave // nil: nothing, or what travels with the update
 }
 
 // Take begins to save a state in the place of what was on its way, and returns what the update is to refer to.
-func (p *Present) Take(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (r states.Ref,
-	err error,
+func (p *storedStates) Take(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
+	r states.Ref, err error,
 ) {
 	s, err := p.Begin(ctx, of, ref, state, over)
 	if err == nil {
@@ -26,7 +26,7 @@ func (p *Present) Take(ctx context.Context, of states.Key, ref states.Ref, state
 }
 
 // Ready reports whether the present clock need not wait for the store.
-func (p *Present) Ready() bool {
+func (p *storedStates) Ready() bool {
 	if p.now == nil {
 		return true
 	}
@@ -35,7 +35,7 @@ func (p *Present) Ready() bool {
 }
 
 // Failed returns why what the program has saved in this clock is not saved.
-func (p *Present) Failed() error {
+func (p *storedStates) Failed() error {
 	if p.now == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (p *Present) Failed() error {
 }
 
 // Drop forgets what is on its way: nobody will refer to it, or its update has it.
-func (p *Present) Drop() {
+func (p *storedStates) Drop() {
 	if p.now != nil {
 		p.now.Drop()
 		p.now = nil

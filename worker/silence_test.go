@@ -1,4 +1,4 @@
-package hearing
+package worker
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 func TestHearingCountsLooks(t *testing.T) {
 	const every = time.Second
 	now := time.Unix(0, 0)
-	var h Hearing
+	var h coordinatorHearing
 	look := func(after time.Duration, heard bool, want int) {
 		t.Helper()
 		if now = now.Add(after); heard {
@@ -21,10 +21,10 @@ func TestHearingCountsLooks(t *testing.T) {
 	}
 	look(every, false, 0) // the first: it only begins
 	begin := now
-	for i := range SilentTicks - 1 {
+	for i := range silentTicks - 1 {
 		look(every, false, i+1)
 	}
-	look(time.Hour, false, SilentTicks-1) // it was frozen: what came meanwhile is read only now
+	look(time.Hour, false, silentTicks-1) // it was frozen: what came meanwhile is read only now
 	if !h.Since().Equal(begin) {
 		t.Errorf("heard last at %v, want %v", h.Since(), begin)
 	}
