@@ -44,7 +44,6 @@ var layers = map[string]int{
 	"internal/core/recovery":        1,
 	"internal/core/failuredetector": 1,
 	"internal/core/weaken":          0,
-	"internal/core/pace":            1,
 	"internal/core/states":          1,
 
 	// Pure cores over rows and frames.

@@ -1,6 +1,4 @@
-// Package etcdtest provides a server in memory for tests of what keeps a registry in etcd: it answers the calls that
-// package etcd makes, over real connections, with etcd's limits. Leases end only when a test ends them.
-package etcdtest
+package registrytest
 
 import (
 	"context"
@@ -23,8 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Server is a server of etcd in memory.
-type Server struct {
+// EtcdServer is a server of etcd in memory: it answers the calls that package etcd makes, over real connections,
+// with etcd's limits. Leases end only when a test ends them.
+type EtcdServer struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	Addr string
@@ -46,20 +45,20 @@ type Fault int
 
 // The faults of a call.
 const (
-	None    Fault = iota
+	NoFault Fault = iota
 	Lost          // it never arrives
 	Unheard       // it takes effect, and its reply is lost
 	Late          // it takes effect when a test says so, though its caller may have gone
 )
 
-// New starts a server, which listens until the test ends; with TLS if there is a configuration.
-func New(t testing.TB, secure *tls.Config) *Server {
+// NewEtcd starts a server, which listens until the test ends; with TLS if there is a configuration.
+func NewEtcd(t testing.TB, secure *tls.Config) *EtcdServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &Server{
+	f := &EtcdServer{
 		Addr: l.Addr().String(), revision: 1, Keys: map[string]*mvccpb.KeyValue{}, Leases: map[int64]bool{},
 		Calls: map[string]int{}, Proceed: make(chan struct{}), Proceeded: make(chan struct{}),
 	}
@@ -76,26 +75,26 @@ func New(t testing.TB, secure *tls.Config) *Server {
 	return f
 }
 
-func (f *Server) fate(method string) Fault {
+func (f *EtcdServer) fate(method string) Fault {
 	f.Mu.Lock()
 	call := path.Base(method)
 	f.Calls[call]++
 	strike := f.strike
 	f.Mu.Unlock()
 	if strike == nil {
-		return None
+		return NoFault
 	}
 	return strike(call)
 }
 
 // Strike decides what becomes of calls from now on; nil: none has a fault.
-func (f *Server) Strike(strike func(call string) Fault) {
+func (f *EtcdServer) Strike(strike func(call string) Fault) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	f.strike = strike
 }
 
-func (f *Server) unary(
+func (f *EtcdServer) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
 	fate := f.fate(info.FullMethod)
@@ -113,22 +112,24 @@ func (f *Server) unary(
 	return resp, err
 }
 
-func (f *Server) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if f.fate(info.FullMethod) != None {
+func (f *EtcdServer) stream(
+	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
+	if f.fate(info.FullMethod) != NoFault {
 		return status.Error(codes.Unavailable, "lost on its way")
 	}
 	return handle(srv, s)
 }
 
-func (f *Server) header() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: f.revision} }
+func (f *EtcdServer) header() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: f.revision} }
 
-func (f *Server) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (f *EtcdServer) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.find(r), nil
 }
 
-func (f *Server) find(r *pb.RangeRequest) *pb.RangeResponse {
+func (f *EtcdServer) find(r *pb.RangeRequest) *pb.RangeResponse {
 	resp := &pb.RangeResponse{Header: f.header()}
 	for _, key := range slices.Sorted(maps.Keys(f.Keys)) {
 		if key != string(r.Key) && (len(r.RangeEnd) == 0 || key < string(r.Key) || key >= string(r.RangeEnd)) {
@@ -150,7 +151,7 @@ func Copy(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-func (f *Server) holds(c *pb.Compare) bool {
+func (f *EtcdServer) holds(c *pb.Compare) bool {
 	kv := f.Keys[string(c.Key)]
 	if kv == nil {
 		kv = &mvccpb.KeyValue{}
@@ -161,7 +162,7 @@ func (f *Server) holds(c *pb.Compare) bool {
 	return kv.ModRevision == c.GetModRevision()
 }
 
-func (f *Server) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (f *EtcdServer) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	resp, ops, size := &pb.TxnResponse{Succeeded: true}, r.Success, 0
@@ -203,7 +204,7 @@ func (f *Server) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	return resp, nil
 }
 
-func (f *Server) write(op *pb.RequestOp) {
+func (f *EtcdServer) write(op *pb.RequestOp) {
 	if del := op.GetRequestDeleteRange(); del != nil {
 		delete(f.Keys, string(del.Key))
 		return
@@ -218,7 +219,7 @@ func (f *Server) write(op *pb.RequestOp) {
 	kv.Value, kv.Lease, kv.ModRevision = put.Value, put.Lease, f.revision+1
 }
 
-func (f *Server) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+func (f *EtcdServer) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	f.granted++
@@ -226,7 +227,7 @@ func (f *Server) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.Lea
 	return &pb.LeaseGrantResponse{Header: f.header(), ID: f.granted, TTL: r.TTL}, nil
 }
 
-func (f *Server) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+func (f *EtcdServer) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	if !f.Leases[r.ID] {
@@ -236,14 +237,14 @@ func (f *Server) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 	return &pb.LeaseRevokeResponse{Header: f.header()}, nil
 }
 
-func (f *Server) over(lease int64) {
+func (f *EtcdServer) over(lease int64) {
 	delete(f.Leases, lease)
 	f.revision++
 	maps.DeleteFunc(f.Keys, func(_ string, kv *mvccpb.KeyValue) bool { return kv.Lease == lease })
 }
 
 // Expire ends all leases.
-func (f *Server) Expire() {
+func (f *EtcdServer) Expire() {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	for lease := range f.Leases {
@@ -252,7 +253,7 @@ func (f *Server) Expire() {
 }
 
 // ExpireBelow ends the leases of keys below a prefix.
-func (f *Server) ExpireBelow(prefix string) {
+func (f *EtcdServer) ExpireBelow(prefix string) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	for key, kv := range maps.Clone(f.Keys) {
@@ -262,7 +263,7 @@ func (f *Server) ExpireBelow(prefix string) {
 	}
 }
 
-func (f *Server) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
+func (f *EtcdServer) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
 	for {
 		r, err := s.Recv()
 		if err != nil {

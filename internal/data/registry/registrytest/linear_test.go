@@ -1,4 +1,4 @@
-package conformance
+package registrytest
 
 import (
 	"fmt"

@@ -1,5 +1,6 @@
-// Package conformance has the tests that every registry passes. It is for tests only.
-package conformance
+// Package registrytest has the tests that every registry passes ([Run], [Linearizable]) and an etcd server in memory
+// ([NewEtcd]). It is for tests only.
+package registrytest
 
 import (
 	"context"

@@ -1,5 +1,4 @@
-// Package pace says how fast a job goes at present.
-package pace
+package words
 
 import "github.com/perdure/perdure"
 
