@@ -507,6 +507,7 @@ func TestErrors(t *testing.T) {
 		"head":  func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
 		"chunk": func() { f.Keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
 		"none":  func() { delete(f.Keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
+		"older": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 0 x") },
 		"newer": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
 	} {
 		f.Mu.Lock()
@@ -518,8 +519,8 @@ func TestErrors(t *testing.T) {
 		f.Mu.Unlock()
 		_, _, err := r.Load(t.Context())
 		want := registry.ErrCorrupt
-		if what == "newer" {
-			want = registry.ErrNewerVersion
+		if what == "newer" || what == "older" {
+			want = registry.ErrOtherVersion
 		}
 		wantError(t, what, err, want)
 		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.Addr+"/a/job: ") {
@@ -568,7 +569,7 @@ func FuzzHead(f *testing.F) {
 		if err == nil {
 			_, err = h.document(map[string][]byte{nameOf([]byte("one")): []byte("one")})
 		}
-		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrNewerVersion) {
+		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrOtherVersion) {
 			t.Fatalf("an error of no kind: %v", err)
 		}
 	})
