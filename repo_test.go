@@ -116,8 +116,9 @@ var layers = map[string]int{
 	"studies":                  20,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
-	"internal/rig": 7,
-	"internal/sim": 8,
+	"internal/rig":            7,
+	"internal/sim":            8,
+	"internal/proc/logserver": 3,
 }
 
 // forbidden lists imports that no layer may allow, with the reason.

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -23,7 +24,7 @@ func TestLogLook(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
 	dir := filepath.Join(run, "log")
-	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
+	s, err := logserver.Serve(dir, logserver.ServeOptions{})
 	must(t, err)
 	l, err := updatelog.Dial(t.Context(), s.URL(),
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
@@ -192,7 +193,7 @@ func TestLogOfRun(t *testing.T) {
 func runWithLog(t *testing.T) (whole string) {
 	t.Helper()
 	whole = t.TempDir()
-	s, err := updatelog.Serve(settings.LogFolder(whole), updatelog.ServeOptions{})
+	s, err := logserver.Serve(settings.LogFolder(whole), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	about := settings.Run{Log: &settings.Log{MB: 64}}

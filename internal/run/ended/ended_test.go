@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
@@ -26,11 +27,11 @@ func must(t testing.TB, err error) {
 // testLog is a log with what jobs of two shards and one slot have appended.
 type testLog struct {
 	*testing.T
-	serves *updatelog.Server
+	serves *logserver.Server
 }
 
 func newLog(t *testing.T) *testLog {
-	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	return &testLog{t, s}

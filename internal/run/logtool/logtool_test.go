@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -25,9 +26,9 @@ func must(t *testing.T, err error) {
 
 // logged makes the folder of a run of two shards, whose log has some records of each and is
 // served elsewhere.
-func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
+func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 	t.Helper()
-	s, err := updatelog.Serve(filepath.Join(t.TempDir(), "log"), updatelog.ServeOptions{})
+	s, err := logserver.Serve(filepath.Join(t.TempDir(), "log"), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	l, err := updatelog.Dial(t.Context(), s.URL(),
