@@ -1,11 +1,4 @@
-// Package strategies measures what recovery strategies cost: the speed of training and of pushes
-// under each beside that under none, how long a failure is felt by readers and by workers, what
-// a checkpoint costs while training goes on, and how fast a server reads the update log again.
-// The jobs are real; their parent, and where it must see each clock their workers too, is this
-// process.
-//
-// A run uses the whole machine, and sets the pace of the process: one at a time.
-package strategies
+package bench
 
 import (
 	"cmp"
@@ -21,16 +14,20 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
 
-// Options are what is asked of the benchmark; what is empty is chosen.
-type Options struct {
+// The benchmark of recovery measures what recovery strategies cost: the speed of training and of pushes
+// under each beside that under none, how long a failure is felt by readers and by workers, what
+// a checkpoint costs while training goes on, and how fast a server reads the update log again.
+// The jobs are real; their parent, and where it must see each clock their workers too, is this
+// process.
+
+// RecoveryOptions are what is asked of the benchmark; what is empty is chosen.
+type RecoveryOptions struct {
 	Recovery, Fault, Measure []string
 	Rounds                   int
 	MB                       int  // of a model beside softmax's small one
@@ -139,19 +136,19 @@ type chosen struct {
 	measures   map[string]bool
 }
 
-// Run measures, prints a line as soon as it is there, and writes the results. Where
+// RunRecovery measures, prints a line as soon as it is there, and writes the results. Where
 // people look on it shows on terminal what is going on; nil: nobody does.
-func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
+func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions) error {
 	plan, err := o.plan()
 	if err != nil {
 		return err
 	}
-	dir, err := bench.Begin(o.JSON)
+	dir, err := prepare(o.JSON)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
-	run := &run{Options: o, chosen: plan, out: out, dir: dir, terminal: terminal}
+	run := &recoveryRun{RecoveryOptions: o, chosen: plan, out: out, dir: dir, terminal: terminal}
 	fmt.Fprint(out, run.header())
 	for _, step := range []struct {
 		name string
@@ -176,11 +173,11 @@ func Run(ctx context.Context, out, terminal io.Writer, o Options) error {
 			return err
 		}
 	}
-	return bench.WriteResults(o.JSON, run.all())
+	return writeResults(o.JSON, run.all())
 }
 
 // plan reads the flags, or says what is wrong with them.
-func (b *Options) plan() (p chosen, err error) {
+func (b *RecoveryOptions) plan() (p chosen, err error) {
 	for what, n := range map[string]int64{
 		"rounds": int64(b.Rounds), "clocks": b.Clocks,
 		"examples in a batch": int64(b.Batch),
@@ -189,21 +186,21 @@ func (b *Options) plan() (p chosen, err error) {
 			return p, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
 		}
 	}
-	if b.MB < 0 || b.MB > mostMB {
-		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, mostMB)
+	if b.MB < 0 || b.MB > maxMB {
+		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)
 	}
 	if info, err := workload.Find(b.Workload); err != nil {
 		return p, err
 	} else if info.Batch == 0 {
 		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
 	}
-	measures, err1 := bench.Choose("measure", b.Measure, allMeasures, bench.Itself)
+	measures, err1 := choose("measure", b.Measure, allMeasures, itself)
 	for _, given := range b.Fault {
 		if now := renamed[given]; now != "" {
 			return p, fmt.Errorf("%w: --fault %s is called %s now", perdure.ErrUsage, given, now)
 		}
 	}
-	faults, err2 := bench.Choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
+	faults, err2 := choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
 	if err := cmp.Or(err1, err2); err != nil {
 		return p, err
 	}
@@ -247,20 +244,20 @@ func (b *Options) plan() (p chosen, err error) {
 	return p, nil
 }
 
-// mostMB keeps a job on the machines there are.
-const mostMB = 100_000
+// maxMB keeps a job on the machines there are.
+const maxMB = 100_000
 
 // shape is a job like those that are measured.
-func (b *Options) shape(recovery string) settings.Shape {
+func (b *RecoveryOptions) shape(recovery string) settings.Shape {
 	return settings.Shape{
 		Workers: b.Workers, Servers: b.Servers, Shards: b.Shards, Consistency: b.Consistency, Recovery: recovery,
-		Clocks: moves.EndlessClocks, Seed: b.Seed,
+		Clocks: endlessClocks, Seed: b.Seed,
 	}
 }
 
-// run is one run of the bench.
-type run struct {
-	Options
+// recoveryRun is one run of the bench.
+type recoveryRun struct {
+	RecoveryOptions
 	chosen
 	out      io.Writer
 	terminal io.Writer // nil: nobody looks on
@@ -271,17 +268,17 @@ type run struct {
 
 // measured is what was measured so far.
 type measured struct {
-	train   map[perdure.Recovery]bench.Spread // of the speed under none
-	push    map[perdure.Recovery]bench.Spread
-	faulty  []Result
-	saves   []Result
-	replays []Result
+	train   map[perdure.Recovery]spread // of the speed under none
+	push    map[perdure.Recovery]spread
+	faulty  []RecoveryResult
+	saves   []RecoveryResult
+	replays []RecoveryResult
 }
 
 // header says what is measured, on what.
-func (r *run) header() string {
+func (r *recoveryRun) header() string {
 	var s strings.Builder
-	fmt.Fprintln(&s, bench.MachineLine(r.Version))
+	fmt.Fprintln(&s, machineLine(r.Version))
 	if maps.Equal(r.measures, map[string]bool{"replay": true}) {
 		return s.String() // whose job is another one
 	}
@@ -295,14 +292,14 @@ func (r *run) header() string {
 }
 
 // progress shows on a terminal what is going on; "": nothing any more.
-func (r *run) progress(format string, args ...any) {
+func (r *recoveryRun) progress(format string, args ...any) {
 	if r.terminal != nil {
 		fmt.Fprintf(r.terminal, "\r\x1b[K"+format, args...)
 	}
 }
 
 // settings are those of a job that trains a small model.
-func (r *run) settings(recovery perdure.Recovery) (settings.Run, error) {
+func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) {
 	job, err := r.shape(recovery.String()).Job(softmax.Name)
 	if err != nil {
 		return settings.Run{}, err

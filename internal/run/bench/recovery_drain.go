@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -10,15 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// DrainCosts are of a server that hands over what it holds: how many MB that are, as it has said; seconds from the
+// drainCosts are of a server that hands over what it holds: how many MB that are, as it has said; seconds from the
 // signal until others have all; updates that were lost, of all rounds; and how fast as much goes over a plain
 // connection of TCP to another process of this machine, and to a plain file that is synced, while the same job trains.
-type DrainCosts struct {
+type drainCosts struct {
 	MB          float64 `json:"mb"`
 	Seconds     float64 `json:"seconds"`
 	SecondsMin  float64 `json:"seconds_min"`
@@ -37,7 +35,7 @@ type drained struct {
 }
 
 // drainOf measures a server that has handed over since something struck, given what was known of it before.
-func (j *job) drainOf(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
+func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told []wire.Event, struck time.Time) (
 	d *drained, err error,
 ) {
 	d = &drained{mb: float64(before.Bytes) / 1e6}
@@ -62,14 +60,14 @@ func (j *job) drainOf(ctx context.Context, before *control.Process, told []wire.
 
 // sendRaw sends as many bytes over a plain connection of TCP to another process, and returns how many MB that are in a
 // second.
-func (j *job) sendRaw(ctx context.Context, bytes int64) (mbPerS float64, err error) {
-	n := min(bytes, raw.Most)
-	peer, err := raw.Start(j.rawDir)
+func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64, err error) {
+	n := min(bytes, maxRawBytes)
+	peer, err := startRawPeer(j.rawDir)
 	if err != nil {
 		return 0, err
 	}
 	defer peer.Close()
-	client, err := raw.Dial(ctx, peer.Addrs["tcp"], false, 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	client, err := dialRaw(ctx, peer.Addrs["tcp"], false, 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return 0, err
 	}
@@ -90,9 +88,9 @@ func serverOf(s *control.Status, t supervisor.Target) *control.Process {
 }
 
 // addDrains adds what the rounds say of servers that have handed over.
-func (r *Result) addDrains(rounds []outage) {
+func (r *RecoveryResult) addDrains(rounds []outage) {
 	var mb, seconds, tcp, file []float64
-	d := &DrainCosts{}
+	d := &drainCosts{}
 	for i := range rounds {
 		o := rounds[i].drained
 		if o == nil {
@@ -106,17 +104,17 @@ func (r *Result) addDrains(rounds []outage) {
 	if len(seconds) == 0 {
 		return
 	}
-	took := bench.NewSpread(seconds)
-	d.MB, d.Seconds, d.SecondsMin, d.SecondsMax = bench.Median(mb), took.Median, took.Least, took.Most
+	took := newSpread(seconds)
+	d.MB, d.Seconds, d.SecondsMin, d.SecondsMax = Median(mb), took.Median, took.Least, took.Most
 	if len(tcp) > 0 {
-		d.TCPMBPerS, d.FileMBPerS = bench.Median(tcp), bench.Median(file)
+		d.TCPMBPerS, d.FileMBPerS = Median(tcp), Median(file)
 		d.TCPSeconds, d.FileSeconds = d.MB/d.TCPMBPerS, d.MB/d.FileMBPerS
 	}
 	r.Drain = d
 }
 
 // drain says how a server has handed over; "" if that was not measured.
-func (r *Result) drain() string {
+func (r *RecoveryResult) drain() string {
 	d := r.Drain
 	if d == nil {
 		return ""

@@ -1,4 +1,4 @@
-package moves
+package bench
 
 import (
 	"cmp"
@@ -6,14 +6,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/perdure/perdure/internal/run/bench"
 )
 
-// Result is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶
+// MovesResult is one line of the results. GB are 10⁹ bytes of values, MRows 10⁶
 // rows. Speeds and the ratio are medians over the rounds, times over all
 // operations.
-type Result struct {
+type MovesResult struct {
 	Op     string `json:"op"`
 	Rule   string `json:"rule"` // "" for a pull
 	Size   string `json:"size"`
@@ -38,9 +36,9 @@ type Result struct {
 	Ops         int     `json:"ops"` // of Perdure, in all rounds
 }
 
-// newResult makes a line of pairs of Perdure's and the raw exchange's rounds,
+// newMovesResult makes a line of pairs of Perdure's and the raw exchange's rounds,
 // and of how long each of Perdure's operations took.
-func newResult(m *Measurement, pairs [][2]Stretch, laps []time.Duration, mallocs uint64) Result {
+func newMovesResult(m *measurement, pairs [][2]stretch, laps []time.Duration, mallocs uint64) MovesResult {
 	var ours, raw, ratios []float64
 	for _, p := range pairs {
 		a, b := p[0].GBPerSecond(m.Size.Bytes), p[1].GBPerSecond(m.Size.Bytes)
@@ -50,11 +48,11 @@ func newResult(m *Measurement, pairs [][2]Stretch, laps []time.Duration, mallocs
 	us := func(part float64) float64 {
 		return float64(laps[int(part*float64(len(laps)-1)+0.5)].Nanoseconds()) / 1e3
 	}
-	res := Result{
+	res := MovesResult{
 		Op: m.Op, Rule: string(m.Rule), Size: m.Size.Name, Bytes: m.Size.Bytes, Rows: m.Size.rows, Conns: m.Conns,
 		Shards: m.Shards, Socket: m.Socket,
-		PerdureGBPerS: bench.Median(ours), RawGBPerS: bench.Median(raw),
-		Ratio: bench.Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios),
+		PerdureGBPerS: Median(ours), RawGBPerS: Median(raw),
+		Ratio: Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios),
 		P50Us: us(0.5), P99Us: us(0.99), AllocsPerOp: float64(mallocs) / float64(len(laps)), Rounds: len(pairs),
 		Ops: len(laps),
 	}
@@ -64,28 +62,28 @@ func newResult(m *Measurement, pairs [][2]Stretch, laps []time.Duration, mallocs
 	return res
 }
 
-const columns = "%-4s  %-4s  %-10s  %5s  %-6s  %12s  %8s  %-18s  %10s  %10s  %10s  %s"
+const movesColumns = "%-4s  %-4s  %-10s  %5s  %-6s  %12s  %8s  %-18s  %10s  %10s  %10s  %s"
 
 // Line is the result as people read it.
-func (r *Result) Line() string {
+func (r *MovesResult) Line() string {
 	rows := ""
 	if r.Rows > 0 {
 		rows = fmt.Sprintf("%8.3f", r.MRowsPerS)
 	}
-	return strings.TrimRight(fmt.Sprintf(columns, r.Op, cmp.Or(r.Rule, "-"), r.Size, fmt.Sprint(r.Conns), r.Socket,
+	return strings.TrimRight(fmt.Sprintf(movesColumns, r.Op, cmp.Or(r.Rule, "-"), r.Size, fmt.Sprint(r.Conns), r.Socket,
 		fmt.Sprintf("%.3f", r.PerdureGBPerS), fmt.Sprintf("%.3f", r.RawGBPerS),
 		fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax),
 		fmt.Sprintf("%.1f", r.P50Us), fmt.Sprintf("%.1f", r.P99Us), fmt.Sprintf("%.1f", r.AllocsPerOp), rows), " ")
 }
 
 // header says what is measured, on what, and what is not.
-func (b *Options) header(skipped []string) string {
+func (b *MovesOptions) header(skipped []string) string {
 	var s strings.Builder
-	fmt.Fprintln(&s, bench.MachineLine(b.Version))
+	fmt.Fprintln(&s, machineLine(b.Version))
 	shards := fmt.Sprint(b.Shards)
 	if b.Shards == 0 {
 		shards = fmt.Sprintf("1 shard for small blocks, %d for large ones, as many as CPUs for rows, at least as "+
-			"many as connections", LargeShards)
+			"many as connections", largeShards)
 	} else {
 		shards += " shards"
 	}
@@ -99,7 +97,7 @@ func (b *Options) header(skipped []string) string {
 	for _, lack := range skipped {
 		fmt.Fprintf(&s, "skipped, this build has none: %s\n", lack)
 	}
-	fmt.Fprintf(&s, "\n"+columns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s",
+	fmt.Fprintf(&s, "\n"+movesColumns+"\n", "op", "rule", "size", "conns", "socket", "Perdure GB/s", "raw GB/s",
 		"ratio (spread)", "p50 µs", "p99 µs", "allocs/op", "M rows/s")
 	return s.String()
 }

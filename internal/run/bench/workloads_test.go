@@ -1,4 +1,4 @@
-package programs_test
+package bench
 
 import (
 	"bytes"
@@ -12,17 +12,14 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/bench/programs"
 )
 
 // asTrain makes this test binary a perdure train, which takes two seconds, it says.
 const asTrain = "PERDURE_TEST_AS_TRAIN"
 
-func TestMain(m *testing.M) {
-	switch os.Getenv(asTrain) {
-	case "":
-		os.Exit(m.Run())
-	case "fails":
+// runAsTrain is the process that asTrain asks for.
+func runAsTrain() {
+	if os.Getenv(asTrain) == "fails" {
 		fmt.Fprintln(os.Stderr, "perdure: it is tired")
 		os.Exit(1)
 	}
@@ -35,27 +32,27 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func options(file string) programs.Options {
-	return programs.Options{
+func workloadsOptions(file string) WorkloadsOptions {
+	return WorkloadsOptions{
 		Workload: []string{"softmax"}, Workers: []int{1, 3}, Consistency: "bsp", Recovery: "none", Shards: 2, Rounds: 2,
 		Clocks: 2, JSON: file, Program: os.Args[0],
 	}
 }
 
-// TestRun: a rate is what all of a job's workers go through in the time that its record
+// TestRunWorkloads: a rate is what all of a job's workers go through in the time that its record
 // says, and the plain loop stands beside it.
-func TestRun(t *testing.T) {
+func TestRunWorkloads(t *testing.T) {
 	t.Setenv(asTrain, "works")
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "bench.json")
-	if err := programs.Run(t.Context(), &out, options(file)); err != nil {
+	if err := RunWorkloads(t.Context(), &out, workloadsOptions(file)); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var results []programs.Result
+	var results []WorkloadsResult
 	if err := json.Unmarshal(text, &results); err != nil || len(results) != 2 ||
 		strings.Count(out.String(), "\n") != 3 {
 		t.Fatalf("%v: %s\n%s", err, text, &out)
@@ -69,24 +66,24 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRefuses: what cannot be measured is told before, and what a job says when it fails.
-func TestRefuses(t *testing.T) {
+// TestWorkloadsRefuse: what cannot be measured is told before, and what a job says when it fails.
+func TestWorkloadsRefuse(t *testing.T) {
 	t.Setenv(asTrain, "fails")
 	var out bytes.Buffer
-	for want, change := range map[string]func(*programs.Options){
-		"unknown --workload": func(o *programs.Options) { o.Workload = []string{"tetris"} },
-		"0 rounds":           func(o *programs.Options) { o.Rounds = 0 },
-		"0 workers":          func(o *programs.Options) { o.Workers = []int{0} },
-		"is a folder":        func(o *programs.Options) { o.JSON = t.TempDir() },
+	for want, change := range map[string]func(*WorkloadsOptions){
+		"unknown --workload": func(o *WorkloadsOptions) { o.Workload = []string{"tetris"} },
+		"0 rounds":           func(o *WorkloadsOptions) { o.Rounds = 0 },
+		"0 workers":          func(o *WorkloadsOptions) { o.Workers = []int{0} },
+		"is a folder":        func(o *WorkloadsOptions) { o.JSON = t.TempDir() },
 	} {
-		o := options("")
+		o := workloadsOptions("")
 		change(&o)
-		if err := programs.Run(t.Context(), &out, o); !errors.Is(err, perdure.ErrUsage) ||
+		if err := RunWorkloads(t.Context(), &out, o); !errors.Is(err, perdure.ErrUsage) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := programs.Run(t.Context(), &out, options("")); err == nil ||
+	if err := RunWorkloads(t.Context(), &out, workloadsOptions("")); err == nil ||
 		err.Error() != "bench: perdure train softmax: it is tired" {
 		t.Errorf("a job that fails: %v", err)
 	}

@@ -1,4 +1,4 @@
-package raw
+package bench
 
 import (
 	"crypto/ecdsa"
@@ -9,14 +9,14 @@ import (
 	"math/big"
 )
 
-// settings are those of a connection of a job with keys (package keys): what is measured differs in nothing else.
-func settings() *tls.Config {
+// tlsSettings are those of a connection of a job with keys (package keys): what is measured differs in nothing else.
+func tlsSettings() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, SessionTicketsDisabled: true}
 }
 
 // clientTLS trusts whoever answers: it is a process that the bench has started.
 func clientTLS() *tls.Config {
-	c := settings()
+	c := tlsSettings()
 	c.InsecureSkipVerify = true
 	return c
 }
@@ -32,7 +32,7 @@ func serverTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := settings()
+	c := tlsSettings()
 	c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
 	return c, nil
 }

@@ -1,4 +1,4 @@
-package moves
+package bench
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/role/roletest"
 )
 
@@ -27,19 +26,19 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	roletest.Parent(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	m := Measurement{Op: "push", Rule: perdure.RuleAdd, Size: Sizes[0], Conns: 1, Socket: "tcp"}
-	on := Bed{Conns: 1, Shards: 3, Socket: "tcp", Lines: []Measurement{m}}
+	m := measurement{Op: "push", Rule: perdure.RuleAdd, Size: moveSizes[0], Conns: 1, Socket: "tcp"}
+	on := movesBed{Conns: 1, Shards: 3, Socket: "tcp", Lines: []measurement{m}}
 	dir := filepath.Join(t.TempDir(), "job")
-	job, err := StartJob(ctx, cancel, dir, &on, "")
+	job, err := startMovesJob(ctx, cancel, dir, &on, "")
 	must(t, err)
 	defer func() { must(t, job.Close()) }()
-	tables, err := MakeTables(ctx, job.Client, &on)
+	tables, err := makeTables(ctx, job.Client, &on)
 	must(t, err)
 	table := tables[on.TableOf(&m)]
 
-	got, delta := make([]float32, m.Size.Bytes/4), Delta(int(m.Size.Bytes/4))
+	got, delta := make([]float32, m.Size.Bytes/4), pushDelta(int(m.Size.Bytes/4))
 	push := table.Operation(ctx, &m)
-	pull := table.Operation(ctx, &Measurement{Op: "pull", Size: m.Size})
+	pull := table.Operation(ctx, &measurement{Op: "pull", Size: m.Size})
 	for n := range 20 {
 		push.Prepare()
 		must(t, push.Do())
@@ -75,20 +74,20 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 
 func TestBenchResult(t *testing.T) {
 	ms := time.Millisecond
-	m := &Measurement{
-		Op: "push", Rule: perdure.RuleSGD, Size: Size{"1000rows", 256_000, 1000}, Conns: 4,
+	m := &measurement{
+		Op: "push", Rule: perdure.RuleSGD, Size: moveSize{"1000rows", 256_000, 1000}, Conns: 4,
 		Socket: "unix",
 	}
 	var laps []time.Duration
 	for i := range 101 {
 		laps = append(laps, time.Duration(100-i)*ms)
 	}
-	got := newResult(m, [][2]Stretch{
+	got := newMovesResult(m, [][2]stretch{
 		{{Ops: 10, Took: 10 * ms}, {Ops: 10, Took: 5 * ms}},  // 0.256 and 0.512 GB/s
 		{{Ops: 10, Took: 20 * ms}, {Ops: 10, Took: 5 * ms}},  // 0.128 and 0.512
 		{{Ops: 10, Took: 40 * ms}, {Ops: 20, Took: 20 * ms}}, // 0.064 and 0.256
 	}, laps, 202)
-	want := Result{
+	want := MovesResult{
 		Op: "push", Rule: "sgd", Size: "1000rows", Bytes: 256_000, Rows: 1000, Conns: 4, Socket: "unix",
 		PerdureGBPerS: 0.128, RawGBPerS: 0.512, Ratio: 0.25, RatioMin: 0.25, RatioMax: 0.5,
 		P50Us: 50_000, P99Us: 99_000, AllocsPerOp: 2, MRowsPerS: 0.5, Rounds: 3, Ops: 101,
@@ -106,14 +105,14 @@ func TestBenchResult(t *testing.T) {
 // TestBenchPlan: what is chosen is measured, each once, and nothing else; what
 // the build cannot do is named.
 func TestBenchPlan(t *testing.T) {
-	b := &Options{
+	b := &MovesOptions{
 		Op: []string{"push", "pull"}, Rule: []string{"sgd", "add", "sgd"}, Shards: 2, Size: []string{"64KiB"},
 		Conns: []int{1, 1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1,
 	}
 	beds, skipped, err := b.plan()
 	must(t, err)
-	size := Sizes[1]
-	want := []Bed{{Conns: 1, Shards: 2, Socket: "tcp", Lines: []Measurement{
+	size := moveSizes[1]
+	want := []movesBed{{Conns: 1, Shards: 2, Socket: "tcp", Lines: []measurement{
 		{Op: "pull", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
 		{Op: "push", Rule: "add", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
 		{Op: "push", Rule: "sgd", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
@@ -125,7 +124,7 @@ func TestBenchPlan(t *testing.T) {
 	// All there is: pull, push with three rules, six sizes; inc with the four dense
 	// ones.
 	possible := 0
-	for _, g := range group(allOps, allRules, Sizes) {
+	for _, g := range groupMoves(allOps, allRules, moveSizes) {
 		possible += len(g)
 	}
 	if want := (1+3)*6 + 4; possible != want {
@@ -140,9 +139,9 @@ func TestRawWays(t *testing.T) {
 		conns, asked int
 		want         []int
 	}{{1, 0, []int{1}}, {4, 0, []int{1, 4}}, {4, 4, []int{4}}, {4, 2, []int{2}}} {
-		for _, size := range Sizes {
+		for _, size := range moveSizes {
 			var got []int
-			for _, way := range rawWays(&Measurement{Size: size, Conns: c.conns}, c.asked) {
+			for _, way := range rawWays(&measurement{Size: size, Conns: c.conns}, c.asked) {
 				if !slices.Contains(got, way.conns) {
 					got = append(got, way.conns)
 				}
@@ -166,7 +165,7 @@ func TestDrawRows(t *testing.T) {
 
 // TestBenchHeader: what people paste says what it was measured on.
 func TestBenchHeader(t *testing.T) {
-	b := &Options{Shards: 5, Rounds: 7, Time: 3 * time.Second}
+	b := &MovesOptions{Shards: 5, Rounds: 7, Time: 3 * time.Second}
 	want := regexp.MustCompile(`^perdure .*, go\S+ \w+/\w+, on .+, \d+ cores\n.*5 shards.* 7 rounds in 3s, ` +
 		`.*\nskipped.*: elephants\n\nop .* M rows/s\n$`)
 	if got := b.header([]string{"elephants"}); !want.MatchString(got) {
@@ -174,21 +173,20 @@ func TestBenchHeader(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+func TestMain(m *testing.M) {
+	if os.Getenv(asTrain) != "" {
+		runAsTrain()
+		return
 	}
+	os.Exit(roletest.Main(m, peer))
 }
-
-func TestMain(m *testing.M) { os.Exit(roletest.Main(m, peer)) }
 
 // peer is the process of a raw exchange.
 func peer(name string, _ []string) (bool, error) {
 	if name != "bench-peer" {
 		return false, nil
 	}
-	return true, raw.AnswerInherited(context.Background())
+	return true, AnswerRaw(context.Background())
 }
 
 // TestRun measures one line, without a command line: the results are what was planned.
@@ -196,15 +194,15 @@ func TestRun(t *testing.T) {
 	roletest.Parent(t)
 	t.Setenv("GOGC", "100") // the pace of this process stays as it is
 	var out bytes.Buffer
-	o := Options{
+	o := MovesOptions{
 		Op: []string{"pull", "push"}, Rule: []string{"add"}, Size: []string{"4KiB"}, Conns: []int{1},
 		Socket: []string{"tcp"},
 		Rounds: 2, Time: 10 * time.Millisecond, JSON: filepath.Join(t.TempDir(), "bench.json"), Version: "x",
 	}
-	must(t, Run(t.Context(), &out, o))
+	must(t, RunMoves(t.Context(), &out, o))
 	text, err := os.ReadFile(o.JSON)
 	must(t, err)
-	var results []Result
+	var results []MovesResult
 	must(t, json.Unmarshal(text, &results))
 	beds, _, err := o.plan()
 	must(t, err)
@@ -212,8 +210,8 @@ func TestRun(t *testing.T) {
 		t.Fatalf("planned %+v, measured %+v", beds, results)
 	}
 	for i, r := range results {
-		got := Measurement{
-			Op: r.Op, Rule: perdure.RuleKind(r.Rule), Size: Size{r.Size, r.Bytes, r.Rows}, Conns: r.Conns,
+		got := measurement{
+			Op: r.Op, Rule: perdure.RuleKind(r.Rule), Size: moveSize{r.Size, r.Bytes, r.Rows}, Conns: r.Conns,
 			Shards: r.Shards, Socket: r.Socket,
 		}
 		if got != beds[0].Lines[i] || r.PerdureGBPerS <= 0 || r.RawGBPerS <= 0 ||

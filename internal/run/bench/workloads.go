@@ -1,9 +1,4 @@
-// Package programs measures whole training programs, in real processes, against the same kernel
-// in a plain loop on one thread. It runs perdure train as a user would, so that all that is
-// between a command line and a summary counts, but for starting the processes.
-//
-// A run uses the whole machine: one at a time.
-package programs
+package bench
 
 import (
 	"bytes"
@@ -24,7 +19,6 @@ import (
 	"github.com/perdure/perdure/internal/data/corpus"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/libsvm"
-	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -37,8 +31,12 @@ import (
 	"github.com/perdure/perdure/workload/softmax"
 )
 
-// Options are what is asked of the benchmark; what is empty is chosen.
-type Options struct {
+// The benchmark of workloads measures whole training programs, in real processes, against the same kernel
+// in a plain loop on one thread. It runs perdure train as a user would, so that all that is
+// between a command line and a summary counts, but for starting the processes.
+
+// WorkloadsOptions are what is asked of the benchmark; what is empty is chosen.
+type WorkloadsOptions struct {
 	Workload    []string
 	Data        string // of mf and als
 	Documents   string // of lda
@@ -54,9 +52,9 @@ type Options struct {
 	Program string // perdure; "": this program
 }
 
-// Result is one line of the results. Rates are medians over the rounds, and
+// WorkloadsResult is one line of the results. Rates are medians over the rounds, and
 // so is the ratio of those of one round.
-type Result struct {
+type WorkloadsResult struct {
 	Workload    string  `json:"workload"`
 	Data        string  `json:"data"`
 	Workers     int     `json:"workers"`
@@ -80,8 +78,8 @@ type contender struct {
 	samples          func(workers int, clocks int64) float64 // of a job
 }
 
-// Run measures, prints a line as soon as it is there, and writes the results.
-func Run(ctx context.Context, out io.Writer, b Options) error {
+// RunWorkloads measures, prints a line as soon as it is there, and writes the results.
+func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error {
 	contenders, err := b.contenders()
 	if err != nil {
 		return err
@@ -98,7 +96,7 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 			return err
 		}
 	}
-	if err := bench.CheckWritable(b.JSON); err != nil {
+	if err := checkWritable(b.JSON); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "perdure-bench-")
@@ -108,7 +106,7 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
 	const columns = "%-9s  %-28s  %7s  %14s  %14s  %s\n"
 	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
-	results := []Result{}
+	results := []WorkloadsResult{}
 	for _, c := range contenders {
 		c.plain(perdure.Clock(c.clocks)) // warms up
 		for _, workers := range b.Workers {
@@ -122,11 +120,11 @@ func Run(ctx context.Context, out io.Writer, b Options) error {
 			results = append(results, r)
 		}
 	}
-	return bench.WriteResults(b.JSON, results)
+	return writeResults(b.JSON, results)
 }
 
 // contenders prepares what was asked for, or says what is wrong.
-func (b *Options) contenders() (list []*contender, err error) {
+func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){
 		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, softmax.Name: b.softmax, cnn.Name: b.cnn,
 		logreg.Name: b.logreg, lda.Name: b.lda, quadratic.Name: b.quadratic,
@@ -134,7 +132,7 @@ func (b *Options) contenders() (list []*contender, err error) {
 	all := []string{
 		mf.Name, mf.SolverALS, wideALS, softmax.Name, cnn.Name, logreg.Name, lda.Name, quadratic.Name,
 	}
-	names, err := bench.Choose("workload", b.Workload, all, bench.Itself)
+	names, err := choose("workload", b.Workload, all, itself)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +152,7 @@ func (b *Options) contenders() (list []*contender, err error) {
 }
 
 // mf is the workload of the ESSP paper, with clocks of whole users.
-func (b *Options) mf() (*contender, error) {
+func (b *WorkloadsOptions) mf() (*contender, error) {
 	data, err := dataset.OpenRatings(b.Data)
 	if err != nil {
 		return nil, err
@@ -182,18 +180,18 @@ func (b *Options) mf() (*contender, error) {
 }
 
 // als is mf by alternating least squares; a clock goes through all users, or all items.
-func (b *Options) als() (*contender, error) {
+func (b *WorkloadsOptions) als() (*contender, error) {
 	return b.alternating(mf.SolverALS, mf.AlternatingDefaults.Rank, max(2, b.Clocks/10))
 }
 
 // wideALS is als with rows as long as those of mf, whose equations are most of the work.
 const wideALS = "als-100"
 
-func (b *Options) wideALS() (*contender, error) {
+func (b *WorkloadsOptions) wideALS() (*contender, error) {
 	return b.alternating(wideALS, 100, max(2, b.Clocks/100))
 }
 
-func (b *Options) alternating(name string, rank int, clocks int64) (*contender, error) {
+func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*contender, error) {
 	data, err := dataset.OpenRatings(b.Data)
 	if err != nil {
 		return nil, err
@@ -222,7 +220,7 @@ func (b *Options) alternating(name string, rank int, clocks int64) (*contender, 
 }
 
 // softmax is the convex one, with small clocks.
-func (b *Options) softmax() (*contender, error) {
+func (b *WorkloadsOptions) softmax() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
 		return nil, err
@@ -245,7 +243,7 @@ func (b *Options) softmax() (*contender, error) {
 }
 
 // cnn is the one that computes for long.
-func (b *Options) cnn() (*contender, error) {
+func (b *WorkloadsOptions) cnn() (*contender, error) {
 	data, err := dataset.Embedded()
 	if err != nil {
 		return nil, err
@@ -268,7 +266,7 @@ func (b *Options) cnn() (*contender, error) {
 }
 
 // logreg is the one of sparse features, on clicks that are made up, in large batches.
-func (b *Options) logreg() (*contender, error) {
+func (b *WorkloadsOptions) logreg() (*contender, error) {
 	const clicks, size = 20_000, 2048
 	set := fmt.Sprintf("%s%d", libsvm.SyntheticPrefix, clicks)
 	data, err := libsvm.Open(set)
@@ -298,7 +296,7 @@ func (b *Options) logreg() (*contender, error) {
 
 // lda is the one that counts. It gets faster with each pass, so that both begin anew in each round; what the plain
 // loop takes to begin, some hundredths of a second, counts as its own.
-func (b *Options) lda() (*contender, error) {
+func (b *WorkloadsOptions) lda() (*contender, error) {
 	data, err := corpus.Open(b.Documents)
 	if err != nil {
 		return nil, err
@@ -325,7 +323,7 @@ func (b *Options) lda() (*contender, error) {
 }
 
 // quadratic is the one that computes next to nothing, in a dense table of 100,000 values.
-func (b *Options) quadratic() (*contender, error) {
+func (b *WorkloadsOptions) quadratic() (*contender, error) {
 	bowl := quadratic.Defaults
 	bowl.Rows, bowl.Dim = 1000, 100
 	const rate = 0.1 // stable with stale reads; the speed does not depend on it
@@ -346,7 +344,9 @@ func (b *Options) quadratic() (*contender, error) {
 }
 
 // measure runs a workload's rounds.
-func (b *Options) measure(ctx context.Context, c *contender, workers int, dir string) (r Result, err error) {
+func (b *WorkloadsOptions) measure(
+	ctx context.Context, c *contender, workers int, dir string,
+) (r WorkloadsResult, err error) {
 	var rates, plain, ratios []float64
 	for i := range b.Rounds {
 		begin := time.Now()
@@ -360,25 +360,27 @@ func (b *Options) measure(ctx context.Context, c *contender, workers int, dir st
 		rates = append(rates, c.samples(workers, c.clocks)/seconds)
 		ratios = append(ratios, rates[i]/plain[i])
 	}
-	return Result{
-		Workload: c.name, Data: c.data, Workers: workers, Rate: bench.Median(rates), PlainRate: bench.Median(plain),
-		Ratio: bench.Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
+	return WorkloadsResult{
+		Workload: c.name, Data: c.data, Workers: workers, Rate: Median(rates), PlainRate: Median(plain),
+		Ratio: Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
 		Consistency: b.Consistency, Rounds: b.Rounds,
 	}, nil
 }
 
 // job trains with real processes, and returns the seconds from the beginning of the
 // first clock to the end of the last.
-func (b *Options) job(ctx context.Context, c *contender, workers int, out string) (seconds float64, err error) {
-	return Train(ctx, b.Program, cmp.Or(c.workload, c.name), out, append([]string{
+func (b *WorkloadsOptions) job(
+	ctx context.Context, c *contender, workers int, out string,
+) (seconds float64, err error) {
+	return trainProgram(ctx, b.Program, cmp.Or(c.workload, c.name), out, append([]string{
 		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
 		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
 	}, c.flags...)...)
 }
 
-// Train runs a program, this one where it is "", as perdure train, and returns the seconds from the beginning of
+// trainProgram runs a program, this one where it is "", as perdure train, and returns the seconds from the beginning of
 // the first clock to the end of the last.
-func Train(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
+func trainProgram(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
 			return 0, fmt.Errorf("find this program: %w", err)

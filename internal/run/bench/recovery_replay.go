@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -17,8 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -56,7 +54,7 @@ func (p *rereading) mbPerS() float64 {
 func (p *rereading) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
 
 // replaySize is how many MB are pushed, at least.
-func (b *Options) replaySize() int {
+func (b *RecoveryOptions) replaySize() int {
 	if b.MB == 0 {
 		return replayMB
 	}
@@ -64,13 +62,13 @@ func (b *Options) replaySize() int {
 }
 
 // replayPushes is how many blocks these are.
-func (b *Options) replayPushes() int {
+func (b *RecoveryOptions) replayPushes() int {
 	block := pushedBlock().Bytes
 	return int((int64(b.replaySize())*1e6 + block - 1) / block)
 }
 
 // replaySettings are those of a job whose log holds all that is pushed.
-func (b *Options) replaySettings() (s settings.Run, err error) {
+func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 	shape := b.shape(string(perdure.RecoverStateless))
 	shape.Workers, shape.Consistency = 1, string(perdure.ASP)
 	if !b.ServersGiven {
@@ -90,7 +88,7 @@ func (b *Options) replaySettings() (s settings.Run, err error) {
 }
 
 // checkReplay refuses flags with which no log can be read again that is kept in a folder.
-func (b *Options) checkReplay(folder string) error {
+func (b *RecoveryOptions) checkReplay(folder string) error {
 	s, err := b.replaySettings()
 	if err != nil {
 		return err
@@ -104,7 +102,7 @@ func (b *Options) checkReplay(folder string) error {
 }
 
 // allReplays measures how fast a server makes its shards of the update log.
-func (r *run) allReplays(ctx context.Context) error {
+func (r *recoveryRun) allReplays(ctx context.Context) error {
 	s, err := r.replaySettings()
 	if err != nil {
 		return err
@@ -132,15 +130,15 @@ func (r *run) allReplays(ctx context.Context) error {
 
 // replayRound takes one job through both kills. bareFirst says whether the bare reader
 // reads before the server does: what the machine did last helps, or hinders, the one that is next.
-func (r *run) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
+func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
 	s, err := r.replaySettings()
 	if err != nil {
 		return m, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error) {
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
 		return openRecoveryJob(ctx, cancel, s, out)
 	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *job) error {
+	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) error {
 		p, err := j.joinReplay(ctx)
 		if err != nil {
 			return err
@@ -156,25 +154,25 @@ func (r *run) replayRound(ctx context.Context, bareFirst bool) (m rereading, err
 // replayer is this process in a job whose log is read again: as its worker, and as one
 // that only looks, and so knows nothing but what servers tell.
 type replayer struct {
-	*job
-	worker, observer moves.Client
-	pushed, seen     *moves.Table
+	*recoveryJob
+	worker, observer soleWorker
+	pushed, seen     *movedTable
 	patience         time.Duration // how long shards may take to serve again
 }
 
 // joinReplay joins a job as its one worker, and as an observer.
-func (j *job) joinReplay(ctx context.Context) (p *replayer, err error) {
-	p = &replayer{job: j}
+func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
+	p = &replayer{recoveryJob: j}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
 	bed := pushBed(j.Settings().Job.Shards)
-	if p.worker, err = moves.Dial(ctx, j.Run, &bed); err != nil {
+	if p.worker, err = joinAlone(ctx, j.Run, &bed); err != nil {
 		return p, err
 	}
-	tables, err := moves.MakeTables(ctx, p.worker, &bed)
+	tables, err := makeTables(ctx, p.worker, &bed)
 	if err != nil {
 		return p, err
 	}
@@ -186,13 +184,13 @@ func (j *job) joinReplay(ctx context.Context) (p *replayer, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.observer = moves.Client{Client: c}
+	p.observer = soleWorker{Client: c}
 	p.seen, err = p.observer.Table(ctx, p.pushed.Spec())
 	return p, err
 }
 
 func (p *replayer) close() {
-	for _, c := range []moves.Client{p.worker, p.observer} {
+	for _, c := range []soleWorker{p.worker, p.observer} {
 		if c.Client != nil {
 			c.Close()
 		}
@@ -312,7 +310,7 @@ func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.T
 // readBare reads the shards' streams from their beginning to their end, side by side as a
 // server does, and throws away what they hold.
 func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
-	moves.AllCores()
+	allCores()
 	job := &p.Settings().Job
 	updates, err := p.Settings().OpenLog(nil, true)(ctx, // it reads as well: a benchmark has no keys
 		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
@@ -375,21 +373,21 @@ func readWhole(in store.Store, shards []perdure.ShardID) error {
 }
 
 // replayed sums the rounds up.
-func (r *run) replayed(servers int, rounds []rereading) Result {
+func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
 	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
 		var v []float64
 		for i := range rounds {
 			v = append(v, what(&rounds[i]))
 		}
-		s := bench.NewSpread(v)
+		s := newSpread(v)
 		return &s.Median, &s.Least, &s.Most
 	}
-	res := Result{
+	res := RecoveryResult{
 		Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1,
 		Shards: r.Shards, MB: r.replaySize(),
 	}
-	serving := func(p *rereading) float64 { return bench.Milliseconds(p.serving) }
-	empty := func(p *rereading) float64 { return bench.Milliseconds(p.empty) }
+	serving := func(p *rereading) float64 { return milliseconds(p.serving) }
+	empty := func(p *rereading) float64 { return milliseconds(p.empty) }
 	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(serving)
 	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(empty)
 	res.ReplayMB, _, _ = over(func(p *rereading) float64 { return float64(p.bytes) / 1e6 })
@@ -402,7 +400,7 @@ func (r *run) replayed(servers int, rounds []rereading) Result {
 }
 
 // ReplayLine prints what was measured of reading the log again.
-func (r *Result) ReplayLine() string {
+func (r *RecoveryResult) ReplayLine() string {
 	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f",
 		*r.ReplayBareMBPerS)
 	if r.ReplayMBPerS != nil {

@@ -1,4 +1,4 @@
-package raw
+package bench
 
 import (
 	"crypto/tls"
@@ -34,19 +34,19 @@ func (c counted) Write(b []byte) (int, error) {
 // TestRawExchange: as many bytes go each way as it says, on however many
 // connections; and an exchange that is on its way can be stopped.
 func TestRawExchange(t *testing.T) {
-	for _, kind := range Sockets {
+	for _, kind := range socketKinds {
 		for _, conns := range []int{1, 3} {
 			t.Run(fmt.Sprint(kind, conns), func(t *testing.T) {
 				network, addr := kind, localrun.AnyPort
 				switch kind {
 				case "unix":
 					addr = filepath.Join(t.TempDir(), "s")
-				case TLS:
+				case socketTLS:
 					network = "tcp"
 				}
 				l, err := net.Listen(network, addr)
 				must(t, err)
-				if kind == TLS {
+				if kind == socketTLS {
 					config, err := serverTLS()
 					must(t, err)
 					l = tls.NewListener(l, config)
@@ -61,13 +61,13 @@ func TestRawExchange(t *testing.T) {
 							return
 						}
 						go func() {
-							answer(counted{c, &read, &written})
+							answerRaw(counted{c, &read, &written})
 							served <- struct{}{}
 						}()
 					}
 				}()
-				s := Shape{Ask: 88, Answer: 1<<20 + 1, Chunk: 100_000, Buffer: 1 << 20}
-				r, err := Dial(t.Context(), l.Addr(), kind == TLS, conns, s)
+				s := rawShape{Ask: 88, Answer: 1<<20 + 1, Chunk: 100_000, Buffer: 1 << 20}
+				r, err := dialRaw(t.Context(), l.Addr(), kind == socketTLS, conns, s)
 				must(t, err)
 				const times = 5
 				for range times {
@@ -93,7 +93,7 @@ func TestRawStop(t *testing.T) {
 	l, err := net.Listen("tcp", localrun.AnyPort)
 	must(t, err)
 	defer l.Close() // nobody accepts: the system does
-	r, err := Dial(t.Context(), l.Addr(), false, 2, Shape{Ask: 1, Answer: 1, Chunk: 1})
+	r, err := dialRaw(t.Context(), l.Addr(), false, 2, rawShape{Ask: 1, Answer: 1, Chunk: 1})
 	must(t, err)
 	failed := make(chan error)
 	go func() { failed <- r.Exchange() }()
@@ -107,9 +107,9 @@ func TestRawStop(t *testing.T) {
 // TestRawRefuses: a peer that asks for nonsense is turned away before anything
 // is made room for.
 func TestRawRefuses(t *testing.T) {
-	for _, s := range []Shape{
+	for _, s := range []rawShape{
 		{Ask: 0, Answer: 1, Chunk: 1},
-		{Ask: 1, Answer: Most + 1, Chunk: 1},
+		{Ask: 1, Answer: maxRawBytes + 1, Chunk: 1},
 		{Ask: 1, Answer: 1, Chunk: -1},
 	} {
 		if s.check() == nil {

@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // What is measured of saving: a job trains a large table for a while, comes to a
@@ -41,7 +40,7 @@ type saving struct {
 
 // allSaves measures what it costs to save while training goes on, and beside it what it
 // costs where training stands still meanwhile.
-func (r *run) allSaves(ctx context.Context) error {
+func (r *recoveryRun) allSaves(ctx context.Context) error {
 	mb := r.MB
 	if mb == 0 {
 		mb = saveMB
@@ -73,8 +72,8 @@ func (r *run) allSaves(ctx context.Context) error {
 }
 
 // saveRound takes one job to its first cut, and over it.
-func (r *run) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
-	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *job) (float64, error) {
+func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
+	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (float64, error) {
 		for j.reached(1).IsZero() {
 			if err := pause(ctx, lookEvery); err != nil {
 				return 0, err
@@ -92,7 +91,7 @@ func (r *run) saveRound(ctx context.Context, async bool, mb int, window time.Dur
 	}
 	every := max(2, perdure.Clock((window+saveWarming).Seconds()/clock))
 	strategy := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: every, Async: async}
-	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *job) (_ float64, err error) {
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
 		s, err = j.measureSave(ctx, every, mb, window, filepath.Join(r.dir, "raw"))
 		return 0, err
 	})
@@ -100,17 +99,17 @@ func (r *run) saveRound(ctx context.Context, async bool, mb int, window time.Dur
 }
 
 // withJob trains in a job for as long as f takes.
-func (r *run) withJob(
-	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *job) (float64, error),
+func (r *recoveryRun) withJob(
+	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error),
 ) (v float64, err error) {
 	set, err := r.settings(strategy)
 	if err != nil {
 		return 0, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error) {
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
 		return startRecoveryJob(ctx, cancel, set, out, mb)
 	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *job) (err error) {
+	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) (err error) {
 		v, err = f(ctx, j)
 		return err
 	})
@@ -119,9 +118,10 @@ func (r *run) withJob(
 
 // inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
 // long as f takes.
-func (r *run) inJob(
-	ctx context.Context, start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*job, error),
-	f func(context.Context, *job) error,
+func (r *recoveryRun) inJob(
+	ctx context.Context,
+	start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error),
+	f func(context.Context, *recoveryJob) error,
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,7 +139,7 @@ func (r *run) inJob(
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
-func (j *job) measureSave(
+func (j *recoveryJob) measureSave(
 	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
 ) (s saving, err error) {
 	var durable time.Time
@@ -187,7 +187,7 @@ func (j *job) measureSave(
 		}
 		raws, copies = append(raws, raw), append(copies, copyTime(mb))
 	}
-	s.rawMBPerS, s.copy = bench.Median(raws), bench.Median(copies)
+	s.rawMBPerS, s.copy = Median(raws), Median(copies)
 	s.ofRaw = s.mbPerS / s.rawMBPerS
 	return s, nil
 }
@@ -207,7 +207,7 @@ func longestEnded(laps []lap, from, to time.Time) time.Duration {
 }
 
 // reached returns when the last slot ended its n-th clock.
-func (j *job) reached(n perdure.Clock) (at time.Time) {
+func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
 	j.clocks.mu.Lock()
 	defer j.clocks.mu.Unlock()
 	ended := map[int]perdure.Clock{}
@@ -250,24 +250,24 @@ func copyTime(mb int) time.Duration {
 }
 
 // saved sums the rounds up.
-func (r *run) saved(name string, mb int, rounds []saving) Result {
+func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult {
 	each := func(what func(s saving) float64) (v []float64) {
 		for _, s := range rounds {
 			v = append(v, what(s))
 		}
 		return v
 	}
-	speed := bench.NewSpread(each(func(s saving) float64 { return s.speed }))
-	lost := bench.NewSpread(each(func(s saving) float64 { return s.lost }))
-	middle := func(what func(s saving) float64) float64 { return bench.Median(each(what)) }
-	return Result{
+	speed := newSpread(each(func(s saving) float64 { return s.speed }))
+	lost := newSpread(each(func(s saving) float64 { return s.lost }))
+	middle := func(what func(s saving) float64) float64 { return Median(each(what)) }
+	return RecoveryResult{
 		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
-		Save: &SaveCosts{
+		Save: &saveCosts{
 			TrainRatio: speed.Median, TrainRatioMin: speed.Least, TrainRatioMax: speed.Most,
 			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
-			PauseMs:     middle(func(s saving) float64 { return bench.Milliseconds(s.pause) }),
-			CalmMs:      middle(func(s saving) float64 { return bench.Milliseconds(s.calm) }),
-			CopyMs:      middle(func(s saving) float64 { return bench.Milliseconds(s.copy) }),
+			PauseMs:     middle(func(s saving) float64 { return milliseconds(s.pause) }),
+			CalmMs:      middle(func(s saving) float64 { return milliseconds(s.calm) }),
+			CopyMs:      middle(func(s saving) float64 { return milliseconds(s.copy) }),
 			PauseOfCopy: middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) }),
 			MBPerS:      middle(func(s saving) float64 { return s.mbPerS }),
 			RawMBPerS:   middle(func(s saving) float64 { return s.rawMBPerS }),
@@ -277,7 +277,7 @@ func (r *run) saved(name string, mb int, rounds []saving) Result {
 }
 
 // SaveLine prints what was measured of saving.
-func (r *Result) SaveLine() string {
+func (r *RecoveryResult) SaveLine() string {
 	s := r.Save
 	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+
 		"%.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",

@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // What is measured of rows that are saved by themselves: jobs train a large table under none and under
@@ -35,7 +34,7 @@ type pace struct {
 }
 
 // chosenSaves measures what it costs to train while rows are saved by themselves.
-func (r *run) chosenSaves(ctx context.Context) error {
+func (r *recoveryRun) chosenSaves(ctx context.Context) error {
 	mb := r.MB
 	if mb == 0 {
 		mb = saveMB
@@ -65,10 +64,10 @@ func (r *run) chosenSaves(ctx context.Context) error {
 }
 
 // chosenRound trains under none, and then under scar: once until each row has been saved, and once more.
-func (r *run) chosenRound(ctx context.Context, selector perdure.Selector, mb int) (c choosing, err error) {
+func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector, mb int) (c choosing, err error) {
 	var none, saving pace
 	window := chosenWindow(mb)
-	_, err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *job) (_ float64, err error) {
+	_, err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
 		none, err = j.pace(ctx, window/5, window)
 		return 0, err
 	})
@@ -79,7 +78,7 @@ func (r *run) chosenRound(ctx context.Context, selector perdure.Selector, mb int
 		Kind: perdure.RecoverScar, Share: perdure.DefaultShare, Selector: selector,
 		Every: max(1, perdure.Clock(none.perSecond/float64(r.Workers)*window.Seconds())),
 	}
-	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *job) (_ float64, err error) {
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
 		if err := pause(ctx, window); err != nil {
 			return 0, err
 		}
@@ -105,7 +104,7 @@ func (r *run) chosenRound(ctx context.Context, selector perdure.Selector, mb int
 }
 
 // pace trains for a while, and then for a window, or, on a busy machine, for as many windows as one clock takes.
-func (j *job) pace(ctx context.Context, warm, window time.Duration) (p pace, err error) {
+func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p pace, err error) {
 	if _, _, err := j.await(ctx, "training", sound); err != nil {
 		return p, err
 	}
@@ -126,7 +125,7 @@ func (j *job) pace(ctx context.Context, warm, window time.Duration) (p pace, err
 }
 
 // savedRows returns what was saved of rows by themselves so far.
-func (j *job) savedRows(ctx context.Context) (all perdure.RowSaving, err error) {
+func (j *recoveryJob) savedRows(ctx context.Context) (all perdure.RowSaving, err error) {
 	_, s, err := j.await(ctx, "training", func(s *control.Status, v *perdure.View) bool {
 		return s.Saving != nil && s.Saving.Rows != nil
 	})
@@ -137,32 +136,32 @@ func (j *job) savedRows(ctx context.Context) (all perdure.RowSaving, err error) 
 }
 
 // chose sums the rounds up.
-func (r *run) chose(selector perdure.Selector, mb int, rounds []choosing) Result {
+func (r *recoveryRun) chose(selector perdure.Selector, mb int, rounds []choosing) RecoveryResult {
 	each := func(what func(c choosing) float64) (v []float64) {
 		for _, c := range rounds {
 			v = append(v, what(c))
 		}
 		return v
 	}
-	lost := bench.NewSpread(each(func(c choosing) float64 { return c.lost }))
-	middle := func(what func(c choosing) float64) float64 { return bench.Median(each(what)) }
-	return Result{
+	lost := newSpread(each(func(c choosing) float64 { return c.lost }))
+	middle := func(what func(c choosing) float64) float64 { return Median(each(what)) }
+	return RecoveryResult{
 		Recovery: "scar:C,1/8," + string(selector), Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers,
 		Shards: r.Shards, MB: mb,
-		Rows: &RowCosts{
+		Rows: &rowCosts{
 			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
 			MB:          middle(func(c choosing) float64 { return c.mb }),
-			StoodMs:     middle(func(c choosing) float64 { return bench.Milliseconds(c.stood) }),
+			StoodMs:     middle(func(c choosing) float64 { return milliseconds(c.stood) }),
 			StoodOfCopy: middle(func(c choosing) float64 { return float64(c.stood) / float64(c.copy) }),
-			PauseMs:     middle(func(c choosing) float64 { return bench.Milliseconds(c.pause) }),
-			CopyMs:      middle(func(c choosing) float64 { return bench.Milliseconds(c.copy) }),
+			PauseMs:     middle(func(c choosing) float64 { return milliseconds(c.pause) }),
+			CopyMs:      middle(func(c choosing) float64 { return milliseconds(c.copy) }),
 			PauseOfCopy: middle(func(c choosing) float64 { return float64(c.pause) / float64(c.copy) }),
 		},
 	}
 }
 
 // RowsLine prints what was measured of rows that are saved by themselves.
-func (r *Result) RowsLine() string {
+func (r *RecoveryResult) RowsLine() string {
 	c := r.Rows
 	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  stood %.1f ms, %.2f of a copy's %.1f ms; pause %.1f ms",
 		r.Recovery, 100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.StoodMs, c.StoodOfCopy, c.CopyMs, c.PauseMs)

@@ -1,8 +1,4 @@
-// Package raw is what benchmarks measure Perdure against: two processes that exchange as many
-// bytes on plain connections, without frames, checksums, rows or rules, as fast as this machine
-// lets them. A Peer is the other process; it runs this program as COMMAND bench-peer, which is
-// AnswerInherited. A Client belongs to one goroutine; only Stop may come from another.
-package raw
+package bench
 
 import (
 	"context"
@@ -16,6 +12,11 @@ import (
 	"time"
 )
 
+// Benchmarks compare Perdure with a raw exchange: two processes that exchange the same number of bytes on
+// plain connections, without frames, checksums, rows or rules, as fast as this machine lets them. A rawPeer
+// is the other process; it runs this program as COMMAND bench-peer, which is AnswerRaw. A rawClient belongs
+// to one goroutine; only Stop may be called from another.
+
 // Descriptors that the bench hands to its raw peer: listening sockets.
 const (
 	rawTCPFD  = 3
@@ -23,20 +24,20 @@ const (
 	rawTLSFD  = 5
 )
 
-// Shape is what is exchanged on one connection, and how. It is the first
+// rawShape is what is exchanged on one connection, and how. It is the first
 // thing on the connection.
-type Shape struct {
+type rawShape struct {
 	Ask, Answer int64 // bytes
 	Chunk       int64 // bytes of one Read or Write, at most
 	Buffer      int64 // bytes of the kernel's buffers; 0: as the system has them
 }
 
-// Most bounds what a peer makes room for.
-const Most = 1 << 30
+// maxRawBytes bounds what a peer makes room for.
+const maxRawBytes = 1 << 30
 
-func (s *Shape) check() error {
+func (s *rawShape) check() error {
 	for _, n := range []int64{s.Ask, s.Answer, s.Chunk} {
-		if n < 1 || n > Most {
+		if n < 1 || n > maxRawBytes {
 			return fmt.Errorf("raw exchange: %d bytes", n)
 		}
 	}
@@ -44,7 +45,7 @@ func (s *Shape) check() error {
 }
 
 // setBuffers sets the kernel's buffers of a connection; the system may give less.
-func (s *Shape) setBuffers(c net.Conn) error {
+func (s *rawShape) setBuffers(c net.Conn) error {
 	if t, is := c.(*tls.Conn); is {
 		c = t.NetConn()
 	}
@@ -59,7 +60,7 @@ func (s *Shape) setBuffers(c net.Conn) error {
 }
 
 // read fills b.
-func (s *Shape) read(c net.Conn, b []byte) error {
+func (s *rawShape) read(c net.Conn, b []byte) error {
 	for len(b) > 0 {
 		n, err := c.Read(b[:min(len(b), int(s.Chunk))])
 		if err != nil {
@@ -71,7 +72,7 @@ func (s *Shape) read(c net.Conn, b []byte) error {
 }
 
 // write writes all of b.
-func (s *Shape) write(c net.Conn, b []byte) error {
+func (s *rawShape) write(c net.Conn, b []byte) error {
 	for len(b) > 0 {
 		n, err := c.Write(b[:min(len(b), int(s.Chunk))])
 		if err != nil {
@@ -82,9 +83,9 @@ func (s *Shape) write(c net.Conn, b []byte) error {
 	return nil
 }
 
-// AnswerInherited is what a peer's process does: it answers raw exchanges on the sockets that
+// AnswerRaw is what a peer's process does: it answers raw exchanges on the sockets that
 // it has inherited, until ctx ends.
-func AnswerInherited(ctx context.Context) error {
+func AnswerRaw(ctx context.Context) error {
 	config, err := serverTLS()
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func AnswerInherited(ctx context.Context) error {
 				if err != nil {
 					return // the process ends
 				}
-				go answer(c)
+				go answerRaw(c)
 			}
 		}()
 	}
@@ -111,10 +112,10 @@ func AnswerInherited(ctx context.Context) error {
 	return nil
 }
 
-// answer is the peer's side of one connection, until it breaks.
-func answer(c net.Conn) {
+// answerRaw is the peer's side of one connection, until it breaks.
+func answerRaw(c net.Conn) {
 	defer c.Close()
-	var s Shape
+	var s rawShape
 	if binary.Read(c, binary.LittleEndian, &s) != nil || s.check() != nil || s.setBuffers(c) != nil {
 		return
 	}
@@ -123,8 +124,8 @@ func answer(c net.Conn) {
 	}
 }
 
-// Client is the bench's side of a raw exchange over one or more connections.
-type Client struct {
+// rawClient is the bench's side of a raw exchange over one or more connections.
+type rawClient struct {
 	parts []*rawPart
 	fails chan error
 	done  sync.WaitGroup
@@ -132,15 +133,15 @@ type Client struct {
 
 // rawPart is what one connection carries.
 type rawPart struct {
-	Shape
+	rawShape
 	conn  net.Conn
 	buf   []byte
 	start chan struct{}
 }
 
-// Dial opens connections and splits what is exchanged evenly over them. private says that they are TLS's.
-func Dial(ctx context.Context, addr net.Addr, private bool, conns int, whole Shape) (*Client, error) {
-	r := &Client{fails: make(chan error, conns)}
+// dialRaw opens connections and splits what is exchanged evenly over them. private says that they are TLS's.
+func dialRaw(ctx context.Context, addr net.Addr, private bool, conns int, whole rawShape) (*rawClient, error) {
+	r := &rawClient{fails: make(chan error, conns)}
 	var d net.Dialer
 	for i := range int64(conns) {
 		n := int64(conns)
@@ -153,7 +154,7 @@ func Dial(ctx context.Context, addr net.Addr, private bool, conns int, whole Sha
 		if private {
 			c = tls.Client(c, clientTLS())
 		}
-		p := &rawPart{Shape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
+		p := &rawPart{rawShape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
 		r.parts = append(r.parts, p)
 		if err := errors.Join(s.setBuffers(c), binary.Write(c, binary.LittleEndian, &s)); err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -177,7 +178,7 @@ func (p *rawPart) exchange() error {
 }
 
 // Exchange does one exchange on all connections at once.
-func (r *Client) Exchange() (err error) {
+func (r *rawClient) Exchange() (err error) {
 	for _, p := range r.parts[1:] {
 		p.start <- struct{}{}
 	}
@@ -189,20 +190,20 @@ func (r *Client) Exchange() (err error) {
 }
 
 // Fill writes something into what is sent first, so that its memory is there.
-func (r *Client) Fill() {
+func (r *rawClient) Fill() {
 	for i := range r.parts[0].buf {
 		r.parts[0].buf[i] = byte(i)
 	}
 }
 
 // Stop makes an exchange that is on its way fail.
-func (r *Client) Stop() {
+func (r *rawClient) Stop() {
 	for _, p := range r.parts {
 		_ = p.conn.SetDeadline(time.Unix(1, 0)) // one that is closed fails anyway
 	}
 }
 
-func (r *Client) Close() (err error) {
+func (r *rawClient) Close() (err error) {
 	for _, p := range r.parts {
 		close(p.start)
 		err = errors.Join(err, p.conn.Close())

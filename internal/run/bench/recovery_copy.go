@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/raw"
 )
 
 // shardBytes is how many bytes of values a shard has, on average.
-func (j *job) shardBytes() float64 {
+func (j *recoveryJob) shardBytes() float64 {
 	return float64(j.ballast.Rows*ballastDim*4) / float64(j.Settings().Job.Shards)
 }
 
@@ -59,14 +57,14 @@ func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catc
 // copyRaw copies as many bytes from this process to another one, over a plain socket of
 // the kind that servers of one machine use, while the job goes on: the most that this
 // machine could give to a server that joins. The other process is new, too, and so is its memory.
-func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
-	n := min(int64(bytes), raw.Most)
-	peer, err := raw.Start(j.rawDir)
+func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
+	n := min(int64(bytes), maxRawBytes)
+	peer, err := startRawPeer(j.rawDir)
 	if err != nil {
 		return c, err
 	}
 	defer peer.Close()
-	client, err := raw.Dial(ctx, peer.Addrs["unix"], false, 1, raw.Shape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	client, err := dialRaw(ctx, peer.Addrs["unix"], false, 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
 	if err != nil {
 		return c, err
 	}
@@ -90,7 +88,7 @@ func (j *job) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error)
 const rawCopyChunk = 512 << 10
 
 // addCopies adds what the rounds say of the servers that joined.
-func (r *Result) addCopies(rounds []outage) {
+func (r *RecoveryResult) addCopies(rounds []outage) {
 	var of []float64
 	each := func(what func(o *outage) catchUp) (rates, reads, clocks *float64) {
 		var v [3][]float64
@@ -99,9 +97,9 @@ func (r *Result) addCopies(rounds []outage) {
 				v[0], v[1], v[2] = append(v[0], c.gbPerS), append(v[1], c.readRatio), append(v[2], c.clockRatio)
 			}
 		}
-		rates, _ = bench.MiddleMost(v[0])
-		reads, _ = bench.MiddleMost(v[1])
-		clocks, _ = bench.MiddleMost(v[2])
+		rates, _ = medianAndMax(v[0])
+		reads, _ = medianAndMax(v[1])
+		clocks, _ = medianAndMax(v[2])
 		return rates, reads, clocks
 	}
 	r.CatchUpGBPerS, r.CatchUpReadRatio, r.CatchUpClockRatio = each(func(o *outage) catchUp { return o.catchUp })
@@ -111,10 +109,10 @@ func (r *Result) addCopies(rounds []outage) {
 			of = append(of, o.catchUp.gbPerS/o.raw.gbPerS)
 		}
 	}
-	r.CatchUpOfRaw, _ = bench.MiddleMost(of)
+	r.CatchUpOfRaw, _ = medianAndMax(of)
 }
 
-func (r *run) joinHeading() string {
+func (r *recoveryRun) joinHeading() string {
 	if !r.Snapshot {
 		return ""
 	}
@@ -122,7 +120,7 @@ func (r *run) joinHeading() string {
 }
 
 // joining says how fast the servers that joined copied; "" if that was not measured.
-func (r *Result) joining() string {
+func (r *RecoveryResult) joining() string {
 	if r.CatchUpGBPerS == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package moves
+package bench
 
 import (
 	"cmp"
@@ -14,8 +14,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/raw"
 )
 
 const (
@@ -26,23 +24,23 @@ const (
 	idLists    = 8         // draws of random rows, used in turn
 )
 
-// run is one run of the bench.
-type run struct {
-	Options
+// movesRun is one run of the bench.
+type movesRun struct {
+	MovesOptions
 	out     io.Writer
 	dir     string
-	raw     *raw.Peer
+	raw     *rawPeer
 	jobs    int
-	results []Result
+	results []MovesResult
 	best    map[rawKey]rawWay
 }
 
 // measure does all measurements of a bed, on one job.
-func (r *run) measure(ctx context.Context, bed Bed) (err error) {
+func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
-	job, err := StartJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
+	job, err := startMovesJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
 	if err != nil {
 		return err
 	}
@@ -52,13 +50,13 @@ func (r *run) measure(ctx context.Context, bed Bed) (err error) {
 		}
 		err = errors.Join(err, job.Close())
 	}()
-	tables, err := MakeTables(ctx, job.Client, &bed)
+	tables, err := makeTables(ctx, job.Client, &bed)
 	if err != nil {
 		return err
 	}
 	for _, t := range tables {
 		if spec := t.Spec(); !spec.Sparse { // rows of 0 would be pulled packed
-			if err := t.pushed(ctx, nil, Delta(int(spec.Rows)*spec.Dim)); err != nil {
+			if err := t.pushed(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
 				return err
 			}
 		}
@@ -85,9 +83,9 @@ func (r *run) measure(ctx context.Context, bed Bed) (err error) {
 
 // TableOf names the table that a measurement uses: every push has one of its
 // rule, every pull one that is there anyway.
-func (b *Bed) TableOf(m *Measurement) string {
+func (b *movesBed) TableOf(m *measurement) string {
 	rule := m.Rule
-	if i := slices.IndexFunc(b.Lines, func(m Measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
+	if i := slices.IndexFunc(b.Lines, func(m measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
 		rule = b.Lines[i].Rule
 	}
 	size := m.Size.Name
@@ -97,10 +95,10 @@ func (b *Bed) TableOf(m *Measurement) string {
 	return string(cmp.Or(rule, perdure.RuleAdd)) + "-" + size
 }
 
-// MakeTables makes all tables of a bed, for a job must have them before its first
+// makeTables makes all tables of a bed, for a job must have them before its first
 // clock ends, and fills the sparse ones.
-func MakeTables(ctx context.Context, c Client, bed *Bed) (map[string]*Table, error) {
-	tables := map[string]*Table{}
+func makeTables(ctx context.Context, c soleWorker, bed *movesBed) (map[string]*movedTable, error) {
+	tables := map[string]*movedTable{}
 	for i := range bed.Lines {
 		m := &bed.Lines[i]
 		name := bed.TableOf(m)
@@ -144,8 +142,8 @@ func ruleOf(table string) perdure.Rule {
 }
 
 // fill stores all rows of a sparse table, by one push to each.
-func (t *Table) fill(ctx context.Context) error {
-	delta := Delta(seedRows * sparseDim)
+func (t *movedTable) fill(ctx context.Context) error {
+	delta := pushDelta(seedRows * sparseDim)
 	ids := make([]perdure.RowID, seedRows)
 	for at := 0; at < sparseRows; at += len(ids) {
 		for i := range ids {
@@ -169,8 +167,8 @@ func sparseID(i int) perdure.RowID {
 // mostExact pushes of Delta add up without rounding.
 const mostExact = (1 << 24) / 7
 
-// Delta is what a push adds: small multiples of 1/1024.
-func Delta(values int) []float32 {
+// pushDelta is what a push adds: small multiples of 1/1024.
+func pushDelta(values int) []float32 {
 	delta := make([]float32, values)
 	for i := range delta {
 		delta[i] = float32(i%7+1) / 1024
@@ -188,10 +186,10 @@ type operation struct {
 // A worker process of a local job shares the cores with others; the raw exchange
 // may use them all.
 func workerCores() { machine.Cores(1) }
-func AllCores()    { machine.UseCores(runtime.NumCPU()) }
+func allCores()    { machine.UseCores(runtime.NumCPU()) }
 
 // Operation makes up Perdure's side.
-func (t *Table) Operation(ctx context.Context, m *Measurement) operation {
+func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {
 	var lists [][]perdure.RowID
 	if m.Size.rows > 0 {
 		rng := rand.New(rand.NewPCG(1, uint64(m.Size.rows)))
@@ -207,7 +205,7 @@ func (t *Table) Operation(ctx context.Context, m *Measurement) operation {
 		}
 	}
 	if m.Op != "pull" {
-		delta := Delta(int(m.Size.Bytes / 4))
+		delta := pushDelta(int(m.Size.Bytes / 4))
 		if m.Op == "push" && ids == nil && lists == nil {
 			return operation{
 				Cores: workerCores, Prepare: func() { t.compute(delta) },
@@ -235,20 +233,20 @@ func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// Stretch is what one side did in one round.
-type Stretch struct {
+// stretch is what one side did in one round.
+type stretch struct {
 	Ops  int
 	Took time.Duration // of the operations alone
 }
 
 // GBPerSecond is the speed at which values were moved.
-func (s Stretch) GBPerSecond(bytes int64) float64 {
+func (s stretch) GBPerSecond(bytes int64) float64 {
 	return float64(bytes) * float64(s.Ops) / s.Took.Seconds() / 1e9
 }
 
 // Repeat does an operation, one after the other, for so long, and at least once.
 // It appends how long each took to laps.
-func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s Stretch, err error) {
+func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
 	o.Cores()
 	for begin := time.Now(); s.Ops == 0 || time.Since(begin) < budget; {
 		if ctx.Err() != nil {
@@ -271,7 +269,7 @@ func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]ti
 
 // line measures one line: rounds of Perdure and of the raw exchange in turn, so
 // that whatever else this machine does hits both.
-func (r *run) line(ctx context.Context, m *Measurement, t *Table) (res Result, err error) {
+func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res MovesResult, err error) {
 	ours := t.Operation(ctx, m)
 	way, err := r.bestRaw(ctx, m)
 	if err != nil {
@@ -283,7 +281,7 @@ func (r *run) line(ctx context.Context, m *Measurement, t *Table) (res Result, e
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	defer context.AfterFunc(ctx, client.Stop)()
-	raw := operation{Cores: AllCores, Do: client.Exchange}
+	raw := operation{Cores: allCores, Do: client.Exchange}
 	budget := r.Time / time.Duration(2*r.Rounds)
 	laps, rawLaps := make([]time.Duration, 0, 1<<16), make([]time.Duration, 0, 1<<16)
 	for _, o := range []*operation{&ours, &raw} { // caches, connections and buffers get warm
@@ -293,7 +291,7 @@ func (r *run) line(ctx context.Context, m *Measurement, t *Table) (res Result, e
 	}
 	laps = laps[:0]
 	var mallocs uint64
-	var pairs [][2]Stretch
+	var pairs [][2]stretch
 	for range r.Rounds {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -307,9 +305,9 @@ func (r *run) line(ctx context.Context, m *Measurement, t *Table) (res Result, e
 		if err != nil {
 			return res, err
 		}
-		pairs = append(pairs, [2]Stretch{p, q})
+		pairs = append(pairs, [2]stretch{p, q})
 	}
-	res = newResult(m, pairs, laps, mallocs)
+	res = newMovesResult(m, pairs, laps, mallocs)
 	res.RawConns = way.conns
 	return res, nil
 }
@@ -329,7 +327,7 @@ type rawKey struct {
 // rawWays are what is tried: with few bytes one connection is faster than
 // several, with many it depends on the machine. asked is how many connections
 // the raw exchange must have, 0 for whichever is faster.
-func rawWays(m *Measurement, asked int) (ways []rawWay) {
+func rawWays(m *measurement, asked int) (ways []rawWay) {
 	conns, chunks := []int{1}, []int64{1 << 20}
 	switch {
 	case asked > 0:
@@ -355,7 +353,7 @@ const tryRaw = 5 * time.Millisecond
 
 // bestRaw finds out, once for all rules, in which way the raw exchange is
 // fastest: it is measured at its best.
-func (r *run) bestRaw(ctx context.Context, m *Measurement) (best rawWay, err error) {
+func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, err error) {
 	key := rawKey{m.Op, m.Size.Name, m.Socket, m.Conns}
 	if way, ok := r.best[key]; ok {
 		return way, nil
@@ -379,21 +377,21 @@ func (r *run) bestRaw(ctx context.Context, m *Measurement) (best rawWay, err err
 }
 
 // try returns how long an exchange typically takes in some way.
-func (r *run) try(ctx context.Context, m *Measurement, way rawWay) (typical time.Duration, err error) {
+func (r *movesRun) try(ctx context.Context, m *measurement, way rawWay) (typical time.Duration, err error) {
 	client, err := r.dialRaw(ctx, m, way)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	defer context.AfterFunc(ctx, client.Stop)()
-	raw := operation{Cores: AllCores, Do: client.Exchange}
+	raw := operation{Cores: allCores, Do: client.Exchange}
 	var laps []time.Duration
 	for len(laps) < 3 {
 		if _, err := raw.Repeat(ctx, tryRaw, &laps); err != nil {
 			return 0, err
 		}
 	}
-	return bench.Median(laps[1:]), nil
+	return Median(laps[1:]), nil
 }
 
 // A raw exchange has a header's bytes, and those that say which rows are meant.
@@ -403,11 +401,11 @@ const (
 )
 
 // dialRaw opens the raw exchange of as many bytes.
-func (r *run) dialRaw(ctx context.Context, m *Measurement, way rawWay) (*raw.Client, error) {
+func (r *movesRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
 	ids := int64(8 * m.Size.rows)
-	s := raw.Shape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}
+	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}
 	if m.Op != "pull" {
 		s.Ask, s.Answer = m.Size.Bytes+ids, rawHeaderBytes
 	}
-	return raw.Dial(ctx, r.raw.Addrs[m.Socket], m.Socket == raw.TLS, way.conns, s)
+	return dialRaw(ctx, r.raw.Addrs[m.Socket], m.Socket == socketTLS, way.conns, s)
 }

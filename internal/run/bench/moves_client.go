@@ -1,4 +1,4 @@
-package moves
+package bench
 
 import (
 	"context"
@@ -7,16 +7,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/bench/raw"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/worker"
 )
 
-// This file is all of the bench that touches the client: what it uses is what a
-// user's own program would.
+// Only this file of the benchmark of moves touches the client, and it uses what a user's program would.
 
-// missing says what a measurement needs that this machine has not; "": nothing.
-func missing(m *Measurement) string {
+// missingFor says what a measurement needs that this machine has not; "": nothing.
+func missingFor(m *measurement) string {
 	if m.Socket == "unix" && !unixWorks() {
 		return "Unix sockets that are chosen by themselves"
 	}
@@ -38,14 +36,14 @@ var unixWorks = sync.OnceValue(func() bool {
 	return c.Close() == nil
 })
 
-// Client is this process as the job's one worker.
-type Client struct{ *worker.Client }
+// soleWorker is this process as the job's one worker.
+type soleWorker struct{ *worker.Client }
 
-// Dial joins a job over the connections that the bed asks for.
-func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
+// joinAlone joins a job over the connections that the bed asks for.
+func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, error) {
 	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
 	switch b.Socket {
-	case raw.TLS:
+	case socketTLS:
 		c.Keys = r.Settings().Reach.Keys
 	case "unix":
 		// The coordinator is reached over TCP, its servers are not.
@@ -54,28 +52,28 @@ func Dial(ctx context.Context, r *localrun.Run, b *Bed) (Client, error) {
 		c.Network = transport.TCP{Socket: transport.SocketTCP}
 	}
 	w, err := worker.Dial(ctx, c)
-	return Client{w}, err
+	return soleWorker{w}, err
 }
 
-func (c Client) Close() { _ = c.Client.Close() } // never fails
+func (c soleWorker) Close() { _ = c.Client.Close() } // never fails
 
-// Table makes a table.
-func (c Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, error) {
+// movedTable makes a table.
+func (c soleWorker) Table(ctx context.Context, spec perdure.TableSpec) (*movedTable, error) {
 	t, err := c.Client.Table(ctx, spec)
-	return &Table{Table: t, c: c}, err
+	return &movedTable{Table: t, c: c}, err
 }
 
-// Table is one table that is pushed to and pulled from.
-type Table struct {
+// movedTable is one table that is pushed to and pulled from.
+type movedTable struct {
 	*worker.Table
-	c        Client
+	c        soleWorker
 	Pushes   int
 	computed error // of the last compute
 }
 
 // pushed applies delta on the server, and returns when it is applied. rows are
 // the ids to move; nil: all rows of a dense table.
-func (t *Table) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
+func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
 	if rows == nil {
 		err = t.IncRun(0, delta)
 	} else {
@@ -89,7 +87,7 @@ func (t *Table) pushed(ctx context.Context, rows []perdure.RowID, delta []float3
 
 // compute puts delta where the table's next update has it, as a program would that
 // computes it there.
-func (t *Table) compute(delta []float32) {
+func (t *movedTable) compute(delta []float32) {
 	to, err := t.Deltas(0, int(t.Spec().Rows))
 	if t.computed = err; err == nil {
 		copy(to, delta)
@@ -97,7 +95,7 @@ func (t *Table) compute(delta []float32) {
 }
 
 // finished ends the clock, and returns when its update is applied.
-func (t *Table) finished(ctx context.Context) error {
+func (t *movedTable) finished(ctx context.Context) error {
 	if t.computed != nil {
 		return t.computed
 	}
@@ -109,7 +107,7 @@ func (t *Table) finished(ctx context.Context) error {
 }
 
 // pulled reads rows from the server; Forget comes before.
-func (t *Table) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
 	if rows == nil {
 		return t.GetRun(ctx, 0, dst)
 	}
@@ -118,13 +116,13 @@ func (t *Table) pulled(ctx context.Context, rows []perdure.RowID, dst []float32)
 
 // Verify reads a dense table of rule add, and holds it against all that was
 // pushed: figures of something else than what they are called are worth nothing.
-func (t *Table) Verify(ctx context.Context) error {
+func (t *movedTable) Verify(ctx context.Context) error {
 	spec := t.Spec()
 	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > mostExact {
 		return nil
 	}
 	got := make([]float32, spec.Rows*int64(spec.Dim))
-	delta := Delta(len(got))
+	delta := pushDelta(len(got))
 	t.Forget()
 	if err := t.pulled(ctx, nil, got); err != nil {
 		return err

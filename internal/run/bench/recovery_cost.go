@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -10,16 +10,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/bench"
-	"github.com/perdure/perdure/internal/run/bench/moves"
-	"github.com/perdure/perdure/internal/run/bench/programs"
 )
 
 var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 
 // trainRatios trains under each strategy and none in turn, in every round in
 // another order, and holds what one round gave against none of the same round.
-func (r *run) trainRatios(ctx context.Context) error {
+func (r *recoveryRun) trainRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the "+
 		"same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
@@ -28,7 +25,7 @@ func (r *run) trainRatios(ctx context.Context) error {
 		for i := range all {
 			strategy := all[(round+i)%len(all)]
 			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
-			seconds, err := programs.Train(ctx, "", r.Workload,
+			seconds, err := trainProgram(ctx, "", r.Workload,
 				filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
 				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards",
 				strconv.Itoa(r.Shards),
@@ -44,14 +41,14 @@ func (r *run) trainRatios(ctx context.Context) error {
 	r.progress("")
 	r.got.train = ratios(speeds)
 	for _, strategy := range r.strategies {
-		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, bench.Median(speeds[strategy]),
+		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, Median(speeds[strategy]),
 			r.got.train[strategy])
 	}
 	return nil
 }
 
 // againstNone lists the strategies that are measured, and none.
-func (r *run) againstNone() []perdure.Recovery {
+func (r *recoveryRun) againstNone() []perdure.Recovery {
 	if slices.Contains(r.strategies, recoverNone) {
 		return r.strategies
 	}
@@ -59,14 +56,14 @@ func (r *run) againstNone() []perdure.Recovery {
 }
 
 // ratios holds each strategy's speeds against those of none, round by round.
-func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]bench.Spread {
-	of := map[perdure.Recovery]bench.Spread{}
+func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
+	of := map[perdure.Recovery]spread{}
 	for strategy, v := range speeds {
 		var parts []float64
 		for round, speed := range v {
 			parts = append(parts, speed/speeds[recoverNone][round])
 		}
-		of[strategy] = bench.NewSpread(parts)
+		of[strategy] = newSpread(parts)
 	}
 	return of
 }
@@ -79,10 +76,10 @@ const (
 
 // pushRatios pushes blocks under each strategy beside none. Both jobs are there
 // all the time; one of them at a time is used.
-func (r *run) pushRatios(ctx context.Context) error {
+func (r *recoveryRun) pushRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
 		"median (least to most)\n", pushBlock)
-	r.got.push = map[perdure.Recovery]bench.Spread{}
+	r.got.push = map[perdure.Recovery]spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
 		speeds, err := r.pushAgainstNone(ctx, strategy)
@@ -91,13 +88,13 @@ func (r *run) pushRatios(ctx context.Context) error {
 		}
 		r.progress("")
 		r.got.push[strategy] = ratios(speeds)[strategy]
-		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, bench.Median(speeds[strategy]),
+		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, Median(speeds[strategy]),
 			r.got.push[strategy])
 	}
 	return nil
 }
 
-func (r *run) pushAgainstNone(
+func (r *recoveryRun) pushAgainstNone(
 	ctx context.Context, strategy perdure.Recovery,
 ) (speeds map[perdure.Recovery][]float64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -123,7 +120,7 @@ func (r *run) pushAgainstNone(
 	}
 	speeds = map[perdure.Recovery][]float64{}
 	for range r.Rounds {
-		done := make([]moves.Stretch, len(sides))
+		done := make([]stretch, len(sides))
 		for turn := range pushTurns * len(sides) {
 			at := turn % len(sides)
 			s, err := pushers[sides[at]].push(ctx)
@@ -145,40 +142,40 @@ func (r *run) pushAgainstNone(
 }
 
 // pushedBlock is what is pushed.
-func pushedBlock() moves.Size {
-	return moves.Sizes[slices.IndexFunc(moves.Sizes, func(s moves.Size) bool { return s.Name == pushBlock })]
+func pushedBlock() moveSize {
+	return moveSizes[slices.IndexFunc(moveSizes, func(s moveSize) bool { return s.Name == pushBlock })]
 }
 
 // pushBed is a table of such a block, and one connection over which it is pushed.
-func pushBed(shards int) moves.Bed {
-	m := moves.Measurement{
+func pushBed(shards int) movesBed {
+	m := measurement{
 		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
 		Shards: shards,
 	}
-	return moves.Bed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []moves.Measurement{m}}
+	return movesBed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
 }
 
 // pusher is a job that blocks are pushed to.
 type pusher struct {
-	job   *moves.Job
-	table *moves.Table
-	what  moves.Measurement
+	job   *movesJob
+	table *movedTable
+	what  measurement
 }
 
 // startPusher starts a job and warms it up.
-func (r *run) startPusher(
+func (r *recoveryRun) startPusher(
 	ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery,
 ) (p *pusher, err error) {
-	bed := pushBed(max(moves.LargeShards, r.Servers))
+	bed := pushBed(max(largeShards, r.Servers))
 	bed.Servers, bed.Recovery = r.Servers, strategy.String()
 	m := bed.Lines[0]
 	r.jobs++
-	job, err := moves.StartJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
+	job, err := startMovesJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
 	if err != nil {
 		return nil, err
 	}
 	p = &pusher{job: job, what: m}
-	tables, err := moves.MakeTables(ctx, job.Client, &bed)
+	tables, err := makeTables(ctx, job.Client, &bed)
 	if err == nil {
 		p.table = tables[bed.TableOf(&m)]
 		_, err = p.push(ctx)
@@ -190,15 +187,15 @@ func (r *run) startPusher(
 }
 
 // push pushes for a while.
-func (p *pusher) push(ctx context.Context) (moves.Stretch, error) {
+func (p *pusher) push(ctx context.Context) (stretch, error) {
 	o := p.table.Operation(ctx, &p.what)
 	var laps []time.Duration
 	return o.Repeat(ctx, pushBudget, &laps)
 }
 
 // blank is a result of a strategy in which no failure is.
-func (r *run) blank(strategy perdure.Recovery) Result {
-	res := Result{
+func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
+	res := RecoveryResult{
 		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
 		Workers: r.Workers, Shards: r.Shards, MB: r.MB,
 	}
@@ -212,7 +209,7 @@ func (r *run) blank(strategy perdure.Recovery) Result {
 }
 
 // all are all lines; a strategy whose failures were not measured has one.
-func (r *run) all() []Result {
+func (r *recoveryRun) all() []RecoveryResult {
 	results := slices.Concat(r.got.faulty, r.got.saves, r.got.replays)
 	if r.measures["faults"] {
 		return results

@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -15,13 +15,12 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/internal/run/reach"
 )
 
-// Result is one line of the results: a strategy and what fails under it.
+// RecoveryResult is one line of the results: a strategy and what fails under it.
 // Times are in milliseconds since the failure. What was not measured is null.
-type Result struct {
+type RecoveryResult struct {
 	Recovery string `json:"recovery"`
 	Trained  string `json:"train_workload"` // what the speed of training was measured with
 	Fault    string `json:"fault"`          // "": faults were not measured
@@ -61,10 +60,10 @@ type Result struct {
 	CatchUpRawClockRatio *float64 `json:"catch_up_raw_clock_ratio"`
 	CatchUpOfRaw         *float64 `json:"catch_up_of_raw"`
 
-	Save *SaveCosts `json:"save"`
-	Rows *RowCosts  `json:"rows"`
+	Save *saveCosts `json:"save"`
+	Rows *rowCosts  `json:"rows"`
 
-	Drain *DrainCosts `json:"drain"`
+	Drain *drainCosts `json:"drain"`
 
 	// Of a killed server's shards under stateless: until all serve again with ReplayMB of
 	// updates to read, and with none; how fast these were read in the time between the two
@@ -83,12 +82,12 @@ type Result struct {
 	ReplayOfBare       *float64 `json:"replay_of_bare"`
 }
 
-// SaveCosts are of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
+// saveCosts are of a first checkpoint, of all MB: clocks in a second after the cut, of those before, and
 // how many were lost until it was durable, of those of as long a time; the longest pause of training until then,
 // in as much time before the cut, and how long a copy of as much in memory takes; how fast it was
 // written until it was durable, and how fast a plain file is
 // while the same job trains.
-type SaveCosts struct {
+type saveCosts struct {
 	TrainRatio    float64 `json:"train_ratio"`
 	TrainRatioMin float64 `json:"train_ratio_min"`
 	TrainRatioMax float64 `json:"train_ratio_max"`
@@ -104,11 +103,11 @@ type SaveCosts struct {
 	OfRaw         float64 `json:"of_raw"`
 }
 
-// RowCosts are of rows that are saved by themselves, as many bytes in 10 s as all rows have: clocks lost, of
+// rowCosts are of rows that are saved by themselves, as many bytes in 10 s as all rows have: clocks lost, of
 // those of a job that saves nothing; how much was saved in that time; for how long shards stood for
 // an eighth of the rows, all together; the longest clock beyond that other job's, in which is also
 // what writing takes of cores and disk; and how long a copy of an eighth of the rows takes.
-type RowCosts struct {
+type rowCosts struct {
 	Lost        float64 `json:"lost"`
 	LostMin     float64 `json:"lost_min"`
 	LostMax     float64 `json:"lost_max"`
@@ -132,7 +131,7 @@ type outage struct {
 	drained    *drained // nil: nobody was to hand over
 }
 
-func (r *run) allFaults(ctx context.Context) error {
+func (r *recoveryRun) allFaults(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\nmilliseconds: median (most); a read of a shard that was hit, and the time between two "+
 		"ends of clocks, at their longest\n")
 	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(faultColumns, "recovery", "fault", "noticed", "serves again",
@@ -155,7 +154,9 @@ func (r *run) allFaults(ctx context.Context) error {
 }
 
 // measureFault takes a job of its own through all rounds of a failure.
-func (r *run) measureFault(ctx context.Context, strategy perdure.Recovery, f *failure) (res Result, err error) {
+func (r *recoveryRun) measureFault(
+	ctx context.Context, strategy perdure.Recovery, f *failure,
+) (res RecoveryResult, err error) {
 	s, err := r.settings(strategy)
 	if err != nil {
 		return res, err
@@ -191,7 +192,7 @@ func (r *run) measureFault(ctx context.Context, strategy perdure.Recovery, f *fa
 }
 
 // round makes something fail once the job is sound, and watches until it is again.
-func (j *job) round(ctx context.Context, f *failure, draw func(n int) int) (o outage, err error) {
+func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) int) (o outage, err error) {
 	if _, _, err = j.await(ctx, f.name, sound); err != nil {
 		return o, err
 	}
@@ -248,7 +249,7 @@ func (j *job) round(ctx context.Context, f *failure, draw func(n int) int) (o ou
 // overAfter returns what says that a failure of a target is over, beside that the job is
 // sound: that it has another process, or, where no status speaks of it, that its parent
 // says so and every slot has ended a clock that it began since.
-func (j *job) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
+func (j *recoveryJob) overAfter(status *control.Status, target supervisor.Target) func(s *control.Status) bool {
 	before, failures, clock := reach.ProcessOf(status, target), len(j.Job().Timeline()), status.Clock
 	if target.Role == supervisor.RoleLog {
 		return func(s *control.Status) bool {
@@ -276,7 +277,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // detected is how long it took until somebody noticed; below 0: nobody told.
-func (j *job) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
+func (j *recoveryJob) detected(told []wire.Event, t supervisor.Target, struck time.Time) time.Duration {
 	if t.Role == wire.RoleCoordinator || t.Role == supervisor.RoleLog {
 		failures := j.Job().Timeline() // its parent notices
 		if last := failures[len(failures)-1]; last.Detected != nil {
@@ -293,21 +294,21 @@ func (j *job) detected(told []wire.Event, t supervisor.Target, struck time.Time)
 }
 
 // faultResult sums rounds up.
-func (r *run) faultResult(strategy perdure.Recovery, f *failure, rounds []outage) Result {
+func (r *recoveryRun) faultResult(strategy perdure.Recovery, f *failure, rounds []outage) RecoveryResult {
 	res := r.blank(strategy)
 	res.Fault = f.name
 	var detected, serving, gets, clocks []float64
 	for _, o := range rounds {
 		if o.detected >= 0 {
-			detected = append(detected, bench.Millis(o.detected))
+			detected = append(detected, milliseconds(o.detected))
 		}
-		gets, clocks = append(gets, bench.Millis(o.get)), append(clocks, bench.Millis(o.clock))
-		serving = append(serving, bench.Millis(max(o.get, o.clock)))
+		gets, clocks = append(gets, milliseconds(o.get)), append(clocks, milliseconds(o.clock))
+		serving = append(serving, milliseconds(max(o.get, o.clock)))
 	}
-	res.DetectedMsMedian, _ = bench.MiddleMost(detected)
-	res.ServingAgainMsMedian, res.ServingAgainMsMax = bench.MiddleMost(serving)
-	res.LongestGetMsMedian, res.LongestGetMsMax = bench.MiddleMost(gets)
-	res.LongestClockMsMedian, res.LongestClockMsMax = bench.MiddleMost(clocks)
+	res.DetectedMsMedian, _ = medianAndMax(detected)
+	res.ServingAgainMsMedian, res.ServingAgainMsMax = medianAndMax(serving)
+	res.LongestGetMsMedian, res.LongestGetMsMax = medianAndMax(gets)
+	res.LongestClockMsMedian, res.LongestClockMsMax = medianAndMax(clocks)
 	if r.Snapshot {
 		res.addCopies(rounds)
 		res.addDrains(rounds)
@@ -318,7 +319,7 @@ func (r *run) faultResult(strategy perdure.Recovery, f *failure, rounds []outage
 const faultColumns = "%-21s  %-16s  %8s  %-18s  %-18s  %-18s  %s"
 
 // Line is the result as people read it.
-func (r *Result) Line() string {
+func (r *RecoveryResult) Line() string {
 	noticed := "-"
 	if r.DetectedMsMedian != nil {
 		noticed = strconv.FormatFloat(*r.DetectedMsMedian, 'f', 1, 64)

@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"io"
@@ -51,7 +51,7 @@ func TestWhole(t *testing.T) {
 // TestReplayed: a rate is that of the time which reading took longer than nothing, and
 // there is none if in some round it took no longer.
 func TestReplayed(t *testing.T) {
-	r := &run{Options: Options{Shards: 4}}
+	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Shards: 4}}
 	const ms = time.Millisecond
 	rounds := []rereading{
 		{empty: 100 * ms, serving: 1100 * ms, bytes: 300e6, bare: 500 * ms},
@@ -94,7 +94,7 @@ func TestReplayReadsWhole(t *testing.T) {
 // read, one server is taken unless another number is given, which other strategies need
 // not have use for, and a disk without that room is refused before anything is begun.
 func TestReplayPlan(t *testing.T) {
-	b := &Options{
+	b := &RecoveryOptions{
 		Measure: []string{"replay"}, Rounds: 1, Clocks: 1, Batch: 1, Workload: "softmax", Servers: 3,
 		Workers: 2, Shards: 2, Consistency: "bsp",
 	}
@@ -247,7 +247,7 @@ func TestCatchUp(t *testing.T) {
 	if c := newCatchUp(told[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
 		t.Errorf("nobody joined, and it was measured as %+v", c)
 	}
-	r := &run{Options: Options{Snapshot: true}}
+	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Snapshot: true}}
 	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0],
 		[]outage{{
 			detected: -1, get: time.Millisecond,
@@ -279,16 +279,9 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestDrains: what rounds say of servers that have handed over, and nothing where nobody was to.
 func TestDrains(t *testing.T) {
-	var r Result
+	var r RecoveryResult
 	if r.addDrains([]outage{{}, {}}); r.Drain != nil || r.drain() != "" {
 		t.Errorf("nobody was to hand over: %+v", r.Drain)
 	}

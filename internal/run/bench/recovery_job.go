@@ -1,4 +1,4 @@
-package strategies
+package bench
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/bench/moves"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -25,10 +24,10 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
-// job is a training job whose servers and coordinator are processes of
+// recoveryJob is a training job whose servers and coordinator are processes of
 // their own, and whose workers are in this one, which notes when each ends its
 // clocks. An observer reads a row of every shard, again and again.
-type job struct {
+type recoveryJob struct {
 	*localrun.Run
 	api     *control.Client
 	watch   *eventView
@@ -124,13 +123,13 @@ func (v *eventView) since(at time.Time) (told []wire.Event) {
 // why.
 func openRecoveryJob(
 	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string,
-) (j *job, err error) {
+) (j *recoveryJob, err error) {
 	watch := &eventView{}
 	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: watch})
 	if err != nil {
 		return nil, err
 	}
-	j = &job{Run: r, api: r.Control(), watch: watch, cancel: cancel}
+	j = &recoveryJob{Run: r, api: r.Control(), watch: watch, cancel: cancel}
 	j.running.Go(func() { cancel(r.Job().Run()) })
 	return j, nil
 }
@@ -138,7 +137,7 @@ func openRecoveryJob(
 // startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
 func startRecoveryJob(
 	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int,
-) (*job, error) {
+) (*recoveryJob, error) {
 	j, err := openRecoveryJob(ctx, cancel, s, out)
 	if err != nil {
 		return nil, err
@@ -152,7 +151,7 @@ func startRecoveryJob(
 }
 
 // goOn does something until the job's end.
-func (j *job) goOn(f func() error) {
+func (j *recoveryJob) goOn(f func() error) {
 	j.running.Go(func() {
 		if err := f(); err != nil {
 			j.cancel(err)
@@ -161,7 +160,7 @@ func (j *job) goOn(f func() error) {
 }
 
 // close ends the job in order, so that its processes end by themselves; and with it ctx.
-func (j *job) close() error {
+func (j *recoveryJob) close() error {
 	j.Job().End(localrun.ErrOver)
 	j.running.Wait()
 	return j.Run.Close()
@@ -182,7 +181,7 @@ func ballastTable(mb int) perdure.TableSpec {
 }
 
 // train works in a slot until ctx ends, through roll-backs.
-func (j *job) train(ctx context.Context, slot perdure.Slot) error {
+func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
 		Network: transport.TCP{}, Coordinator: j.Coordinator(),
 		Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(), Patience: patience,
@@ -214,7 +213,7 @@ func (j *job) train(ctx context.Context, slot perdure.Slot) error {
 		if err == nil && ballast != nil {
 			n := min(ballastRows, j.ballast.Rows)
 			first := int64(clock) * n % (j.ballast.Rows - n + 1)
-			err = ballast.IncRun(perdure.RowID(first), moves.Delta(int(n)*ballastDim))
+			err = ballast.IncRun(perdure.RowID(first), pushDelta(int(n)*ballastDim))
 		}
 		if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 			return err
@@ -229,7 +228,7 @@ func (j *job) train(ctx context.Context, slot perdure.Slot) error {
 }
 
 // probe reads a row of every shard, one after the other, until ctx ends.
-func (j *job) probe(ctx context.Context) error {
+func (j *recoveryJob) probe(ctx context.Context) error {
 	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
 	if err != nil {
 		return err
@@ -271,7 +270,7 @@ const (
 )
 
 // await looks at the job until ok holds.
-func (j *job) await(
+func (j *recoveryJob) await(
 	ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool,
 ) (v perdure.View, s control.Status, err error) {
 	tick := time.NewTicker(lookEvery)

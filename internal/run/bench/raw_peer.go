@@ -1,4 +1,4 @@
-package raw
+package bench
 
 import (
 	"context"
@@ -11,38 +11,38 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 )
 
-// Sockets are the kinds of sockets on which a peer answers, in the order of their
+// socketKinds are the kinds of sockets on which a peer answers, in the order of their
 // descriptors.
-var Sockets = []string{"tcp", "unix", TLS}
+var socketKinds = []string{"tcp", "unix", socketTLS}
 
-// TLS is Go's TLS over TCP, with the settings that connections of a job with keys have.
-const TLS = "tls"
+// socketTLS is Go's TLS over TCP, with the settings that connections of a job with keys have.
+const socketTLS = "tls"
 
-// Peer is the process that the raw exchanges are made with.
-type Peer struct {
+// rawPeer is the process that the raw exchanges are made with.
+type rawPeer struct {
 	Addrs map[string]net.Addr // by kind of socket
 	group *supervisor.Group
 	files []*os.File
 }
 
-// Start opens the sockets and starts the process that answers on them.
-func Start(dir string) (p *Peer, err error) {
+// startRawPeer opens the sockets and starts the process that answers on them.
+func startRawPeer(dir string) (p *rawPeer, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	p = &Peer{Addrs: map[string]net.Addr{}}
+	p = &rawPeer{Addrs: map[string]net.Addr{}}
 	defer func() {
 		if err != nil {
 			p.Close()
 		}
 	}()
-	for _, kind := range Sockets {
+	for _, kind := range socketKinds {
 		network, addr := kind, localrun.AnyPort
 		switch kind {
 		case "unix":
 			addr = filepath.Join(dir, "raw")
-		case TLS:
+		case socketTLS:
 			network = "tcp"
 		}
 		l, err := net.Listen(network, addr)
@@ -71,7 +71,7 @@ func Start(dir string) (p *Peer, err error) {
 	})
 }
 
-func (p *Peer) Close() {
+func (p *rawPeer) Close() {
 	if p.group != nil {
 		_ = p.group.Stop(context.Background()) // it bounds itself, and the kernel ends what is left with this process
 	}
