@@ -66,17 +66,17 @@ var layers = map[string]int{
 	"internal/proc/web":     1, "internal/proc/door": 3, "internal/proc/logkeys": 3, "internal/proc/rights": 2,
 
 	// What commands are made of, and commands.
-	"internal/run/document": 1, "internal/run/rundir": 2, "workload": 4, "internal/run/cost": 5,
+	"internal/run/rundir": 2, "workload": 4,
 	"internal/run/plain": 5, "internal/run/modelfile": 5,
-	"internal/run/ended": 5, "internal/run/settings": 6, "internal/run/secrets": 6,
-	"internal/run/metrics": 7, "internal/run/training": 7, "internal/run/predict": 7,
+	"internal/run/settings": 6,
+	"internal/run/metrics":  7, "internal/run/training": 7,
 	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
-	"internal/run/screen": 8, "internal/run/checkpoints": 8, "internal/run/rounds": 4,
+	"internal/run/screen": 8, "internal/run/checkpoints": 8,
 	"internal/run/agent": 6, "watch": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,
 	"internal/run/study": 10, "internal/run/report": 11,
-	"internal/run/service": 10, "internal/run/host": 10,
-	"cmd": 12, "examples": 12, "studies": 12,
+	"internal/run/host": 10,
+	"cmd":               12, "examples": 12, "studies": 12,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
 	"internal/rig": 6, "internal/sim": 13,
@@ -85,7 +85,6 @@ var layers = map[string]int{
 // sideways lists the imports within one layer that are wanted, with the reason.
 var sideways = map[[2]string]string{
 	{"internal/run/modelfile", "internal/run/plain"}:        "what cannot be read is told as the system has it",
-	{"internal/run/document", "internal/data/disk"}:         "a file that a user names must be a regular one",
 	{"internal/proc/address", "internal/data/disk"}:         "so must a file of addresses",
 	{"internal/core/words", "."}:                            "words are made of the vocabulary",
 	{"internal/core/membership", "internal/core/placement"}: "a view change places shards; both are pure",

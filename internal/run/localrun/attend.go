@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/tally"
 )
@@ -67,7 +67,7 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	if err != nil {
 		return err
 	}
-	drawn, err := secrets.Put(folder, known)
+	drawn, err := reach.PutSecrets(folder, known)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	if r.dir, err = rundir.Reopen(o.Folder); err != nil {
 		return nil, err
 	}
-	if r.secrets, err = secrets.Kept(o.Folder); err != nil {
+	if r.secrets, err = reach.KeptSecrets(o.Folder); err != nil {
 		return nil, err
 	}
 	r.held = append(r.held, r.secrets)

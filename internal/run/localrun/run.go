@@ -36,7 +36,6 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/tally"
 )
@@ -71,7 +70,7 @@ type Run struct {
 	watched Watched
 	targets *targets // nil: nobody can watch the processes
 	view    screen.View
-	secrets *secrets.Set
+	secrets *reach.Secrets
 	ring    *keys.Ring  // an operator's; nil: the job has no keys
 	held    []io.Closer // addresses that outlive the processes that listen there
 	tally   *tally.Tally
@@ -209,13 +208,13 @@ func Exposed(addr string, of *settings.Reach) (text string, err error) {
 // secretsOf are a new run's secrets: those beside its keys, where there are some, or new ones.
 func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	if of.Keys == "" {
-		return secrets.Drawn(), nil
+		return reach.NewKeys(), nil
 	}
-	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), secrets.File)
+	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), reach.SecretFile)
 	if _, err := os.Stat(beside); err != nil {
-		return secrets.Drawn(), nil
+		return reach.NewKeys(), nil
 	}
-	return secrets.Read(beside, "", wire.RoleServer)
+	return reach.ReadSecrets(beside, "", wire.RoleServer)
 }
 
 // prepare makes the run's folder, with all that the processes find there.
@@ -230,7 +229,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.secrets, err = secrets.Put(folder, known); err != nil {
+	if r.secrets, err = reach.PutSecrets(folder, known); err != nil {
 		return err
 	}
 	r.held = append(r.held, r.secrets)
@@ -371,7 +370,7 @@ func (r *Run) Settings() *settings.Run { return &r.s }
 func (r *Run) Dir() *rundir.Dir { return r.dir }
 
 // Secrets are the run's, and the file that workers find theirs in.
-func (r *Run) Secrets() *secrets.Set { return r.secrets }
+func (r *Run) Secrets() *reach.Secrets { return r.secrets }
 
 // Coordinator is the coordinator's address.
 func (r *Run) Coordinator() string { return r.addr }

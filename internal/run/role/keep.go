@@ -19,7 +19,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -51,7 +50,7 @@ func (c *Log) Run(ctx context.Context) error {
 	defer eye.Close()
 	var own wire.Keys
 	if c.Inherits {
-		if own, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
+		if own, err = reach.InheritedSecrets(wire.RoleWorker, reach.FirstFD); err != nil {
 			return err
 		}
 	}

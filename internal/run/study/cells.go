@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/study/failures"
 )
@@ -40,7 +40,7 @@ type Study struct {
 	LeftOut []LeftOut
 	Notes   []string // what plans mean, for people
 
-	prices *cost.Prices // nil: none
+	prices *runs.Prices // nil: none
 }
 
 // mostCells bounds a study, far beyond use: a list too many is told, and not tried.
@@ -50,7 +50,7 @@ const mostCells = 10_000
 func (f File) Check() (*Study, error) {
 	s := &Study{File: f}
 	if f.Prices != "" {
-		prices, err := cost.Read(f.Prices)
+		prices, err := runs.ReadPrices(f.Prices)
 		if err != nil {
 			return nil, err
 		}

@@ -6,13 +6,13 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/study/failures"
 )
 
 // takePlans reads how machines fail: a list of faults, what is drawn, or a record that is replayed.
-func (r *reader) takePlans(v document.Value) error {
+func (r *reader) takePlans(v settings.Node) error {
 	entries, err := v.Map()
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (r *reader) takePlans(v document.Value) error {
 }
 
 // faults reads a list of faults; "none" is none.
-func faults(v document.Value) (given []string, err error) {
+func faults(v settings.Node) (given []string, err error) {
 	given, err = v.Texts()
 	if err != nil || len(given) == 1 && given[0] == "none" {
 		return nil, err
@@ -57,7 +57,7 @@ var (
 	replayKeys = append([]string{"replay", "from", "length", "into", "boot"}, sharedKeys...)
 )
 
-func takePlan(v document.Value, p *failures.Plan) error {
+func takePlan(v settings.Node, p *failures.Plan) error {
 	entries, err := v.Map()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func takePlan(v document.Value, p *failures.Plan) error {
 		"are a list, as in [kill:server:0@10s]", v.Path())
 }
 
-func takeDraw(v document.Value, p *failures.Plan) error {
+func takeDraw(v settings.Node, p *failures.Plan) error {
 	entries, err := v.Map(drawKeys...)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func takeDraw(v document.Value, p *failures.Plan) error {
 	return nil
 }
 
-func takeReplay(v document.Value, p *failures.Plan) error {
+func takeReplay(v settings.Node, p *failures.Plan) error {
 	entries, err := v.Map(replayKeys...)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func takeReplay(v document.Value, p *failures.Plan) error {
 const mostRecord = 256 << 20
 
 // record reads a record of machines.
-func record(v document.Value) (*failures.Record, error) {
+func record(v settings.Node) (*failures.Record, error) {
 	path, err := beside(v)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 	"github.com/perdure/perdure/internal/run/study/trials"
 )
@@ -267,7 +267,7 @@ var columns = []column{
 	{"cost-month", "MONTH", dollars},
 }
 
-func dollars(v float64) string { return cost.Text(&v) }
+func dollars(v float64) string { return runs.DollarsText(&v) }
 
 // has reports whether some cell has one of the figures.
 func (r *Results) has(figures ...string) bool {

@@ -1,5 +1,4 @@
-// Package predict uses models that were trained: it reads the file of one and writes predictions, a line each.
-package predict
+package modelfile
 
 import (
 	"bufio"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
@@ -24,8 +22,8 @@ import (
 	"github.com/perdure/perdure/workload/mf"
 )
 
-// Asked is what is to be predicted.
-type Asked struct {
+// Prediction is what is to be predicted.
+type Prediction struct {
 	Model string   // a file, or the folder of a run
 	Data  string   // of examples, whose test part is classified; "": those inside the program
 	Users []string // whose best items are wanted
@@ -38,9 +36,9 @@ type Asked struct {
 // usualBest is how many items of a user are predicted unless another number is asked for.
 const usualBest = 10
 
-// Run writes predictions, and to people what came of those whose answers are known.
-func Run(ctx context.Context, out, told io.Writer, a Asked) error {
-	m, err := modelfile.Open(a.Model)
+// Predict writes predictions, and to people what came of those whose answers are known.
+func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
+	m, err := Open(a.Model)
 	if err != nil {
 		return fmt.Errorf("predict: %w", err)
 	}
@@ -76,7 +74,7 @@ func classifies(name string) bool {
 }
 
 // ratings predicts what users think of items.
-func ratings(w *writer, m *modelfile.Model, a *Asked) error {
+func ratings(w *writer, m *Model, a *Prediction) error {
 	if len(a.Users) == 0 && a.Pairs == "" {
 		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
 			perdure.ErrUsage)
@@ -133,7 +131,7 @@ func ratings(w *writer, m *modelfile.Model, a *Asked) error {
 }
 
 // classes predicts of which class examples are.
-func classes(ctx context.Context, w *writer, told io.Writer, m *modelfile.Model, a *Asked) error {
+func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Prediction) error {
 	name := m.Meta["workload"]
 	var labels []string
 	if m.Meta["classes"] != "" {

@@ -1,4 +1,4 @@
-package ended
+package settings
 
 import (
 	"errors"
@@ -16,24 +16,17 @@ import (
 	"github.com/perdure/perdure/internal/proc/stream"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// testLog is a log with what jobs of two shards and one slot have appended.
-type testLog struct {
+// endedTestLog is a log with what jobs of two shards and one slot have appended.
+type endedTestLog struct {
 	*testing.T
 	serves *updatelog.Server
 }
 
-func newLog(t *testing.T) *testLog {
+func newEndedLog(t *testing.T) *endedTestLog {
 	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	return &testLog{t, s}
+	return &endedTestLog{t, s}
 }
 
 func jobOf(id, consistency string) perdure.JobSpec {
@@ -48,7 +41,7 @@ func jobOf(id, consistency string) perdure.JobSpec {
 }
 
 // appends appends to the shards' streams of a job what a line says: "u0" is an update of clock 0, "t0" its tick.
-func (l *testLog) appends(job *perdure.JobSpec, lines ...string) {
+func (l *endedTestLog) appends(job *perdure.JobSpec, lines ...string) {
 	l.Helper()
 	to, err := updatelog.Dial(l.Context(), l.serves.URL(),
 		updatelog.DialOptions{Options: updatelog.Options{Job: job.ID, Shards: job.Shards}, MaxBytes: 64 << 20})
@@ -80,20 +73,20 @@ func (l *testLog) appends(job *perdure.JobSpec, lines ...string) {
 	must(l, to.Close())
 }
 
-func (l *testLog) read(job perdure.JobSpec) (*State, error) {
+func (l *endedTestLog) read(job perdure.JobSpec) (*EndedState, error) {
 	l.Helper()
 	looks, err := updatelog.Inspect(l.Context(), l.serves.URL(), updatelog.DialOptions{})
 	must(l, err)
 	defer func() { must(l, looks.Close()) }()
 	begin := membership.Begin(job, 1, 0, nil)
 	none := store.Folder(disk.NewMemory(), "")
-	return Read(l.Context(), &Run{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
+	return ReadEnded(l.Context(), &EndedRun{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
 }
 
-// TestRead: a clock counts on all shards or on none where clocks take two steps, whatever workers had begun, and by
-// itself on each where they do not. What is then written has the same rows, and nobody's incarnation.
-func TestRead(t *testing.T) {
-	l := newLog(t)
+// TestReadEnded: a clock counts on all shards or on none where clocks take two steps, whatever workers had
+// begun, and by itself on each where they do not. What is then written has the same rows, and nobody's incarnation.
+func TestReadEnded(t *testing.T) {
+	l := newEndedLog(t)
 	for i, c := range []struct {
 		consistency, zero, one string
 		cut                    perdure.Clock
@@ -104,7 +97,7 @@ func TestRead(t *testing.T) {
 		{"bsp", "u0 t0", "u0 t0 u1", 1, [2]float32{1, 1}, nil},
 		{"asp", "u0 u1 u2", "u0 u1", 2, [2]float32{6, 3}, nil},
 		{"bsp", "u0 t0 u1 t1", "u0 t0", 0, [2]float32{}, updatelog.ErrDamaged},
-		{"bsp", "u0", "u0", 0, [2]float32{}, ErrNothing},
+		{"bsp", "u0", "u0", 0, [2]float32{}, ErrNothingLeft},
 	} {
 		job := jobOf(string(rune('a'+i)), c.consistency)
 		l.appends(&job, c.zero, c.one)
@@ -126,7 +119,7 @@ func TestRead(t *testing.T) {
 			in := stream.New(t.Context(), stream.Settings{Shard: id, Lock: &sync.Mutex{}, Store: to})
 			got, from, err := in.Load(&next, slog.Default())
 			must(t, err)
-			sh := newShard(&Run{Job: next}, id)
+			sh := newEndedShard(&EndedRun{Job: next}, id)
 			sh.rep.Adopt(got)
 			s := &sh.rep.State
 			if row := s.Parts()[0].Image().Planes[0][0][0]; row != want || from != 1 || got.Life().Epoch != 0 ||

@@ -1,4 +1,4 @@
-package predict
+package modelfile
 
 import (
 	"bytes"
@@ -61,7 +61,7 @@ func TestRefused(t *testing.T) {
 		must(t, err)
 		must(t, errors.Join(safetensors.Write(f, c.tensors, c.meta), f.Close()))
 		var out, told bytes.Buffer
-		err = Run(t.Context(), &out, &told, Asked{Model: model, Data: examples})
+		err = Predict(t.Context(), &out, &told, Prediction{Model: model, Data: examples})
 		switch {
 		case c.want == "" && (err != nil || strings.Count(out.String(), "\n") != 3):
 			t.Errorf("%s: %v, %q", c.name, err, &out)

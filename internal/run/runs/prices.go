@@ -1,19 +1,18 @@
-// Package cost computes the bill of a run: its machines, its storage and its requests, by a list of prices.
-//
-// A bill is a function of what was used and of the prices. Each server, each worker and the coordinator is a machine
-// of its own, of the kind that the list gives its role. Nothing here reads a clock or a run's folder; any number of
-// goroutines may ask one list.
-package cost
+package runs
 
 import (
 	"maps"
 	"slices"
 
-	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Roles are those that have machines, in the order of a bill.
-var Roles = []string{"coordinator", "server", "worker"}
+// A run's bill is a function of its usage (machines, storage, requests) and of a list of prices. Each server, each
+// worker and the coordinator is a machine of its own, of the kind that the list gives its role. Any number of
+// goroutines may use one list.
+
+// billedRoles are those that have machines, in the order of a bill.
+var billedRoles = []string{"coordinator", "server", "worker"}
 
 // hoursInMonth is how many hours a month has where one is paid by the month: 365 days of 24 hours, by 12.
 const hoursInMonth = 730
@@ -42,22 +41,22 @@ var (
 	machineKeys = []string{"on-demand", "spot", "month", "vcpus"}
 )
 
-// Read reads a list of prices.
-func Read(path string) (*Prices, error) {
-	v, err := document.Read(path)
+// ReadPrices reads a list of prices.
+func ReadPrices(path string) (*Prices, error) {
+	v, err := settings.ReadDocument(path)
 	if err != nil {
 		return nil, err
 	}
-	return parse(v)
+	return parsePrices(v)
 }
 
-func parse(v document.Value) (*Prices, error) {
+func parsePrices(v settings.Node) (*Prices, error) {
 	l := &Prices{Kinds: map[string]Price{}, Of: map[string]string{}}
 	entries, err := v.Map(listKeys...)
 	if err != nil {
 		return nil, err
 	}
-	var roles []document.Entry
+	var roles []settings.Entry
 	date := ""
 	for _, e := range entries {
 		switch e.Key {
@@ -68,11 +67,11 @@ func parse(v document.Value) (*Prices, error) {
 		case "machines":
 			err = l.takeKinds(e.Value)
 		case "roles":
-			roles, err = e.Value.Map(Roles...)
+			roles, err = e.Value.Map(billedRoles...)
 		case "storage":
-			l.GBMonth, err = only(e.Value, "gb-month")
+			l.GBMonth, err = onlyPrice(e.Value, "gb-month")
 		case "requests":
-			l.Put, err = only(e.Value, "put")
+			l.Put, err = onlyPrice(e.Value, "put")
 		}
 		if err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func parse(v document.Value) (*Prices, error) {
 		}
 		if _, known := l.Kinds[kind]; !known {
 			return nil, e.Value.Errorf("a %s is a machine %s, and machines has no price of it%s", e.Key, kind,
-				document.Suggest(kind, slices.Sorted(maps.Keys(l.Kinds))))
+				settings.Suggest(kind, slices.Sorted(maps.Keys(l.Kinds))))
 		}
 		if p := l.Kinds[kind]; p.OnDemand == nil && p.Spot == nil && p.Month == nil {
 			return nil, e.Value.Errorf("a %s is a machine %s, which has no price; write its on-demand, spot or month",
@@ -96,7 +95,7 @@ func parse(v document.Value) (*Prices, error) {
 		}
 		l.Of[e.Key] = kind
 	}
-	for _, role := range Roles {
+	for _, role := range billedRoles {
 		if l.Of[role] == "" {
 			return nil, v.Errorf("roles does not say which machine a %s is; write roles: {%s: KIND}, with a kind that "+
 				"machines has", role, role)
@@ -105,7 +104,7 @@ func parse(v document.Value) (*Prices, error) {
 	return l, nil
 }
 
-func (l *Prices) takeKinds(v document.Value) error {
+func (l *Prices) takeKinds(v settings.Node) error {
 	kinds, err := v.Map()
 	if err != nil {
 		return err
@@ -137,8 +136,8 @@ func (l *Prices) takeKinds(v document.Value) error {
 	return nil
 }
 
-// only reads a map of one price.
-func only(v document.Value, key string) (x float64, err error) {
+// onlyPrice reads a map of one price.
+func onlyPrice(v settings.Node, key string) (x float64, err error) {
 	entries, err := v.Map(key)
 	if err != nil || len(entries) == 0 {
 		return 0, err
@@ -146,7 +145,7 @@ func only(v document.Value, key string) (x float64, err error) {
 	return price(entries[0].Value)
 }
 
-func price(v document.Value) (float64, error) {
+func price(v settings.Node) (float64, error) {
 	x, err := v.Float()
 	if err == nil && x < 0 {
 		err = v.Errorf("%s is %v; a price is 0 or more", v.Path(), x)
@@ -154,16 +153,16 @@ func price(v document.Value) (float64, error) {
 	return x, err
 }
 
-// Used is what a run used.
-type Used struct {
+// BillFor is what a run used.
+type BillFor struct {
 	Seconds float64
-	Roles   map[string]RoleUsed
+	Roles   map[string]RoleUsage
 	Bytes   float64 // kept on storage while it ran
 	Puts    float64 // requests that wrote
 }
 
-// RoleUsed is what the machines of a role were used for.
-type RoleUsed struct {
+// RoleUsage is what the machines of a role were used for.
+type RoleUsage struct {
 	Machines int
 	Absent   float64 // seconds in which one of them was taken away, all together
 	CPU      float64 // processor seconds
@@ -177,8 +176,8 @@ type Dollars struct {
 	Month    *float64 `json:"month"` // the part of the month's price: machines that are away are paid, too
 }
 
-// Line is a role's part of a bill.
-type Line struct {
+// BillLine is a role's part of a bill.
+type BillLine struct {
 	Role     string  `json:"role"`
 	Kind     string  `json:"kind"`
 	Machines int     `json:"machines"`
@@ -190,28 +189,28 @@ type Line struct {
 
 // Bill is what a run cost.
 type Bill struct {
-	Lines   []Line  `json:"roles"`
-	Storage float64 `json:"storage"`  // dollars
-	Puts    float64 `json:"requests"` // dollars
-	Dollars         // of all
+	Lines   []BillLine `json:"roles"`
+	Storage float64    `json:"storage"`  // dollars
+	Puts    float64    `json:"requests"` // dollars
+	Dollars            // of all
 }
 
 // Bill makes the bill of what was used.
-func (l *Prices) Bill(u Used) *Bill {
+func (l *Prices) Bill(u BillFor) *Bill {
 	b := &Bill{
 		Storage: u.Bytes / 1e9 * u.Seconds / (hoursInMonth * 3600) * l.GBMonth,
 		Puts:    u.Puts * l.Put,
 	}
 	fixed := b.Storage + b.Puts
 	b.Dollars = Dollars{new(fixed), new(fixed), new(fixed)}
-	for _, role := range Roles {
+	for _, role := range billedRoles {
 		used, there := u.Roles[role]
 		if !there || used.Machines == 0 {
 			continue
 		}
 		p := l.Kinds[l.Of[role]]
 		all := u.Seconds * float64(used.Machines)
-		line := Line{
+		line := BillLine{
 			Role: role, Kind: l.Of[role], Machines: used.Machines, Seconds: max(0, all-used.Absent),
 		}
 		if line.Seconds > 0 {

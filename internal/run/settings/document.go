@@ -1,13 +1,4 @@
-// Package document reads what people write for the command in YAML or JSON: a job, a study.
-//
-// A document is maps, lists and scalars, of which each knows where it stands. Whoever reads one
-// asks each value for what he wants of it, and what is wrong comes back as one line with the
-// file, the line and the key. Nothing is guessed: a quoted 4 is a text and no number, a key that
-// stands twice is a mistake, and so is one that nobody has asked for. Of YAML, anchors, tags and
-// several documents in one file are not taken: a job needs none, and they hide what is meant.
-//
-// A Value does not change, and any number of goroutines may read it.
-package document
+package settings
 
 import (
 	"bytes"
@@ -27,11 +18,19 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// MaxBytes is the longest document that is read: none that a person writes comes near it.
-const MaxBytes = 1 << 20
+// Documents are what people write for the command in YAML or JSON: a job, a study, a list of prices. A
+// document consists of maps, lists and scalars, and each of these Nodes knows where it stands. A reader asks
+// a node for the type that it needs; an error is one line with the file, the line and the key. Nothing is
+// guessed: a quoted 4 is a text and not a number, and a duplicate or unknown key is an error. Anchors, tags
+// and several documents in one file are refused: a job needs none, and they hide what is meant.
+//
+// A Node does not change, and any number of goroutines may read it.
 
-// Value is a part of a document, or all of it.
-type Value struct {
+// MaxDocumentBytes is the longest document that is read: none that a person writes comes near it.
+const MaxDocumentBytes = 1 << 20
+
+// Node is a part of a document, or all of it.
+type Node struct {
 	file string // as the user named it
 	line int    // that of its key, where it has one
 	path string // keys and places on the way to it: "job.fault[2]"; "" for the document
@@ -41,37 +40,37 @@ type Value struct {
 // Entry is a key of a map with its value.
 type Entry struct {
 	Key   string
-	Value Value
+	Value Node
 }
 
-// Read reads the document in a regular file.
-func Read(path string) (Value, error) {
-	text, err := read(path)
+// ReadDocument reads the document in a regular file.
+func ReadDocument(path string) (Node, error) {
+	text, err := readDocument(path)
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		err = pe.Err // which goes without the path, and without the name of a system call
 	}
 	if err != nil {
-		return Value{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
+		return Node{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
 	}
-	return Parse(path, text)
+	return ParseDocument(path, text)
 }
 
-func read(path string) ([]byte, error) {
+func readDocument(path string) ([]byte, error) {
 	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	return io.ReadAll(io.LimitReader(f, MaxDocumentBytes+1))
 }
 
-// Parse reads a document of that name. One without a key is refused.
-func Parse(name string, text []byte) (Value, error) {
-	v := Value{file: name, line: 1}
+// ParseDocument reads a document of that name. One without a key is refused.
+func ParseDocument(name string, text []byte) (Node, error) {
+	v := Node{file: name, line: 1}
 	switch {
-	case len(text) > MaxBytes:
+	case len(text) > MaxDocumentBytes:
 		return v, fmt.Errorf("%w: %s is longer than %d bytes, and can be no document of a person's", perdure.ErrUsage,
-			name, MaxBytes)
+			name, MaxDocumentBytes)
 	case bytes.IndexByte(text, 0) >= 0:
 		return v, fmt.Errorf("%w: %s is no text; write YAML or JSON", perdure.ErrUsage, name)
 	}
@@ -98,7 +97,7 @@ func Parse(name string, text []byte) (Value, error) {
 }
 
 // empty refuses a document that says nothing: it was cut off, say, or all of it is comments. All defaults would hold.
-func (v Value) empty() error {
+func (v Node) empty() error {
 	return fmt.Errorf("%w: %s is empty: it has no key; write at least one, as in workers: 4", perdure.ErrUsage, v.file)
 }
 
@@ -114,7 +113,7 @@ const (
 var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
 
 // syntax makes one line of what the parser says, in the form of all others.
-func (v Value) syntax(err error) error {
+func (v Node) syntax(err error) error {
 	m := syntaxLine.FindStringSubmatch(err.Error())
 	if m == nil {
 		return v.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -126,7 +125,7 @@ func (v Value) syntax(err error) error {
 }
 
 // check refuses, in all below v, what no reader of a document knows what to do with.
-func (v Value) check() error {
+func (v Node) check() error {
 	switch n := v.node; {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		return v.Errorf("anchors and aliases are not taken; write the value where it is wanted")
@@ -144,7 +143,7 @@ func (v Value) check() error {
 	return nil
 }
 
-func (v Value) checkMap() error {
+func (v Node) checkMap() error {
 	lines := map[string]int{} // of keys
 	for i := 0; i < len(v.node.Content); i += 2 {
 		key := v.node.Content[i]
@@ -164,36 +163,36 @@ func (v Value) checkMap() error {
 	return nil
 }
 
-func (v Value) entry(i int) Entry {
+func (v Node) entry(i int) Entry {
 	key := v.node.Content[i]
 	path := key.Value
 	if v.path != "" {
 		path = v.path + "." + path
 	}
-	return Entry{key.Value, Value{file: v.file, line: key.Line, path: path, node: v.node.Content[i+1]}}
+	return Entry{key.Value, Node{file: v.file, line: key.Line, path: path, node: v.node.Content[i+1]}}
 }
 
-func (v Value) item(i int) Value {
+func (v Node) item(i int) Node {
 	n := v.node.Content[i]
-	return Value{file: v.file, line: n.Line, path: fmt.Sprintf("%s[%d]", v.path, i+1), node: n}
+	return Node{file: v.file, line: n.Line, path: fmt.Sprintf("%s[%d]", v.path, i+1), node: n}
 }
 
 // Line is where the value stands, or its key, from 1.
-func (v Value) Line() int { return v.line }
+func (v Node) Line() int { return v.line }
 
 // Path is the way to the value through the document, as "job.fault[2]"; "" is all of it.
-func (v Value) Path() string { return v.path }
+func (v Node) Path() string { return v.path }
 
 // Folder is where the document lies; paths in it may be meant from there.
-func (v Value) Folder() string { return filepath.Dir(v.file) }
+func (v Node) Folder() string { return filepath.Dir(v.file) }
 
 // Errorf makes an error of one line that begins with the file and the value's line.
-func (v Value) Errorf(format string, args ...any) error {
+func (v Node) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s:%d: %w", perdure.ErrUsage, v.file, v.line, fmt.Errorf(format, args...))
 }
 
 // wrong says that the value is not what is wanted.
-func (v Value) wrong(want string) error {
+func (v Node) wrong(want string) error {
 	name := v.path
 	if name == "" {
 		name = "the document"
@@ -202,7 +201,7 @@ func (v Value) wrong(want string) error {
 }
 
 // what says in words what the value is.
-func (v Value) what() string {
+func (v Node) what() string {
 	switch n := v.node; {
 	case n.Kind == yaml.MappingNode:
 		return "a map"
@@ -227,14 +226,14 @@ func shortened(text string) string {
 }
 
 // IsMap reports whether the value has keys.
-func (v Value) IsMap() bool { return v.node.Kind == yaml.MappingNode }
+func (v Node) IsMap() bool { return v.node.Kind == yaml.MappingNode }
 
 // IsList reports whether the value is a list.
-func (v Value) IsList() bool { return v.node.Kind == yaml.SequenceNode }
+func (v Node) IsList() bool { return v.node.Kind == yaml.SequenceNode }
 
 // Map is the value's keys, in their order. With known, another key is an error that names the
 // nearest of them.
-func (v Value) Map(known ...string) ([]Entry, error) {
+func (v Node) Map(known ...string) ([]Entry, error) {
 	if !v.IsMap() {
 		return nil, v.wrong("a map, a line for each key, as in workers: 4")
 	}
@@ -262,11 +261,11 @@ func (e Entry) Known(known ...string) error {
 }
 
 // List is the value's items.
-func (v Value) List() ([]Value, error) {
+func (v Node) List() ([]Node, error) {
 	if !v.IsList() {
 		return nil, v.wrong("a list, as in [a, b]")
 	}
-	items := make([]Value, len(v.node.Content))
+	items := make([]Node, len(v.node.Content))
 	for i := range items {
 		items[i] = v.item(i)
 	}
@@ -274,7 +273,7 @@ func (v Value) List() ([]Value, error) {
 }
 
 // Text is a scalar as it is written: of a number, its digits.
-func (v Value) Text() (string, error) {
+func (v Node) Text() (string, error) {
 	if v.node.Kind != yaml.ScalarNode || v.node.ShortTag() == nullTag {
 		return "", v.wrong("a word or a number")
 	}
@@ -282,7 +281,7 @@ func (v Value) Text() (string, error) {
 }
 
 // Texts is a list of scalars as they are written; one alone is a list of one.
-func (v Value) Texts() ([]string, error) {
+func (v Node) Texts() ([]string, error) {
 	if !v.IsList() {
 		text, err := v.Text()
 		if err != nil {
@@ -304,7 +303,7 @@ func (v Value) Texts() ([]string, error) {
 }
 
 // Int is a whole number.
-func (v Value) Int() (int64, error) {
+func (v Node) Int() (int64, error) {
 	if v.node.ShortTag() == intTag {
 		if n, err := strconv.ParseInt(v.node.Value, 10, 64); err == nil {
 			return n, nil
@@ -314,7 +313,7 @@ func (v Value) Int() (int64, error) {
 }
 
 // Float is a number, which is finite.
-func (v Value) Float() (float64, error) {
+func (v Node) Float() (float64, error) {
 	if tag := v.node.ShortTag(); tag == intTag || tag == floatTag {
 		if x, err := strconv.ParseFloat(v.node.Value, 64); err == nil && !math.IsInf(x, 0) && !math.IsNaN(x) {
 			return x, nil
@@ -324,7 +323,7 @@ func (v Value) Float() (float64, error) {
 }
 
 // Bool is true or false.
-func (v Value) Bool() (bool, error) {
+func (v Node) Bool() (bool, error) {
 	if v.node.ShortTag() == boolTag {
 		return strings.EqualFold(v.node.Value, "true"), nil
 	}

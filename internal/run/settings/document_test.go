@@ -1,4 +1,4 @@
-package document_test
+package settings_test
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
-func parse(t *testing.T, text string) document.Value {
+func parse(t *testing.T, text string) settings.Node {
 	t.Helper()
-	v, err := document.Parse("a.yaml", []byte(text))
+	v, err := settings.ParseDocument("a.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,14 +22,14 @@ func parse(t *testing.T, text string) document.Value {
 }
 
 // at walks to the value at a path of keys.
-func at(t *testing.T, v document.Value, keys ...string) document.Value {
+func at(t *testing.T, v settings.Node, keys ...string) settings.Node {
 	t.Helper()
 	for _, key := range keys {
 		entries, err := v.Map()
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(entries, func(e document.Entry) bool { return e.Key == key })
+		i := slices.IndexFunc(entries, func(e settings.Entry) bool { return e.Key == key })
 		if i < 0 {
 			t.Fatalf("no %s in %v", key, entries)
 		}
@@ -125,7 +125,7 @@ func TestRefused(t *testing.T) {
 		strings.Repeat("# x\n", 300_000):  "a.yaml is longer than",
 		"a: " + strings.Repeat("[", 20e3): "a.yaml:1: this is no YAML: exceeded max depth",
 	} {
-		_, err := document.Parse("a.yaml", []byte(text))
+		_, err := settings.ParseDocument("a.yaml", []byte(text))
 		refused(t, err, want)
 	}
 }
@@ -146,7 +146,7 @@ func TestWanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(key string) document.Value { return at(t, v, key) }
+	of := func(key string) settings.Node { return at(t, v, key) }
 	for want, read := range map[string]func() (any, error){
 		`a.yaml:1: n is the text "four"; write a whole number`: func() (any, error) {
 			return of("n").Int()
@@ -211,20 +211,20 @@ func TestWanted(t *testing.T) {
 // TestRead: what is not there, or no file, is said without a system call's name.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
-	_, err := document.Read(filepath.Join(dir, "none.yaml"))
+	_, err := settings.ReadDocument(filepath.Join(dir, "none.yaml"))
 	refused(t, err, "none.yaml cannot be read: no such file or directory")
-	_, err = document.Read(dir)
+	_, err = settings.ReadDocument(dir)
 	refused(t, err, "cannot be read: is a directory")
 	path := filepath.Join(dir, "job.yaml")
 	if err := os.WriteFile(path, []byte("workers: 4"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	v, err := document.Read(path)
+	v, err := settings.ReadDocument(path)
 	if err != nil || v.Folder() != dir {
 		t.Errorf("%s, %v", v.Folder(), err)
 	}
 	refused(t, v.Errorf("no"), path+":1: no")
-	_, err = document.Read(os.DevNull)
+	_, err = settings.ReadDocument(os.DevNull)
 	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
 }
 
@@ -234,10 +234,10 @@ func TestEmpty(t *testing.T) {
 	for _, text := range []string{
 		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",
 	} {
-		_, err := document.Parse("a.yaml", []byte(text))
+		_, err := settings.ParseDocument("a.yaml", []byte(text))
 		refused(t, err, "a.yaml is empty: it has no key")
 	}
-	v, err := document.Parse("a.yaml", []byte("\ufeffworkers: 4\r\n"))
+	v, err := settings.ParseDocument("a.yaml", []byte("\ufeffworkers: 4\r\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestNearest(t *testing.T) {
 		"on_outage": "on-outage", "l22": "l2", "rl": "lr", "x": "", "epochs": "", "": "",
 		strings.Repeat("workers", 20): "",
 	} {
-		if got := document.Nearest(word, known); got != want {
+		if got := settings.Nearest(word, known); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}
 	}
@@ -265,7 +265,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(study))
 	f.Add([]byte("a: &b [*b]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		v, err := document.Parse("a.yaml", text)
+		v, err := settings.ParseDocument("a.yaml", text)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q", err)
@@ -276,7 +276,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func walk(v document.Value) {
+func walk(v settings.Node) {
 	entries, _ := v.Map()
 	for _, e := range entries {
 		walk(e.Value)

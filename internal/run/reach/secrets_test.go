@@ -1,4 +1,4 @@
-package secrets_test
+package reach_test
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/reach"
 )
 
-func draw(t *testing.T) (s *secrets.Set, run string) {
+func draw(t *testing.T) (s *reach.Secrets, run string) {
 	t.Helper()
 	run = t.TempDir()
-	s, err := secrets.Draw(run)
+	s, err := reach.DrawSecrets(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,49 +40,49 @@ func TestRead(t *testing.T) {
 	if s.Job == other.Job || s.Job == s.Servers {
 		t.Fatal("two secrets are one")
 	}
-	file := filepath.Join(run, secrets.File)
+	file := filepath.Join(run, reach.SecretFile)
 	for name, c := range map[string]struct {
 		read func() (wire.Keys, error)
 		want wire.Keys
 	}{
 		"a worker, of the folder": {
-			func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleWorker) },
+			func() (wire.Keys, error) { return reach.ReadSecrets("", run, wire.RoleWorker) },
 			wire.Keys{Job: s.Job},
 		},
 		"a server, of the folder": {
-			func() (wire.Keys, error) { return secrets.Read("", run, wire.RoleServer) },
+			func() (wire.Keys, error) { return reach.ReadSecrets("", run, wire.RoleServer) },
 			s.Keys,
 		},
 		"a server, of a file": {func() (wire.Keys,
 			error,
 		) {
-			return secrets.Read(file, otherRun, wire.RoleServer)
+			return reach.ReadSecrets(file, otherRun, wire.RoleServer)
 		}, s.Keys},
 		"a caller, of the folder": {
-			func() (wire.Keys, error) { return secrets.ReadOf(file, otherRun) },
+			func() (wire.Keys, error) { return reach.ReadSecretsOf(file, otherRun) },
 			wire.Keys{Job: other.Job},
 		},
 		"a caller, of another's file": {
-			func() (wire.Keys, error) { return secrets.ReadOf(file, t.TempDir()) },
+			func() (wire.Keys, error) { return reach.ReadSecretsOf(file, t.TempDir()) },
 			wire.Keys{Job: s.Job},
 		},
 		"a coordinator's, of a folder": {func() (wire.Keys,
 			error,
 		) {
-			return secrets.Read("", otherRun, wire.RoleCoordinator)
+			return reach.ReadSecrets("", otherRun, wire.RoleCoordinator)
 		}, wire.Keys{Job: other.Job}},
 	} {
 		if got, err := c.read(); err != nil || got != c.want {
 			t.Errorf("%s: another secret, or %v", name, err)
 		}
 	}
-	if _, err := secrets.Read("", "", wire.RoleWorker); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := reach.ReadSecrets("", "", wire.RoleWorker); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("without a file or a folder: %v", err)
 	}
-	if err := os.Remove(file + secrets.ServersExt); err != nil {
+	if err := os.Remove(file + reach.ServersExt); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secrets.Read(file, "", wire.RoleServer); err == nil ||
+	if _, err := reach.ReadSecrets(file, "", wire.RoleServer); err == nil ||
 		!strings.Contains(err.Error(), "a server needs the file secret.servers") {
 		t.Errorf("a server without the servers' secret: %v", err)
 	}
@@ -91,14 +91,14 @@ func TestRead(t *testing.T) {
 // TestDrawnOnce: nobody writes over the secrets of a run.
 func TestDrawnOnce(t *testing.T) {
 	s, run := draw(t)
-	if again, err := secrets.Draw(run); err == nil {
+	if again, err := reach.DrawSecrets(run); err == nil {
 		t.Error("drawn again")
 		_ = again.Close()
 	}
-	if k, err := secrets.Read("", run, wire.RoleServer); err != nil || k != s.Keys {
+	if k, err := reach.ReadSecrets("", run, wire.RoleServer); err != nil || k != s.Keys {
 		t.Errorf("they have changed: %v", err)
 	}
-	kept, err := secrets.Kept(run)
+	kept, err := reach.KeptSecrets(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestDrawnOnce(t *testing.T) {
 	if err := kept.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := secrets.Kept(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := reach.KeptSecrets(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("of a folder without secrets: %v", err)
 	}
 }

@@ -1,9 +1,4 @@
-// Package rounds saves rows of a shard that lies in this process, some at a time, as a server does under scar, and
-// gives them back as they were saved last: the choice is a Ledger's, what is saved are files of the checkpoints' own
-// format, and what comes back is read of them. So whoever asks what a lost shard would begin with asks the same code.
-//
-// A Shard belongs to one goroutine.
-package rounds
+package checkpoints
 
 import (
 	"slices"
@@ -17,8 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Shard is the running checkpoint of one shard.
-type Shard struct {
+// PartialSaves is the running checkpoint of one shard whose rows are in this process. It saves some rows at a
+// time, as a server does under scar, and returns them as they were last saved: a scar.Ledger chooses the
+// rows, and they are written and read as segments of a checkpoint. So a simulated loss of a shard uses the
+// same code as a real one. PartialSaves belongs to one goroutine.
+type PartialSaves struct {
 	in     store.Store
 	job    *perdure.JobSpec
 	id     perdure.ShardID
@@ -30,29 +28,29 @@ type Shard struct {
 	states []checkpoint.FileRef // of slots, to which the newest one refers
 }
 
-// New begins with a shard of which nothing is saved: its rows are initial.
-func New(in store.Store, job *perdure.JobSpec, id perdure.ShardID, parts []*table.Part) *Shard {
-	s := &Shard{in: in, job: job, id: id, ledger: scar.New(settings(job, id))}
+// NewPartialSaves begins with a shard of which nothing is saved: its rows are initial.
+func NewPartialSaves(in store.Store, job *perdure.JobSpec, id perdure.ShardID, parts []*table.Part) *PartialSaves {
+	s := &PartialSaves{in: in, job: job, id: id, ledger: scar.New(ledgerSettings(job, id))}
 	for t, p := range parts {
 		s.ledger.Added(perdure.TableID(t), p)
 	}
 	return s
 }
 
-func settings(job *perdure.JobSpec, id perdure.ShardID) scar.Settings {
+func ledgerSettings(job *perdure.JobSpec, id perdure.ShardID) scar.Settings {
 	return scar.Settings{
 		Selector: job.Recovery.Selector, Share: job.Recovery.Share, Seed: job.Seed, Shard: id,
 	}
 }
 
 // Changed notes that an update has changed rows: the count ids, or of a dense table consecutive ones from first.
-func (s *Shard) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
+func (s *PartialSaves) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	s.ledger.Changed(t, p, first, ids, count)
 }
 
 // Save saves what is chosen of the rows, for a number of rounds that are due. The segment says how far the shard is,
 // and what its slots have saved; it gets rows and a name.
-func (s *Shard) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
+func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
 	s.taken += rounds
 	choice := s.ledger.Choose(parts, rounds)
 	if choice.Bytes == 0 {
@@ -62,7 +60,7 @@ func (s *Shard) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) 
 	s.saves++
 	of.Job, of.Shard, of.Epoch, of.Number, of.Tables = s.job.ID, s.id, 1, s.saves, nil
 	for t, p := range parts {
-		of.Tables = append(of.Tables, RowsOf(p, choice.Runs[t]))
+		of.Tables = append(of.Tables, SegmentRows(p, choice.Runs[t]))
 	}
 	ref, err := checkpoint.WriteSegment(s.in, of)
 	if err != nil {
@@ -75,7 +73,7 @@ func (s *Shard) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) 
 }
 
 // drop deletes files that the running checkpoint needs no more, now that another one is there.
-func (s *Shard) drop(newest string) error {
+func (s *PartialSaves) drop(newest string) error {
 	var stay, gone []string
 	for _, name := range append(s.files, newest) {
 		if slices.ContainsFunc(s.ledger.Files(), func(f words.SegmentFile) bool { return f.File == name }) {
@@ -89,21 +87,21 @@ func (s *Shard) drop(newest string) error {
 }
 
 // Files are what the running checkpoint is made of, the oldest first.
-func (s *Shard) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
+func (s *PartialSaves) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
 
 // States are the objects with what slots have saved, to which the newest file refers.
-func (s *Shard) States() []checkpoint.FileRef { return s.states }
+func (s *PartialSaves) States() []checkpoint.FileRef { return s.states }
 
 // Bytes is how much was written.
-func (s *Shard) Bytes() int64 { return s.bytes }
+func (s *PartialSaves) Bytes() int64 { return s.bytes }
 
 // Lay makes the shard's rows as they were last saved, and changes nothing.
-func (s *Shard) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
+func (s *PartialSaves) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
 	parts, _, err := s.lay(specs)
 	return parts, err
 }
 
-func (s *Shard) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.Layers, error) {
+func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.Layers, error) {
 	var parts []*table.Part
 	files := make([]checkpoint.FileRef, 0, len(s.files))
 	for _, f := range s.ledger.Files() {
@@ -125,12 +123,12 @@ func (s *Shard) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.Layer
 }
 
 // Lose has the shard die: it goes on with the rows that it returns, as they were last saved, and with a new ledger.
-func (s *Shard) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
+func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 	parts, layers, err := s.lay(specs)
 	if err != nil {
 		return nil, err
 	}
-	with := settings(s.job, s.id)
+	with := ledgerSettings(s.job, s.id)
 	with.Saves = uint64(s.taken) // so that random does not choose again what it did before
 	files := s.ledger.Files()
 	s.ledger.Forget()
@@ -148,8 +146,8 @@ func (s *Shard) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
 // pieceBytes is how much of a table is read at a time.
 const pieceBytes = 256 << 10
 
-// RowsOf are some rows of a table, to be written.
-func RowsOf(p *table.Part, runs []table.Run) checkpoint.TableRows {
+// SegmentRows are some rows of a table, to be written.
+func SegmentRows(p *table.Part, runs []table.Run) checkpoint.TableRows {
 	rows := p.SnapshotOf(runs)
 	room := make([]byte, pieceBytes)
 	return checkpoint.TableRows{

@@ -1,12 +1,4 @@
-// Package secrets is the secrets of a run: where they are kept, and how the run's processes
-// come by them. There are two. Everybody shows the job's, and servers show each other the
-// servers', too, which no worker ever has. Whoever starts a run draws both, and writes them
-// into its folder, where only its user can read them. Processes that it starts inherit them
-// in open files, so that no command line and no environment shows them; who joins from
-// elsewhere has copies of the files.
-//
-// A Set is for its owner alone, until it is drawn; then it is only read.
-package secrets
+package reach
 
 import (
 	"cmp"
@@ -21,34 +13,39 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
+// A run has two secrets. All processes show the job's; servers also show each other the servers', which no
+// worker ever has. The process that starts a run draws both and writes them into its directory, where only
+// its user can read them. The processes that it starts inherit them in open files, so that no command line
+// and no environment shows them; processes that join from elsewhere need copies of the files.
+
 // The files with a run's secrets, within its folder. A process that joins a run from
 // elsewhere has copies of them, the one beside the other.
 const (
-	File       = keys.SecretFile
+	SecretFile = keys.SecretFile
 	ServersExt = keys.ServersExt // of the servers' file, after the name of the other
 )
 
-// Set are what the processes of a run show each other, and the open files in which
+// Secrets are what the processes of a run show each other, and the open files in which
 // those that the run's parent starts inherit them.
-type Set struct {
+type Secrets struct {
 	wire.Keys
 	Path  string
 	Files []*os.File // Keys.Job's, Keys.Servers's
 }
 
-// Drawn are new secrets.
-func Drawn() wire.Keys { return wire.Keys{Job: keys.NewSecret(), Servers: keys.NewSecret()} }
+// NewKeys are new secrets.
+func NewKeys() wire.Keys { return wire.Keys{Job: keys.NewSecret(), Servers: keys.NewSecret()} }
 
-// Draw draws the secrets of a run, and writes them into its folder.
-func Draw(run string) (*Set, error) { return Put(run, Drawn()) }
+// DrawSecrets draws the secrets of a run, and writes them into its folder.
+func DrawSecrets(run string) (*Secrets, error) { return PutSecrets(run, NewKeys()) }
 
-// Put writes secrets into a run's folder.
-func Put(run string, k wire.Keys) (s *Set, err error) {
-	path, err := filepath.Abs(filepath.Join(run, File))
+// PutSecrets writes secrets into a run's folder.
+func PutSecrets(run string, k wire.Keys) (s *Secrets, err error) {
+	path, err := filepath.Abs(filepath.Join(run, SecretFile))
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
-	s = &Set{Keys: k, Path: path}
+	s = &Secrets{Keys: k, Path: path}
 	for name, secret := range map[string]perdure.Secret{path: s.Job, path + ServersExt: s.Servers} {
 		if err := keys.WriteSecret(name, secret); err != nil {
 			return nil, fmt.Errorf("run folder: %w", plain.Cause(err))
@@ -57,21 +54,21 @@ func Put(run string, k wire.Keys) (s *Set, err error) {
 	return s.open()
 }
 
-// Kept returns the secrets that were drawn for a run before.
-func Kept(run string) (s *Set, err error) {
-	path, err := filepath.Abs(filepath.Join(run, File))
+// KeptSecrets returns the secrets that were drawn for a run before.
+func KeptSecrets(run string) (s *Secrets, err error) {
+	path, err := filepath.Abs(filepath.Join(run, SecretFile))
 	if err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
-	s = &Set{Path: path}
-	if s.Keys, err = Read(path, run, wire.RoleServer); err != nil {
+	s = &Secrets{Path: path}
+	if s.Keys, err = ReadSecrets(path, run, wire.RoleServer); err != nil {
 		return nil, err
 	}
 	return s.open()
 }
 
 // open opens the files that processes inherit.
-func (s *Set) open() (*Set, error) {
+func (s *Secrets) open() (*Secrets, error) {
 	for _, name := range []string{s.Path, s.Path + ServersExt} {
 		f, err := os.Open(name)
 		if err != nil {
@@ -84,7 +81,7 @@ func (s *Set) open() (*Set, error) {
 
 // Inherits returns the files that a process of a role inherits: workers know nothing of the
 // servers' secret.
-func (s *Set) Inherits(role wire.Role) []*os.File {
+func (s *Secrets) Inherits(role wire.Role) []*os.File {
 	if role == wire.RoleWorker {
 		return s.Files[:1]
 	}
@@ -92,22 +89,22 @@ func (s *Set) Inherits(role wire.Role) []*os.File {
 }
 
 // Close implements io.Closer.
-func (s *Set) Close() (err error) {
+func (s *Secrets) Close() (err error) {
 	for _, f := range s.Files {
 		err = errors.Join(err, f.Close())
 	}
 	return err
 }
 
-// Inherited reads the secrets that a process of a role has inherited, in descriptors from
+// InheritedSecrets reads the secrets that a process of a role has inherited, in descriptors from
 // the given one on.
-func Inherited(role wire.Role, first uintptr) (k wire.Keys, err error) {
+func InheritedSecrets(role wire.Role, first uintptr) (k wire.Keys, err error) {
 	to := []*perdure.Secret{&k.Job, &k.Servers}
 	if role == wire.RoleWorker {
 		to = to[:1]
 	}
 	for i, secret := range to {
-		f := os.NewFile(first+uintptr(i), File)
+		f := os.NewFile(first+uintptr(i), SecretFile)
 		if f == nil {
 			return k, errNoSecret
 		}
@@ -123,13 +120,13 @@ func Inherited(role wire.Role, first uintptr) (k wire.Keys, err error) {
 var errNoSecret = errors.New("a run's processes are started by perdure train or perdure up, which hand them its " +
 	"secret; write --join to join a run")
 
-// Read reads what a process of a role shows that joins a run: the secret of workers and
+// ReadSecrets reads what a process of a role shows that joins a run: the secret of workers and
 // callers, and for a server the servers' one. It is in file, or where that is "" in the run's
 // folder.
-func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
+func ReadSecrets(file, run string, role wire.Role) (k wire.Keys, err error) {
 	path := file
 	if path == "" && run != "" {
-		path = filepath.Join(run, File)
+		path = filepath.Join(run, SecretFile)
 	}
 	if path == "" {
 		return k, fmt.Errorf("%w: the run asks for its secret; name its file, secret in the run's folder, with "+
@@ -143,12 +140,12 @@ func Read(file, run string, role wire.Role) (k wire.Keys, err error) {
 	return k, err
 }
 
-// ReadOf reads what a caller shows that names a run's folder: the folder's own secret
+// ReadSecretsOf reads what a caller shows that names a run's folder: the folder's own secret
 // counts, whatever PERDURE_SECRET_FILE says of another run; file is for a folder without one.
-func ReadOf(file, run string) (wire.Keys, error) {
-	own := filepath.Join(run, File)
+func ReadSecretsOf(file, run string) (wire.Keys, error) {
+	own := filepath.Join(run, SecretFile)
 	if _, err := os.Stat(own); err != nil {
 		own = cmp.Or(file, own)
 	}
-	return Read(own, run, wire.RoleWorker)
+	return ReadSecrets(own, run, wire.RoleWorker)
 }

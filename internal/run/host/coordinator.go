@@ -1,12 +1,4 @@
-// Package service is the coordinator of a job of many hosts, as a person, systemd or Kubernetes starts it by
-// itself. Its folder has all that the job has: the first start makes it, and each later one goes on with the
-// same job. It listens, coordinates, and looks after the job as the parent of a job on one machine does: it
-// records, exports the model, and says to all when the job is over. A signal ends the process and not the job.
-//
-//	err := (&service.Coordinator{Job: job, Dir: dir, Listen: "10.0.0.5:7000", Log: log}).Run(ctx)
-//
-// A Coordinator runs once.
-package service
+package host
 
 import (
 	"bytes"
@@ -30,16 +22,23 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
+
+// The coordinator of a job of many hosts is a process that a person, systemd or Kubernetes starts. Its
+// directory has everything of the job: the first start makes it, and each later one continues the same job.
+// It listens, coordinates, and attends to the job as the parent of a job on one machine does: it records,
+// exports the model, and tells all processes when the job is over. A signal ends the process, not the job.
+//
+//	err := (&host.Coordinator{Job: job, Dir: dir, Listen: "10.0.0.5:7000", Log: log}).Run(ctx)
+//
+// A Coordinator runs once.
 
 // Coordinator is a coordinator that nobody else has started.
 type Coordinator struct {
@@ -125,8 +124,8 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	}
 	s, err := c.settle(ctx)
 	if err == nil {
-		var kept *secrets.Set
-		if kept, err = secrets.Kept(c.Dir); err == nil {
+		var kept *reach.Secrets
+		if kept, err = reach.KeptSecrets(c.Dir); err == nil {
 			open.Keys, err = kept.Keys, kept.Close()
 		}
 	}
@@ -231,7 +230,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 	if err := c.guard(&s); err != nil {
 		return s, err
 	}
-	before, err := disk.ReadRegular(filepath.Join(c.Dir, askedFile), document.MaxBytes)
+	before, err := disk.ReadRegular(filepath.Join(c.Dir, askedFile), settings.MaxDocumentBytes)
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
 		asked, err := c.Job.settings()
 		if err != nil {
@@ -325,8 +324,8 @@ func (c *Coordinator) hideTarget() {
 
 // greet says where the coordinator is, and how others join.
 func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
-	secret := filepath.Join(c.Dir, secrets.File)
-	shows := fmt.Sprintf("--secret-file COPY, of %s and of %s%s beside it", secret, secret, secrets.ServersExt)
+	secret := filepath.Join(c.Dir, reach.SecretFile)
+	shows := fmt.Sprintf("--secret-file COPY, of %s and of %s%s beside it", secret, secret, reach.ServersExt)
 	if open.Ring != nil {
 		shows = "--keys DIR, a folder with the folders server and worker of the job's keys"
 	}

@@ -1,4 +1,4 @@
-package document
+package settings
 
 // Nearest returns the one of known that a person most likely meant by word; "": none comes near.
 func Nearest(word string, known []string) string {

@@ -1,4 +1,4 @@
-package cost
+package runs
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 const prices = `
@@ -22,22 +22,22 @@ storage: {gb-month: 0.73}
 requests: {put: 0.005}
 `
 
-func list(t *testing.T, text string) *Prices {
+func pricesOf(t *testing.T, text string) *Prices {
 	t.Helper()
-	v, err := document.Parse("prices.yaml", []byte(text))
+	v, err := settings.ParseDocument("prices.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := parse(v)
+	l, err := parsePrices(v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-var used = Used{
+var usedOf = BillFor{
 	Seconds: 1000, Bytes: 3.6e9, Puts: 10,
-	Roles: map[string]RoleUsed{
+	Roles: map[string]RoleUsage{
 		"coordinator": {Machines: 1, CPU: 100},
 		"server":      {Machines: 2, Absent: 500, CPU: 300},
 		"worker":      {Machines: 4, Waiting: 1000, CPU: 8000},
@@ -49,7 +49,7 @@ func near(a *float64, b float64) bool { return a != nil && math.Abs(*a-b) < 1e-1
 // TestBill by hand: 0.0001 dollars a machine second on demand, a tenth of that as spot, and 73 dollars a month are
 // 0.1 an hour.
 func TestBill(t *testing.T) {
-	b := list(t, prices).Bill(used)
+	b := pricesOf(t, prices).Bill(usedOf)
 	// 3.6 GB for 1000 s of 730 h at 0.73 dollars are 0.001 dollars; 10 requests 0.05.
 	if math.Abs(b.Storage-.001) > 1e-12 || math.Abs(b.Puts-.05) > 1e-12 || len(b.Lines) != 3 {
 		t.Errorf("%+v", b)
@@ -67,30 +67,30 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// TestText: small sums have digits that count, and none is a row of zeros.
-func TestText(t *testing.T) {
+// TestDollarsText: small sums have digits that count, and none is a row of zeros.
+func TestDollarsText(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "$0.00", 1e-9: "<$0.000001", .00123456: "$0.00123", .5: "$0.500", 1234.5: "$1234.50",
 	} {
-		if got := Text(&v); got != want {
+		if got := DollarsText(&v); got != want {
 			t.Errorf("%g is %s, want %s", v, got, want)
 		}
 	}
-	if got := Text(nil); got != "-" {
+	if got := DollarsText(nil); got != "-" {
 		t.Error(got)
 	}
 	var out strings.Builder
-	if err := list(t, prices).Bill(used).Print(&out, "", "a shop"); err != nil ||
+	if err := pricesOf(t, prices).Bill(usedOf).Print(&out, "", "a shop"); err != nil ||
 		!strings.Contains(out.String(), "2 small   1500.0 s  90 %  0 %      $0.150     $0.0150   $0.0556\n") ||
 		!strings.Contains(out.String(), "$0.701 on demand, $0.116 spot, $0.245 by the month (prices of a shop)") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
-// TestLacking: what a list does not know it does not make up.
-func TestLacking(t *testing.T) {
-	l := list(t, strings.Replace(prices, "worker: small", "worker: large", 1))
-	b := l.Bill(used)
+// TestBillLacking: what a list does not know it does not make up.
+func TestBillLacking(t *testing.T) {
+	l := pricesOf(t, strings.Replace(prices, "worker: small", "worker: large", 1))
+	b := l.Bill(usedOf)
 	if b.Spot != nil || b.Month != nil || !near(b.OnDemand, .25+4+.051) {
 		t.Errorf("%+v", b)
 	}
@@ -104,8 +104,8 @@ func isUsage(t *testing.T, err error, want string) {
 	}
 }
 
-// TestMistakes are told with their lines.
-func TestMistakes(t *testing.T) {
+// TestPricesMistakes are told with their lines.
+func TestPricesMistakes(t *testing.T) {
 	for change, want := range map[string]string{
 		"worker: small|worker: smal":      "prices.yaml:8: a worker is a machine smal, and machines has no price of it",
 		"worker: small|worker: free":      "a worker is a machine free, which has no price",
@@ -117,14 +117,14 @@ func TestMistakes(t *testing.T) {
 		"gb-month: 0.73|gb: 1":            `there is no key "gb"`,
 	} {
 		old, with, _ := strings.Cut(change, "|")
-		v, err := document.Parse("prices.yaml", []byte(strings.Replace(prices, old, with, 1)))
+		v, err := settings.ParseDocument("prices.yaml", []byte(strings.Replace(prices, old, with, 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = parse(v)
+		_, err = parsePrices(v)
 		isUsage(t, err, want)
 	}
-	if l := list(t, prices); l.Source != "a shop, 2026-01-19" {
+	if l := pricesOf(t, prices); l.Source != "a shop, 2026-01-19" {
 		t.Error(l.Source)
 	}
 }

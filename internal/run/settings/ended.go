@@ -1,10 +1,4 @@
-// Package ended is what a run that has ended left in its update log: of each shard the state that its
-// newest snapshot and the records behind it make, as a server would have it that took the shard over. What
-// workers had begun is decided as when all of them die at once. So the states begin another run: each
-// is written as the first snapshot of a new stream.
-//
-// A State is not safe for concurrent use.
-package ended
+package settings
 
 import (
 	"context"
@@ -30,26 +24,33 @@ import (
 	"github.com/perdure/perdure/internal/proc/stream"
 )
 
-// Run is a run that has ended, whose updates are in a log.
-type Run struct {
+// An ended run leaves in its update log, for each shard, the state that the newest snapshot and the records
+// after it make: what a server would have that took the shard over. Clocks that workers had begun are decided
+// as when all workers die at once. Another run can start with these states: each is written as the first
+// snapshot of a new stream.
+//
+// An EndedState is not safe for concurrent use.
+
+// EndedRun is a run that has ended, whose updates are in a log.
+type EndedRun struct {
 	Job perdure.JobSpec
 	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
 	// itself, that one's cut, tables and slots.
 	View perdure.View
 
 	Checkpoints, Snapshots store.Store
-	Log                    Log
+	Log                    EndedLog
 }
 
-// Log is an update log that is only looked at: an [updatelog.Inspector], or what stands for one in tests.
-type Log interface {
+// EndedLog is an update log that is only looked at: an [updatelog.Inspector], or what stands for one in tests.
+type EndedLog interface {
 	URL() string
 	Streams(ctx context.Context) ([]updatelog.Stream, error)
 	Records(ctx context.Context, s updatelog.Stream, show func(updatelog.Record) error) error
 }
 
-// State is what a run has left.
-type State struct {
+// EndedState is what a run has left.
+type EndedState struct {
 	Job        perdure.JobSpec
 	Generation perdure.Generation
 	Cut        perdure.Clock // all shards have all updates of the clocks below it
@@ -58,19 +59,19 @@ type State struct {
 	Slots      []perdure.Span // nil: all take part throughout
 	PastClocks int64          // that slots did in spans before these
 
-	shards []*shard
+	shards []*endedShard
 }
 
-// ErrNothing is wrapped when a run has ended before there was anything to go on from.
-var ErrNothing = errors.New("nothing to go on from")
+// ErrNothingLeft is wrapped when a run has ended before there was anything to go on from.
+var ErrNothingLeft = errors.New("nothing to go on from")
 
-// Read reads all that a run has left. It has all rows in memory then.
-func Read(ctx context.Context, r *Run) (*State, error) {
+// ReadEnded reads all that a run has left. It has all rows in memory then.
+func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
 	streams, err := r.Log.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st := &State{Job: r.Job, Generation: r.View.Generation}
+	st := &EndedState{Job: r.Job, Generation: r.View.Generation}
 	for id := range perdure.ShardID(r.Job.Shards) {
 		at := slices.IndexFunc(streams,
 			func(s updatelog.Stream) bool { return s.Job == r.Job.ID && s.Shard == int(id) })
@@ -79,7 +80,7 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 				"run ended before it was made, or this is another log", updatelog.StreamName(r.Job.ID, int(id)),
 				r.Log.URL())
 		}
-		sh := newShard(r, id)
+		sh := newEndedShard(r, id)
 		if err := sh.read(ctx, r, streams[at]); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", id, err)
 		}
@@ -89,7 +90,7 @@ func Read(ctx context.Context, r *Run) (*State, error) {
 }
 
 // Manifest is what a checkpoint of the state would say of the job.
-func (st *State) Manifest() checkpoint.Manifest {
+func (st *EndedState) Manifest() checkpoint.Manifest {
 	return checkpoint.Manifest{
 		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
 		PastClocks: st.PastClocks,
@@ -98,7 +99,7 @@ func (st *State) Manifest() checkpoint.Manifest {
 
 // settle brings all shards to the same roster and the same tables, and decides what becomes of the clocks that
 // workers had begun.
-func (st *State) settle() error {
+func (st *EndedState) settle() error {
 	roster, spans := st.shards[0].rep.Roster()
 	for _, sh := range st.shards {
 		if n, s := sh.rep.Roster(); n > roster {
@@ -133,14 +134,14 @@ func (st *State) settle() error {
 	}
 	st.PastClocks = st.past()
 	if st.Cut == 0 {
-		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothing)
+		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothingLeft)
 	}
 	return nil
 }
 
 // past returns how many clocks slots did in spans before the present ones: a log loses nothing, so they are what the
 // rows contain beyond those of these. A shard may have more of a slot that was given up than its span says.
-func (st *State) past() int64 {
+func (st *EndedState) past() int64 {
 	least := int64(math.MaxInt64)
 	for _, sh := range st.shards {
 		n := int64(sh.rep.State.Seq())
@@ -157,20 +158,20 @@ func (st *State) past() int64 {
 }
 
 // agree takes the tables of a shard for those of all: who has ended a clock has made them everywhere.
-func (st *State) agree() error {
+func (st *EndedState) agree() error {
 	for _, p := range st.shards[0].rep.State.Parts() {
 		st.Tables = append(st.Tables, p.Spec)
 	}
 	for _, sh := range st.shards {
 		if len(sh.rep.State.Parts()) != len(st.Tables) {
-			return fmt.Errorf("%w: the run ended while its tables were made", ErrNothing)
+			return fmt.Errorf("%w: the run ended while its tables were made", ErrNothingLeft)
 		}
 	}
 	return nil
 }
 
 // decide carries out what becomes of the clocks that a slot had begun: see [verdict.Start].
-func (st *State) decide(slot perdure.Slot) error {
+func (st *EndedState) decide(slot perdure.Slot) error {
 	fences := make([]words.Fence, len(st.shards))
 	for i, sh := range st.shards {
 		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
@@ -188,7 +189,7 @@ func (st *State) decide(slot perdure.Slot) error {
 }
 
 // Write writes the state as the first snapshots of another job's streams.
-func (st *State) Write(ctx context.Context, to store.Store, job *perdure.JobSpec) error {
+func (st *EndedState) Write(ctx context.Context, to store.Store, job *perdure.JobSpec) error {
 	if err := to.Prepare(); err != nil {
 		return err
 	}
@@ -205,12 +206,12 @@ func (st *State) Write(ctx context.Context, to store.Store, job *perdure.JobSpec
 }
 
 // Applied returns how many of each slot's clocks a shard has.
-func (st *State) Applied(shard perdure.ShardID) []perdure.Clock {
+func (st *EndedState) Applied(shard perdure.ShardID) []perdure.Clock {
 	return slices.Clone(st.shards[shard].rep.State.Applied())
 }
 
 // States are what slots have saved in the earlier run's store, which the shards only refer to.
-func (st *State) States() (files []perdure.SavedFile) {
+func (st *EndedState) States() (files []perdure.SavedFile) {
 	for _, sh := range st.shards {
 		files = append(files, states.Files(sh.rep.State.States())...)
 	}
@@ -218,9 +219,9 @@ func (st *State) States() (files []perdure.SavedFile) {
 }
 
 // Remove takes back what Write has written.
-func (st *State) Remove(from store.Store) (err error) {
+func (st *EndedState) Remove(from store.Store) (err error) {
 	for _, sh := range st.shards {
-		err = errors.Join(err, snapshot.Prune(from, sh.id, uint64(first)+1))
+		err = errors.Join(err, snapshot.Prune(from, sh.id, uint64(firstPosition)+1))
 	}
 	return err
 }
@@ -228,11 +229,11 @@ func (st *State) Remove(from store.Store) (err error) {
 // nobody is the incarnation of whom none comes after.
 const nobody = math.MaxUint32
 
-// first is where a new stream begins.
-const first updatelog.Position = 1
+// firstPosition is where a new stream begins.
+const firstPosition updatelog.Position = 1
 
-// shard is one shard's state.
-type shard struct {
+// endedShard is one shard's state.
+type endedShard struct {
 	id     perdure.ShardID
 	mu     sync.Mutex // of the stream, though nobody else is there
 	rep    *replica.Replica
@@ -240,8 +241,8 @@ type shard struct {
 	stream *stream.Stream
 }
 
-func newShard(r *Run, id perdure.ShardID) *shard {
-	sh := &shard{id: id, rep: replica.New(replica.Settings{Shard: id, Job: r.Job})}
+func newEndedShard(r *EndedRun, id perdure.ShardID) *endedShard {
+	sh := &endedShard{id: id, rep: replica.New(replica.Settings{Shard: id, Job: r.Job})}
 	sh.link = link.New(link.Settings{
 		Name: link.Name{Shard: id, Generation: r.View.Generation}, Job: &r.Job, Solo: true,
 	})
@@ -250,7 +251,7 @@ func newShard(r *Run, id perdure.ShardID) *shard {
 
 // read makes it what its newest snapshot says, or what it was before its first record, and then what its stream
 // makes of that.
-func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
+func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream) error {
 	sh.stream = stream.New(ctx, stream.Settings{
 		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: stream.Limits{Job: r.Job.ID},
 	})
@@ -287,7 +288,7 @@ func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
 }
 
 // take takes an entry of the stream.
-func (sh *shard) take(e *updatelog.Entry) error {
+func (sh *endedShard) take(e *updatelog.Entry) error {
 	entry, ok, err := sh.stream.Entry(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
 	if err != nil || !ok {
 		return err
@@ -295,13 +296,13 @@ func (sh *shard) take(e *updatelog.Entry) error {
 	return sh.step(&entry)
 }
 
-func (sh *shard) step(e *replica.Entry) error {
+func (sh *endedShard) step(e *replica.Entry) error {
 	sh.rep.Step(e, e.Frame.Body)
 	return sh.settle()
 }
 
 // settle applies what may be applied. Nobody reads, so that nothing else follows.
-func (sh *shard) settle() error {
+func (sh *endedShard) settle() error {
 	sh.rep.Settle()
 	fx := sh.rep.Effects()
 	defer fx.Clear()
@@ -312,7 +313,7 @@ func (sh *shard) settle() error {
 }
 
 // fact has the shard take what a head would have appended when all workers had died.
-func (sh *shard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
+func (sh *endedShard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
 	e := replica.Entry{Frame: wire.Frame{
 		Header: wire.Header{Kind: kind, Shard: sh.id, Slot: slot, Incarnation: nobody, Clock: clock}, Payload: body,
 	}}
@@ -320,7 +321,7 @@ func (sh *shard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, bo
 }
 
 // write writes it as a snapshot of another job's, with which a view says that it begins.
-func (sh *shard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *perdure.View) error {
+func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *perdure.View) error {
 	was := &sh.rep.State
 	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})
 	rep.Follow(v, replica.Place{}, false)
@@ -330,7 +331,7 @@ func (sh *shard) write(ctx context.Context, to store.Store, job *perdure.JobSpec
 	snap := rep.State.Snapshot(replica.Life{})
 	st := stream.New(ctx, stream.Settings{Shard: sh.id, Lock: &sh.mu, Store: to, Limits: stream.Limits{Job: job.ID}})
 	_, err := st.Write(&snapshot.About{
-		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(first),
+		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(firstPosition),
 		Head: int64(len(snap.Words)), Rows: snap.Bytes,
 	}, snap)
 	return err
