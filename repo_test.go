@@ -67,10 +67,10 @@ var layers = map[string]int{
 
 	// What commands are made of, and commands.
 	"internal/run/rundir": 2, "workload": 4,
-	"internal/run/plain": 5, "internal/run/modelfile": 5,
+	"internal/run/plain": 5, "internal/run/plot": 6, "internal/run/modelfile": 5,
 	"internal/run/settings": 6,
-	"internal/run/metrics":  7, "internal/run/training": 7,
-	"internal/run/reach": 7, "internal/run/tally": 7, "internal/run/logtool": 8, "internal/run/role": 8,
+	"internal/run/metrics":  7,
+	"internal/run/reach":    7, "internal/run/role": 8,
 	"internal/run/screen": 8, "internal/run/checkpoints": 8,
 	"internal/run/agent": 6, "watch": 8,
 	"internal/run/runs": 9, "internal/run/localrun": 9, "internal/run/bench": 10,

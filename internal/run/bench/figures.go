@@ -66,18 +66,7 @@ func itself(s string) string { return s }
 // machineLine says what is measured, and on which machine.
 func machineLine(version string) string {
 	return fmt.Sprintf("perdure %s, wire version %d, %s %s/%s, on %s, %d cores",
-		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
-}
-
-// cpuModel is the processor's name, where the system tells it.
-func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "a processor of unknown model"
+		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, machine.CPUModel(), runtime.NumCPU())
 }
 
 // prepare has this process be like a worker's, says at once if the results could not be

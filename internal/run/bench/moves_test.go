@@ -16,14 +16,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/role/roletest"
 )
 
 // TestBenchMovesWhatItSays: a push is applied when it returns, a pull brings what
 // the server has, and it is found out when they do not, or when the server was
 // another one in between.
 func TestBenchMovesWhatItSays(t *testing.T) {
-	roletest.Parent(t)
+	startsItself(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	m := measurement{Op: "push", Rule: perdure.RuleAdd, Size: moveSizes[0], Conns: 1, Socket: "tcp"}
@@ -173,25 +172,9 @@ func TestBenchHeader(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(asTrain) != "" {
-		runAsTrain()
-		return
-	}
-	os.Exit(roletest.Main(m, peer))
-}
-
-// peer is the process of a raw exchange.
-func peer(name string, _ []string) (bool, error) {
-	if name != "bench-peer" {
-		return false, nil
-	}
-	return true, AnswerRaw(context.Background())
-}
-
-// TestRun measures one line, without a command line: the results are what was planned.
-func TestRun(t *testing.T) {
-	roletest.Parent(t)
+// TestRunMoves measures one line, without a command line: the results are what was planned.
+func TestRunMoves(t *testing.T) {
+	startsItself(t)
 	t.Setenv("GOGC", "100") // the pace of this process stays as it is
 	var out bytes.Buffer
 	o := MovesOptions{

@@ -16,10 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -101,7 +100,7 @@ type eventView struct {
 }
 
 // Event implements screen.View.
-func (v *eventView) Event(_ *tally.Now, e wire.Event) {
+func (v *eventView) Event(_ *screen.State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)
@@ -194,7 +193,7 @@ func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	if err != nil {
 		return err
 	}
-	tables, err := training.Open(ctx, c, w)
+	tables, err := role.OpenTables(ctx, c, w)
 	if err != nil {
 		return err
 	}

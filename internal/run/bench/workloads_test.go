@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,18 +17,13 @@ import (
 const asTrain = "PERDURE_TEST_AS_TRAIN"
 
 // runAsTrain is the process that asTrain asks for.
-func runAsTrain() {
+func runAsTrain() error {
 	if os.Getenv(asTrain) == "fails" {
-		fmt.Fprintln(os.Stderr, "perdure: it is tired")
-		os.Exit(1)
+		return errors.New("perdure: it is tired")
 	}
 	out := os.Args[slices.Index(os.Args, "--out")+1]
 	events := []byte(`{"seconds":0,"kind":"begin"}` + "\n" + `{"seconds":2,"clock":20,"kind":"complete"}` + "\n")
-	if err := errors.Join(os.MkdirAll(out, 0o777),
-		os.WriteFile(filepath.Join(out, "events.jsonl"), events, 0o666)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	return errors.Join(os.MkdirAll(out, 0o777), os.WriteFile(filepath.Join(out, "events.jsonl"), events, 0o666))
 }
 
 func workloadsOptions(file string) WorkloadsOptions {

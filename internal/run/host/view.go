@@ -5,7 +5,6 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/screen"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // view logs what whoever looks after the job says itself. What the coordinator says is in the log already.
@@ -16,7 +15,7 @@ type view struct {
 
 func (v view) Say(line string) { v.Log.Info(line) }
 
-func (v view) Event(_ *tally.Now, e wire.Event) {
+func (v view) Event(_ *screen.State, e wire.Event) {
 	if e.Target == "" && (e.Kind == "trouble" || e.Kind == "closing") {
 		v.Log.Warn(e.Text)
 	}

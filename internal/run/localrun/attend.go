@@ -18,7 +18,6 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // This file has a job of many hosts: its coordinator is in this process, and others start its servers and
@@ -92,7 +91,7 @@ type Attendant struct{ *Run }
 func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
-		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: tally.New(&o.Settings, time.Now()),
+		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: newTally(&o.Settings, time.Now()),
 	}
 	if r.view == nil {
 		r.view = screen.Silent{}

@@ -18,16 +18,12 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/role/roletest"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/softmax"
 )
-
-func TestMain(m *testing.M) { os.Exit(roletest.Main(m)) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -39,7 +35,7 @@ func must(t *testing.T, err error) {
 // small are the settings of a job that takes a moment.
 func small(t *testing.T, recovery string) settings.Run {
 	t.Helper()
-	roletest.Parent(t)
+	startsItself(t)
 	shape := settings.Shape{
 		Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30,
 		Seed: 7,
@@ -72,7 +68,7 @@ type record struct {
 func (v *record) Begin(_ *settings.Run, folder string) { v.began = folder }
 func (v *record) Close()                               { v.closed = true }
 
-func (v *record) Event(_ *tally.Now, e wire.Event) {
+func (v *record) Event(_ *screen.State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)

@@ -3,7 +3,7 @@
 // makes the run's folder, starts everything, carries faults out, starts anew what dies, keeps
 // the record and shows it; and in the end it exports the model and writes how it all went.
 //
-//	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
+//	r, err := Start(ctx, Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
 //	sum, err := r.Wait(ctx, atOnce)
 //	err = r.Close()
 //
@@ -37,7 +37,6 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // ErrOver ends a run from which nothing more is wanted: its model is exported, say.
@@ -73,7 +72,7 @@ type Run struct {
 	secrets *reach.Secrets
 	ring    *keys.Ring  // an operator's; nil: the job has no keys
 	held    []io.Closer // addresses that outlive the processes that listen there
-	tally   *tally.Tally
+	tally   *jobTally
 
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the run's folder has no room for it
@@ -249,7 +248,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	r.targets.in(folder)
-	r.tally = tally.New(&r.s, time.Now())
+	r.tally = newTally(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
@@ -320,7 +319,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 
 // exported is what has come of an export.
 type exported struct {
-	model *tally.Model
+	model *finalModel
 	err   error
 }
 

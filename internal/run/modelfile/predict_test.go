@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// TestRefused: a file of which no prediction follows is refused in one line, and nothing is written.
-func TestRefused(t *testing.T) {
+// TestPredictRefused: a file of which no prediction follows is refused in one line, and nothing is written.
+func TestPredictRefused(t *testing.T) {
 	examples := filepath.Join(t.TempDir(), "x.svm")
 	must(t, os.WriteFile(examples, []byte("0 1:1\n1 2:1\n"), 0o666))
 	w := func(rows int64, values ...float32) safetensors.Tensor {

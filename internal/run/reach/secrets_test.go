@@ -33,8 +33,8 @@ func TestInherits(t *testing.T) {
 	}
 }
 
-// TestRead: a process that joins finds in the run's folder, or in a copy, what its role may know.
-func TestRead(t *testing.T) {
+// TestReadSecrets: a process that joins finds in the run's folder, or in a copy, what its role may know.
+func TestReadSecrets(t *testing.T) {
 	s, run := draw(t)
 	other, otherRun := draw(t)
 	if s.Job == other.Job || s.Job == s.Servers {

@@ -52,8 +52,8 @@ vary:
 - two: [1, 2]
 `
 
-// TestValues: all that a document has is found, in its order, with its line.
-func TestValues(t *testing.T) {
+// TestNodes: all that a document has is found, in its order, with its line.
+func TestNodes(t *testing.T) {
 	v := parse(t, study)
 	if n, err := at(t, v, "job", "workers").Int(); err != nil || n != 4 {
 		t.Errorf("workers %d, %v", n, err)
@@ -91,8 +91,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestJSON: what programs write is read as well, with tabs, too.
-func TestJSON(t *testing.T) {
+// TestDocumentJSON: what programs write is read as well, with tabs, too.
+func TestDocumentJSON(t *testing.T) {
 	v := parse(t, "{\n\t\"workers\": 4,\n\t\"fault\": [\n\t\t\"a\\u0062\"\n\t],\n\t\"url\":\"s3://b/p?x=1\"\n}\n")
 	if n, err := at(t, v, "workers").Int(); err != nil || n != 4 {
 		t.Errorf("workers %d, %v", n, err)
@@ -105,8 +105,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be read is refused in one line, which says where.
-func TestRefused(t *testing.T) {
+// TestDocumentRefused: what cannot be read is refused in one line, which says where.
+func TestDocumentRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\nb: 2\na: 3\n":              "a.yaml:3: a stands here again; it stands in line 1",
 		"a: {b: 1, b: 2}":                 "a.yaml:1: b stands here again",
@@ -138,8 +138,8 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestWanted: a value that is not what its reader wants is refused with what it is.
-func TestWanted(t *testing.T) {
+// TestNodeKinds: a value that is not what its reader wants is refused with what it is.
+func TestNodeKinds(t *testing.T) {
 	v := parse(t, "n: four\nq: \"4\"\nf: 4.5\nnone:\nlist: [a, {b: 1}]\nmap: {a: 1}\nbig: 99999999999999999999\n"+
 		"inf: .inf\nyes: yes\nhex: 0x10\nlong: "+strings.Repeat("x", 100)+"\n")
 	list, err := at(t, v, "list").List()
@@ -208,8 +208,8 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestRead: what is not there, or no file, is said without a system call's name.
-func TestRead(t *testing.T) {
+// TestReadDocument: what is not there, or no file, is said without a system call's name.
+func TestReadDocument(t *testing.T) {
 	dir := t.TempDir()
 	_, err := settings.ReadDocument(filepath.Join(dir, "none.yaml"))
 	refused(t, err, "none.yaml cannot be read: no such file or directory")
@@ -228,9 +228,9 @@ func TestRead(t *testing.T) {
 	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
 }
 
-// TestEmpty: a document without a key is refused, since all defaults would apply: the file was cut off, or every line
-// is commented out. A byte order mark does not matter.
-func TestEmpty(t *testing.T) {
+// TestEmptyDocument: a document without a key is refused, since all defaults would apply: the file was cut off, or
+// every line is commented out. A byte order mark does not matter.
+func TestEmptyDocument(t *testing.T) {
 	for _, text := range []string{
 		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",
 	} {
@@ -260,8 +260,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing that somebody writes makes it panic, and an error is one line.
-func FuzzParse(f *testing.F) {
+// FuzzParseDocument: nothing that somebody writes makes it panic, and an error is one line.
+func FuzzParseDocument(f *testing.F) {
 	f.Add([]byte(study))
 	f.Add([]byte("a: &b [*b]"))
 	f.Fuzz(func(t *testing.T, text []byte) {

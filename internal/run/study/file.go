@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/study/failures"
 )
 
 // Setting is a key of a job with its values: several of what may be given again.
@@ -39,7 +38,7 @@ type Axis struct {
 // Plan is how machines fail, by name.
 type Plan struct {
 	Name string
-	failures.Plan
+	faultPlan
 }
 
 // Stop says when a cell has trials enough: when the interval of a figure is narrow, or there are as many.

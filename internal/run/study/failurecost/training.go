@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -388,6 +388,6 @@ func (t *Training) Hash() (string, error) {
 		}
 		all = append(all, rows, numbers)
 	}
-	training.Mend(t.crew[0], all)
+	modelfile.Mend(t.crew[0], all)
 	return safetensors.Hash(all), nil
 }
