@@ -47,7 +47,7 @@ func (w *word) say(now time.Time) {
 
 func (l *locked) status() words.WorkerStatus {
 	retained, crowded := l.out.Retained()
-	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.Watch
+	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.outageWatch
 	st := words.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), Crowded: crowded,
 		Counters: perdure.WorkerCounters{

@@ -11,9 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/snapshot"
@@ -170,13 +170,13 @@ func (st *EndedState) agree() error {
 	return nil
 }
 
-// decide carries out what becomes of the clocks that a slot had begun: see [verdict.Start].
+// decide carries out what becomes of the clocks that a slot had begun: see [membership.Start].
 func (st *EndedState) decide(slot perdure.Slot) error {
 	fences := make([]words.Fence, len(st.shards))
 	for i, sh := range st.shards {
 		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
 	}
-	start, torn := verdict.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
+	start, torn := membership.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
 		return fmt.Errorf("%w: some shards have clock %d of slot %d, others have lost their part of it; bring a copy "+
 			"of the log back", updatelog.ErrDamaged, start-1, slot)
