@@ -1,4 +1,4 @@
-package lan
+package rig
 
 import (
 	"unsafe"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hardware is struct ifreq with an address of a card, which unix.Ifreq does not know how to set.
-type hardware struct {
+// cardAddress is struct ifreq with an address of a card, which unix.Ifreq does not know how to set.
+type cardAddress struct {
 	name   [unix.IFNAMSIZ]byte
 	family uint16
 	addr   [6]byte
@@ -16,7 +16,7 @@ type hardware struct {
 
 // setCard gives the card in the namespace of this thread its address.
 func setCard(socket, host int) error {
-	r := hardware{family: unix.ARPHRD_ETHER, addr: cardOf(host)}
+	r := cardAddress{family: unix.ARPHRD_ETHER, addr: cardOf(host)}
 	copy(r.name[:], "eth0")
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCSIFHWADDR, uintptr(unsafe.Pointer(&r)))
 	if errno != 0 {

@@ -1,6 +1,4 @@
-// Package lies has what a process says that must not say it, for tests: those of one process in memory, and those of
-// jobs on hosts of their own.
-package lies
+package rig
 
 import (
 	"github.com/perdure/perdure"
@@ -8,10 +6,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ToCoordinator is what no worker of slot 0 may say to the coordinator of a job of two slots, two servers and four
+// LiesToCoordinator is what no worker of slot 0 may say to the coordinator of a job of two slots, two servers and four
 // shards that ends at clock 100. Each ends its connection, and changes nothing of the job. In a larger job some of them
 // are no lies: those that are about the end, and about what there is.
-func ToCoordinator() map[string]wire.Frame {
+func LiesToCoordinator() map[string]wire.Frame {
 	zero := 0.0
 	end := func(slot perdure.Slot, clock perdure.Clock) wire.Frame {
 		return wire.Control(wire.KindReport, wire.Report{Slot: slot, Generation: 1, Clock: clock, EndAfter: true})
@@ -56,9 +54,9 @@ func ToCoordinator() map[string]wire.Frame {
 	}
 }
 
-// ToServer is what no worker of slot 0, of incarnation 1, may say to a server of such a job, whatever shards that has.
-// Each ends its connection.
-func ToServer() map[string]wire.Frame {
+// LiesToServer is what no worker of slot 0, of incarnation 1, may say to a server of such a job, whatever shards that
+// has. Each ends its connection.
+func LiesToServer() map[string]wire.Frame {
 	frame := func(kind wire.Kind, slot perdure.Slot) wire.Frame {
 		return wire.Frame{Header: wire.Header{
 			Kind: kind, Generation: 1, Epoch: 1, Slot: slot, Incarnation: 1, Parts: 1,

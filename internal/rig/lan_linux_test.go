@@ -1,4 +1,4 @@
-package lan_test
+package rig_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig/lan"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 func must(t *testing.T, err error) {
@@ -21,10 +21,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func start(t *testing.T, n int) *lan.LAN {
+func start(t *testing.T, n int) *rig.LAN {
 	t.Helper()
-	l, err := lan.New(n, 1)
-	if errors.Is(err, lan.ErrUnable) {
+	l, err := rig.NewLAN(n, 1)
+	if errors.Is(err, rig.ErrNoLAN) {
 		t.Skip(err)
 	}
 	must(t, err)
@@ -33,7 +33,7 @@ func start(t *testing.T, n int) *lan.LAN {
 }
 
 // echo answers on a host with what it is sent.
-func echo(t *testing.T, h *lan.Host) string {
+func echo(t *testing.T, h *rig.LANHost) string {
 	t.Helper()
 	l, err := h.Listen(7000)
 	must(t, err)
@@ -76,16 +76,16 @@ func TestSwitch(t *testing.T) {
 	defer c.Close()
 	_, err = ping(c, 10*time.Second)
 	must(t, err)
-	l.SetAll(lan.Way{Delay: 30 * time.Millisecond})
+	l.SetAll(rig.LANLink{Delay: 30 * time.Millisecond})
 	if took, err := ping(c, 10*time.Second); err != nil || took < 60*time.Millisecond {
 		t.Errorf("with 30 ms on each way an answer took %v, %v", took, err)
 	}
-	l.SetAll(lan.Way{Delay: time.Millisecond, Spread: time.Millisecond, Lose: 0.1, Hurry: 0.2})
+	l.SetAll(rig.LANLink{Delay: time.Millisecond, Spread: time.Millisecond, Lose: 0.1, Hurry: 0.2})
 	for range 20 {
 		_, err := ping(c, 30*time.Second)
 		must(t, err)
 	}
-	l.SetAll(lan.Way{})
+	l.SetAll(rig.LANLink{})
 	l.Cut(0, 1) // answers get lost
 	if _, err := ping(c, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("an answer came on a way that is cut: %v", err)
@@ -115,8 +115,8 @@ func TestProcess(t *testing.T) {
 	text, err := io.ReadAll(out)
 	must(t, err)
 	must(t, c.Wait())
-	if !strings.Contains(string(text), lan.AddrOf(1).String()) || strings.Contains(string(text),
-		lan.AddrOf(0).String()) {
+	if !strings.Contains(string(text), rig.LANAddr(1).String()) || strings.Contains(string(text),
+		rig.LANAddr(0).String()) {
 		t.Errorf("its addresses are\n%s", text)
 	}
 }
@@ -124,12 +124,12 @@ func TestProcess(t *testing.T) {
 // TestNewAt: hosts have the addresses that somebody asks for, of one network.
 func TestNewAt(t *testing.T) {
 	for _, wrong := range []string{"10.0.0.254", "fd00::5"} {
-		if _, err := lan.NewAt(netip.MustParseAddr(wrong), 2, 1); err == nil || errors.Is(err, lan.ErrUnable) {
+		if _, err := rig.NewLANAt(netip.MustParseAddr(wrong), 2, 1); err == nil || errors.Is(err, rig.ErrNoLAN) {
 			t.Errorf("two hosts from %s: %v", wrong, err)
 		}
 	}
-	l, err := lan.NewAt(netip.MustParseAddr("10.0.0.5"), 2, 1)
-	if errors.Is(err, lan.ErrUnable) {
+	l, err := rig.NewLANAt(netip.MustParseAddr("10.0.0.5"), 2, 1)
+	if errors.Is(err, rig.ErrNoLAN) {
 		t.Skip(err)
 	}
 	must(t, err)

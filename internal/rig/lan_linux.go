@@ -1,16 +1,4 @@
-// Package lan makes several hosts of one machine, for tests: each is a network namespace with one card, and a switch in
-// this process carries what the cards send. The switch can delay, lose, reorder and cut, in each direction by itself,
-// so that partitions of every shape can be had; a host whose cable is pulled is gone without a word.
-//
-// It needs root, network namespaces and /dev/net/tun, and nothing else: no bridge, no netem, no iptables.
-//
-//	l, err := lan.New(5, seed)         // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5; NewAt says where else
-//	err = l.Host(0).Start(cmd)         // a process there; it cannot see the other hosts but through the switch
-//	l.Cut(0, 1)                        // what 0 sends no longer comes to 1; the other way it does
-//	err = l.Close()
-//
-// A LAN is safe for concurrent use.
-package lan
+package rig
 
 import (
 	"errors"
@@ -27,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most is how many hosts there can be.
-const Most = 200
+// MaxLANHosts is how many hosts there can be.
+const MaxLANHosts = 200
 
 // mtu is the largest packet, and mostFrame what a card sends of it at once.
 const (
@@ -37,8 +25,8 @@ const (
 	mostQueue = 4096 // frames on a way; what comes beyond is lost, as in a switch
 )
 
-// Way is what becomes of what one host sends to another.
-type Way struct {
+// LANLink is what becomes of what one host sends to another.
+type LANLink struct {
 	Delay  time.Duration // of each frame
 	Spread time.Duration // more of it, drawn evenly
 	Lose   float64       // the part of all frames that is lost
@@ -46,49 +34,60 @@ type Way struct {
 	Cut    bool          // all are lost
 }
 
-// LAN is hosts, and the switch between them.
+// LAN is several hosts of one machine: each is a network namespace with one card, and a switch in this process carries
+// what the cards send. The switch can delay, lose, reorder and cut, in each direction by itself, so that partitions of
+// every shape can be had; a host whose cable is pulled is gone without a word.
+//
+// It needs root, network namespaces and /dev/net/tun, and nothing else: no bridge, no netem, no iptables.
+//
+//	l, err := rig.NewLAN(5, seed)      // hosts 0 to 4, at 10.77.0.1 to 10.77.0.5; NewLANAt says where else
+//	err = l.Host(0).Start(cmd)         // a process there; it cannot see the other hosts but through the switch
+//	l.Cut(0, 1)                        // what 0 sends no longer comes to 1; the other way it does
+//	err = l.Close()
+//
+// A LAN is safe for concurrent use.
 type LAN struct {
-	hosts []*Host
+	hosts []*LANHost
 	pumps sync.WaitGroup
 	done  chan struct{}
 	once  sync.Once
 
-	mu   sync.Mutex // guards what follows
-	ways [][]Way    // from, to
+	mu   sync.Mutex  // guards what follows
+	ways [][]LANLink // from, to
 	rng  *rand.Rand
 }
 
-// Host is one of the hosts.
-type Host struct {
+// LANHost is one of the hosts.
+type LANHost struct {
 	index int
 	addr  netip.Addr
 	do    chan func()
 	card  *os.File
-	in    []chan packet // what comes from each other host
+	in    []chan lanPacket // what comes from each other host
 }
 
-// packet is a frame, and when it is to come.
-type packet struct {
+// lanPacket is a frame, and when it is to come.
+type lanPacket struct {
 	at    time.Time
 	bytes []byte
 }
 
-// New makes hosts, and connects all with all. An error that is ErrUnable says that this machine or user cannot.
-func New(n int, seed uint64) (*LAN, error) { return NewAt(AddrOf(0), n, seed) }
+// NewLAN makes hosts, and connects all with all. An error that is ErrUnable says that this machine or user cannot.
+func NewLAN(n int, seed uint64) (*LAN, error) { return NewLANAt(LANAddr(0), n, seed) }
 
-// NewAt is New with another address of the first host; each other one has the address after that of the one before.
+// NewLANAt is New with another address of the first host; each other one has the address after that of the one before.
 // They are of one network, in which the last of four numbers differs.
-func NewAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
-	if n < 1 || n > Most {
-		return nil, fmt.Errorf("lan: %d hosts; 1 to %d can be had", n, Most)
+func NewLANAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
+	if n < 1 || n > MaxLANHosts {
+		return nil, fmt.Errorf("lan: %d hosts; 1 to %d can be had", n, MaxLANHosts)
 	}
 	if !first.Is4() || int(first.As4()[3])+n > 255 {
 		return nil, fmt.Errorf("lan: no network has %v and %d addresses after it", first, n-1)
 	}
-	l := &LAN{done: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 0)), ways: make([][]Way, n)}
+	l := &LAN{done: make(chan struct{}), rng: rand.New(rand.NewPCG(seed, 0)), ways: make([][]LANLink, n)}
 	for i, addr := 0, first; i < n; i, addr = i+1, addr.Next() {
-		l.ways[i] = make([]Way, n)
-		h, err := newHost(i, n, addr)
+		l.ways[i] = make([]LANLink, n)
+		h, err := newLANHost(i, n, addr)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -103,11 +102,11 @@ func NewAt(first netip.Addr, n int, seed uint64) (*LAN, error) {
 	return l, nil
 }
 
-// ErrUnable is the error of a machine or user that cannot have hosts.
-var ErrUnable = errors.New("lan: no network namespaces here: it takes root, and /dev/net/tun")
+// ErrNoLAN is the error of a machine or user that cannot have hosts.
+var ErrNoLAN = errors.New("lan: no network namespaces here: it takes root, and /dev/net/tun")
 
-// Host returns one of the hosts.
-func (l *LAN) Host(i int) *Host { return l.hosts[i] }
+// LANHost returns one of the hosts.
+func (l *LAN) Host(i int) *LANHost { return l.hosts[i] }
 
 // Close takes the hosts away. What still runs there has no network any more.
 func (l *LAN) Close() (err error) {
@@ -123,14 +122,14 @@ func (l *LAN) Close() (err error) {
 }
 
 // Set says what becomes of what one host sends to another, from now on.
-func (l *LAN) Set(from, to int, w Way) {
+func (l *LAN) Set(from, to int, w LANLink) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ways[from][to] = w
 }
 
 // SetAll is Set for all ways between all hosts.
-func (l *LAN) SetAll(w Way) {
+func (l *LAN) SetAll(w LANLink) {
 	for from := range l.hosts {
 		for to := range l.hosts {
 			l.Set(from, to, w)
@@ -139,14 +138,14 @@ func (l *LAN) SetAll(w Way) {
 }
 
 // change changes one way.
-func (l *LAN) change(from, to int, f func(*Way)) {
+func (l *LAN) change(from, to int, f func(*LANLink)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.ways[from][to])
 }
 
 // Cut cuts the way from one host to another, and leaves the other direction.
-func (l *LAN) Cut(from, to int) { l.change(from, to, func(w *Way) { w.Cut = true }) }
+func (l *LAN) Cut(from, to int) { l.change(from, to, func(w *LANLink) { w.Cut = true }) }
 
 // Pull pulls a host's cable.
 func (l *LAN) Pull(host int) { l.plug(host, true) }
@@ -156,8 +155,8 @@ func (l *LAN) Plug(host int) { l.plug(host, false) }
 
 func (l *LAN) plug(host int, cut bool) {
 	for other := range l.hosts {
-		l.change(host, other, func(w *Way) { w.Cut = cut })
-		l.change(other, host, func(w *Way) { w.Cut = cut })
+		l.change(host, other, func(w *LANLink) { w.Cut = cut })
+		l.change(other, host, func(w *LANLink) { w.Cut = cut })
 	}
 }
 
@@ -172,7 +171,7 @@ func (l *LAN) Part(groups ...[]int) {
 	for from := range l.hosts {
 		for to := range l.hosts {
 			apart := group[from] == 0 || group[from] != group[to]
-			l.change(from, to, func(w *Way) { w.Cut = apart && from != to })
+			l.change(from, to, func(w *LANLink) { w.Cut = apart && from != to })
 		}
 	}
 }
@@ -185,7 +184,7 @@ func (l *LAN) Heal() {
 }
 
 // forward takes what a host's card sends to where it belongs.
-func (l *LAN) forward(h *Host) {
+func (l *LAN) forward(h *LANHost) {
 	b := make([]byte, mostFrame)
 	for {
 		n, err := h.card.Read(b)
@@ -204,7 +203,7 @@ func (l *LAN) forward(h *Host) {
 			if lost {
 				continue
 			}
-			p := packet{at, append([]byte(nil), b[:n]...)}
+			p := lanPacket{at, append([]byte(nil), b[:n]...)}
 			if hurry {
 				_, _ = other.card.Write(p.bytes) // a closed card takes nothing
 				continue
@@ -233,7 +232,7 @@ func (l *LAN) fate(from, to int) (at time.Time, hurry, lost bool) {
 }
 
 // carry hands a host what comes to it on one way, each in its time.
-func (l *LAN) carry(h *Host, in chan packet) {
+func (l *LAN) carry(h *LANHost, in chan lanPacket) {
 	for {
 		select {
 		case <-l.done:
@@ -254,24 +253,24 @@ func (l *LAN) carry(h *Host, in chan packet) {
 // cardOf is the address of a host's card.
 func cardOf(i int) [6]byte { return [6]byte{0x02, 0x70, 0x64, 0x72, 0x00, byte(i + 1)} }
 
-// AddrOf is the address of a host that New makes.
-func AddrOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)}) }
+// LANAddr is the address of a host that New makes.
+func LANAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)}) }
 
 // Addr is the host's address.
-func (h *Host) Addr() netip.Addr { return h.addr }
+func (h *LANHost) Addr() netip.Addr { return h.addr }
 
-// newHost makes a namespace, with its card. The thread that is in it does what is to be done there.
-func newHost(i, n int, addr netip.Addr) (*Host, error) {
-	h := &Host{index: i, addr: addr, do: make(chan func())}
+// newLANHost makes a namespace, with its card. The thread that is in it does what is to be done there.
+func newLANHost(i, n int, addr netip.Addr) (*LANHost, error) {
+	h := &LANHost{index: i, addr: addr, do: make(chan func())}
 	for range n {
-		h.in = append(h.in, make(chan packet, mostQueue))
+		h.in = append(h.in, make(chan lanPacket, mostQueue))
 	}
 	ready := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err != nil {
-			err = fmt.Errorf("%w (%w)", ErrUnable, err)
+			err = fmt.Errorf("%w (%w)", ErrNoLAN, err)
 		} else {
 			h.card, err = openCard(i, addr)
 		}
@@ -293,7 +292,7 @@ func newHost(i, n int, addr netip.Addr) (*Host, error) {
 func openCard(i int, addr netip.Addr) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrUnable, err)
+		return nil, fmt.Errorf("%w (%w)", ErrNoLAN, err)
 	}
 	card, err := unix.NewIfreq("eth0")
 	if err == nil {
@@ -342,17 +341,17 @@ func configure(i int, at netip.Addr) error {
 }
 
 // Do runs f on a thread of the host: sockets that it makes are the host's. One f runs at a time.
-func (h *Host) Do(f func() error) error {
+func (h *LANHost) Do(f func() error) error {
 	done := make(chan error, 1)
 	h.do <- func() { done <- f() }
 	return <-done
 }
 
 // Start starts a process on the host.
-func (h *Host) Start(c *exec.Cmd) error { return h.Do(c.Start) }
+func (h *LANHost) Start(c *exec.Cmd) error { return h.Do(c.Start) }
 
 // Listen listens on the host.
-func (h *Host) Listen(port int) (l net.Listener, err error) {
+func (h *LANHost) Listen(port int) (l net.Listener, err error) {
 	err = h.Do(func() (err error) {
 		l, err = net.Listen("tcp4", netip.AddrPortFrom(h.Addr(), uint16(port)).String())
 		return err
@@ -361,7 +360,7 @@ func (h *Host) Listen(port int) (l net.Listener, err error) {
 }
 
 // Dial connects from the host.
-func (h *Host) Dial(addr string, patience time.Duration) (c net.Conn, err error) {
+func (h *LANHost) Dial(addr string, patience time.Duration) (c net.Conn, err error) {
 	err = h.Do(func() (err error) {
 		c, err = net.DialTimeout("tcp4", addr, patience)
 		return err

@@ -1,4 +1,4 @@
-package lies
+package rig
 
 import (
 	"fmt"
@@ -52,7 +52,7 @@ func Rights(root string) (map[wire.Kind]Right, error) {
 		}
 		rights[kind] = right
 	}
-	return rights, compare(rights, filepath.Join(root, kindsFile))
+	return rights, compareRights(rights, filepath.Join(root, kindsFile))
 }
 
 // parseRight reads a row.
@@ -80,8 +80,8 @@ func parseRight(line string) (kind wire.Kind, r Right, err error) {
 	return wire.Kind(n), r, nil
 }
 
-// compare compares the table with the kinds that there are.
-func compare(rights map[wire.Kind]Right, file string) error {
+// compareRights compares the table with the kinds that there are.
+func compareRights(rights map[wire.Kind]Right, file string) error {
 	kinds, err := kindsOf(file)
 	if err != nil {
 		return err
