@@ -1,4 +1,7 @@
-// Package logreg says of which class an example of sparse features is, by logistic regression: the score of class k is
+// Package logreg has logistic regression, as two workloads: softmax on dense examples ([Softmax]), and logreg on sparse
+// ones, which is the rest of this page.
+//
+// Workload logreg says of which class an example of sparse features is: the score of class k is
 // b(k) + Σ x(f)·w(f,k) over the features f that the example has, and its probability the softmax of the scores. Of two
 // classes the first one's score is 0, and a feature has one weight.
 //
@@ -18,13 +21,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/libsvm"
-	"github.com/perdure/perdure/workload/batch"
+	"github.com/perdure/perdure/workload/contract"
 )
 
 // model computes losses and gradients. It owns scratch memory.
 type model struct {
 	data     *libsvm.Set
-	order    *batch.Order
+	order    *contract.Order
 	dim      int // weights of a feature
 	batch    int
 	need     needs
@@ -37,7 +40,7 @@ type model struct {
 const bias = 0
 
 func newModel(data *libsvm.Set, seed uint64, slots, size int) (*model, error) {
-	m := &model{data: data, batch: size, order: batch.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
+	m := &model{data: data, batch: size, order: contract.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
 	if m.dim == 2 {
 		m.dim = 1
 	}

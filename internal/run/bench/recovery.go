@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
 
 // The benchmark of recovery measures what recovery strategies cost: the speed of training and of pushes
@@ -300,7 +300,7 @@ func (r *recoveryRun) progress(format string, args ...any) {
 
 // settings are those of a job that trains a small model.
 func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) {
-	job, err := r.shape(recovery.String()).Job(softmax.Name)
+	job, err := r.shape(recovery.String()).Job(logreg.SoftmaxName)
 	if err != nil {
 		return settings.Run{}, err
 	}
@@ -309,7 +309,7 @@ func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) 
 		RetainMB: settings.DefaultRetainMB, Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: shortBatch,
-			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate},
 		},
 	}
 	return s, s.Check()

@@ -22,13 +22,12 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/lda"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
-	"github.com/perdure/perdure/workload/quadratic"
-	"github.com/perdure/perdure/workload/softmax"
 )
 
 // The benchmark of workloads measures whole training programs, in real processes, against the same kernel
@@ -126,11 +125,11 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 // contenders prepares what was asked for, or says what is wrong.
 func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
 	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, softmax.Name: b.softmax, cnn.Name: b.cnn,
-		logreg.Name: b.logreg, lda.Name: b.lda, quadratic.Name: b.quadratic,
+		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, logreg.SoftmaxName: b.softmax, cnn.Name: b.cnn,
+		logreg.Name: b.logreg, lda.Name: b.lda, workload.QuadraticName: b.quadratic,
 	}
 	all := []string{
-		mf.Name, mf.SolverALS, wideALS, softmax.Name, cnn.Name, logreg.Name, lda.Name, quadratic.Name,
+		mf.Name, mf.SolverALS, wideALS, logreg.SoftmaxName, cnn.Name, logreg.Name, lda.Name, workload.QuadraticName,
 	}
 	names, err := choose("workload", b.Workload, all, itself)
 	if err != nil {
@@ -225,17 +224,17 @@ func (b *WorkloadsOptions) softmax() (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	const batch = softmax.DefaultBatch
-	m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
+	const batch = logreg.SoftmaxBatch
+	m, err := logreg.NewSoftmax(data, logreg.SoftmaxOptions{Seed: 1, Slots: 1, Batch: batch})
 	if err != nil {
 		return nil, err
 	}
-	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate}
+	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate}
 	return &contender{
-		name: softmax.Name, data: data.Name, unit: "samples/s", clocks: 100 * b.Clocks,
+		name: logreg.SoftmaxName, data: data.Name, unit: "samples/s", clocks: 100 * b.Clocks,
 		flags: []string{"--batch", strconv.Itoa(batch)},
 		plain: func(clocks perdure.Clock) int {
-			softmax.TrainPlain(m, clocks, rule.RateAt)
+			logreg.TrainPlainSoftmax(m, clocks, rule.RateAt)
 			return batch * int(clocks)
 		},
 		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
@@ -324,17 +323,17 @@ func (b *WorkloadsOptions) lda() (*contender, error) {
 
 // quadratic is the one that computes next to nothing, in a dense table of 100,000 values.
 func (b *WorkloadsOptions) quadratic() (*contender, error) {
-	bowl := quadratic.Defaults
+	bowl := workload.DefaultBowl
 	bowl.Rows, bowl.Dim = 1000, 100
 	const rate = 0.1 // stable with stale reads; the speed does not depend on it
-	p, err := quadratic.NewPlain(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
+	p, err := workload.NewPlainQuadratic(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
 		Kind: perdure.RuleSGD, Rate: rate,
 	}})
 	if err != nil {
 		return nil, err
 	}
 	return &contender{
-		name: quadratic.Name, data: p.Describe().Data, unit: "values/s", clocks: b.Clocks,
+		name: workload.QuadraticName, data: p.Describe().Data, unit: "values/s", clocks: b.Clocks,
 		flags: []string{"--rows", strconv.Itoa(bowl.Rows), "--dim", strconv.Itoa(bowl.Dim), "--lr", fmt.Sprint(rate)},
 		plain: func(clocks perdure.Clock) int { n, _ := p.Run(int64(clocks)); return n },
 		samples: func(workers int, clocks int64) float64 {

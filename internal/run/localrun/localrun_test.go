@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
 
 func must(t *testing.T, err error) {
@@ -40,7 +40,7 @@ func small(t *testing.T, recovery string) settings.Run {
 		Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30,
 		Seed: 7,
 	}
-	job, err := shape.Job(softmax.Name)
+	job, err := shape.Job(logreg.SoftmaxName)
 	must(t, err)
 	s := settings.Run{
 		Job: job, Reach: settings.Reach{Listen: AnyPort}, CacheMB: settings.DefaultCacheMB,
@@ -48,7 +48,7 @@ func small(t *testing.T, recovery string) settings.Run {
 		Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: 8,
-			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate},
 		},
 	}
 	must(t, s.Check())

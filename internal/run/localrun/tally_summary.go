@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/quadratic"
 )
 
 // finalModel is what a job has made.
@@ -89,7 +88,7 @@ func (t *jobTally) data() string {
 	switch t.run.Job.Workload {
 	case settings.OwnWorkload:
 		return "own"
-	case quadratic.Name:
+	case workload.QuadraticName:
 		return "none"
 	}
 	return t.run.Params.DataName()

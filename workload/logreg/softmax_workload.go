@@ -1,4 +1,4 @@
-package softmax
+package logreg
 
 import (
 	"context"
@@ -10,36 +10,33 @@ import (
 	"github.com/perdure/perdure/workload/contract"
 )
 
-// The name of the workload, and of its one table.
-const (
-	Name  = "softmax"
-	Table = "w"
-)
+// SoftmaxName is the name of the workload. Its one table is [Table].
+const SoftmaxName = "softmax"
 
 // Good choices where the user makes none. With 4 slots and seed 1 they reach a
 // test accuracy of 0.830 on the full Fashion-MNIST after 1,000 clocks and 0.837
 // after 3,000; twice the rate is quicker for 300 clocks and then does worse.
 const (
-	DefaultBatch = 64
-	DefaultRate  = 0.05
+	SoftmaxBatch = 64
+	SoftmaxRate  = 0.05
 )
 
-// Rates are good learning rates for the rules that follow gradients.
-var Rates = map[perdure.RuleKind]float64{
-	perdure.RuleSGD: DefaultRate, perdure.RuleMomentum: DefaultRate / 10, perdure.RuleNesterov: DefaultRate / 10,
+// SoftmaxRates are good learning rates for the rules that follow gradients.
+var SoftmaxRates = map[perdure.RuleKind]float64{
+	perdure.RuleSGD: SoftmaxRate, perdure.RuleMomentum: SoftmaxRate / 10, perdure.RuleNesterov: SoftmaxRate / 10,
 	perdure.RuleAdagrad: 0.01, perdure.RuleRowwiseAdagrad: 0.01, perdure.RuleAdam: 0.001, perdure.RuleFTRL: 0.05,
 }
 
-// program is a Model as a workload.
-type program struct {
-	model    *Model
+// softmaxProgram is a Softmax as a workload.
+type softmaxProgram struct {
+	model    *Softmax
 	params   contract.Params
 	weights  []float32 // of Get
 	gradient []float32 // for Inc
 }
 
-// Open loads the data and returns the workload.
-func Open(p contract.Params) (contract.Workload, error) {
+// OpenSoftmax loads the data and returns the workload.
+func OpenSoftmax(p contract.Params) (contract.Workload, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,11 +66,11 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, fmt.Errorf("%w: softmax: rule %s puts gradients into the model; choose one that "+
 			"follows them, for example sgd", perdure.ErrUsage, k)
 	}
-	data, err := openData(&p)
+	data, err := openSoftmaxData(&p)
 	if err != nil {
 		return nil, err
 	}
-	model, err := New(data, Options{
+	model, err := NewSoftmax(data, SoftmaxOptions{
 		Seed: p.Seed, Slots: p.Slots, Batch: size, L2: p.Convex.L2, Full: p.Convex.FullBatch,
 		Mean: p.Combine == perdure.CombineMean || p.Combine == perdure.CombineWeighted,
 	})
@@ -81,7 +78,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	values := model.Rows() * model.Classes()
-	return &program{
+	return &softmaxProgram{
 		model:    model,
 		params:   p,
 		weights:  make([]float32, values),
@@ -90,9 +87,9 @@ func Open(p contract.Params) (contract.Workload, error) {
 }
 
 // Describe implements contract.Workload.
-func (p *program) Describe() contract.Description {
+func (p *softmaxProgram) Describe() contract.Description {
 	return contract.Description{
-		Name:       Name,
+		Name:       SoftmaxName,
 		Data:       p.model.data.Name,
 		Train:      p.model.data.Train.N,
 		Test:       p.model.data.Test.N,
@@ -103,14 +100,14 @@ func (p *program) Describe() contract.Description {
 }
 
 // Digest implements contract.Workload.
-func (p *program) Digest() string { return p.model.data.Digest() }
+func (p *softmaxProgram) Digest() string { return p.model.data.Digest() }
 
 // Constants implements contract.Workload: by what the features of rows of numbers were scaled; of pictures the tables
 // say all.
-func (p *program) Constants() map[string]string { return p.model.data.Scaling.Constants() }
+func (p *softmaxProgram) Constants() map[string]string { return p.model.data.Scaling.Constants() }
 
-// openData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
-func openData(p *contract.Params) (*dataset.Examples, error) {
+// openSoftmaxData reads the data: to be judged by a model whose file says how features are scaled, they are so, too.
+func openSoftmaxData(p *contract.Params) (*dataset.Examples, error) {
 	scaling, err := dataset.ScalingOf(p.Trained)
 	switch {
 	case err != nil:
@@ -123,7 +120,7 @@ func openData(p *contract.Params) (*dataset.Examples, error) {
 
 // Tables implements contract.Workload: one table, from zeros. The problem is
 // convex, so that the start does not matter to where training ends.
-func (p *program) Tables() []perdure.TableSpec {
+func (p *softmaxProgram) Tables() []perdure.TableSpec {
 	spec := perdure.TableSpec{
 		Name: Table,
 		Rows: int64(p.model.Rows()),
@@ -140,7 +137,7 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(
+func (p *softmaxProgram) Step(
 	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
 ) (contract.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
@@ -161,14 +158,14 @@ func (p *program) Step(
 }
 
 // Sample implements contract.Sampled.
-func (p *program) Sample(n int) {
+func (p *softmaxProgram) Sample(n int) {
 	data := *p.model.data // others may have it, too
 	data.Test = data.Test.Some(n)
 	p.model.data = &data
 }
 
 // Evaluate implements contract.Workload, on the test examples.
-func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+func (p *softmaxProgram) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
 		return contract.Eval{}, err
 	}
@@ -177,7 +174,9 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 }
 
 // Classify implements contract.Classifier.
-func (p *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+func (p *softmaxProgram) Classify(
+	ctx context.Context, t contract.Tables, each func(scores []float32, label uint8),
+) error {
 	if err := t.Get(ctx, Table, 0, p.weights); err != nil {
 		return err
 	}

@@ -1,21 +1,4 @@
-// Package softmax trains multinomial logistic regression on labelled examples,
-// pictures or rows of numbers: the smallest real workload, convex, so that every
-// healthy run ends near the same loss.
-//
-// [Model] is the computation, which knows nothing of parameter servers; Open
-// makes it a workload. The model is one table of features+1 rows by classes
-// columns, the bias in the last row; an example's scores are x·W + bias with
-// pixels standardised to about zero mean (see scalePixel), as package dataset
-// has standardised rows of numbers. Each slot computes
-// the gradient over its own batch and divides it by the number of slots, so
-// that the sum over the slots is a mean over all their batches and the learning
-// rate means the same for any number of workers.
-//
-// Everything is a function of its arguments: batches of (seed, slot, clock),
-// results of the weights and the batch, in fixed orders of reduction and on one
-// thread, so that the same machine architecture gives the same bits each time
-// whatever GOMAXPROCS is.
-package softmax
+package logreg
 
 import (
 	"fmt"
@@ -26,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/workload/batch"
+	"github.com/perdure/perdure/workload/contract"
 )
 
 const (
@@ -41,8 +24,8 @@ const (
 	chunkCols = 192
 )
 
-// Options of a Model.
-type Options struct {
+// SoftmaxOptions are those of a Softmax.
+type SoftmaxOptions struct {
 	Seed  uint64  // of the order of the examples
 	Slots int     // at least 1
 	Batch int     // examples per slot and clock, at least 1
@@ -51,13 +34,30 @@ type Options struct {
 	Mean  bool    // slots' gradients are averaged, and not added up: each is that of its own examples
 }
 
-// Model computes losses and gradients. It owns scratch memory and is not for
-// concurrent use; its data set is only read and may be shared.
-type Model struct {
+// Softmax trains multinomial logistic regression on labelled examples, pictures or
+// rows of numbers: the smallest real workload, convex, so that every healthy run
+// ends near the same loss.
+//
+// It is the computation, which knows nothing of parameter servers; OpenSoftmax
+// makes it a workload. The model is one table of features+1 rows by classes
+// columns, the bias in the last row; an example's scores are x·W + bias with
+// pixels standardised to about zero mean (see scalePixel), as package dataset
+// has standardised rows of numbers. Each slot computes
+// the gradient over its own batch and divides it by the number of slots, so
+// that the sum over the slots is a mean over all their batches and the learning
+// rate means the same for any number of workers.
+//
+// Everything is a function of its arguments: batches of (seed, slot, clock),
+// results of the weights and the batch, in fixed orders of reduction and on one
+// thread, so that the same machine architecture gives the same bits each time
+// whatever GOMAXPROCS is.
+//
+// A Softmax owns scratch memory and is not for concurrent use; its data set is only read and may be shared.
+type Softmax struct {
 	data         *dataset.Examples
-	options      Options
+	options      SoftmaxOptions
 	dim, classes int
-	order        *batch.Order
+	order        *contract.Order
 	pixel        [256]float32 // standardised value of each grey level
 
 	// Scratch, all row-major. Weights and gradient are transposed to classes ×
@@ -73,8 +73,8 @@ type Model struct {
 	exps     []float64 // classes
 }
 
-// New returns a model for the data.
-func New(data *dataset.Examples, o Options) (*Model, error) {
+// NewSoftmax returns a model for the data.
+func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	switch {
 	case o.Batch < 1:
 		return nil, fmt.Errorf("%w: softmax: batch of %d examples; choose at least 1", perdure.ErrUsage, o.Batch)
@@ -85,9 +85,9 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 			perdure.ErrUsage, data.Name)
 	}
 	dim, classes := data.Train.Dim, data.Train.Classes
-	m := &Model{
+	m := &Softmax{
 		data: data, options: o, dim: dim, classes: classes,
-		order:    batch.NewOrder(o.Seed, data.Train.N, o.Batch), // ShareOut makes the slots
+		order:    contract.NewOrder(o.Seed, data.Train.N, o.Batch), // ShareOut makes the slots
 		x:        make([]float32, chunkRows*dim),
 		p:        make([]float32, chunkRows*classes),
 		weights:  make([]float32, classes*dim),
@@ -104,7 +104,7 @@ func New(data *dataset.Examples, o Options) (*Model, error) {
 
 // ShareOut shares the examples out among the slots that there are from now on. It does nothing
 // if they are already.
-func (m *Model) ShareOut(slots int) error {
+func (m *Softmax) ShareOut(slots int) error {
 	if err := m.order.ShareOut(slots); err != nil {
 		return fmt.Errorf("softmax: %w", err)
 	}
@@ -120,15 +120,15 @@ func (m *Model) ShareOut(slots int) error {
 func scalePixel(level uint8) float32 { return (float32(level)/255 - 0.5) / 0.5 }
 
 // Rows returns the number of rows of the model: pixels + 1.
-func (m *Model) Rows() int { return m.dim + 1 }
+func (m *Softmax) Rows() int { return m.dim + 1 }
 
 // Classes returns the number of columns of the model.
-func (m *Model) Classes() int { return m.classes }
+func (m *Softmax) Classes() int { return m.classes }
 
 // Batch returns the training examples of a slot's clock: a pure function of
 // (seed, slot, clock). The slice is valid until the next call. Slot must be in
 // [0, Slots) and clock not below 0.
-func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
+func (m *Softmax) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 	if m.options.Full {
 		return m.order.Range(slot)
 	}
@@ -141,7 +141,7 @@ func (m *Model) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 // are averaged, undivided), and as result the batch's mean loss itself, weight
 // decay included. It allocates nothing, but for the slot's order on the slot's
 // first clock.
-func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
+func (m *Softmax) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, grad []float32) (loss float64) {
 	m.load(w)
 	clear(m.biasGrad)
 	examples := m.Batch(slot, clock)
@@ -173,7 +173,7 @@ func (m *Model) Gradient(w []float32, slot perdure.Slot, clock perdure.Clock, gr
 }
 
 // slots is how many slots' gradients add up to a mean.
-func (m *Model) slots() float64 {
+func (m *Softmax) slots() float64 {
 	if m.options.Mean {
 		return 1
 	}
@@ -183,7 +183,7 @@ func (m *Model) slots() float64 {
 // Evaluate returns the mean loss, without weight decay, and the fraction of the
 // examples whose highest score is that of their class (of equal scores, the
 // first counts). The split must be of the model's data set.
-func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
+func (m *Softmax) Evaluate(w []float32, split *dataset.Split) (loss, accuracy float64) {
 	right := 0
 	m.Score(w, split, func(scores []float32, label uint8) {
 		if Argmax(scores) == int(label) {
@@ -196,7 +196,7 @@ func (m *Model) Evaluate(w []float32, split *dataset.Split) (loss, accuracy floa
 
 // Score gives each example's scores, one for each class, and its label, in order. The split must be of the model's data
 // set, and each may change the slice, which is valid until it returns.
-func (m *Model) Score(w []float32, split *dataset.Split, each func(scores []float32, label uint8)) {
+func (m *Softmax) Score(w []float32, split *dataset.Split, each func(scores []float32, label uint8)) {
 	m.load(w)
 	for first := 0; first < split.N; first += chunkRows {
 		n := min(chunkRows, split.N-first)
@@ -211,7 +211,7 @@ func (m *Model) Score(w []float32, split *dataset.Split, each func(scores []floa
 }
 
 // load transposes the weights into the scratch.
-func (m *Model) load(w []float32) {
+func (m *Softmax) load(w []float32) {
 	for f := range m.dim {
 		for k, v := range w[f*m.classes : (f+1)*m.classes] {
 			m.weights[k*m.dim+f] = v
@@ -221,7 +221,7 @@ func (m *Model) load(w []float32) {
 }
 
 // store transposes the gradient out of the scratch.
-func (m *Model) store(grad []float32) {
+func (m *Softmax) store(grad []float32) {
 	for f := range m.dim {
 		row := grad[f*m.classes : (f+1)*m.classes]
 		for k := range row {
@@ -232,7 +232,7 @@ func (m *Model) store(grad []float32) {
 }
 
 // take makes an example row i of the chunk.
-func (m *Model) take(i int, split *dataset.Split, example int) {
+func (m *Softmax) take(i int, split *dataset.Split, example int) {
 	row := m.x[i*m.dim : (i+1)*m.dim]
 	if split.Features != nil {
 		copy(row, split.Row(example))
@@ -244,24 +244,24 @@ func (m *Model) take(i int, split *dataset.Split, example int) {
 }
 
 // forward computes the scores of the chunk's n examples into p.
-func (m *Model) forward(n int) {
+func (m *Softmax) forward(n int) {
 	for i := range n {
 		copy(m.p[i*m.classes:], m.bias)
 	}
 	// Chunks of classes, for the reason of chunkCols.
 	for first := 0; first < m.classes; first += chunkCols {
 		blas32.Gemm(blas.NoTrans, blas.Trans, 1,
-			matrix(m.x, n, m.dim, 0, m.dim),
+			blasMatrix(m.x, n, m.dim, 0, m.dim),
 			blas32.General{
 				Rows: min(chunkCols, m.classes-first), Cols: m.dim, Stride: m.dim,
 				Data: m.weights[first*m.dim:],
 			},
-			1, matrix(m.p, n, m.classes, first, min(first+chunkCols, m.classes)))
+			1, blasMatrix(m.p, n, m.classes, first, min(first+chunkCols, m.classes)))
 	}
 }
 
 // backward adds the chunk's part to the gradient, or starts it.
-func (m *Model) backward(n int, add bool) {
+func (m *Softmax) backward(n int, add bool) {
 	beta := float32(0)
 	if add {
 		beta = 1
@@ -273,15 +273,15 @@ func (m *Model) backward(n int, add bool) {
 		for first := 0; first < m.dim; first += chunkCols {
 			end := min(first+chunkCols, m.dim)
 			blas32.Gemm(blas.Trans, blas.NoTrans, 1,
-				matrix(m.p, n, m.classes, k, kEnd),
-				matrix(m.x, n, m.dim, first, end),
-				beta, matrix(m.gradient[k*m.dim:], kEnd-k, m.dim, first, end))
+				blasMatrix(m.p, n, m.classes, k, kEnd),
+				blasMatrix(m.x, n, m.dim, first, end),
+				beta, blasMatrix(m.gradient[k*m.dim:], kEnd-k, m.dim, first, end))
 		}
 	}
 }
 
-// matrix is columns first to end of a row-major matrix of rows × stride.
-func matrix(data []float32, rows, stride, first, end int) blas32.General {
+// blasMatrix is columns first to end of a row-major matrix of rows × stride.
+func blasMatrix(data []float32, rows, stride, first, end int) blas32.General {
 	return blas32.General{Rows: rows, Cols: end - first, Stride: stride, Data: data[first : (rows-1)*stride+end]}
 }
 
@@ -310,7 +310,7 @@ func CrossEntropy(scores []float32, label uint8, scale float32, exps []float64) 
 }
 
 // decay adds the gradient of the weight decay and returns its part of the loss.
-func (m *Model) decay(w, grad []float32) float64 {
+func (m *Softmax) decay(w, grad []float32) float64 {
 	perSlot := float32(m.options.L2 / m.slots())
 	squares := 0.0
 	for i, v := range w[:m.dim*m.classes] {
@@ -332,11 +332,11 @@ func Argmax(scores []float32) int {
 	return best
 }
 
-// TrainPlain trains from zeros without a parameter server and returns the
+// TrainPlainSoftmax trains from zeros without a parameter server and returns the
 // weights: what a job of the same options does under bsp, on one thread. Each
 // clock, all slots compute at the same weights, then their updates are applied
 // in slot order, w -= rate(clock)·gradient.
-func TrainPlain(m *Model, clocks perdure.Clock, rate func(perdure.Clock) float32) []float32 {
+func TrainPlainSoftmax(m *Softmax, clocks perdure.Clock, rate func(perdure.Clock) float32) []float32 {
 	w := make([]float32, m.Rows()*m.Classes())
 	grads := make([]float32, m.options.Slots*len(w))
 	for clock := range clocks {

@@ -1,14 +1,4 @@
-// Package quadratic minimises a bowl of which all is known: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², from zeros. It is for theory and
-// teaching: how far x is from x* can be seen, and so what a failure, an old read or a lost row costs.
-//
-// The curvatures λ go from 1/K to 1, evenly in their logarithms, for the condition K; x* is normal, by the seed, and
-// has each curvature in rows all over the table. A step of gradient descent brings xᵢ nearer to x*ᵢ by the factor
-// 1 − ηλᵢ, and the whole of x by at least c = max |1 − ηλ|, which is least with η = 2/(1 + 1/K): then it is
-// (K−1)/(K+1).
-//
-// A worker's gradient is exact, divided by the number of workers, or with Noise one that is off by normal noise of that
-// deviation in each value.
-package quadratic
+package workload
 
 import (
 	"context"
@@ -23,12 +13,12 @@ import (
 
 // The name of the workload, and of its one table.
 const (
-	Name  = "quadratic"
-	Table = "x"
+	QuadraticName  = "quadratic"
+	quadraticTable = "x"
 )
 
-// Defaults are good choices where the user makes none.
-var Defaults = contract.Bowl{Rows: 1000, Dim: 4, Condition: 100}
+// DefaultBowl are good choices where the user makes none.
+var DefaultBowl = contract.Bowl{Rows: 1000, Dim: 4, Condition: 100}
 
 // Limits: far beyond use.
 const (
@@ -36,8 +26,17 @@ const (
 	maxCondition = 1e9
 )
 
-// program is a bowl as a workload.
-type program struct {
+// quadratic minimises a bowl of which all is known: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², from zeros. It is for theory and
+// teaching: how far x is from x* can be seen, and so what a failure, an old read or a lost row costs.
+//
+// The curvatures λ go from 1/K to 1, evenly in their logarithms, for the condition K; x* is normal, by the seed, and
+// has each curvature in rows all over the table. A step of gradient descent brings xᵢ nearer to x*ᵢ by the factor
+// 1 − ηλᵢ, and the whole of x by at least c = max |1 − ηλ|, which is least with η = 2/(1 + 1/K): then it is
+// (K−1)/(K+1).
+//
+// A worker's gradient is exact, divided by the number of workers, or with Noise one that is off by normal noise of that
+// deviation in each value.
+type quadratic struct {
 	contract.Bowl
 	params    contract.Params
 	curvature []float32 // λ, by value
@@ -46,8 +45,8 @@ type program struct {
 	gradient  []float32
 }
 
-// Open makes the bowl.
-func Open(p contract.Params) (contract.Workload, error) {
+// openQuadratic makes the bowl.
+func openQuadratic(p contract.Params) (contract.Workload, error) {
 	chosen := p.Rule.Rate == 0 && p.Rule.Kind == perdure.RuleSGD
 	if chosen {
 		p.Rule.Rate = 2 / (1 + 1/p.Bowl.Condition)
@@ -78,7 +77,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 		return nil, err
 	}
 	n := b.Rows * b.Dim
-	w := &program{
+	w := &quadratic{
 		Bowl: b, params: p, curvature: make([]float32, n), best: make([]float32, n), x: make([]float32, n),
 		gradient: make([]float32, n),
 	}
@@ -93,25 +92,25 @@ func Open(p contract.Params) (contract.Workload, error) {
 
 // Contraction is c for a learning rate: the factor by which each step of plain gradient descent brings x nearer to x*,
 // at least.
-func (p *program) Contraction(rate float64) float64 {
+func (p *quadratic) Contraction(rate float64) float64 {
 	return max(math.Abs(1-rate), math.Abs(1-rate/p.Condition))
 }
 
 // Describe implements contract.Workload.
-func (p *program) Describe() contract.Description {
+func (p *quadratic) Describe() contract.Description {
 	return contract.Description{
-		Name: Name, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
+		Name: QuadraticName, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
 		Parameters: len(p.x), DataBytes: int64(8 * len(p.x)), Rate: p.params.Rule.Rate,
 	}
 }
 
 // Digest implements contract.Workload.
-func (p *program) Digest() string {
+func (p *quadratic) Digest() string {
 	return fmt.Sprintf("quadratic %d %d %g %g", p.Rows, p.Dim, p.Condition, p.Noise)
 }
 
 // Constants implements contract.Workload: which bowl it is.
-func (p *program) Constants() map[string]string {
+func (p *quadratic) Constants() map[string]string {
 	return map[string]string{
 		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
 		"best": fmt.Sprintf("normal numbers, drawn by seed %d", p.params.Seed),
@@ -119,8 +118,8 @@ func (p *program) Constants() map[string]string {
 }
 
 // Tables implements contract.Workload.
-func (p *program) Tables() []perdure.TableSpec {
-	spec := perdure.TableSpec{Name: Table, Rows: int64(p.Rows), Dim: p.Dim, Rule: p.params.Rule}
+func (p *quadratic) Tables() []perdure.TableSpec {
+	spec := perdure.TableSpec{Name: quadraticTable, Rows: int64(p.Rows), Dim: p.Dim, Rule: p.params.Rule}
 	if p.params.Sparse {
 		spec.Sparse, spec.Rows = true, 0
 	}
@@ -128,13 +127,13 @@ func (p *program) Tables() []perdure.TableSpec {
 }
 
 // Step implements contract.Workload.
-func (p *program) Step(
+func (p *quadratic) Step(
 	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
 ) (contract.Metrics, error) {
 	if err := share.Validate(clock); err != nil {
 		return contract.Metrics{}, fmt.Errorf("quadratic: %w", err)
 	}
-	if err := t.Get(ctx, Table, 0, p.x); err != nil {
+	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
 		return contract.Metrics{}, err
 	}
 	part := 1 / float32(share.Of)
@@ -146,21 +145,21 @@ func (p *program) Step(
 		}
 	}
 	loss, off := p.judge()
-	if err := t.Inc(ctx, Table, 0, p.gradient); err != nil {
+	if err := t.Inc(ctx, quadraticTable, 0, p.gradient); err != nil {
 		return contract.Metrics{}, err
 	}
 	return contract.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
 }
 
 // descend computes a part of the gradient.
-func (p *program) descend(part float32) {
+func (p *quadratic) descend(part float32) {
 	for i, x := range p.x {
 		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))
 	}
 }
 
 // judge returns f(x), and the root of the mean of (xᵢ − x*ᵢ)².
-func (p *program) judge() (loss, off float64) {
+func (p *quadratic) judge() (loss, off float64) {
 	squares := 0.0
 	for i, x := range p.x {
 		d := float64(x) - float64(p.best[i])
@@ -171,8 +170,8 @@ func (p *program) judge() (loss, off float64) {
 }
 
 // Evaluate implements contract.Workload: the loss is f(x), and the RMSE how far a value is from its best one.
-func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
-	if err := t.Get(ctx, Table, 0, p.x); err != nil {
+func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
 		return contract.Eval{}, err
 	}
 	loss, off := p.judge()
@@ -180,7 +179,7 @@ func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eva
 }
 
 // Tell implements contract.Teller: how far x is from x*, and how quickly it should come nearer.
-func (p *program) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
+func (p *quadratic) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
 	e, err := p.Evaluate(ctx, t)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package softmax
+package logreg
 
 import (
 	"errors"
@@ -36,9 +36,9 @@ func randomWeights(r *rand.Rand, n int) []float32 {
 	return w
 }
 
-func newModel(t testing.TB, data *dataset.Examples, o Options) *Model {
+func newSoftmax(t testing.TB, data *dataset.Examples, o SoftmaxOptions) *Softmax {
 	t.Helper()
-	m, err := New(data, o)
+	m, err := NewSoftmax(data, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func embedded(t testing.TB) *dataset.Examples {
 }
 
 // naive is the deliberately dumb twin of Gradient, in float64, pixel by pixel.
-func naive(data *dataset.Split, batch []int32, w []float32, o Options) (loss float64, grad []float64) {
+func naive(data *dataset.Split, batch []int32, w []float32, o SoftmaxOptions) (loss float64, grad []float64) {
 	classes := data.Classes
 	grad = make([]float64, len(w))
 	for _, picture := range batch {
@@ -101,14 +101,14 @@ func naive(data *dataset.Split, batch []int32, w []float32, o Options) (loss flo
 	return loss, grad
 }
 
-// TestGradientIsTheNaiveOne, on pictures and on rows of numbers, also reaches
+// TestSoftmaxGradientIsTheNaiveOne, on pictures and on rows of numbers, also reaches
 // sizes beyond one chunk of examples, columns and classes.
-func TestGradientIsTheNaiveOne(t *testing.T) {
+func TestSoftmaxGradientIsTheNaiveOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "pictures")
 		dim := rapid.IntRange(1, 450).Draw(t, "dim")
 		classes := rapid.IntRange(2, 210).Draw(t, "classes")
-		o := Options{
+		o := SoftmaxOptions{
 			Seed:  rapid.Uint64().Draw(t, "seed"),
 			Slots: rapid.IntRange(1, min(n, 5)).Draw(t, "slots"),
 			Batch: rapid.IntRange(1, 150).Draw(t, "batch"),
@@ -122,7 +122,7 @@ func TestGradientIsTheNaiveOne(t *testing.T) {
 		if rapid.Bool().Draw(t, "features") {
 			data.Train.Pixels, data.Train.Features = nil, randomWeights(r, n*dim)
 		}
-		m, err := New(data, o)
+		m, err := NewSoftmax(data, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,12 +141,12 @@ func TestGradientIsTheNaiveOne(t *testing.T) {
 	})
 }
 
-// TestGradientIsTheSlopeOfTheLoss needs no second formula: it compares with
+// TestSoftmaxGradientIsTheSlopeOfTheLoss needs no second formula: it compares with
 // differences of the loss.
-func TestGradientIsTheSlopeOfTheLoss(t *testing.T) {
+func TestSoftmaxGradientIsTheSlopeOfTheLoss(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
-	o := Options{Seed: 3, Slots: 2, Batch: 9, L2: 0.2}
-	m := newModel(t, randomData(r, 20, 6, 4), o)
+	o := SoftmaxOptions{Seed: 3, Slots: 2, Batch: 9, L2: 0.2}
+	m := newSoftmax(t, randomData(r, 20, 6, 4), o)
 	w := randomWeights(r, m.Rows()*m.Classes())
 	grad, unused := make([]float32, len(w)), make([]float32, len(w))
 	m.Gradient(w, 1, 5, grad)
@@ -164,10 +164,10 @@ func TestGradientIsTheSlopeOfTheLoss(t *testing.T) {
 	}
 }
 
-func TestEvaluateIsTheNaiveOne(t *testing.T) {
+func TestSoftmaxEvaluateIsTheNaiveOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	data := randomData(r, 150, 30, 5)
-	m := newModel(t, data, Options{Slots: 1, Batch: 1, L2: 5})
+	m := newSoftmax(t, data, SoftmaxOptions{Slots: 1, Batch: 1, L2: 5})
 	w := randomWeights(r, m.Rows()*m.Classes())
 	all := make([]int32, data.Test.N)
 	right := 0
@@ -178,7 +178,7 @@ func TestEvaluateIsTheNaiveOne(t *testing.T) {
 		for k := range data.Test.Classes {
 			as := data.Test
 			as.Labels = slices.Repeat([]uint8{uint8(k)}, as.N)
-			if loss, _ := naive(&as, []int32{int32(i)}, w, Options{Slots: 1}); loss < least {
+			if loss, _ := naive(&as, []int32{int32(i)}, w, SoftmaxOptions{Slots: 1}); loss < least {
 				least, class = loss, k
 			}
 		}
@@ -186,22 +186,22 @@ func TestEvaluateIsTheNaiveOne(t *testing.T) {
 			right++
 		}
 	}
-	wantLoss, _ := naive(&data.Test, all, w, Options{Slots: 1})
+	wantLoss, _ := naive(&data.Test, all, w, SoftmaxOptions{Slots: 1})
 	loss, accuracy := m.Evaluate(w, &data.Test)
 	if math.Abs(loss-wantLoss) > 1e-5 || accuracy != float64(right)/150 {
 		t.Errorf("loss %v, accuracy %v; want %v, %v", loss, accuracy, wantLoss, float64(right)/150)
 	}
 }
 
-// TestSameBitsOnAnyNumberOfProcessors also trains twice, so that nothing may
+// TestSoftmaxSameBits also trains twice, so that nothing may
 // depend on what the model computed before.
-func TestSameBitsOnAnyNumberOfProcessors(t *testing.T) {
+func TestSoftmaxSameBits(t *testing.T) {
 	train := func(procs int) []float32 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-		m := newModel(t, embedded(t), Options{Seed: 5, Slots: 2, Batch: 150, L2: 1e-4})
+		m := newSoftmax(t, embedded(t), SoftmaxOptions{Seed: 5, Slots: 2, Batch: 150, L2: 1e-4})
 		rate := func(perdure.Clock) float32 { return 0.05 }
-		first := TrainPlain(m, 10, rate)
-		if again := TrainPlain(m, 10, rate); !slices.Equal(first, again) {
+		first := TrainPlainSoftmax(m, 10, rate)
+		if again := TrainPlainSoftmax(m, 10, rate); !slices.Equal(first, again) {
 			t.Error("training again with the same model gives other bits")
 		}
 		return first
@@ -211,8 +211,8 @@ func TestSameBitsOnAnyNumberOfProcessors(t *testing.T) {
 	}
 }
 
-func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	m := newModel(t, embedded(t), Options{Seed: 5, Slots: 8, Batch: 100})
+func TestSoftmaxDoesNotAllocate(t *testing.T) {
+	m := newSoftmax(t, embedded(t), SoftmaxOptions{Seed: 5, Slots: 8, Batch: 100})
 	w := make([]float32, m.Rows()*m.Classes())
 	grad := make([]float32, len(w))
 	clock := perdure.Clock(0)
@@ -231,10 +231,10 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestLearns(t *testing.T) {
+func TestSoftmaxLearns(t *testing.T) {
 	data := embedded(t)
-	m := newModel(t, data, Options{Seed: 1, Slots: 4, Batch: DefaultBatch})
-	w := TrainPlain(m, 200, func(perdure.Clock) float32 { return DefaultRate })
+	m := newSoftmax(t, data, SoftmaxOptions{Seed: 1, Slots: 4, Batch: SoftmaxBatch})
+	w := TrainPlainSoftmax(m, 200, func(perdure.Clock) float32 { return SoftmaxRate })
 	loss, accuracy := m.Evaluate(w, &data.Test)
 	t.Logf("after 200 clocks: test loss %.4f, accuracy %.4f", loss, accuracy)
 	if accuracy < 0.78 || loss > 0.65 {
@@ -242,42 +242,43 @@ func TestLearns(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestSoftmaxRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	data, oneClass := randomData(r, 10, 4, 3), randomData(r, 10, 4, 1)
 	for want, c := range map[string]struct {
 		data *dataset.Examples
-		Options
+		SoftmaxOptions
 	}{
-		"0 workers":                         {data, Options{Batch: 1}},
-		"batch of -1 examples":              {data, Options{Slots: 1, Batch: -1}},
-		"11 workers for 10 training":        {data, Options{Slots: 11, Batch: 1}},
-		"weight decay NaN is not a finite":  {data, Options{Slots: 1, Batch: 1, L2: math.NaN()}},
-		"weight decay +Inf is not a finite": {data, Options{Slots: 1, Batch: 1, L2: math.Inf(1)}},
-		"examples of one class only":        {oneClass, Options{Slots: 1, Batch: 1}},
+		"0 workers":                         {data, SoftmaxOptions{Batch: 1}},
+		"batch of -1 examples":              {data, SoftmaxOptions{Slots: 1, Batch: -1}},
+		"11 workers for 10 training":        {data, SoftmaxOptions{Slots: 11, Batch: 1}},
+		"weight decay NaN is not a finite":  {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.NaN()}},
+		"weight decay +Inf is not a finite": {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.Inf(1)}},
+		"examples of one class only":        {oneClass, SoftmaxOptions{Slots: 1, Batch: 1}},
 	} {
-		if _, err := New(c.data, c.Options); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+		_, err := NewSoftmax(c.data, c.SoftmaxOptions)
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// BenchmarkTrainPlain is what a job is compared with: the same training on one
+// BenchmarkSoftmaxTrainPlain is what a job is compared with: the same training on one
 // thread, without a parameter server.
-func BenchmarkTrainPlain(b *testing.B) {
+func BenchmarkSoftmaxTrainPlain(b *testing.B) {
 	for _, batch := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
-			m := newModel(b, embedded(b), Options{Seed: 1, Slots: 1, Batch: batch})
+			m := newSoftmax(b, embedded(b), SoftmaxOptions{Seed: 1, Slots: 1, Batch: batch})
 			b.ResetTimer()
-			TrainPlain(m, perdure.Clock(b.N), func(perdure.Clock) float32 { return DefaultRate })
+			TrainPlainSoftmax(m, perdure.Clock(b.N), func(perdure.Clock) float32 { return SoftmaxRate })
 			b.ReportMetric(float64(b.N)*float64(batch)/b.Elapsed().Seconds(), "samples/s")
 		})
 	}
 }
 
-func BenchmarkEvaluate(b *testing.B) {
+func BenchmarkSoftmaxEvaluate(b *testing.B) {
 	data := embedded(b)
-	m := newModel(b, data, Options{Slots: 1, Batch: 1})
+	m := newSoftmax(b, data, SoftmaxOptions{Slots: 1, Batch: 1})
 	w := make([]float32, m.Rows()*m.Classes())
 	for b.Loop() {
 		m.Evaluate(w, &data.Test)
@@ -285,14 +286,14 @@ func BenchmarkEvaluate(b *testing.B) {
 	b.ReportMetric(float64(b.N)*float64(data.Test.N)/b.Elapsed().Seconds(), "samples/s")
 }
 
-// TestFullBatch: the gradients of all slots add up to that of all examples, for any number of them.
-func TestFullBatch(t *testing.T) {
+// TestSoftmaxFullBatch: the gradients of all slots add up to that of all examples, for any number of them.
+func TestSoftmaxFullBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	data := randomData(r, 101, 12, 5)
 	w := randomWeights(r, 13*5)
 	var first []float32
 	for _, slots := range []int{1, 3, 7} {
-		m := newModel(t, data, Options{Seed: 1, Slots: slots, Batch: 1, L2: 0.3, Full: true})
+		m := newSoftmax(t, data, SoftmaxOptions{Seed: 1, Slots: slots, Batch: 1, L2: 0.3, Full: true})
 		sum, grad, examples := make([]float32, len(w)), make([]float32, len(w)), 0
 		for slot := range perdure.Slot(slots) {
 			m.Gradient(w, slot, 4, grad)
@@ -315,17 +316,17 @@ func TestFullBatch(t *testing.T) {
 	}
 }
 
-// TestMean: where slots' gradients are averaged, each is that of its own examples, weight decay included: their mean,
-// weighted by the examples where they have unequal parts, is the gradient of all.
-func TestMean(t *testing.T) {
+// TestSoftmaxMean: where slots' gradients are averaged, each is that of its own examples, weight decay included: their
+// mean, weighted by the examples where they have unequal parts, is the gradient of all.
+func TestSoftmaxMean(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	data := randomData(r, 101, 12, 5)
 	w := randomWeights(r, 13*5)
-	for _, o := range []Options{{Batch: 7}, {Batch: 1, Full: true}} {
+	for _, o := range []SoftmaxOptions{{Batch: 7}, {Batch: 1, Full: true}} {
 		o.Seed, o.Slots, o.L2, o.Mean = 1, 3, 0.3, true
 		whole := o
 		whole.Mean = false
-		averaged, summed := newModel(t, data, o), newModel(t, data, whole)
+		averaged, summed := newSoftmax(t, data, o), newSoftmax(t, data, whole)
 		mean, sum, grad, examples := make([]float64, len(w)), make([]float64, len(w)), make([]float32, len(w)), 0
 		for slot := range perdure.Slot(o.Slots) {
 			n := len(averaged.Batch(slot, 4))

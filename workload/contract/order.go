@@ -1,12 +1,9 @@
-// Package batch deals the training examples out: which of them a slot computes on
-// in a clock, for workloads whose clocks are batches.
-package batch
+package contract
 
 import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/workload/contract"
 )
 
 // Order decides which examples a slot sees in a clock, as a pure function of
@@ -35,7 +32,7 @@ func NewOrder(seed uint64, examples, size int) *Order {
 	for i := range o.ranges {
 		o.ranges[i] = int32(i)
 	}
-	contract.Shuffle(o.ranges, contract.Mix(seed))
+	Shuffle(o.ranges, Mix(seed))
 	return o
 }
 
@@ -76,7 +73,7 @@ func (o *Order) Batch(slot perdure.Slot, clock perdure.Clock) []int32 {
 		epoch := at / int64(len(own))
 		if epoch != s.epoch {
 			copy(s.examples, own)
-			contract.Shuffle(s.examples, contract.PassState(o.seed, slot, epoch))
+			Shuffle(s.examples, PassState(o.seed, slot, epoch))
 			s.epoch = epoch
 		}
 		o.next[i] = s.examples[at%int64(len(own))]

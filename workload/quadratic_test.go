@@ -1,4 +1,4 @@
-package quadratic
+package workload
 
 import (
 	"context"
@@ -12,41 +12,48 @@ import (
 	"github.com/perdure/perdure/workload/contract"
 )
 
-// memory is a table of one thread.
-type memory []float32
+// quadraticMemory is a table of one thread.
+type quadraticMemory []float32
 
-func (m memory) Get(_ context.Context, _ string, first perdure.RowID, dst []float32) error {
+func (m quadraticMemory) Get(_ context.Context, _ string, first perdure.RowID, dst []float32) error {
 	copy(dst, m)
 	return nil
 }
-func (m memory) GetRows(context.Context, string, []perdure.RowID, []float32) error { return nil }
-func (m memory) Inc(_ context.Context, _ string, _ perdure.RowID, delta []float32) error {
+
+func (m quadraticMemory) GetRows(context.Context, string, []perdure.RowID, []float32) error {
+	return nil
+}
+
+func (m quadraticMemory) Inc(_ context.Context, _ string, _ perdure.RowID, delta []float32) error {
 	for i, g := range delta {
-		m[i] -= rate * g
+		m[i] -= quadraticRate * g
 	}
 	return nil
 }
-func (m memory) IncRows(context.Context, string, []perdure.RowID, []float32) error { return nil }
 
-const rate = 1.5
+func (m quadraticMemory) IncRows(context.Context, string, []perdure.RowID, []float32) error {
+	return nil
+}
 
-func params() contract.Params {
+const quadraticRate = 1.5
+
+func quadraticParams() contract.Params {
 	return contract.Params{
 		Seed: 3, Slots: 1, Bowl: contract.Bowl{Rows: 50, Dim: 3, Condition: 20},
-		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: rate},
+		Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: quadraticRate},
 	}
 }
 
-// TestContracts: each clock brings x nearer to x* by the factor that is told, and no clock by less than it must.
-func TestContracts(t *testing.T) {
-	opened, err := Open(params())
+// TestQuadraticContracts: each clock brings x nearer to x* by the factor that is told, and none by less than it must.
+func TestQuadraticContracts(t *testing.T) {
+	opened, err := openQuadratic(quadraticParams())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := opened.(*program)
-	m := make(memory, 150)
-	c, first := w.Contraction(rate), 0.0
-	if want := 1 - rate/20; math.Abs(c-want) > 1e-12 {
+	w := opened.(*quadratic)
+	m := make(quadraticMemory, 150)
+	c, first := w.Contraction(quadraticRate), 0.0
+	if want := 1 - quadraticRate/20; math.Abs(c-want) > 1e-12 {
 		t.Fatalf("contraction %v, want %v", c, want)
 	}
 	for clock := range perdure.Clock(60) {
@@ -70,18 +77,18 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// TestNoise: a clock's noise is a function of seed, slot and clock, and of mean 0.
-// TestPlain: the plain loop does what a job of one worker does.
-func TestPlain(t *testing.T) {
-	plain, err := NewPlain(params())
+// TestQuadraticNoise: a clock's noise is a function of seed, slot and clock, and of mean 0.
+// TestQuadraticPlain: the plain loop does what a job of one worker does.
+func TestQuadraticPlain(t *testing.T) {
+	plain, err := NewPlainQuadratic(quadraticParams())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := Open(params())
+	w, err := openQuadratic(quadraticParams())
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := make(memory, len(plain.x))
+	x := make(quadraticMemory, len(plain.x))
 	for clock := range perdure.Clock(20) {
 		m, err := w.Step(t.Context(), x, contract.Share{Of: 1}, clock)
 		if err != nil {
@@ -93,10 +100,10 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func TestNoise(t *testing.T) {
-	p := params()
+func TestQuadraticNoise(t *testing.T) {
+	p := quadraticParams()
 	p.Bowl.Noise, p.Bowl.Rows = 2, 4000
-	a, err := Open(p)
+	a, err := openQuadratic(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +111,15 @@ func TestNoise(t *testing.T) {
 	{
 		still := p
 		still.Bowl.Noise = 0
-		w, err := Open(still)
+		w, err := openQuadratic(still)
 		if err != nil {
 			t.Fatal(err)
 		}
-		exact = step(t, w, 0, 0)
+		exact = quadraticStep(t, w, 0, 0)
 	}
-	first := step(t, a, 0, 5)
-	if !slices.Equal(first, step(t, a, 0, 5)) || slices.Equal(first, step(t, a, 1, 5)) ||
-		slices.Equal(first, step(t, a, 0, 6)) {
+	first := quadraticStep(t, a, 0, 5)
+	if !slices.Equal(first, quadraticStep(t, a, 0, 5)) || slices.Equal(first, quadraticStep(t, a, 1, 5)) ||
+		slices.Equal(first, quadraticStep(t, a, 0, 6)) {
 		t.Error("noise is not a function of slot and clock")
 	}
 	sum, squares := 0.0, 0.0
@@ -127,17 +134,17 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// step returns a slot's gradient at zeros, of two slots.
-func step(t *testing.T, w contract.Workload, rank int, clock perdure.Clock) []float32 {
+// quadraticStep returns a slot's gradient at zeros, of two slots.
+func quadraticStep(t *testing.T, w contract.Workload, rank int, clock perdure.Clock) []float32 {
 	t.Helper()
-	x := make(memory, len(w.(*program).x))
+	x := make(quadraticMemory, len(w.(*quadratic).x))
 	if _, err := w.Step(t.Context(), x, contract.Share{Rank: rank, Of: 2}, clock); err != nil {
 		t.Fatal(err)
 	}
-	return slices.Clone(w.(*program).gradient)
+	return slices.Clone(w.(*quadratic).gradient)
 }
 
-func TestRefuses(t *testing.T) {
+func TestQuadraticRefuses(t *testing.T) {
 	for want, change := range map[string]func(*contract.Params){
 		"0 workers":     func(p *contract.Params) { p.Slots = 0 },
 		"batch of 3":    func(p *contract.Params) { p.Batch = 3 },
@@ -150,9 +157,9 @@ func TestRefuses(t *testing.T) {
 		"noise -1":      func(p *contract.Params) { p.Bowl.Noise = -1 },
 		"rule add":      func(p *contract.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
 	} {
-		p := params()
+		p := quadraticParams()
 		change(&p)
-		if _, err := Open(p); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
+		if _, err := openQuadratic(p); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
