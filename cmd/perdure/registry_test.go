@@ -123,9 +123,9 @@ func TestUnusableRegistry(t *testing.T) {
 		"empty":     {nil, at + "damaged: it does not begin with"},
 		"truncated": {good[:len(good)-1], at + "damaged: truncated"},
 		"changed":   {bytes.Replace(good, []byte(`"job"`), []byte(`"jab"`), 1), at + "damaged: checksum mismatch"},
-		"newer": {
+		"another version": {
 			disk.Seal("REGISTRY", 2, nil),
-			at + `written by a newer Perdure \(format 2\), this one reads up to 1`,
+			at + `written by another version of Perdure \(format 2, this one reads format 1\); use the version that`,
 		},
 		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
 	} {

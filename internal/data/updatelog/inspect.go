@@ -152,8 +152,8 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	for _, info := range found {
 		m := info.Config.Metadata
 		shard, bad := strconv.Atoi(m[metaShard])
-		version, older := strconv.Atoi(m[metaVersion])
-		if m[metaJob] == "" || bad != nil || older != nil {
+		version, odd := strconv.Atoi(m[metaVersion])
+		if m[metaJob] == "" || bad != nil || odd != nil {
 			continue // not ours
 		}
 		first, next := extentOf(info.State)

@@ -315,14 +315,14 @@ func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int
 // owned refuses a stream that is not of our job and version.
 func owned(have, want jetstream.StreamConfig) error {
 	job, version := have.Metadata[metaJob], have.Metadata[metaVersion]
-	v, err := strconv.Atoi(version)
-	switch {
-	case job == "" || err != nil:
+	v, err := strconv.ParseUint(version, 10, 32)
+	if job == "" || err != nil {
 		return fmt.Errorf("%w: stream %s is not a Perdure job's; choose another job id", ErrRefused, want.Name)
-	case v > Version:
-		return fmt.Errorf("%w: stream %s is of version %d; this program knows versions up to %d", ErrRefused,
-			want.Name, v, Version)
-	case job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard]:
+	}
+	if err := disk.CheckVersion(v, Version); err != nil {
+		return fmt.Errorf("%w: stream %s was %w", ErrRefused, want.Name, err)
+	}
+	if job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard] {
 		return fmt.Errorf("%w: stream %s belongs to shard %s of job %s", ErrRefused, want.Name,
 			have.Metadata[metaShard], job)
 	}

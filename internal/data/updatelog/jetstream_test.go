@@ -111,10 +111,11 @@ func TestOwned(t *testing.T) {
 		meta map[string]string
 	}{
 		{"not a Perdure job's", nil},
-		{"of version 2", map[string]string{metaJob: "owned1", metaShard: "0", metaVersion: "2"}},
+		{"format 2, this one reads format 1)", map[string]string{metaJob: "owned1", metaShard: "0", metaVersion: "2"}},
 		{"shard 0 of job other", map[string]string{metaJob: "other", metaShard: "0", metaVersion: "1"}},
 		{"shard 5 of job owned3", map[string]string{metaJob: "owned3", metaShard: "5", metaVersion: "1"}},
 		{"is not a Perdure job's; ", map[string]string{metaJob: "owned4", metaShard: "0", metaVersion: "x"}},
+		{"format 0, this one reads format 1)", map[string]string{metaJob: "owned5", metaShard: "0", metaVersion: "0"}},
 	} {
 		owned := fmt.Sprint("owned", i)
 		_, err := js.CreateStream(t.Context(),

@@ -75,11 +75,11 @@ var damages = []damage{
 	},
 	{"deleted", segmentName(20, 1), nil, []string{": it is missing"}, true},
 	{
-		"newer", segmentName(20, 1), func(b []byte) []byte {
+		"another version", segmentName(20, 1), func(b []byte) []byte {
 			b = slices.Clone(b)
-			binary.LittleEndian.PutUint32(b[8:], 9)
+			binary.LittleEndian.PutUint16(b[8:], 9)
 			return b
-		}, []string{", header: written by a newer Perdure (format 9)"}, false,
+		}, []string{", header: written by another version of Perdure (format 9,"}, false,
 	},
 	{"what it follows", segmentName(10, 1), flipped(-16), []string{" (values of table s): section checksum"}, false},
 	{"manifest", manifestName(20), flipped(-3), []string{": checksum mismatch"}, true},
@@ -90,13 +90,13 @@ var damages = []damage{
 	},
 	{
 		"manifest emptied", manifestName(20), func([]byte) []byte { return nil },
-		[]string{`: it does not begin with "PERDURE MANIFEST "`},
+		[]string{`: it does not begin with "PERDURE CHECKPOINT "`},
 		true,
 	},
 	{
 		"newer manifest", manifestName(20),
-		func(b []byte) []byte { return bytes.Replace(b, []byte("MANIFEST 4"), []byte("MANIFEST 9"), 1) },
-		[]string{": written by a newer Perdure (format 9)"},
+		func(b []byte) []byte { return bytes.Replace(b, []byte("CHECKPOINT 1"), []byte("CHECKPOINT 9"), 1) },
+		[]string{": written by another version of Perdure (format 9,"},
 		true,
 	},
 	{

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/pace"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -38,7 +38,7 @@ type jobTally struct {
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
 	untrained map[perdure.Slot]string // data that slots have not trained
-	speed     pace.Rate
+	speed     words.Rate
 	mbRate    float64
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // endedTestLog is a log with what jobs of two shards and one slot have appended.
@@ -116,7 +116,8 @@ func TestReadEnded(t *testing.T) {
 		must(t, st.Write(t.Context(), to, &next))
 		for shard, want := range c.rows {
 			id := perdure.ShardID(shard)
-			in := stream.New(t.Context(), stream.Settings{Shard: id, Lock: &sync.Mutex{}, Store: to})
+			in := shardstore.NewStream(t.Context(),
+				shardstore.StreamSettings{Shard: id, Lock: &sync.Mutex{}, Store: to})
 			got, from, err := in.Load(&next, slog.Default())
 			must(t, err)
 			sh := newEndedShard(&EndedRun{Job: next}, id)
