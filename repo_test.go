@@ -62,8 +62,6 @@ var layers = map[string]int{
 	"internal/data/updatelog":   1,
 	"internal/data/registry":    1,
 	"internal/data/dataset":     1,
-	"internal/data/corpus":      2,
-	"internal/data/libsvm":      2,
 	"internal/data/snapshot":    3,
 	"internal/data/store":       2,
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/logreg"
@@ -143,7 +142,7 @@ func newMemory(t *testing.T, specs []perdure.TableSpec) *memory {
 			t.Error(err)
 		}
 		if s.Sparse { // all rows that there may be
-			s.Sparse, s.Rows = false, libsvm.HashedFeatures+1
+			s.Sparse, s.Rows = false, dataset.HashedFeatures+1
 		}
 		rows, err := table.New(s, perdure.TableID(i), 1, 0, int(s.Rows)).Run(0, int(s.Rows))
 		if err != nil {

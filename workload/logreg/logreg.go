@@ -20,13 +20,13 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/libsvm"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
 // model computes losses and gradients. It owns scratch memory.
 type model struct {
-	data     *libsvm.Set
+	data     *dataset.SparseSet
 	order    *contract.Order
 	dim      int // weights of a feature
 	batch    int
@@ -39,7 +39,7 @@ type model struct {
 // bias is the row that every example has; feature f has row f + 1.
 const bias = 0
 
-func newModel(data *libsvm.Set, seed uint64, slots, size int) (*model, error) {
+func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, error) {
 	m := &model{data: data, batch: size, order: contract.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
 	if m.dim == 2 {
 		m.dim = 1
@@ -57,7 +57,7 @@ type needs struct {
 }
 
 // of lists the rows of examples, as they come.
-func (n *needs) of(s *libsvm.Split, examples []int32) {
+func (n *needs) of(s *dataset.SparseSplit, examples []int32) {
 	nonzeros := 0
 	for _, e := range examples {
 		nonzeros += int(s.Starts[e+1] - s.Starts[e])
@@ -116,7 +116,7 @@ func (m *model) score(weights []float32, at []int32, values []float32) {
 }
 
 // losses computes the sum of the losses of the examples whose rows are needed, and its gradient.
-func (m *model) losses(weights []float32, s *libsvm.Split, examples []int32) (loss float64, nonzeros int) {
+func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int32) (loss float64, nonzeros int) {
 	g := m.gradient[:len(weights)]
 	clear(g)
 	for _, e := range examples {

@@ -16,9 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -267,8 +265,8 @@ func (b *WorkloadsOptions) cnn() (*contender, error) {
 // logreg is the one of sparse features, on clicks that are made up, in large batches.
 func (b *WorkloadsOptions) logreg() (*contender, error) {
 	const clicks, size = 20_000, 2048
-	set := fmt.Sprintf("%s%d", libsvm.SyntheticPrefix, clicks)
-	data, err := libsvm.Open(set)
+	set := fmt.Sprintf("%s%d", dataset.SyntheticPrefix, clicks)
+	data, err := dataset.OpenSparse(set)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +294,7 @@ func (b *WorkloadsOptions) logreg() (*contender, error) {
 // lda is the one that counts. It gets faster with each pass, so that both begin anew in each round; what the plain
 // loop takes to begin, some hundredths of a second, counts as its own.
 func (b *WorkloadsOptions) lda() (*contender, error) {
-	data, err := corpus.Open(b.Documents)
+	data, err := dataset.OpenCorpus(b.Documents)
 	if err != nil {
 		return nil, err
 	}

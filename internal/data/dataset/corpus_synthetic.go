@@ -1,17 +1,15 @@
-package corpus
+package dataset
 
 import (
 	"fmt"
 	"slices"
-
-	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// Default is the corpus that is used where none is named.
-const Default = "synthetic:2000"
+// DefaultCorpus is the corpus that is used where none is named.
+const DefaultCorpus = "synthetic:2000"
 
 // How many documents may be made up.
-const leastMadeUp, mostMadeUp = 20, 1_000_000
+const minMadeUpDocuments, maxMadeUpDocuments = 20, 1_000_000
 
 // The shape of what is made up.
 const (
@@ -19,20 +17,20 @@ const (
 	madeUpWords  = 4000 // of the vocabulary
 )
 
-// Synthetic makes documents up: always the same ones, of a number. Each is about one to three of 20 topics, and
+// SyntheticCorpus makes documents up: always the same ones, of a number. Each is about one to three of 20 topics, and
 // has 40 to 160 words. Of these, one in eight is any word; the others are words of its topics, of which each has 200
 // of its own, the k-th with a share that falls with k^⅔.
-func Synthetic(documents int) *Corpus {
+func SyntheticCorpus(documents int) *Corpus {
 	c := &Corpus{
 		Name: fmt.Sprintf("synthetic documents, %d", documents), Size: madeUpWords, synthetic: true,
 	}
 	for i := range documents {
 		to := &c.Train
-		if dataset.HeldOut(i) {
+		if HeldOut(i) {
 			to = &c.Test
 		}
-		state := dataset.Mix(uint64(i) + 1<<40)
-		draw := func(n int) int { state++; return int(dataset.Mix(state) >> 11 % uint64(n)) }
+		state := Mix(uint64(i) + 1<<40)
+		draw := func(n int) int { state++; return int(Mix(state) >> 11 % uint64(n)) }
 		topics := make([]int, 1+draw(3))
 		for k := range topics {
 			topics[k] = draw(madeUpTopics)

@@ -1,4 +1,4 @@
-package corpus
+package dataset
 
 import (
 	"encoding/json"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
@@ -36,12 +35,12 @@ func loadTexts(folder string) (*Corpus, error) {
 		return err
 	})
 	if err != nil {
-		return nil, &dataset.FileError{Path: folder, Problem: "cannot be read: " + err.Error(), Kind: err}
+		return nil, &FileError{Path: folder, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if len(paths) == 0 {
-		return nil, &dataset.FileError{
+		return nil, &FileError{
 			Path: folder, Problem: "has no train.ldac, and no files whose names end with .txt or .json",
-			Kind: dataset.ErrMissing,
+			Kind: ErrMissing,
 		}
 	}
 	var texts [][]string
@@ -54,7 +53,7 @@ func loadTexts(folder string) (*Corpus, error) {
 	}
 	in := map[string]int{} // documents that have a word
 	for _, text := range texts {
-		for word := range maps.Keys(once(text)) {
+		for word := range maps.Keys(wordSet(text)) {
 			in[word]++
 		}
 	}
@@ -67,7 +66,7 @@ func loadTexts(folder string) (*Corpus, error) {
 	}
 	for i, text := range texts {
 		to := &c.Train
-		if dataset.HeldOut(i) {
+		if HeldOut(i) {
 			to = &c.Test
 		}
 		begin := len(to.Tokens)
@@ -82,7 +81,7 @@ func loadTexts(folder string) (*Corpus, error) {
 	return c, nil
 }
 
-func once(words []string) map[string]bool {
+func wordSet(words []string) map[string]bool {
 	set := make(map[string]bool, len(words))
 	for _, w := range words {
 		set[w] = true
@@ -107,7 +106,7 @@ func readTexts(path string) ([][]string, error) {
 		Body  string `json:"body"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, dataset.Corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
+		return nil, Corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
 			strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	var texts [][]string
@@ -121,14 +120,14 @@ func readTexts(path string) ([][]string, error) {
 
 func readFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > mostText {
-		return nil, dataset.Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
+		return nil, Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
 	}
 	text, err := disk.ReadRegular(path, mostText)
 	if err != nil {
-		return nil, &dataset.FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
+		return nil, &FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if slices.Contains(text, 0) {
-		return nil, dataset.Corrupt(path, "is not a text: it has bytes of 0 in it")
+		return nil, Corrupt(path, "is not a text: it has bytes of 0 in it")
 	}
 	return text, nil
 }
@@ -141,7 +140,7 @@ func wordsOf(text string) []string {
 }
 
 // stopWords are English words that say nothing of what a text is about.
-var stopWords = once(strings.Fields(`
+var stopWords = wordSet(strings.Fields(`
 about above after again all also and any are because been before being below between both but can cannot could did
 does doing down during each ever every few for from further get had has have having her here hers herself him himself
 his how however into its itself just let like may might more most much must myself nor not now off once one only other

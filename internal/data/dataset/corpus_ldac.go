@@ -1,4 +1,4 @@
-package corpus
+package dataset
 
 import (
 	"bytes"
@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-
-	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // The format LDA-C (Blei): a document a line, "N word:count word:count …", of N words with numbers from 0.
@@ -17,8 +15,8 @@ import (
 // one mistyped number does not take all memory.
 const maxWord, maxCount = 1<<24 - 1, 1 << 20
 
-// loadFiles reads files of documents; test may be "".
-func loadFiles(name, train, test string) (*Corpus, error) {
+// loadCorpusFiles reads files of documents; test may be "".
+func loadCorpusFiles(name, train, test string) (*Corpus, error) {
 	c := &Corpus{Name: name}
 	var err error
 	vocabulary := filepath.Join(filepath.Dir(train), "vocab.txt")
@@ -28,7 +26,7 @@ func loadFiles(name, train, test string) (*Corpus, error) {
 	which := func(int) *Documents { return &c.Train }
 	if test == "" {
 		which = func(i int) *Documents {
-			if dataset.HeldOut(i) {
+			if HeldOut(i) {
 				return &c.Test
 			}
 			return &c.Train
@@ -48,12 +46,12 @@ func readWords(path string) (words []string, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil
 	}
-	err = dataset.ReadBlocks(path, func(block []byte) error {
+	err = ReadBlocks(path, func(block []byte) error {
 		for len(block) > 0 {
 			end := bytes.IndexByte(block, '\n')
 			word := bytes.TrimRight(block[:end], "\r")
 			if len(word) == 0 {
-				return dataset.Corrupt(path, "line %d: no word; each line has one", len(words)+1)
+				return Corrupt(path, "line %d: no word; each line has one", len(words)+1)
 			}
 			words = append(words, string(word))
 			block = block[end+1:]
@@ -66,13 +64,13 @@ func readWords(path string) (words []string, err error) {
 // read adds a file's documents to the part that each belongs to, by its number.
 func (c *Corpus) read(path string, which func(i int) *Documents) error {
 	n := 0
-	return dataset.ReadBlocks(path, func(block []byte) error {
+	return ReadBlocks(path, func(block []byte) error {
 		for len(block) > 0 {
 			end := bytes.IndexByte(block, '\n')
 			line := bytes.TrimSpace(block[:end])
 			block = block[end+1:]
 			if len(line) == 0 {
-				return dataset.Corrupt(path, "line %d: empty; a document without words is \"0\"", n+1)
+				return Corrupt(path, "line %d: empty; a document without words is \"0\"", n+1)
 			}
 			if err := c.document(path, n+1, line, which(n)); err != nil {
 				return err
@@ -89,12 +87,12 @@ func (c *Corpus) document(path string, number int, line []byte, to *Documents) e
 	first, rest, _ := bytes.Cut(line, []byte(" "))
 	words, err := strconv.ParseUint(string(first), 10, 31)
 	if err != nil {
-		return dataset.Corrupt(path, "line %d: it begins with %.40q, not with how many words follow", number, first)
+		return Corrupt(path, "line %d: it begins with %.40q, not with how many words follow", number, first)
 	}
 	for found := uint64(0); ; found++ {
 		if rest = bytes.TrimLeft(rest, " \t"); len(rest) == 0 {
 			if found != words {
-				return dataset.Corrupt(path, "line %d: it says %d words and has %d", number, words, found)
+				return Corrupt(path, "line %d: it says %d words and has %d", number, words, found)
 			}
 			slices.Sort(to.Tokens[begin:])
 			to.end()
@@ -110,10 +108,10 @@ func (c *Corpus) document(path string, number int, line []byte, to *Documents) e
 		times, err2 := strconv.ParseUint(string(count), 10, 32)
 		switch {
 		case !ok || err != nil || err2 != nil || id > maxWord || times < 1 || times > maxCount:
-			return dataset.Corrupt(path, "line %d: %.40q is not word:count, of a word from 0 to %d and a count from 1 "+
+			return Corrupt(path, "line %d: %.40q is not word:count, of a word from 0 to %d and a count from 1 "+
 				"to %d", number, field, maxWord, maxCount)
 		case c.Words != nil && int(id) >= len(c.Words):
-			return dataset.Corrupt(path, "line %d: word %d, and the vocabulary beside it has %d, from 0", number, id,
+			return Corrupt(path, "line %d: word %d, and the vocabulary beside it has %d, from 0", number, id,
 				len(c.Words))
 		}
 		for range times {

@@ -1,4 +1,4 @@
-package corpus
+package dataset
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 func must(t testing.TB, err error) {
@@ -23,8 +22,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// write makes a folder of files.
-func write(t testing.TB, files map[string]string) string {
+// writeCorpus makes a folder of files.
+func writeCorpus(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -53,10 +52,10 @@ func manyDocuments() string {
 	return b.String()
 }
 
-// TestForms reads the same documents in all forms that are accepted.
-func TestForms(t *testing.T) {
+// TestCorpusForms reads the same documents in all forms that are accepted.
+func TestCorpusForms(t *testing.T) {
 	lines := manyDocuments()
-	want, err := Open(filepath.Join(write(t, map[string]string{"docs.ldac": lines}), "docs.ldac"))
+	want, err := OpenCorpus(filepath.Join(writeCorpus(t, map[string]string{"docs.ldac": lines}), "docs.ldac"))
 	must(t, err)
 	if want.Size != 13 || want.Words != nil || want.Train.Len()+want.Test.Len() != 40 || want.Test.Len() < 1 {
 		t.Fatalf("%d words, %d + %d documents", want.Size, want.Train.Len(), want.Test.Len())
@@ -68,15 +67,15 @@ func TestForms(t *testing.T) {
 		"docs.gz": zipped(t, lines), "windows": strings.ReplaceAll(lines, "\n", "\r\n"),
 		"spaces": strings.ReplaceAll(lines, " ", "  "), "no end": strings.TrimSuffix(lines, "\n"),
 	} {
-		c, err := Open(filepath.Join(write(t, map[string]string{name: text}), name))
+		c, err := OpenCorpus(filepath.Join(writeCorpus(t, map[string]string{name: text}), name))
 		must(t, err)
 		if c.Digest() != want.Digest() {
 			t.Errorf("%s is read as others", name)
 		}
 	}
 	words := strings.Repeat("a\n", 12) + "last\nunused\n"
-	dir := write(t, map[string]string{"train.ldac": lines, "test.ldac.gz": zipped(t, lines), "vocab.txt": words})
-	c, err := Open(dir)
+	dir := writeCorpus(t, map[string]string{"train.ldac": lines, "test.ldac.gz": zipped(t, lines), "vocab.txt": words})
+	c, err := OpenCorpus(dir)
 	must(t, err)
 	if c.Train.Len() != 40 || c.Test.Len() != 40 || c.Size != 14 || c.Word(12) != "last" ||
 		c.Digest() == want.Digest() {
@@ -91,7 +90,7 @@ func TestTexts(t *testing.T) {
 			"paprika", "saffron", "thyme",
 		}[i%3], i)
 	}
-	c, err := Open(write(t, files))
+	c, err := OpenCorpus(writeCorpus(t, files))
 	must(t, err)
 	// Gewürz is in all, what is in one only is too rare, the others are stop words.
 	if want := []string{"paprika", "saffron", "thyme"}; !slices.Equal(c.Words, want) {
@@ -102,7 +101,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestCorpusRefuses(t *testing.T) {
 	good := manyDocuments()
 	for want, files := range map[string]map[string]string{
 		"line 41: it begins with \"x\"":               {"docs": good + "x 1:1\n"},
@@ -124,29 +123,30 @@ func TestRefuses(t *testing.T) {
 		"no files whose names end with .txt":          {"docs/a.md": good},
 		"is not a text":                               {"docs/a.txt": "a\x00b"},
 	} {
-		path := filepath.Join(write(t, files), "docs")
-		_, err := Open(path)
+		path := filepath.Join(writeCorpus(t, files), "docs")
+		_, err := OpenCorpus(path)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if !errors.Is(err, dataset.ErrCorrupt) && !errors.Is(err, dataset.ErrMissing) &&
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrMissing) &&
 			!errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v is of no known kind", err)
 		}
 	}
 	for _, name := range []string{"synthetic:", "synthetic:5", "synthetic:many", "synthetic:2000000"} {
-		if _, err := Open(name); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := OpenCorpus(name); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestSynthetic(t *testing.T) {
-	c := Synthetic(300)
+func TestSyntheticCorpus(t *testing.T) {
+	c := SyntheticCorpus(300)
 	if n := c.Test.Len(); n < 15 || n > 50 || c.Train.Len()+n != 300 || c.Bytes() < 4*12_000 {
 		t.Errorf("%d + %d documents, %d bytes", c.Train.Len(), n, c.Bytes())
 	}
-	if again := Synthetic(300); !slices.Equal(again.Train.Tokens, c.Train.Tokens) || again.Digest() != c.Digest() {
+	again := SyntheticCorpus(300)
+	if !slices.Equal(again.Train.Tokens, c.Train.Tokens) || again.Digest() != c.Digest() {
 		t.Error("another time other documents are made up")
 	}
 	if c.wordsUsed() > c.Size {
@@ -165,7 +165,7 @@ func TestJSON(t *testing.T) {
 	two := `{"title": "COCOA", "body": "ships carry cocoa beans", "topics": ["cocoa"]}, {"body": "judges weigh law"},`
 	write("a.json", "["+strings.Repeat(two, 15)+`{"title": "nothing else"}, {"id": 3}]`)
 	write("b.txt", "harbours want beans")
-	c, err := Open(dir)
+	c, err := OpenCorpus(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestJSON(t *testing.T) {
 	}
 	for _, bad := range []string{"{}", "[1]", "[{]", "no"} {
 		write("a.json", bad)
-		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is no list of documents") ||
+		if _, err := OpenCorpus(dir); err == nil || !strings.Contains(err.Error(), "is no list of documents") ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -1,10 +1,4 @@
-// Package libsvm reads labelled examples of sparse features, an example a line: "label feature:value feature:value …",
-// as LIBSVM, XGBoost and Vowpal Wabbit's users have them, plain or compressed by gzip. Features are numbers, or names,
-// which are hashed to numbers; labels are numbers or names. A feature without a value is 1, and what follows a # is
-// passed over.
-//
-// A file is read as a stream. What is kept of it are 8 bytes for each value and 10 for each example.
-package libsvm
+package dataset
 
 import (
 	"bytes"
@@ -18,28 +12,31 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/perdure/perdure/internal/data/dataset"
 )
 
-// Set is a set of examples, parted into what is trained on and what is only evaluated on.
-type Set struct {
+// Files in the LIBSVM format have an example a line: "label feature:value feature:value …", as LIBSVM, XGBoost and
+// Vowpal Wabbit's users have them, plain or compressed by gzip. Features are numbers, or names, which are hashed;
+// labels are numbers or names. A feature without a value is 1, and text after a # is ignored. A file is read as a
+// stream, and a SparseSet keeps 8 bytes of it for each value and 10 for each example.
+
+// SparseSet is a set of examples, parted into what is trained on and what is only evaluated on.
+type SparseSet struct {
 	Name        string
 	Classes     []string // the labels: in order of what they are as numbers, or of the alphabet
 	Features    int      // the highest number + 1; of names, HashedFeatures
-	Train, Test Split
+	Train, Test SparseSplit
 
 	Hashed    bool // features are names
 	Synthetic bool // a function of its name
 	Marked    bool // a file says that it is made up, see Mark
 
-	Scaling *dataset.Scaling // of rows of numbers, see Dense; nil: it is of no such rows
+	Scaling *Scaling // of rows of numbers, see Dense; nil: it is of no such rows
 }
 
 // Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
 // parts the examples' lengths, features, values and labels, each behind how many they are, little-endian. That of a
 // synthetic set is its name.
-func (s *Set) Digest() string {
+func (s *SparseSet) Digest() string {
 	if s.Synthetic {
 		return s.Name
 	}
@@ -50,7 +47,7 @@ func (s *Set) Digest() string {
 	}
 	names := []byte(strings.Join(s.Classes, "\n"))
 	add(len(names), names)
-	for _, p := range []*Split{&s.Train, &s.Test} {
+	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
 		add(len(p.Starts), p.Starts)
 		add(len(p.Feature), p.Feature)
 		add(len(p.Value), p.Value)
@@ -59,8 +56,8 @@ func (s *Set) Digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Split is one part of a set.
-type Split struct {
+// SparseSplit is one part of a set.
+type SparseSplit struct {
 	Starts  []int64   // by example, and one more: where its features begin
 	Feature []uint32  // of an example, in the order of its line
 	Value   []float32 // finite
@@ -68,17 +65,17 @@ type Split struct {
 }
 
 // Len returns the number of examples.
-func (s *Split) Len() int { return len(s.Label) }
+func (s *SparseSplit) Len() int { return len(s.Label) }
 
 // Example returns the features of an example and their values.
-func (s *Split) Example(i int) ([]uint32, []float32) {
+func (s *SparseSplit) Example(i int) ([]uint32, []float32) {
 	from, to := s.Starts[i], s.Starts[i+1]
 	return s.Feature[from:to:to], s.Value[from:to:to]
 }
 
 // Bytes returns what the set takes in memory.
-func (s *Set) Bytes() (n int64) {
-	for _, p := range []*Split{&s.Train, &s.Test} {
+func (s *SparseSet) Bytes() (n int64) {
+	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
 		n += int64(8*len(p.Starts) + 4*len(p.Feature) + 4*len(p.Value) + len(p.Label))
 	}
 	return n
@@ -87,14 +84,14 @@ func (s *Set) Bytes() (n int64) {
 // HashedFeatures is to how many numbers names are hashed, by FNV-1a: two names in 4 million have the same one.
 const HashedFeatures = 1 << 22
 
-// Naming says what the features of examples are that a model is to judge, as its file has it.
-type Naming string
+// FeatureNaming says what the features of examples are that a model is to judge, as its file has it.
+type FeatureNaming string
 
-// Namings.
+// How a file names its features.
 const (
-	FirstSays Naming = ""      // the file is of an older version: the first feature of the examples says it
-	Hashed    Naming = "true"  // names, which are hashed, also where they look like numbers
-	Numbered  Naming = "false" // numbers
+	FirstSays        FeatureNaming = ""      // the first feature of the examples decides
+	NamedFeatures    FeatureNaming = "true"  // names, which are hashed, also where they look like numbers
+	NumberedFeatures FeatureNaming = "false" // numbers
 )
 
 // Limits, far beyond use: so that one mistyped number does not take all memory.
@@ -103,34 +100,34 @@ const (
 	maxClasses = 255
 )
 
-// Default is the set that is used where the user names none.
-const Default = SyntheticPrefix + "4000"
+// DefaultSparse is the set that is used where the user names none.
+const DefaultSparse = SyntheticPrefix + "4000"
 
-// Open reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and test.libsvm; or
-// one of CoverType; or one with train.ldac, train.labels, test.ldac and test.labels, of documents in the LDA-C format
-// and a label a line for each. All may be compressed, with .gz behind their names. "synthetic:N" makes N clicks up, see
-// Synthetic.
-func Open(path string) (*Set, error) {
+// OpenSparse reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and
+// test.libsvm; or one of CoverType; or one with train.ldac, train.labels, test.ldac and test.labels, of documents in
+// the LDA-C format and a label a line for each. All may be compressed, with .gz behind their names. "synthetic:N"
+// makes N clicks up, as WriteSyntheticSparse writes them.
+func OpenSparse(path string) (*SparseSet, error) {
 	if path == "" {
-		path = Default
+		path = DefaultSparse
 	}
 	if n, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
-		return openSynthetic(n)
+		return openSyntheticSparse(n)
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		if dataset.HoldsCovertype(path) {
-			e, err := dataset.LoadCovertype(path)
+		if HoldsCovertype(path) {
+			e, err := LoadCovertype(path)
 			if err != nil {
 				return nil, err
 			}
-			return Dense(e), nil
+			return SparseOf(e), nil
 		}
-		return openFolder(path, FirstSays)
+		return openSparseFolder(path, FirstSays)
 	}
-	r := newReader(path)
-	if err := r.read(path, nil, func(i int) *part {
-		if dataset.HeldOut(i) {
+	r := newSparseReader(path)
+	if err := r.read(path, nil, func(i int) *sparsePart {
+		if HeldOut(i) {
 			return &r.test
 		}
 		return &r.train
@@ -140,13 +137,13 @@ func Open(path string) (*Set, error) {
 	return r.finish()
 }
 
-// Dense makes a set of rows of numbers: a class's label is its number, from 1.
-func Dense(e *dataset.Examples) *Set {
-	s := &Set{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
+// SparseOf makes a set of rows of numbers: a class's label is its number, from 1.
+func SparseOf(e *Examples) *SparseSet {
+	s := &SparseSet{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
 	for k := range e.Train.Classes {
 		s.Classes = append(s.Classes, strconv.Itoa(k+1))
 	}
-	for to, from := range map[*Split]*dataset.Split{&s.Train: &e.Train, &s.Test: &e.Test} {
+	for to, from := range map[*SparseSplit]*Split{&s.Train: &e.Train, &s.Test: &e.Test} {
 		to.Starts, to.Label = append(to.Starts, 0), from.Labels
 		for i := range from.N {
 			for f, v := range from.Row(i) {
@@ -160,16 +157,17 @@ func Dense(e *dataset.Examples) *Set {
 	return s
 }
 
-// OpenAll reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of the set.
-// A label that is none of the classes is not known: its number is how many these are. Features are what naming says.
-func OpenAll(path string, classes []string, naming Naming) (*Set, error) {
+// OpenAllSparse reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of
+// the set. A label that is none of the classes is not known: its number is how many these are. Features are what
+// naming says.
+func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*SparseSet, error) {
 	info, err := os.Stat(path)
 	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
-		var s *Set
+		var s *SparseSet
 		if err == nil {
-			s, err = openFolder(path, naming)
+			s, err = openSparseFolder(path, naming)
 		} else {
-			s, err = Open(path)
+			s, err = OpenSparse(path)
 		}
 		if err != nil {
 			return nil, err
@@ -180,19 +178,19 @@ func OpenAll(path string, classes []string, naming Naming) (*Set, error) {
 		s.Train, s.Classes = s.Test, classes
 		return s, nil
 	}
-	r := newReader(path)
+	r := newSparseReader(path)
 	r.expect(naming)
-	if err := r.read(path, nil, func(int) *part { return &r.test }); err != nil {
+	if err := r.read(path, nil, func(int) *sparsePart { return &r.test }); err != nil {
 		return nil, err
 	}
 	if len(r.test.labels) == 0 {
-		return nil, dataset.Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
+		return nil, Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
 	}
 	s := &r.set
 	if s.Hashed = r.named == 1; s.Hashed {
 		s.Features = HashedFeatures
 	}
-	s.Test, s.Classes = r.test.Split, classes
+	s.Test, s.Classes = r.test.SparseSplit, classes
 	s.Test.Label = make([]uint8, len(r.test.labels))
 	for i, n := range r.test.labels {
 		s.Test.Label[i] = classOf(r.labels[n], classes)
@@ -208,18 +206,18 @@ func classOf(label string, classes []string) uint8 {
 	return uint8(len(classes))
 }
 
-func openFolder(dir string, naming Naming) (*Set, error) {
-	r := newReader(dir)
+func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
+	r := newSparseReader(dir)
 	r.expect(naming)
 	for _, kind := range []string{".libsvm", ".ldac"} {
-		if _, err := find(dir, "train"+kind); err != nil {
+		if _, err := findSparse(dir, "train"+kind); err != nil {
 			continue
 		}
 		for _, p := range []struct {
 			name string
-			to   *part
+			to   *sparsePart
 		}{{"train", &r.train}, {"test", &r.test}} {
-			path, err := find(dir, p.name+kind)
+			path, err := findSparse(dir, p.name+kind)
 			if err != nil {
 				return nil, err
 			}
@@ -229,37 +227,37 @@ func openFolder(dir string, naming Naming) (*Set, error) {
 					return nil, err
 				}
 			}
-			if err := r.read(path, labels, func(int) *part { return p.to }); err != nil {
+			if err := r.read(path, labels, func(int) *sparsePart { return p.to }); err != nil {
 				return nil, err
 			}
 		}
 		return r.finish()
 	}
-	return nil, &dataset.FileError{
+	return nil, &FileError{
 		Path: dir,
 		Problem: "has no train.libsvm and test.libsvm, no train.ldac and test.ldac with labels, and no covtrain.csv " +
 			"and covtest.csv",
-		Kind: dataset.ErrMissing,
+		Kind: ErrMissing,
 	}
 }
 
-// find returns the path of a file, or of what it is compressed.
-func find(dir, name string) (string, error) {
+// findSparse returns the path of a file, or of what it is compressed.
+func findSparse(dir, name string) (string, error) {
 	for _, more := range []string{"", ".gz"} {
 		path := filepath.Join(dir, name+more)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
 	}
-	return "", &dataset.FileError{Path: filepath.Join(dir, name), Problem: "no such file", Kind: dataset.ErrMissing}
+	return "", &FileError{Path: filepath.Join(dir, name), Problem: "no such file", Kind: ErrMissing}
 }
 
 func readLabels(dir, name string) (labels []string, err error) {
-	path, err := find(dir, name)
+	path, err := findSparse(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	err = dataset.ReadBlocks(path, func(b []byte) error {
+	err = ReadBlocks(path, func(b []byte) error {
 		for line := range bytes.Lines(b) {
 			labels = append(labels, string(bytes.TrimSpace(line)))
 		}
@@ -268,51 +266,51 @@ func readLabels(dir, name string) (labels []string, err error) {
 	return labels, err
 }
 
-// part is a split whose labels are numbered as they come.
-type part struct {
-	Split
+// sparsePart is a split whose labels are numbered as they come.
+type sparsePart struct {
+	SparseSplit
 	labels []int
 }
 
-// reader reads the files of a set.
-type reader struct {
-	set         Set
-	train, test part
+// sparseReader reads the files of a set.
+type sparseReader struct {
+	set         SparseSet
+	train, test sparsePart
 	known       map[string]int // labels, as they come
 	labels      []string
 	named       int8 // features are names: -1 not known yet, 0 no, 1 yes
 }
 
-func newReader(name string) *reader {
-	r := &reader{set: Set{Name: name}, known: map[string]int{}, named: -1}
+func newSparseReader(name string) *sparseReader {
+	r := &sparseReader{set: SparseSet{Name: name}, known: map[string]int{}, named: -1}
 	r.train.Starts, r.test.Starts = []int64{0}, []int64{0}
 	return r
 }
 
 // expect says what features are.
-func (r *reader) expect(naming Naming) {
+func (r *sparseReader) expect(naming FeatureNaming) {
 	switch naming {
-	case Hashed:
+	case NamedFeatures:
 		r.named = 1
-	case Numbered:
+	case NumberedFeatures:
 		r.named = 0
 	}
 }
 
 // mark notes that examples are made up.
-func (r *reader) mark() {
+func (r *sparseReader) mark() {
 	if !r.set.Marked {
-		r.set.Marked, r.set.Name = true, dataset.MadeUp(filepath.Base(r.set.Name))
+		r.set.Marked, r.set.Name = true, MadeUp(filepath.Base(r.set.Name))
 	}
 }
 
 // read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
-func (r *reader) read(path string, labels []string, to func(example int) *part) error {
+func (r *sparseReader) read(path string, labels []string, to func(example int) *sparsePart) error {
 	line, examples := 0, 0
-	err := dataset.ReadBlocks(path, func(b []byte) error {
+	err := ReadBlocks(path, func(b []byte) error {
 		for text := range bytes.Lines(b) {
 			line++
-			if line == 1 && bytes.HasPrefix(text, []byte(Mark)) {
+			if line == 1 && bytes.HasPrefix(text, []byte(SyntheticMark)) {
 				r.mark()
 			}
 			if at := bytes.IndexByte(text, '#'); at >= 0 {
@@ -325,26 +323,26 @@ func (r *reader) read(path string, labels []string, to func(example int) *part) 
 			label := string(fields[0])
 			if labels != nil {
 				if examples >= len(labels) {
-					return dataset.Corrupt(path, "line %d: has no label; there are %d", line, len(labels))
+					return Corrupt(path, "line %d: has no label; there are %d", line, len(labels))
 				}
 				label = labels[examples]
 			}
 			p := to(examples)
 			examples++
 			if err := r.example(p, label, fields[1:]); err != nil {
-				return dataset.Corrupt(path, "line %d: %v", line, err)
+				return Corrupt(path, "line %d: %v", line, err)
 			}
 		}
 		return nil
 	})
 	if err == nil && labels != nil && examples != len(labels) {
-		err = dataset.Corrupt(path, "has %d examples for %d labels", examples, len(labels))
+		err = Corrupt(path, "has %d examples for %d labels", examples, len(labels))
 	}
 	return err
 }
 
 // example takes one.
-func (r *reader) example(p *part, label string, fields [][]byte) error {
+func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) error {
 	number, known := r.known[label]
 	if !known {
 		if strings.ContainsRune(label, ':') || label == "" {
@@ -380,7 +378,7 @@ func (r *reader) example(p *part, label string, fields [][]byte) error {
 }
 
 // feature returns the number of a feature. The first one says whether they are numbers or names.
-func (r *reader) feature(name []byte) (uint32, error) {
+func (r *sparseReader) feature(name []byte) (uint32, error) {
 	v, err := strconv.ParseUint(string(name), 10, 64)
 	if r.named < 0 {
 		r.named = 0
@@ -392,15 +390,15 @@ func (r *reader) feature(name []byte) (uint32, error) {
 	case r.named == 1 && len(name) == 0:
 		return 0, fmt.Errorf("a feature has no name; write name:value")
 	case r.named == 1:
-		return hash(name), nil
+		return hashFeature(name), nil
 	case err != nil || v > maxFeature:
 		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the others are", name, maxFeature)
 	}
 	return uint32(v), nil
 }
 
-// hash is FNV-1a, folded.
-func hash(name []byte) uint32 {
+// hashFeature is FNV-1a, folded.
+func hashFeature(name []byte) uint32 {
 	h := uint64(14695981039346656037)
 	for _, b := range name {
 		h = (h ^ uint64(b)) * 1099511628211
@@ -409,16 +407,16 @@ func hash(name []byte) uint32 {
 }
 
 // finish puts the classes in order.
-func (r *reader) finish() (*Set, error) {
+func (r *sparseReader) finish() (*SparseSet, error) {
 	s := &r.set
 	switch {
 	case len(r.train.labels) == 0:
-		return nil, dataset.Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
+		return nil, Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
 	case len(r.test.labels) == 0:
-		return nil, dataset.Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
+		return nil, Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
-		return nil, dataset.Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+		return nil, Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
 	if s.Hashed = r.named == 1; s.Hashed {
@@ -426,8 +424,8 @@ func (r *reader) finish() (*Set, error) {
 	}
 	s.Classes = slices.Clone(r.labels)
 	sortLabels(s.Classes)
-	for to, p := range map[*Split]*part{&s.Train: &r.train, &s.Test: &r.test} {
-		*to = p.Split
+	for to, p := range map[*SparseSplit]*sparsePart{&s.Train: &r.train, &s.Test: &r.test} {
+		*to = p.SparseSplit
 		to.Label = make([]uint8, len(p.labels))
 		for i, n := range p.labels {
 			to.Label[i] = uint8(slices.Index(s.Classes, r.labels[n]))

@@ -1,4 +1,4 @@
-package libsvm
+package dataset
 
 import (
 	"os"
@@ -20,14 +20,14 @@ func TestAnyBytes(t *testing.T) {
 		if err := os.WriteFile(path, []byte(strings.Join(parts, "")), 0o644); err != nil {
 			r.Fatal(err)
 		}
-		s, err := Open(path)
+		s, err := OpenSparse(path)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				r.Fatalf("%q", err)
 			}
 			return
 		}
-		for _, p := range []*Split{&s.Train, &s.Test} {
+		for _, p := range []*SparseSplit{&s.Train, &s.Test} {
 			if len(p.Starts) != p.Len()+1 || int(p.Starts[p.Len()]) != len(p.Feature) ||
 				len(p.Feature) != len(p.Value) {
 				r.Fatalf("%+v", p)

@@ -1,9 +1,4 @@
-// Package corpus reads documents as bags of words, for topic models: files in the LDA-C format, folders of
-// texts, and documents that are made up.
-//
-// As package dataset does, it refuses what is malformed with one line that names the file. What is loaded is never
-// written to afterwards, so that it may be shared by any number of goroutines.
-package corpus
+package dataset
 
 import (
 	"crypto/sha256"
@@ -20,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/dataset"
 )
 
 // Corpus is documents, parted into those that are trained on and those that a model is judged by.
@@ -93,10 +87,10 @@ func numbers(to hash.Hash, list ...int32) {
 	_, _ = to.Write(bytes) // never fails
 }
 
-// MostTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
-const MostTokens = 1 << 28
+// MaxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
+const MaxCorpusTokens = 1 << 28
 
-// Open makes the corpus that a path names:
+// OpenCorpus makes the corpus that a path names:
 //
 //   - "" or "synthetic:N": N documents that are made up, see Synthetic;
 //   - a file: documents in the LDA-C format, plain or compressed by gzip, with vocab.txt beside it if it is there;
@@ -105,53 +99,53 @@ const MostTokens = 1 << 28
 //     with .json is a list of documents, {"title": …, "body": …}, of which those count that have a body.
 //
 // Where nothing says which documents are held out, every tenth or so is, by a hash of its place.
-func Open(path string) (*Corpus, error) {
+func OpenCorpus(path string) (*Corpus, error) {
 	if path == "" {
-		path = Default
+		path = DefaultCorpus
 	}
-	if size, ok := strings.CutPrefix(path, dataset.SyntheticPrefix); ok {
+	if size, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
 		n, err := strconv.Atoi(size)
-		if err != nil || n < leastMadeUp || n > mostMadeUp {
+		if err != nil || n < minMadeUpDocuments || n > maxMadeUpDocuments {
 			return nil, fmt.Errorf("%w: data %s: choose %d to %d documents, as in %s", perdure.ErrUsage, path,
-				leastMadeUp, mostMadeUp, Default)
+				minMadeUpDocuments, maxMadeUpDocuments, DefaultCorpus)
 		}
-		return Synthetic(n), nil
+		return SyntheticCorpus(n), nil
 	}
-	c, err := load(path)
+	c, err := loadCorpus(path)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case len(c.Train.Tokens) == 0:
-		return nil, dataset.Corrupt(path, "has no words to train on")
+		return nil, Corrupt(path, "has no words to train on")
 	case len(c.Test.Tokens) == 0:
-		return nil, dataset.Corrupt(path, "has no words in the documents that are held out; give more than %d "+
+		return nil, Corrupt(path, "has no words in the documents that are held out; give more than %d "+
 			"documents", c.Train.Len()+c.Test.Len())
-	case len(c.Train.Tokens) > MostTokens:
-		return nil, dataset.Corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
-			MostTokens)
+	case len(c.Train.Tokens) > MaxCorpusTokens:
+		return nil, Corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
+			MaxCorpusTokens)
 	}
 	return c, nil
 }
 
-func load(path string) (*Corpus, error) {
+func loadCorpus(path string) (*Corpus, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &dataset.FileError{Path: path, Problem: "no such file or folder", Kind: dataset.ErrMissing}
+		return nil, &FileError{Path: path, Problem: "no such file or folder", Kind: ErrMissing}
 	case err != nil:
-		return nil, &dataset.FileError{Path: path, Problem: "cannot be looked at", Kind: err}
+		return nil, &FileError{Path: path, Problem: "cannot be looked at", Kind: err}
 	case !info.IsDir():
-		return loadFiles(path, path, "")
+		return loadCorpusFiles(path, path, "")
 	}
-	if train := either(path, "train.ldac"); train != "" {
-		return loadFiles(path, train, either(path, "test.ldac"))
+	if train := eitherFile(path, "train.ldac"); train != "" {
+		return loadCorpusFiles(path, train, eitherFile(path, "test.ldac"))
 	}
 	return loadTexts(path)
 }
 
-// either finds a file in a folder, plain or compressed; "": there is none.
-func either(folder, name string) string {
+// eitherFile finds a file in a folder, plain or compressed; "": there is none.
+func eitherFile(folder, name string) string {
 	for _, end := range []string{"", ".gz"} {
 		if _, err := os.Stat(filepath.Join(folder, name+end)); err == nil {
 			return filepath.Join(folder, name+end)

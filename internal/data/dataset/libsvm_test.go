@@ -1,4 +1,4 @@
-package libsvm
+package dataset
 
 import (
 	"bytes"
@@ -14,14 +14,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func write(t testing.TB, path, text string) string {
+func writeSparse(t testing.TB, path, text string) string {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
@@ -36,10 +29,10 @@ func good() string {
 	return b.String()
 }
 
-// TestForms reads the same examples in all forms that are accepted.
-func TestForms(t *testing.T) {
+// TestSparseForms reads the same examples in all forms that are accepted.
+func TestSparseForms(t *testing.T) {
 	dir := t.TempDir()
-	want, err := Open(write(t, filepath.Join(dir, "a"), good()))
+	want, err := OpenSparse(writeSparse(t, filepath.Join(dir, "a"), good()))
 	must(t, err)
 	if !slices.Equal(want.Classes, []string{"-1", "2", "10"}) || want.Features != 70 ||
 		want.Train.Len()+want.Test.Len() != 50 || want.Test.Len() < 2 {
@@ -61,7 +54,7 @@ func TestForms(t *testing.T) {
 		"unended":  strings.TrimSuffix(good(), "\n"),
 		"packed":   packed.String(),
 	} {
-		got, err := Open(write(t, filepath.Join(dir, name), text))
+		got, err := OpenSparse(writeSparse(t, filepath.Join(dir, name), text))
 		must(t, err)
 		if got.Marked {
 			t.Errorf("%s is taken for made up", name)
@@ -70,30 +63,30 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: another set", name)
 		}
 	}
-	marked, err := Open(write(t, filepath.Join(dir, "marked"), Mark+": made up\n"+good()))
+	marked, err := OpenSparse(writeSparse(t, filepath.Join(dir, "marked"), SyntheticMark+": made up\n"+good()))
 	must(t, err)
 	if !marked.Marked || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
 		t.Errorf("a file that says that it is made up is called %q", marked.Name)
 	}
-	other, err := Open(write(t, filepath.Join(dir, "other"), strings.Replace(good(), "7:0.5", "7:0.25", 1)))
+	other, err := OpenSparse(writeSparse(t, filepath.Join(dir, "other"), strings.Replace(good(), "7:0.5", "7:0.25", 1)))
 	must(t, err)
 	if other.Digest() == want.Digest() {
 		t.Error("another value, and the same digest")
 	}
 }
 
-// TestNames: names of features are hashed, a feature without a value is 1, and labels may be words.
-func TestNames(t *testing.T) {
+// TestSparseNames: names of features are hashed, a feature without a value is 1, and labels may be words.
+func TestSparseNames(t *testing.T) {
 	dir := t.TempDir()
-	set, err := Open(write(t, filepath.Join(dir, "a"),
+	set, err := OpenSparse(writeSparse(t, filepath.Join(dir, "a"),
 		strings.Repeat("spam money c1=ab:2 url:x:0.5\nham lunch\n", 30)))
 	must(t, err)
 	if set.Features != HashedFeatures || !slices.Equal(set.Classes, []string{"ham", "spam"}) {
 		t.Fatalf("%d features, classes %q", set.Features, set.Classes)
 	}
 	features, values := set.Train.Example(0)
-	if !slices.Equal(values, []float32{1, 2, 0.5}) || features[0] != hash([]byte("money")) ||
-		features[2] != hash([]byte("url:x")) {
+	if !slices.Equal(values, []float32{1, 2, 0.5}) || features[0] != hashFeature([]byte("money")) ||
+		features[2] != hashFeature([]byte("url:x")) {
 		t.Errorf("%v, %v", features, values)
 	}
 }
@@ -101,30 +94,30 @@ func TestNames(t *testing.T) {
 // TestFolders: parts that have files of their own are those.
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "train.libsvm"), "1 1:1\n2 2:1\n")
-	write(t, filepath.Join(dir, "test.libsvm"), "2 3:1\n")
-	set, err := Open(dir)
+	writeSparse(t, filepath.Join(dir, "train.libsvm"), "1 1:1\n2 2:1\n")
+	writeSparse(t, filepath.Join(dir, "test.libsvm"), "2 3:1\n")
+	set, err := OpenSparse(dir)
 	must(t, err)
 	if set.Train.Len() != 2 || set.Test.Len() != 1 || set.Features != 4 || set.Test.Label[0] != 1 {
 		t.Errorf("%+v", set)
 	}
 	texts := t.TempDir()
-	write(t, filepath.Join(texts, "train.ldac"), "2 0:3 1:1\n0\n1 5:2\n")
-	write(t, filepath.Join(texts, "train.labels"), "a\nb\nc\n")
-	write(t, filepath.Join(texts, "test.ldac"), "1 6:1\n")
-	write(t, filepath.Join(texts, "test.labels"), "c\n")
-	set, err = Open(texts)
+	writeSparse(t, filepath.Join(texts, "train.ldac"), "2 0:3 1:1\n0\n1 5:2\n")
+	writeSparse(t, filepath.Join(texts, "train.labels"), "a\nb\nc\n")
+	writeSparse(t, filepath.Join(texts, "test.ldac"), "1 6:1\n")
+	writeSparse(t, filepath.Join(texts, "test.labels"), "c\n")
+	set, err = OpenSparse(texts)
 	must(t, err)
 	if set.Train.Len() != 3 || len(set.Classes) != 3 || set.Features != 7 || set.Train.Starts[2] != 2 {
 		t.Errorf("%+v", set)
 	}
-	write(t, filepath.Join(texts, "test.labels"), "c\nb\n")
-	if _, err := Open(texts); err == nil || !strings.Contains(err.Error(), "has 1 examples for 2 labels") {
+	writeSparse(t, filepath.Join(texts, "test.labels"), "c\nb\n")
+	if _, err := OpenSparse(texts); err == nil || !strings.Contains(err.Error(), "has 1 examples for 2 labels") {
 		t.Errorf("a label too many: %v", err)
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestSparseRefuses(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct{ text, want string }{
 		{"", "is empty"},
@@ -142,7 +135,7 @@ func TestRefuses(t *testing.T) {
 		{good() + strings.Repeat("1", 1<<18) + "\n", "line of more than"},
 		{"\x1f\x8bnothing", "gzip"},
 	} {
-		_, err := Open(write(t, filepath.Join(dir, fmt.Sprint(i)), c.text))
+		_, err := OpenSparse(writeSparse(t, filepath.Join(dir, fmt.Sprint(i)), c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.30q: %v, want one line with %q", c.text, err, c.want)
 		}
@@ -151,29 +144,29 @@ func TestRefuses(t *testing.T) {
 	for i := range 300 {
 		fmt.Fprintf(&many, "c%d 1:1\n", i)
 	}
-	if _, err := Open(write(t, filepath.Join(dir, "many"), many.String())); err == nil ||
+	if _, err := OpenSparse(writeSparse(t, filepath.Join(dir, "many"), many.String())); err == nil ||
 		!strings.Contains(err.Error(), "is one too many; at most 255") {
 		t.Errorf("300 classes: %v", err)
 	}
 	for _, name := range []string{filepath.Join(dir, "none"), dir} {
-		if _, err := Open(name); err == nil {
+		if _, err := OpenSparse(name); err == nil {
 			t.Errorf("%s was opened", name)
 		}
 	}
 	for _, n := range []string{"", "x", "99", "1e3", "3000000"} {
-		if _, err := Open(SyntheticPrefix + n); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := OpenSparse(SyntheticPrefix + n); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("synthetic:%s: %v", n, err)
 		}
 	}
 }
 
-// TestSynthetic: a file that is written has the examples that are made up by name.
-func TestSynthetic(t *testing.T) {
+// TestSyntheticSparse: a file that is written has the examples that are made up by name.
+func TestSyntheticSparse(t *testing.T) {
 	var b bytes.Buffer
-	must(t, WriteSynthetic(&b, 2000))
-	written, err := Open(write(t, filepath.Join(t.TempDir(), "clicks"), b.String()))
+	must(t, WriteSyntheticSparse(&b, 2000))
+	written, err := OpenSparse(writeSparse(t, filepath.Join(t.TempDir(), "clicks"), b.String()))
 	must(t, err)
-	made, err := Open(SyntheticPrefix + "2000")
+	made, err := OpenSparse(SyntheticPrefix + "2000")
 	must(t, err)
 	if made.Digest() != "synthetic clicks, 2000" {
 		t.Errorf("digest %q", made.Digest())
@@ -189,25 +182,26 @@ func TestSynthetic(t *testing.T) {
 	if share := float64(clicks) / float64(made.Train.Len()); share < 0.1 || share > 0.45 {
 		t.Errorf("%v of the lines are clicks", share)
 	}
-	if err := WriteSynthetic(&b, 3); !errors.Is(err, perdure.ErrUsage) {
+	if err := WriteSyntheticSparse(&b, 3); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("3 clicks: %v", err)
 	}
 }
 
 // TestOpenAll: every line of a file is classified, whatever its label.
 func TestOpenAll(t *testing.T) {
-	path := write(t, filepath.Join(t.TempDir(), "new"), "? 1:1\nspam 2:1 900:3\nham\n")
-	s, err := OpenAll(path, []string{"ham", "spam"}, FirstSays)
+	path := writeSparse(t, filepath.Join(t.TempDir(), "new"), "? 1:1\nspam 2:1 900:3\nham\n")
+	s, err := OpenAllSparse(path, []string{"ham", "spam"}, FirstSays)
 	must(t, err)
 	if !slices.Equal(s.Test.Label, []uint8{2, 1, 0}) || s.Features != 901 || s.Train.Len() != 3 {
 		t.Errorf("%+v", s)
 	}
-	for _, bad := range []string{write(t, filepath.Join(t.TempDir(), "none"), "\n"), filepath.Join(t.TempDir(), "no")} {
-		if _, err := OpenAll(bad, []string{"a", "b"}, FirstSays); err == nil {
+	empty := writeSparse(t, filepath.Join(t.TempDir(), "none"), "\n")
+	for _, bad := range []string{empty, filepath.Join(t.TempDir(), "no")} {
+		if _, err := OpenAllSparse(bad, []string{"a", "b"}, FirstSays); err == nil {
 			t.Errorf("%s was opened", bad)
 		}
 	}
-	made, err := OpenAll(SyntheticPrefix+"500", []string{"0", "1"}, FirstSays)
+	made, err := OpenAllSparse(SyntheticPrefix+"500", []string{"0", "1"}, FirstSays)
 	must(t, err)
 	if made.Test.Len() == 0 || made.Test.Len() > 100 {
 		t.Errorf("%d clicks", made.Test.Len())
