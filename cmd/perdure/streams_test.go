@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/logserver"
-	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -75,7 +75,7 @@ func TestLogLook(t *testing.T) {
 		"MiB; give that log more room, or the job a smaller one (mb in --log)\n")
 	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
-	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
+	if got, want := checkpoints.LogLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
 		at; !strings.HasSuffix(got, want) {
 		t.Errorf("a status says %q, not %q", got, want)
 	}

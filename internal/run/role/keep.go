@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -52,7 +51,7 @@ func (c *Log) Run(ctx context.Context) error {
 	defer eye.Close()
 	var own wire.Keys
 	if c.Inherits {
-		if own, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
+		if own, err = reach.InheritedSecrets(wire.RoleWorker, reach.FirstFD); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/logserver"
-	"github.com/perdure/perdure/internal/run/ended"
 )
 
 // Log are what they ask for, in run.json.
@@ -207,12 +206,12 @@ func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 }
 
 // readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
-func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, err error) {
+func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err error) {
 	begin, err := s.Begin()
 	if err != nil {
 		return nil, err
 	}
-	r := ended.Run{Job: s.Job, View: begin.View}
+	r := EndedRun{Job: s.Job, View: begin.View}
 	if f := recorded(ctx, folder); f != nil {
 		r.Job = f.Job
 	}
@@ -240,12 +239,12 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r.Log = log
-	return ended.Read(ctx, &r)
+	return ReadEnded(ctx, &r)
 }
 
 // TakeEnded has a run go on from what an earlier one has left in its update log. It returns what a checkpoint
 // of that would say of the job.
-func TakeEnded(st *ended.State, s *Run) checkpoint.Manifest {
+func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
 	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
 	m := st.Manifest()
 	if len(m.Slots) == 0 {
