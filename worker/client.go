@@ -1,7 +1,7 @@
 // Package worker is the client of a job: what a training program uses to Get and Inc rows,
 // and to end its iterations with Clock.
 //
-//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr})
+//	w, err := Dial(ctx, Config{Coordinator: addr})
 //	model, err := w.Table(ctx, spec)
 //	for clock := w.Now(); …
 //
@@ -27,21 +27,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/contact"
-	"github.com/perdure/perdure/internal/proc/hearing"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
-	"github.com/perdure/perdure/internal/proc/saves"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/proc/unheard"
-	"github.com/perdure/perdure/internal/proc/waits"
 )
 
 // Client is one process's membership in a job. See the package comment.
@@ -49,9 +43,9 @@ type Client struct {
 	cfg    Config
 	run    context.Context // its life
 	cancel context.CancelFunc
-	saves  saves.Saves // what goes to the job's store; safe for concurrent use
+	saves  stateStore // what goes to the job's store; safe for concurrent use
 	done   sync.WaitGroup
-	heard  hearing.Hearing
+	heard  coordinatorHearing
 	wake   chan struct{} // of capacity 1: a status is worth sending
 
 	logWaits updatelog.Waits // safe for concurrent use
@@ -77,14 +71,14 @@ func newClient(cfg Config, s session) *Client {
 	c.saves.Open, c.saves.Log = cfg.OpenStore, cfg.Log
 	c.saves.Tell = c.state.notify
 	c.state = locked{
-		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits.Waits{Mu: &c.mu}, session: s,
+		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{Mu: &c.mu}, session: s,
 		servers: servers{
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
-			contact: contact.New(cfg.Network),
+			contact: transport.NewReachability(cfg.Network),
 		},
-		saving: saves.Present{Saves: &c.saves}, slot: cfg.Slot.Asked(),
+		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Asked(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
-		outages: outages{Watch: absence.Watch{After: int64(cfg.OutAfter)}, began: time.Now()},
+		outages: outages{outageWatch: outageWatch{After: int64(cfg.OutAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
 		c.state.slot = perdure.NoSlot
@@ -116,7 +110,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := newClient(cfg, session)
 	c.run, c.cancel = run, cancel
-	away := unheard.Watch{Log: cfg.Log, Addr: cfg.Coordinator}
+	away := joinWatch{Log: cfg.Log, Addr: cfg.Coordinator}
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
 		Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
@@ -150,7 +144,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err := c.join(ctx); err != nil {
 		_ = c.Leave() // the slot that it may have been given is another's at once
 		c.cancel()
-		err = unheard.Why(ctx, cfg.Coordinator, err)
+		err = joinError(ctx, cfg.Coordinator, err)
 		return nil, fmt.Errorf("worker: join the job at %s: %w", cfg.Coordinator, err)
 	}
 	l := c.lock()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/hearing"
 )
 
 // A job's processes may all be gone, and none is left to say so. A client that hears none of
@@ -17,7 +16,7 @@ import (
 
 // listen ends the client when no process of the job has been heard for too long.
 func (c *Client) listen(ctx context.Context) {
-	every := c.cfg.LostAfter / hearing.SilentTicks
+	every := c.cfg.LostAfter / silentTicks
 	tick := time.NewTicker(max(every, 1))
 	defer tick.Stop()
 	for {
@@ -43,15 +42,15 @@ func (c *Client) lookAround(now time.Time, every time.Duration) (over bool) {
 	}
 	silent := c.heard.Look(now, every)
 	switch {
-	case silent >= hearing.SilentTicks:
+	case silent >= silentTicks:
 		l.fail(fmt.Errorf("%w: for %v neither its coordinator at %s nor any of its %d servers has been heard, "+
 			"since %s; if it has ended, go on from its folder, and else look at the network to them",
 			perdure.ErrLost, c.cfg.LostAfter, c.cfg.Coordinator, l.servers.count(),
 			c.heard.Since().Format(time.DateTime)))
-	case silent > 0 && silent%hearing.AsksEvery == 0:
+	case silent > 0 && silent%asksEvery == 0:
 		echo := wire.Frame{Header: wire.Header{Kind: wire.KindEcho, Slot: l.slot, Shard: -1}}
 		_ = l.session.tell(echo) // a broken link says it itself
 		l.servers.postAll(echo)
 	}
-	return silent >= hearing.SilentTicks
+	return silent >= silentTicks
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/rig/wall"
 )
 
@@ -12,16 +11,16 @@ import (
 func TestJumpedOutage(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := time.Now()
-		o := outages{Watch: absence.Watch{After: int64(defaultOutAfter)}, began: now}
-		var sh absence.Shard
-		gone := absence.Conduct{Owes: true}
+		o := outages{outageWatch: outageWatch{After: int64(defaultOutAfter)}, began: now}
+		var sh shardOutage
+		gone := conduct{Owes: true}
 		for _, c := range []struct {
 			after time.Duration
-			want  absence.Verdict
+			want  outageVerdict
 		}{
-			{0, absence.AsBefore},
-			{defaultOutAfter - time.Millisecond, absence.AsBefore},
-			{defaultOutAfter, absence.Gone},
+			{0, asBefore},
+			{defaultOutAfter - time.Millisecond, asBefore},
+			{defaultOutAfter, isGone},
 		} {
 			at := now.Add(time.Second + c.after)
 			if c.after > 0 {

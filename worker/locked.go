@@ -9,9 +9,6 @@ import (
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/saves"
-	"github.com/perdure/perdure/internal/proc/waits"
-	"github.com/perdure/perdure/internal/proc/worktime"
 )
 
 // locked is what a client's lock guards. Client.lock returns it, so that only the lock's
@@ -21,9 +18,9 @@ type locked struct {
 	cfg     *Config
 	done    *sync.WaitGroup // of the client's goroutines
 	wake    chan struct{}   // of capacity 1: a status is worth sending
-	waits   waits.Waits
+	waits   waits
 	session session
-	saving  saves.Present // in the present clock
+	saving  storedStates // in the present clock
 	servers servers
 
 	// What the coordinator's first welcome has said.
@@ -44,7 +41,7 @@ type locked struct {
 	log     updateLog
 	outages outages
 	samples int64 // that the program has worked through
-	time    worktime.Split
+	time    timeSplit
 }
 
 // notify wakes the heartbeat.

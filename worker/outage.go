@@ -5,22 +5,21 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/absence"
 )
 
 const defaultOutAfter = 200 * time.Millisecond
 
 // outages are the shards that are out, where this client is to go on without them. Which are,
-// package absence decides.
+// absence.go decides.
 type outages struct {
-	absence.Watch
+	outageWatch
 	on    bool               // it is to go on
 	began time.Time          // the client: absence counts from here
 	whole context.CancelFunc // of the context that ends when a shard is out; nil: none is asked for
 }
 
-// at is a moment, as package absence has it.
-func (o *outages) at(t time.Time) absence.Time { return absence.Time(t.Sub(o.began)) + 1 }
+// at is a moment, as absence.go has it.
+func (o *outages) at(t time.Time) outageTime { return outageTime(t.Sub(o.began)) + 1 }
 
 // waited counts a call that has waited since begin, as far as a shard was out.
 func (o *outages) waited(begin time.Time) { o.CountWait(o.at(begin), o.at(time.Now())) }
@@ -81,22 +80,22 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 		l.release(sh)
 		return
 	}
-	how := absence.Conduct{There: sh.there()}
+	how := conduct{There: sh.there()}
 	how.Owes = !how.There || sh.out.Owes(sh.rows.MinClock())
 	if how.Owes && how.There {
 		how.Bytes = l.shards.owed(sh)
 	}
 	switch l.outages.Judge(&sh.absence, how, l.outages.at(now)) {
-	case absence.Back:
+	case isBack:
 		l.isThere(sh, l.outages.at(time.Now()))
-	case absence.Gone:
+	case isGone:
 		l.goOn(sh)
 	}
 }
 
 // isThere notes that a shard has shown that it is there, or that nothing shows that it is
 // not.
-func (l *locked) isThere(sh *shardLink, now absence.Time) {
+func (l *locked) isThere(sh *shardLink, now outageTime) {
 	if back := l.outages.Answered(&sh.absence, now); !back {
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/absence"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -29,7 +28,7 @@ type shardLink struct {
 	out       *outbox.Shard // what it is to get
 	rows      *reads.Shard  // what was read of it
 	rest      rest
-	absence   absence.Shard
+	absence   shardOutage
 	stuck     bool      // it is out, and some calls that wait for it have not been told
 	heldSince time.Time // since when updates are held back from the update log; zero: none is
 }

@@ -4,9 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -15,8 +13,8 @@ type bases struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda.Agenda
-	based  []agenda.Cursor // by shard, over the slots: who has told what it was acknowledged
+	agenda *Agenda
+	based  []Cursor // by shard, over the slots: who has told what it was acknowledged
 }
 
 // learnBases decides what a lost shard's applied vector starts with: what each
@@ -70,7 +68,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		base[i], _ = b.acknowledged(shard, i)
 		open[i] = b.open(i)
 	}
-	verdict.Base(base, has, b.facts.View.Slots, open, b.facts.View.Cut, b.facts.TwoStep())
+	Base(base, has, b.facts.View.Slots, open, b.facts.View.Cut, b.facts.TwoStep())
 	if b.job.weak.Jumps {
 		copy(base, has)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -138,7 +137,7 @@ func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	near = map[int]struct{}{victim: {}}
 	for shard := range s.job.spread.Held(victim) {
-		for _, h := range verdict.Members(&s.facts.View.Shards[shard]) {
+		for _, h := range Members(&s.facts.View.Shards[shard]) {
 			near[h.Server] = struct{}{}
 		}
 	}

@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // maxMoves bounds how many replicas move at a time to make servers more equal:
@@ -21,7 +19,7 @@ type chains struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda.Agenda
+	agenda *Agenda
 	grace  int64 // ticks after which a dead server's next process is not awaited any more; 0: it always is
 }
 
@@ -66,7 +64,7 @@ func (ch *chains) extend(whole bool) {
 	}
 }
 
-// shrink drops from a shard's chain who does not stay in it: see verdict.Chain.
+// shrink drops from a shard's chain who does not stay in it: see Chain.
 func (ch *chains) shrink(shard int, d *deaths) {
 	ch.job.looks.shards++
 	ch.agenda.Orphans.Remove(shard)
@@ -76,19 +74,19 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		next.Joining = nil
 		ch.rec.changeShard(shard, next)
 	}
-	chain := verdict.Members(sv)
-	how := make([]verdict.Member, len(chain))
+	chain := Members(sv)
+	how := make([]Member, len(chain))
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
 	}
 	if ch.job.dropped[perdure.ShardID(shard)] {
-		how[0] = verdict.Dead
+		how[0] = Dead
 	}
-	sure, orphaned := verdict.Chain(how)
+	sure, orphaned := Chain(how)
 	if orphaned {
 		ch.agenda.Orphans.Add(shard)
 		d.orphaned = append(d.orphaned, shard)
-		d.last = append(d.last, verdict.ServersOf(chain)...)
+		d.last = append(d.last, ServersOf(chain)...)
 		return
 	}
 	var stay []perdure.Holder
@@ -149,7 +147,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 	if j := next.Joining; j != nil && slices.Contains(chain, *j) {
 		next.Joining = nil
 	}
-	next = verdict.On(next, chain)
+	next = On(next, chain)
 	next.Epoch++
 	next.Yields = false
 	ch.rec.changeShard(shard, next)
@@ -166,7 +164,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		ch.promote(shard)
 		return false
 	}
-	leaver := ch.leaver(verdict.Members(sv), sv.Joining != nil)
+	leaver := ch.leaver(Members(sv), sv.Joining != nil)
 	if sv.Yields {
 		leaver = sv.Server // it takes nothing in any more
 	}
@@ -174,7 +172,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		if !ready {
 			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
 		} else if ch.yielded(shard, leaver) {
-			ch.enter(shard, verdict.Without(verdict.Members(sv), leaver))
+			ch.enter(shard, Without(Members(sv), leaver))
 		}
 		return false
 	}
@@ -186,7 +184,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		return ready
 	}
 	if short && refill || drains >= 0 {
-		to := ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), drains)
+		to := ch.job.spread.Choose(ServersOf(Members(sv)), drains)
 		switch {
 		case to >= 0 && drains >= 0:
 			ch.agenda.Turns.Add(shard)
@@ -231,7 +229,7 @@ func (ch *chains) join(shard, server int) {
 func (ch *chains) promote(shard int) {
 	sv := &ch.facts.View.Shards[shard]
 	j := sv.Joining
-	ch.enter(shard, append(verdict.Members(sv), *j))
+	ch.enter(shard, append(Members(sv), *j))
 	ch.rec.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
@@ -243,7 +241,7 @@ func (ch *chains) leaver(holders []perdure.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
 	}
-	chain := verdict.ServersOf(holders)
+	chain := ServersOf(holders)
 	surplus := !joins && len(chain) > ch.job.traits.Copies
 	for _, server := range chain {
 		if ch.facts.Servers[server].Draining &&

@@ -5,7 +5,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // check holds a newly saved view against the one before it and the truth.
@@ -83,12 +82,12 @@ func (c *cluster) checkShard(i int, b, a *perdure.ShardView) {
 // it; and nobody leaves a chain of which no other member has the rows.
 func (c *cluster) checkChain(i int, before, after *Facts) {
 	b, a := &before.View.Shards[i], &after.View.Shards[i]
-	was, is := verdict.Members(b), verdict.Members(a)
+	was, is := Members(b), Members(a)
 	all := slices.Clone(is)
 	if a.Joining != nil {
 		all = append(all, *a.Joining)
 	}
-	servers := slices.Sorted(slices.Values(verdict.ServersOf(all)))
+	servers := slices.Sorted(slices.Values(ServersOf(all)))
 	if len(slices.Compact(servers)) != len(all) {
 		c.fail("shard %d has a server twice: %+v", i, *a)
 	}
@@ -144,7 +143,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 		return // somebody leaves for it
 	}
 	used := map[string]bool{}
-	for _, h := range verdict.Members(sv) {
+	for _, h := range Members(sv) {
 		used[f.Servers[h.Server].Zone] = true
 	}
 	if !used[f.Servers[sv.Joining.Server].Zone] {
@@ -170,7 +169,7 @@ func (c *cluster) checkFailure(f *Facts) {
 		if c.excused[i] {
 			return
 		}
-		if !slices.ContainsFunc(verdict.Members(&f.View.Shards[i]), c.lives) {
+		if !slices.ContainsFunc(Members(&f.View.Shards[i]), c.lives) {
 			return
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/facts"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -18,7 +17,7 @@ func TestClosesAtTheEnd(t *testing.T) {
 	}, patience)
 	c.wellness(3)
 	v := &c.core.facts.View
-	v.End, v.Durable, v.Named, c.core.facts.Closing = 3, 3, 0, &facts.Closing{}
+	v.End, v.Durable, v.Named, c.core.facts.Closing = 3, 3, 0, &Closing{}
 	c.core.cuts.nameCut(4)
 	if last := c.core.facts.Closing; !last.Named || last.Cut != 3 || v.Named != 0 || c.core.facts.Closes() {
 		t.Errorf("the last cut is %+v, and cut %d is asked for", *last, v.Named)
@@ -108,7 +107,7 @@ func TestLastRows(t *testing.T) {
 		last       bool
 	}{{0, 7, false}, {7, 6, false}, {5, 7, false}, {7, 8, false}, {7, 7, true}} {
 		job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Clocks: 100, Recovery: how}
-		f := facts.Begin(job, 1, 0, nil)
+		f := Begin(job, 1, 0, nil)
 		f.Servers[0].Incarnation = 1
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1

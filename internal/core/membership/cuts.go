@@ -5,10 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/saver"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -31,12 +28,12 @@ type cuts struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda.Agenda
+	agenda *Agenda
 
-	timer     saver.Timer   // where the interval between checkpoints is chosen
-	durableAt uint64        // the first revision with the newest cut, as far as this core knows
-	heard     agenda.Cursor // over the shards: who has heard of the cut that was named
-	written   agenda.Cursor // over the shards: of whose segments a cut is made
+	timer     checkpointTimer // where the interval between checkpoints is chosen
+	durableAt uint64          // the first revision with the newest cut, as far as this core knows
+	heard     Cursor          // over the shards: who has heard of the cut that was named
+	written   Cursor          // over the shards: of whose segments a cut is made
 }
 
 // times reports whether a cut may be named now because it is time for one, as far as cuts
@@ -58,9 +55,9 @@ func (cu *cuts) saveByTime() {
 }
 
 // comes returns how far the job has come, for the timer.
-func (cu *cuts) comes() saver.Progress {
+func (cu *cuts) comes() progress {
 	working, _ := cu.job.stand()
-	return saver.Progress{Tick: cu.job.tick, Working: working, Durable: cu.facts.View.Durable}
+	return progress{Tick: cu.job.tick, Working: working, Durable: cu.facts.View.Durable}
 }
 
 // tookBack notes that rows are taken from a checkpoint since somebody died.
@@ -253,7 +250,7 @@ func (cu *cuts) collectCut() {
 	for i := range v.Shards {
 		written[i] = cu.job.shardStatus(i).Segments
 	}
-	cut, segments := verdict.NewestCut(written, v.Durable)
+	cut, segments := NewestCut(written, v.Durable)
 	if cut < 0 {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -106,7 +106,7 @@ func TestSlowStart(t *testing.T) {
 	c.quiet["slow"] = true
 	c.Join(Server, 1, Newcomer{Process: "slow", PID: 77})
 	c.Gone(Worker, 2, 1002, "exited")
-	if after, killed := c.ticks(silence.MostStarting*patience - 1); killed != nil {
+	if after, killed := c.ticks(failuredetector.MostStarting*patience - 1); killed != nil {
 		t.Fatalf("%v killed after %d ticks, though just starting", killed, after)
 	}
 	if _, killed := c.ticks(2); fmt.Sprint(killed) != "[slow]" {
@@ -155,9 +155,9 @@ func TestBackOff(t *testing.T) {
 	last := 0
 	for round := range 8 {
 		c.quiet[c.facts.Slots[5].Process] = true
-		after, killed := c.ticks(silence.MostBackOff*patience + 5)
-		if len(killed) != 1 || after < min(2*last, silence.MostBackOff*patience-1) ||
-			after > silence.MostBackOff*patience {
+		after, killed := c.ticks(failuredetector.MostBackOff*patience + 5)
+		if len(killed) != 1 || after < min(2*last, failuredetector.MostBackOff*patience-1) ||
+			after > failuredetector.MostBackOff*patience {
 			t.Fatalf("round %d: %v killed after %d ticks; before, one after %d", round, killed, after, last)
 		}
 		last = after
@@ -218,7 +218,7 @@ func TestWaitingBreaks(t *testing.T) {
 		}
 	}
 	c.Disconnected(Worker, 2, "waits")
-	if _, killed := c.ticks(silence.MostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
+	if _, killed := c.ticks(failuredetector.MostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
 		t.Errorf("killed: %v; want the one that never came back", killed)
 	}
 }

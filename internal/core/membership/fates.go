@@ -4,9 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -15,7 +13,7 @@ type fates struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda.Agenda
+	agenda *Agenda
 	told   []words.Fence // memory of fences, by shard
 }
 
@@ -39,7 +37,7 @@ func (fa *fates) decide() (rollBack string) {
 	return ""
 }
 
-// decideSlot settles the fate of a dead slot's last clock: see verdict.Start. Was staging
+// decideSlot settles the fate of a dead slot's last clock: see Start. Was staging
 // lost where it is needed, all roll back, or, under a strategy that loses rows, that shard
 // counts the update as lost. It reports whether the job goes on as it was, and if not why
 // all are to roll back, if they are.
@@ -49,7 +47,7 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 		return "", true
 	}
 	p := &fa.facts.Slots[slot]
-	start, torn := verdict.Start(fences, fa.facts.TwoStep(), p.Begun, p.Short)
+	start, torn := Start(fences, fa.facts.TwoStep(), p.Begun, p.Short)
 	if torn {
 		why := "slot %d died half way through clock %d and a shard lost its part"
 		switch fate := fa.job.strategy.Halved(); fate.Kind {
@@ -113,7 +111,7 @@ func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence 
 	if fa.told == nil {
 		fa.told = make([]words.Fence, n)
 	}
-	fa.agenda.Fencing[*at%agenda.Cursor(n)].Remove(slot)
+	fa.agenda.Fencing[*at%Cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {
 		f, told := fa.job.fence(i, slot)
 		fa.told[i] = f

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/silence"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -58,9 +58,9 @@ func TestNeverSpoke(t *testing.T) {
 		"it is gone":                    {asks: -2, after: patience},
 		"it is gone, any slot is asked": {asks: -1, after: patience/3 + 1},
 		"it is gone, its slot is asked": {asks: 0, after: 1},
-		"it waits for its slot":         {unsettled: true, asks: -2, after: silence.MostStarting * patience},
-		"it is loading":                 {connected: true, asks: -2, after: silence.MostStarting * patience},
-		"it is loading, others ask":     {connected: true, asks: 0, after: silence.MostStarting * patience},
+		"it waits for its slot":         {unsettled: true, asks: -2, after: failuredetector.MostStarting * patience},
+		"it is loading":                 {connected: true, asks: -2, after: failuredetector.MostStarting * patience},
+		"it is loading, others ask":     {connected: true, asks: 0, after: failuredetector.MostStarting * patience},
 	} {
 		job := perdure.JobSpec{
 			Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},

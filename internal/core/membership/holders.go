@@ -4,29 +4,28 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
 // standing judges a holder by what was last heard of its server's place.
-func (j *job) standing(h *perdure.Holder) verdict.Member {
+func (j *job) standing(h *perdure.Holder) Member {
 	p, o := &j.facts.Servers[h.Server], &j.servers[h.Server]
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
-		return verdict.Dead
+		return Dead
 	case o.gone && p.Any && j.traits.Copies == 1:
-		return verdict.Dead // nobody takes its place, nor tells more
+		return Dead // nobody takes its place, nor tells more
 	case o.gone, o.ear.Suspect():
-		return verdict.Silent
+		return Silent
 	}
 	if o.back > 0 {
-		return verdict.Back
+		return Back
 	}
-	return verdict.Alive
+	return Alive
 }
 
 // alive reports whether a holder lives, as far as is known.
-func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= verdict.Back }
+func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= Back }
 
 // eligible reports whether a server may be given replicas.
 func (j *job) eligible(server int) bool {
@@ -64,7 +63,7 @@ func (j *job) mayBeLast(server int) bool {
 // alone reports whether a server holds a shard of whose other holders none is good.
 func (j *job) alone(server int, good func(h *perdure.Holder) bool) bool {
 	for s := range j.spread.Held(server) {
-		if !slices.ContainsFunc(verdict.Members(&j.facts.View.Shards[s]), func(h perdure.Holder) bool {
+		if !slices.ContainsFunc(Members(&j.facts.View.Shards[s]), func(h perdure.Holder) bool {
 			return h.Server != server && good(&h)
 		}) {
 			return true

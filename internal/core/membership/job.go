@@ -2,12 +2,9 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
-	"github.com/perdure/perdure/internal/core/leaving"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/silence"
-	"github.com/perdure/perdure/internal/core/spans"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -19,14 +16,14 @@ type observed struct {
 	muted     bool  // it counts as silent, whatever it says
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
-	ear       silence.Ear
-	notice    leaving.Notice // of a server that is to end
+	ear       failuredetector.Ear
+	notice    Notice // of a server that is to end
 	server    *words.ServerWord
 	worker    *words.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
-	fenced    agenda.Cursor // of the slot: over the shards' fences
-	highest   agenda.Cursor // likewise
-	last      agenda.Cursor // likewise: over what they have applied
+	fenced    Cursor        // of the slot: over the shards' fences
+	highest   Cursor        // likewise
+	last      Cursor        // likewise: over what they have applied
 }
 
 // job is what is recorded of a job and what is known of it beside. Its methods answer
@@ -40,16 +37,16 @@ type job struct {
 	slots   []observed
 	tick    int64
 	seconds float64 // that a tick is long
-	watch   silence.Watch
-	judged  []silence.Subject // memory of subjects
+	watch   failuredetector.Detector
+	judged  []failuredetector.Subject // memory of subjects
 
 	supervised bool // a supervisor is there, which can be asked about the processes that it has started
 
 	spread     *placement.Spread        // where replicas are
-	unready    agenda.Set               // shards that do not serve, but for those that are due
+	unready    Set                      // shards that do not serve, but for those that are due
 	dropped    map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	clocks     agenda.Census            // of all slots that have clocks to do
-	healing    map[Kind]*agenda.Set     // places of which a "serving" event is due once they work again
+	clocks     Census                   // of all slots that have clocks to do
+	healing    map[Kind]*Set            // places of which a "serving" event is due once they work again
 	publishing perdure.Clock            // cut being published; -1: none
 	publishes  []string                 // states of slots that what was published last refers to
 	complete   bool
@@ -96,7 +93,7 @@ func (j *job) heard(o *observed) (counts bool) {
 }
 
 // subjects returns all places, servers first, as those whose silence is judged.
-func (j *job) subjects() []silence.Subject {
+func (j *job) subjects() []failuredetector.Subject {
 	j.judged = j.judged[:0]
 	for _, k := range []Kind{Server, Worker} {
 		for i := range j.size(k) {
@@ -106,7 +103,7 @@ func (j *job) subjects() []silence.Subject {
 				sl := &j.facts.View.Slots[i]
 				speaks, waits = !sl.Left && (sl.Settled || !o.connected), !sl.Settled
 			}
-			j.judged = append(j.judged, silence.Subject{
+			j.judged = append(j.judged, failuredetector.Subject{
 				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: waits,
 				Asks: j.supervised && !j.guest(k, i),
 			})
@@ -267,7 +264,7 @@ func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 // part, so that nobody is let in for it yet.
 func (j *job) isEarly(slot int) bool {
 	done := func(i int) perdure.Clock { return j.slots[i].lastClock }
-	return spans.Early(j.facts.View.Slots, slot, j.facts.View.Cut, done)
+	return Early(j.facts.View.Slots, slot, j.facts.View.Cut, done)
 }
 
 // spanDone reports whether a slot that is to leave has done its last clock.

@@ -2,19 +2,7 @@ package membership
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
-)
-
-// Admission says what becomes of a process that asks for a place: see package verdict.
-type Admission = verdict.Admission
-
-// What becomes of it.
-const (
-	Granted, Wait, Taken = verdict.Granted, verdict.Wait, verdict.Taken
-	Refused, Over        = verdict.Refused, verdict.Over
-	Departed, Fixed      = verdict.Departed, verdict.Fixed
-	Unreached            = verdict.Unreached
 )
 
 // Newcomer is a process that asks for a place.
@@ -35,7 +23,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 	if k == Server && c.rifts.Out(n.Addr) {
 		return index, 0, Unreached
 	}
-	a := verdict.Asks{
+	a := Asks{
 		Worker: k == Worker, Index: index, Over: c.facts.Over(), Grows: n.Grow,
 		Fixed: c.facts.TwoStep() || c.roster.grace == 0,
 	}

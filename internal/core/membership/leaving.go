@@ -1,21 +1,16 @@
 package membership
 
-import (
-	"github.com/perdure/perdure/internal/core/leaving"
-	"github.com/perdure/perdure/internal/core/verdict"
-)
-
 // turns has others begin to copy what is held by servers that are to end, as far as it is the shards' turn.
 func (ch *chains) turns() {
-	var all []leaving.Shard
+	var all []Shard
 	for _, s := range ch.agenda.Turns.Sorted() {
 		sv := &ch.facts.View.Shards[s]
-		t := leaving.Shard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
+		t := Shard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
 		if t.Server < 0 || sv.Joining != nil || ch.agenda.Orphans.Has(s) {
 			ch.agenda.Turns.Remove(s) // who has changed it has looked at it
 			continue
 		}
-		if ch.job.spread.Choose(verdict.ServersOf(verdict.Members(sv)), t.Server) < 0 {
+		if ch.job.spread.Choose(ServersOf(Members(sv)), t.Server) < 0 {
 			ch.agenda.Turns.Remove(s) // who could have taken it when it began to wait is to end, too, or has died
 			ch.agenda.TouchShard(s)
 			continue
@@ -28,11 +23,11 @@ func (ch *chains) turns() {
 		all = append(all, t)
 	}
 	if now := all; !ch.job.weak.Chain.Turns {
-		all = leaving.Next(now, ch.line)
+		all = Next(now, ch.line)
 	}
 	for _, t := range all {
 		ch.agenda.Turns.Remove(t.Shard)
-		chain := verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[t.Shard]))
+		chain := ServersOf(Members(&ch.facts.View.Shards[t.Shard]))
 		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
 			ch.join(t.Shard, to)
 		} else { // who could have taken it when it began to wait is to end, too, or has died
@@ -43,8 +38,8 @@ func (ch *chains) turns() {
 
 // line returns which shards of a server are being copied now. One that cannot be yet, since it does not serve, holds
 // nobody up.
-func (ch *chains) line(server int) *leaving.Line {
-	l := &leaving.Line{}
+func (ch *chains) line(server int) *Line {
+	l := &Line{}
 	for s := range ch.job.spread.Held(server) {
 		j := ch.facts.View.Shards[s].Joining
 		if j != nil && j.Server != server && ch.job.ready(s) && !ch.job.joined(s, j) {

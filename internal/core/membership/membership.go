@@ -24,14 +24,9 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/rift"
-	"github.com/perdure/perdure/internal/core/running"
-	"github.com/perdure/perdure/internal/core/saver"
-	"github.com/perdure/perdure/internal/core/silence"
-	"github.com/perdure/perdure/internal/core/teller"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
 )
@@ -73,7 +68,7 @@ type Publish struct {
 	Epochs     []perdure.Epoch // by shard
 	// Running, if it is not nil, is the running checkpoint that is to be published instead,
 	// of which Cut is the clock that all have come to.
-	Running *running.Checkpoint
+	Running *RunningCheckpoint
 	Last    bool // it has all rows of all shards, since the job is to end
 }
 
@@ -100,7 +95,7 @@ type Core struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *agenda.Agenda
+	agenda *Agenda
 
 	chains  chains
 	bases   bases
@@ -109,39 +104,40 @@ type Core struct {
 	cuts    cuts
 	reports reports
 	rounds  rounds
-	rifts   rift.Watch
+	rifts   failuredetector.Partitions
 
 	deadlocks deadlocks
 
-	contained int64         // how many updates the rows had when the job was complete last
-	paused    agenda.Cursor // over the slots, in a pause
-	finished  agenda.Cursor // over the slots, at the job's end
-	applied   agenda.Cursor // likewise over the shards
+	contained int64  // how many updates the rows had when the job was complete last
+	paused    Cursor // over the slots, in a pause
+	finished  Cursor // over the slots, at the job's end
+	applied   Cursor // likewise over the shards
 }
 
 // usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
 const usualTick = 0.1
 
 // New makes a core from recorded facts. A process that is silent for about patience ticks is
-// suspected to be frozen or cut off: see package silence. weak is for negative controls.
+// suspected to be frozen or cut off: see package failuredetector. weak is for negative controls.
 func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
 	j := &job{
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
-		watch: silence.NewWatch(patience), spread: placement.NewSpread(n), dropped: map[perdure.ShardID]bool{},
-		healing: map[Kind]*agenda.Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
+		watch: failuredetector.NewDetector(patience), spread: placement.NewSpread(n),
+		dropped: map[perdure.ShardID]bool{},
+		healing: map[Kind]*Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 		seconds: usualTick,
 	}
-	a := agenda.New(n)
-	r := &record{facts: f, job: j, agenda: a, teller: teller.New(&f.View)}
+	a := newAgenda(n)
+	r := &record{facts: f, job: j, agenda: a, teller: newTeller(&f.View)}
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
 		chains: chains{facts: f, job: j, rec: r, agenda: a},
-		bases:  bases{f, j, r, a, make([]agenda.Cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
+		bases:  bases{f, j, r, a, make([]Cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
-		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: saver.NewTimer(usualTick)},
+		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: newCheckpointTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)

@@ -6,7 +6,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // placeShards gives the shards out when every server has come for the first time.
@@ -37,7 +36,7 @@ func (ch *chains) placeShards() {
 		}
 		next := perdure.ShardView{Epoch: 1}
 		next.Lost, next.Saved = ch.facts.Running.Begins(s)
-		ch.rec.changeShard(s, verdict.On(next, holders))
+		ch.rec.changeShard(s, On(next, holders))
 	}
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
@@ -50,7 +49,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	orphans := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
-		return !slices.ContainsFunc(verdict.ServersOf(verdict.Members(&v.Shards[shard])), ch.job.replaced)
+		return !slices.ContainsFunc(ServersOf(Members(&v.Shards[shard])), ch.job.replaced)
 	}
 	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
@@ -68,7 +67,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		next := verdict.On(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next := On(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
 		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
 		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
@@ -127,13 +126,13 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 // cut.
 func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 	copies := ch.job.traits.Copies
-	for _, server := range verdict.ServersOf(verdict.Members(&ch.facts.View.Shards[shard])) {
+	for _, server := range ServersOf(Members(&ch.facts.View.Shards[shard])) {
 		if ch.job.replaced(server) && len(chain) < copies {
 			chain = append(chain, ch.facts.Holder(server))
 		}
 	}
 	for len(chain) < copies {
-		to := ch.job.spread.Choose(verdict.ServersOf(chain), -1)
+		to := ch.job.spread.Choose(ServersOf(chain), -1)
 		if to < 0 {
 			break
 		}

@@ -8,10 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/silence"
-	"github.com/perdure/perdure/internal/core/spans"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -178,7 +176,7 @@ func (c *cluster) goOn(e *earlier) {
 	slots := e.Slots
 	if e.Workers > 0 {
 		var err error
-		if slots, err = spans.Changed(slots, e.Workers, e.Cut); err != nil {
+		if slots, err = Changed(slots, e.Workers, e.Cut); err != nil {
 			c.fail("%d workers cannot go on: %v", e.Workers, err)
 			return
 		}
@@ -303,7 +301,7 @@ func (c *cluster) spare(server, shard int) bool {
 	v := &c.saved.View
 	for i := range v.Shards {
 		left, away := 0, 0
-		for j, h := range verdict.Members(&v.Shards[i]) {
+		for j, h := range Members(&v.Shards[i]) {
 			s := c.servers[h.Server]
 			switch {
 			case !c.lives(h) || s.silent || s.draining || h.Server == server || i == shard && j == 0:
@@ -382,7 +380,7 @@ func (c *cluster) calm() error {
 	}
 	noticed := func() { // it may have been silent from the beginning
 		if slices.ContainsFunc(c.workers, func(w *fakeWorker) bool { return w.silent }) {
-			c.wellness(int(silence.MostStarting * c.patience))
+			c.wellness(int(failuredetector.MostStarting * c.patience))
 		}
 	}
 	noticed()
@@ -435,10 +433,10 @@ func (c *cluster) calm() error {
 // it is waited for, and rows are nowhere else.
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
-		chain := verdict.Members(&c.saved.View.Shards[i])
+		chain := Members(&c.saved.View.Shards[i])
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
 			slices.ContainsFunc(chain, func(h perdure.Holder) bool {
-				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == verdict.Silent
+				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == Silent
 			}) {
 			return true
 		}
@@ -460,7 +458,7 @@ func (c *cluster) checkBalance() {
 	held := map[int]int{}
 	for i := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[i]
-		chain, in := verdict.Members(sv), map[string]bool{}
+		chain, in := Members(sv), map[string]bool{}
 		want := min(recovery.Of(c.job.Recovery).Traits().Copies, max(1, len(open)))
 		if len(chain) != want || sv.Joining != nil {
 			c.fail("shard %d has %d replicas, want %d of %d servers", i, len(chain), want, len(open))

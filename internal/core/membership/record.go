@@ -4,9 +4,6 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
-	"github.com/perdure/perdure/internal/core/gaps"
-	"github.com/perdure/perdure/internal/core/teller"
 )
 
 // record is the way in which the facts change, and what is to be done about it. Whatever
@@ -14,8 +11,8 @@ import (
 type record struct {
 	facts  *Facts
 	job    *job
-	agenda *agenda.Agenda
-	teller teller.Teller
+	agenda *Agenda
+	teller Teller
 	dirty  bool  // the facts are others than were saved
 	out    Ready // so far
 	chain  []int // memory of spreadShard
@@ -57,7 +54,7 @@ func (r *record) event(kind, target, format string, args ...any) {
 }
 
 // lost tells people what is lost of a slot.
-func (r *record) lost(slot int, l gaps.Loss) {
+func (r *record) lost(slot int, l Loss) {
 	if l.Updates > 0 {
 		r.event("lost", target(Worker, slot), "worker:%d: %s", slot, l)
 	}

@@ -1,6 +1,6 @@
 package membership
 
-import "github.com/perdure/perdure/internal/core/rift"
+import "github.com/perdure/perdure/internal/core/failuredetector"
 
 // ripe is for how many patiences a complaint must have been made before anything is done about it.
 const ripe = 2
@@ -8,13 +8,13 @@ const ripe = 2
 // lookForRifts deals with processes that cannot reach each other, and are both heard: see package rift. A server that
 // is done without counts as silent, whatever it says, until all can reach it. So all that is done about silence is
 // done here, too, and nothing else.
-func (r *record) lookForRifts(w *rift.Watch) {
+func (r *record) lookForRifts(w *failuredetector.Partitions) {
 	j := r.job
 	if w.Quiet() && !j.complains() {
 		return // as nearly always, also in the largest jobs
 	}
-	all := rift.Job{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
-	addrs, said := make([]string, len(j.servers)), []rift.Complaint(nil)
+	all := failuredetector.PartitionJob{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
+	addrs, said := make([]string, len(j.servers)), []failuredetector.Complaint(nil)
 	whose := func(n int) (Kind, int) {
 		if n < len(j.servers) {
 			return Server, n
@@ -30,7 +30,7 @@ func (r *record) lookForRifts(w *rift.Watch) {
 		all.Live[n] = p.Process != "" && !o.gone && o.connected
 		for _, addr := range o.unreached() {
 			if all.Live[n] {
-				said = append(said, rift.Complaint{From: n, Addr: addr})
+				said = append(said, failuredetector.Complaint{From: n, Addr: addr})
 			}
 		}
 	}

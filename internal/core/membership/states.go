@@ -4,7 +4,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/verdict"
 )
 
 // HeldStates says which of what slots have saved, where it lies in the store, somebody may still need, as far as
@@ -32,7 +31,7 @@ func (c *Core) HeldStates() *states.Held {
 		// Who joins a chain that acknowledges early may have copied less than any member has, and be the head before
 		// it has the rest: what it has nobody knows yet.
 		all := sv.Joining == nil || !j.traits.Eager
-		for _, m := range verdict.Members(sv) {
+		for _, m := range Members(sv) {
 			st := j.statusOf(i, &m)
 			if all = all && st != nil && st.Ready; !all {
 				break

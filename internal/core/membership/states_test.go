@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/facts"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/core/words"
@@ -29,7 +28,7 @@ func TestStatesWhileJoining(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 2, Shards: 1, Clocks: 100, Recovery: how}
-		f := facts.Begin(job, 1, 0, nil)
+		f := Begin(job, 1, 0, nil)
 		f.Servers[0].Incarnation, f.Servers[1].Incarnation = 1, 1
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1

@@ -1,8 +1,7 @@
 package membership
 
 import (
-	"github.com/perdure/perdure/internal/core/silence"
-	"github.com/perdure/perdure/internal/core/verdict"
+	"github.com/perdure/perdure/internal/core/failuredetector"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
@@ -53,7 +52,7 @@ func (c *Core) Tick() {
 }
 
 // judge suspects processes that have been silent for too long, and returns all subjects.
-func (c *Core) judge() []silence.Subject {
+func (c *Core) judge() []failuredetector.Subject {
 	all := c.job.subjects()
 	suspects, ask := c.job.watch.Suspects(all, c.job.minClock())
 	at := func(subject int) (Kind, int) {
@@ -111,7 +110,7 @@ func (c *Core) suspect(k Kind, index int, why string) {
 			"%s %s; no other server has all that it holds, so the job waits for it", target(k, index), why)
 	} else {
 		c.rec.event("suspected", target(k, index), "%s %s; %s", target(k, index), why,
-			verdict.Upshot(c.job.guest(k, index), k == Server))
+			Upshot(c.job.guest(k, index), k == Server))
 		c.rec.kill(k, index)
 	}
 	if k == Server {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/agenda"
 )
 
 // checkTouched holds the core, which looked only at what was touched, against one that
@@ -22,7 +21,7 @@ func (c *cluster) checkTouched() {
 	whole.roster.grace = k.roster.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
-	j.clocks = agenda.Census{}
+	j.clocks = Census{}
 	for i := range j.slots {
 		j.clocks.Move(-1, j.counted(i))
 		j.slots[i].fenced, j.slots[i].highest = 0, 0

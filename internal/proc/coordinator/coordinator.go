@@ -32,7 +32,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/door"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -81,7 +81,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
-	door  door.Door
+	door  admission.Door
 	job   *perdure.JobSpec // which never changes
 	inbox inbox
 	wg    sync.WaitGroup // Run's goroutines
@@ -207,7 +207,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
+		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		bye:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),

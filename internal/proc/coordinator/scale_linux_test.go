@@ -15,7 +15,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -312,7 +311,7 @@ func (c *crowd) statuses() []words.ServerStatus {
 		if sv.Server < 0 {
 			continue
 		}
-		for _, h := range verdict.Members(sv) {
+		for _, h := range membership.Members(sv) {
 			st := words.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: h.Since, Ready: true,
 				Roster: v.Roster, Named: v.Named, Whole: true, Fences: fences,

@@ -17,17 +17,16 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/core/verdict"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/segments"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // Run is a run that has ended, whose updates are in a log.
@@ -169,13 +168,13 @@ func (st *State) agree() error {
 	return nil
 }
 
-// decide carries out what becomes of the clocks that a slot had begun: see [verdict.Start].
+// decide carries out what becomes of the clocks that a slot had begun: see [membership.Start].
 func (st *State) decide(slot perdure.Slot) error {
 	fences := make([]words.Fence, len(st.shards))
 	for i, sh := range st.shards {
 		fences[i] = words.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
 	}
-	start, torn := verdict.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
+	start, torn := membership.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
 		return fmt.Errorf("%w: some shards have clock %d of slot %d, others have lost their part of it; bring a copy "+
 			"of the log back", updatelog.ErrDamaged, start-1, slot)
@@ -237,7 +236,7 @@ type shard struct {
 	mu     sync.Mutex // of the stream, though nobody else is there
 	rep    *replica.Replica
 	link   link.Link
-	stream *stream.Stream
+	stream *shardstore.Stream
 }
 
 func newShard(r *Run, id perdure.ShardID) *shard {
@@ -251,8 +250,8 @@ func newShard(r *Run, id perdure.ShardID) *shard {
 // read makes it what its newest snapshot says, or what it was before its first record, and then what its stream
 // makes of that.
 func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
-	sh.stream = stream.New(ctx, stream.Settings{
-		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: stream.Limits{Job: r.Job.ID},
+	sh.stream = shardstore.NewStream(ctx, shardstore.StreamSettings{
+		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: shardstore.SnapshotLimits{Job: r.Job.ID},
 	})
 	in, from, err := sh.stream.Load(&r.Job, slog.New(slog.DiscardHandler)) // the log may make up for a damaged one
 	if err != nil {
@@ -262,7 +261,7 @@ func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
 	if in != nil {
 		sh.rep.Adopt(in)
 	} else {
-		c, err := segments.New(ctx, segments.Settings{
+		c, err := shardstore.NewSaver(ctx, shardstore.SaverSettings{
 			Job: &r.Job, Shard: sh.id, Lock: &sh.mu, Store: r.Checkpoints,
 		}).Load(&r.View)
 		if err != nil {
@@ -328,7 +327,13 @@ func (sh *shard) write(ctx context.Context, to store.Store, job *perdure.JobSpec
 		Parts: was.Parts(), States: was.States(), Applied: slices.Clone(was.Applied()), Seq: was.Seq(),
 	}, v)
 	snap := rep.State.Snapshot(replica.Life{})
-	st := stream.New(ctx, stream.Settings{Shard: sh.id, Lock: &sh.mu, Store: to, Limits: stream.Limits{Job: job.ID}})
+	st := shardstore.NewStream(
+		ctx,
+		shardstore.StreamSettings{
+			Shard: sh.id, Lock: &sh.mu, Store: to,
+			Limits: shardstore.SnapshotLimits{Job: job.ID},
+		},
+	)
 	_, err := st.Write(&snapshot.About{
 		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(first),
 		Head: int64(len(snap.Words)), Rows: snap.Bytes,

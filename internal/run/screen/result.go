@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/saver"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -112,7 +112,7 @@ func (r *result) rows() [][2]string {
 	if s := r.Saving; s != nil && s.Interval > 0 {
 		rows = append(rows, [2]string{
 			"checkpoints",
-			fmt.Sprintf("every %s at last; %s", saver.Seconds(s.Interval), s.Why),
+			fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why),
 		})
 	}
 	for _, f := range r.missed {

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/core/saver"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 )
@@ -103,7 +103,7 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, saver.Seconds(s.Saving.Interval),
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.Seconds(s.Saving.Interval),
 		s.Saving.Why)
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/spans"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -241,7 +241,7 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 		saved = make([]perdure.Span, s.Job.Slots)
 	}
 	s.Checkpoints.Workers = workers
-	if m.Slots, err = spans.Changed(saved, s.Checkpoints.Workers, at); err != nil {
+	if m.Slots, err = membership.Changed(saved, s.Checkpoints.Workers, at); err != nil {
 		return err
 	}
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {

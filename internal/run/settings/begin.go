@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/running"
 )
 
 // WorkersAtFirst returns how many workers take part when the run begins.
@@ -51,14 +50,14 @@ func (s *Run) Begin() (membership.Facts, error) {
 	if s.Resumed != "" { // what was planned then is among its slots
 		f.Resume(s.Slots, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil && sv.Current {
-			f.Running = running.Forked(sv.Number, sv.Files, sv.States)
+			f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
 		} else if sv != nil {
-			f.Running = running.Resumed(sv.Number, sv.Files, sv.States)
+			f.Running = membership.ResumedRunning(sv.Number, sv.Files, sv.States)
 		}
 		return f, nil
 	}
 	if sv := s.Saved; sv != nil { // of the model that it begins with
-		f.Running = running.Forked(sv.Number, sv.Files, sv.States)
+		f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
 	}
 	for _, text := range s.Scale {
 		p, err := parseScale(text)

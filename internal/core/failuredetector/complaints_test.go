@@ -1,0 +1,30 @@
+package failuredetector
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What is said of addresses that no server has is not remembered, however much it is.
+func TestUnknownAddresses(t *testing.T) {
+	var w Partitions
+	job := PartitionJob{Servers: 2, Live: all(4)}
+	name := func(n int) string { return fmt.Sprint(n) }
+	said := []Complaint{{2, "b"}, {2, "b"}}
+	for i := range 1000 {
+		said = append(said, Complaint{2, fmt.Sprintf("nobody's %d", i)})
+	}
+	for now := range int64(20) {
+		w.Look(&job, said, []string{"a", "b"}, now, 10, name)
+	}
+	if len(w.since) != 1 || !w.Out("b") || w.Out("a") {
+		t.Errorf("%d complaints are remembered; out: a %v, b %v", len(w.since), w.Out("a"), w.Out("b"))
+	}
+	// The place of the one that is done without is given to another; it would come again at its address.
+	if w.Look(&job, said, []string{"a", "c"}, 30, 10, name); !w.Out("b") {
+		t.Error("it could come again, though nobody can reach it")
+	}
+	if w.Look(&job, nil, []string{"a", "c"}, 31, 10, name); w.Out("b") || !w.Quiet() {
+		t.Error("it is remembered when nobody complains any more")
+	}
+}

@@ -1,0 +1,78 @@
+package failuredetector
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const patience = 15 // ticks: 1.5 s with a tick every 100 ms
+
+// After heartbeats at every tick a silence of 5 ticks tells, and of 12 at most where
+// every other one is a tick late; after irregular ones, more, to a bound.
+func TestPulse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p pulse
+		if got := p.allows(patience); got != patience {
+			t.Fatalf("at first %d ticks are allowed, want %d", got, patience)
+		}
+		most := rapid.Int64Range(1, 100).Draw(t, "most") // ticks between two signs
+		n := rapid.IntRange(1, 100).Draw(t, "intervals")
+		for i := range n {
+			p.heard(rapid.Int64Range(1, most).Draw(t, "interval"), patience)
+			got := p.allows(patience)
+			if got < usual || got > 60 {
+				t.Fatalf("%d ticks are allowed", got)
+			}
+			if most == 1 && i > 20 && got != usual || most == 2 && (got > patience || i > 20 && got > 12) {
+				t.Fatalf("%d ticks are allowed after %d intervals of %d ticks at most", got, i+1, most)
+			}
+		}
+		before := p
+		if p.heard(0, patience); p != before {
+			t.Fatal("a second sign in one tick counts")
+		}
+	})
+	var busy pulse
+	for i := range 50 {
+		busy.heard([]int64{1, 7}[i%2], patience)
+	}
+	if got := busy.allows(patience); got < 3*7 {
+		t.Fatalf("%d ticks are allowed where every other interval has 7", got)
+	}
+}
+
+// What is allowed after each of a few signs of life: by the usual interval and its deviation, which both follow
+// slowly, and by the longest interval, which is forgotten more slowly.
+func TestPulseLearns(t *testing.T) {
+	var p pulse
+	for i, c := range []struct{ ticks, interval, deviation, longest, allows int64 }{
+		{1, 1808, 944, 0, 14},
+		{1, 1710, 904, 1024, 13},
+		{9, 2648, 2554, 9216, 30},
+		{2, 2573, 2066, 9207, 26},
+		{100, 15051, 26506, 102400, 60},
+		{1, 13298, 23387, 102300, 60},
+	} {
+		p.heard(c.ticks, patience)
+		if got := (pulse{c.interval, c.deviation, c.longest}); p != got || p.allows(patience) != c.allows {
+			t.Errorf("sign %d: %+v allows %d ticks, want %+v, %d", i, p, p.allows(patience), got, c.allows)
+		}
+	}
+}
+
+// Who was late once is allowed twice as much for a minute, and as little as ever behind it.
+func TestPulseRemembers(t *testing.T) {
+	var p pulse
+	for range 100 {
+		p.heard(1, patience)
+	}
+	p.heard(4, patience)
+	for i := range 1000 {
+		p.heard(1, patience)
+		switch got := p.allows(patience); {
+		case i == 200 && got != 6, i == 999 && got != usual:
+			t.Errorf("%d ticks are allowed %d signs behind a late one", got, i+1)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package membership
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// This file tracks what a step of the core has to look at, so that an event costs what it
+// may concern, however large the job is.
+//
+// Shards, servers and slots are numbers here. Whoever changes something touches what it
+// concerns, and each step of the core takes what is due for it ([Agenda]). Where all must
+// have answered, a [Cursor] asks the one first that had not; a [Census] knows the least of
+// all clocks; a [Set] costs what it holds.
+//
+// No type is safe for concurrent use.
+
+// Agenda is what is to be looked at. All of it follows from the facts and the observations:
+// whoever changes one of these touches the shard, server or slot that it is of, and each step
+// takes what is due for it.
+type Agenda struct {
+	Stirred bool // something happened that may matter to the shards that are due
+	Uneven  bool // servers may hold unequal numbers of replicas
+
+	Open    Set // shards that are, perhaps, not as they should be; the others are ready
+	Due     Set // of those: to be looked at now, something happened that may matter to them
+	Wanting Set // of the open ones: those that wait until there is a server for them
+	Turns   Set // likewise: those that wait for their turn to be copied from a server that is to end
+	Orphans Set // likewise: shards that nobody has the rows of
+	Mending Set // shards that were restored, of which it is not known whether all was sent to them again
+	Unbased Set // lost shards of which it is not known what they begin with
+
+	Unjudged Set // servers of which it is to be found out if they are eligible
+	Away     Set // servers that are awaited, of those that are judged
+	Leaving  Set // servers that are, perhaps, to end
+
+	Woken   Set   // slots of which something is, perhaps, to be decided, or settled
+	Fencing []Set // by shard: the slots that wait for its word
+	Early   Set   // slots that wait for the others to come to their first clocks
+	Ending  Set   // slots that are to leave
+	Last    Set   // of those: the ones that wait until all shards have applied their last clocks
+	Calling Set   // slots that ask, perhaps, for a cut
+}
+
+// newAgenda returns an agenda of a number of shards, with nothing on it.
+func newAgenda(shards int) *Agenda {
+	return &Agenda{Stirred: true, Uneven: true, Fencing: make([]Set, shards)}
+}
+
+// More reports whether there is something left to do for shards or slots.
+func (a *Agenda) More(placed bool) bool { return a.Stirred && placed || a.Woken.Len() > 0 }
+
+// TouchShard has a shard looked at, and the slots that wait for its word.
+func (a *Agenda) TouchShard(shard int) {
+	a.Open.Add(shard)
+	a.Due.Add(shard)
+	a.Wake(perdure.ShardID(shard))
+	a.Stirred = true
+}
+
+// TouchServer has a server looked at, and the shards that it holds.
+func (a *Agenda) TouchServer(server int, held iter.Seq[int]) {
+	for s := range held {
+		a.TouchShard(s)
+	}
+	a.Unjudged.Add(server)
+	a.Stirred, a.Uneven = true, true
+}
+
+// TouchSlot has a slot looked at if something is to be decided about it, or carried out.
+func (a *Agenda) TouchSlot(slot int, sl *perdure.SlotView) {
+	if !sl.Settled && (sl.Incarnation > 0 || sl.Decided) {
+		a.Woken.Add(slot)
+	}
+}
+
+// Changed has a shard looked at that has another view.
+func (a *Agenda) Changed(shard int, sv *perdure.ShardView) {
+	a.Orphans.Remove(shard)
+	a.Unbased.Put(shard, sv.Lost && sv.Base == nil)
+	a.Mending.Put(shard, sv.Restored)
+	a.TouchShard(shard)
+	a.Uneven = true
+}
+
+// ChangedSlot has a slot looked at that has another view, and the slots that wait for the
+// others' clocks: this one may have come to them.
+func (a *Agenda) ChangedSlot(slot int, sl *perdure.SlotView) {
+	a.TouchSlot(slot, sl)
+	a.Ending.Put(slot, sl.Until > 0 && !sl.Left)
+	a.WakeEarly(func(int) bool { return true })
+}
+
+// WakeEarly has those slots looked at that wait for the others to come to their first
+// clocks, and for which one of these may have.
+func (a *Agenda) WakeEarly(mayHave func(slot int) bool) {
+	for _, slot := range a.Early.All() {
+		if mayHave(slot) {
+			a.Woken.Add(slot)
+		}
+	}
+}
+
+// Wake has the slots looked at that wait for the word of a shard of which a server
+// speaks; false if there is no such shard.
+func (a *Agenda) Wake(s perdure.ShardID) bool {
+	if s < 0 || int(s) >= len(a.Fencing) {
+		return false
+	}
+	for _, slot := range a.Fencing[s].All() {
+		a.Woken.Add(slot)
+	}
+	return true
+}
+
+// Hears notes what a server says of a shard. The shard is looked at where that may change its
+// chain, else the slots that wait for its word. False: nothing of it may matter.
+func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
+	switch {
+	case before == nil || now == nil || stirs(&before.ShardStatus, &now.ShardStatus):
+		if s >= 0 && int(s) < len(a.Fencing) {
+			a.TouchShard(int(s))
+		}
+	case counts(before, now, end) || a.Last.Len() > 0 && before.MinClock != now.MinClock:
+		a.Wake(s)
+	default:
+		return false
+	}
+	return true
+}
+
+// NextSlots returns the slots that are to be looked at now, and takes them off.
+func (a *Agenda) NextSlots() []int {
+	slots := a.Woken.Sorted()
+	a.Woken.Clear()
+	return slots
+}
+
+// NextShards returns the shards that are due now, and takes them off.
+func (a *Agenda) NextShards() []int {
+	shards := a.Due.Sorted()
+	a.Due.Clear()
+	return shards
+}
+
+// stirs reports whether a replica says something that may change its chain.
+func stirs(before, now *words.ShardStatus) bool {
+	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
+		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
+		before.Whole != now.Whole || len(before.Applied) != len(now.Applied)
+}
+
+// counts reports whether a replica says something that may matter to slots, cuts or
+// the job's end.
+func counts(before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
+	return len(now.Fences) > 0 || len(now.Unfenced) > 0 ||
+		!slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
+		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
+		before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
+}
+
+// sameSegment reports whether two segments of a shard are one.
+func sameSegment(a, b words.Segment) bool { return a.File == b.File && a.CRC == b.CRC }

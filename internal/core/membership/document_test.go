@@ -1,0 +1,154 @@
+package membership
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// big is a job with something in every list.
+func big(t testing.TB) *Facts {
+	scar := perdure.Recovery{Kind: perdure.RecoverScar, Every: 20, Share: perdure.DefaultShare}
+	job := perdure.JobSpec{Servers: 3, Slots: 4, Shards: 5, Recovery: scar}
+	f := Begin(job, 1, 0, []perdure.TableSpec{{Name: `"shards":[]`, Rows: 3, Dim: 1}})
+	if len(f.Running.Files) != 5 || len(f.Running.Told) != 5 {
+		t.Fatalf("the job keeps no files of rows: %+v", f.Running)
+	}
+	return &f
+}
+
+// encodes asks that a document of the facts is what package encoding/json makes of them.
+func encodes(t testing.TB, d *Document, f *Facts, what string) {
+	t.Helper()
+	want, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Encode(f)
+	if err != nil || string(got) != string(want) {
+		t.Fatalf("%s (%v):\n%s\nwant\n%s", what, err, got, want)
+	}
+}
+
+// TestDocumentSeesEveryField: whatever one field of the facts is changed to, the document has it, though it was
+// changed in place.
+func TestDocumentSeesEveryField(t *testing.T) {
+	f := big(t)
+	f.View.Shards[2] = perdure.ShardView{
+		Followers: make([]perdure.Holder, 2), Joining: &perdure.Holder{}, Base: make([]perdure.Clock, 2),
+		Saved: make([]perdure.SavedFile, 2),
+	}
+	f.Slots[1].Short, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]perdure.Span, 2)
+	f.Running.Files[1] = make([]perdure.SavedFile, 2)
+	f.Running.States = [][]perdure.SavedFile{nil, make([]perdure.SavedFile, 1), nil, nil, nil}
+	var d Document
+	encodes(t, &d, f, "at first")
+	changed := 0
+	var walk func(v reflect.Value, path string)
+	leaf := func(v reflect.Value, path string, change func()) {
+		before := reflect.ValueOf(v.Interface())
+		change()
+		encodes(t, &d, f, path)
+		v.Set(before)
+		encodes(t, &d, f, path+", as it was")
+		changed++
+	}
+	walk = func(v reflect.Value, path string) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				if v.Type().Field(i).IsExported() {
+					walk(v.Field(i), path+"."+v.Type().Field(i).Name)
+				}
+			}
+		case reflect.Pointer:
+			if !v.IsNil() {
+				walk(v.Elem(), path)
+				leaf(v, path, v.SetZero)
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			}
+			leaf(v, path, v.SetZero)
+			leaf(v, path, func() { v.Set(reflect.MakeSlice(v.Type(), 0, 0)) })
+			longer := reflect.Append(v.Slice3(0, v.Len(), v.Len()), reflect.Zero(v.Type().Elem()))
+			leaf(v, path, func() { v.Set(longer) })
+		case reflect.Bool:
+			leaf(v, path, func() { v.SetBool(!v.Bool()) })
+		case reflect.String:
+			leaf(v, path, func() { v.SetString(v.String() + `<"slots":[]`) })
+		case reflect.Int, reflect.Int32, reflect.Int64:
+			leaf(v, path, func() { v.SetInt(v.Int() + 7) })
+		case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+			leaf(v, path, func() { v.SetUint(v.Uint() + 7) })
+		case reflect.Float64:
+			leaf(v, path, func() { v.SetFloat(v.Float() + 0.5) })
+		case reflect.Map:
+		default:
+			t.Fatalf("%s is a %v, which this test does not know", path, v.Kind())
+		}
+	}
+	for _, at := range []struct {
+		path string
+		of   any
+	}{
+		{"View", &f.View}, {"Servers", &f.Servers}, {"Slots", &f.Slots}, {"Running", &f.Running}, {"Ledger", &f.Ledger},
+	} {
+		walk(reflect.ValueOf(at.of).Elem(), at.path)
+	}
+	if changed < 300 {
+		t.Errorf("only %d fields were changed", changed)
+	}
+}
+
+// TestDocumentCosts: of what stays as it is nothing is encoded again.
+func TestDocumentCosts(t *testing.T) {
+	f := big(t)
+	var d Document
+	encodes(t, &d, f, "at first")
+	texts := func() (all [][]byte) {
+		return slices.Concat(d.shards.texts, d.spoken.texts, d.servers.texts, d.slots.texts, d.files.texts,
+			d.told.texts)
+	}
+	before := texts()
+	f.View.Revision++
+	f.View.Shards[3].Epoch++
+	f.Slots[2].PID = 9
+	encodes(t, &d, f, "after a change")
+	again := 0
+	for i, text := range texts() {
+		if &text[0] != &before[i][0] {
+			again++
+		}
+	}
+	if again != 2 {
+		t.Errorf("%d of %d items are encoded again, of which two have changed", again, len(before))
+	}
+}
+
+// TestDocumentGrowsAndShrinks: lists of any length, one after the other.
+func TestDocumentGrowsAndShrinks(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var d Document
+		for range 20 {
+			f := big(t)
+			f.Slots, f.View.Slots = make([]Place, rng.IntN(4)), make([]perdure.SlotView, rng.IntN(4))
+			f.Servers, f.View.Shards = make([]Place, rng.IntN(4)), make([]perdure.ShardView, rng.IntN(4))
+			f.Running.Files = f.Running.Files[:rng.IntN(5)]
+			if rng.IntN(2) == 0 {
+				f.Running.States = make([][]perdure.SavedFile, rng.IntN(3))
+			}
+			for i := range f.Slots {
+				f.Slots[i].PID = rng.IntN(2)
+			}
+			encodes(t, &d, f, fmt.Sprintf("seed %d", seed))
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package membership_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
+)
+
+func begin(t *testing.T, recovery string) membership.Facts {
+	t.Helper()
+	r, err := perdure.ParseRecovery(recovery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := perdure.JobSpec{
+		ID: "j", Slots: 2, Servers: 2, Shards: 3, Clocks: 100, Recovery: r,
+		Consistency: perdure.Consistency{Kind: perdure.BSP}, OutageRows: perdure.RowsFrozen,
+	}
+	return membership.Begin(job, 1, 0, nil)
+}
+
+// TestClone: a copy stays what it is, whatever the record becomes; and both are recorded alike.
+func TestClone(t *testing.T) {
+	for _, strategy := range []string{"none", "resend:20,partial", "scar:20,1/8,round"} {
+		f := begin(t, strategy)
+		before, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := f.Clone()
+		f.Servers[1].Process, f.Slots[0].Incarnation, f.ShardLost[2] = "p", 4, 7
+		f.View.Shards[0].Server, f.View.Slots[1].Start = 1, 9
+		if after, err := json.Marshal(copied); err != nil || string(after) != string(before) {
+			t.Errorf("%s: the copy has become\n%s (%v), it was\n%s", strategy, after, err, before)
+		}
+		var read membership.Facts
+		err = json.Unmarshal(before, &read)
+		if again, _ := json.Marshal(read); err != nil || string(again) != string(before) {
+			t.Errorf("%s: it is read as\n%s (%v), it was\n%s", strategy, again, err, before)
+		}
+	}
+}
+
+// TestQuestions that the record alone answers.
+func TestQuestions(t *testing.T) {
+	f := begin(t, "resend:20")
+	if f.Placed() || f.Over() || f.Departed(0) || f.Departed(5) || f.Abandoned(0) || f.Coming() != 2 {
+		t.Errorf("a job that nobody has joined: %+v", f)
+	}
+	f.View.Named = 30
+	if a, b := f.CutFrom(10), f.CutFrom(200); a != 31 || b != 100 {
+		t.Errorf("the next cuts are of clocks %d and %d", a, b)
+	}
+	f.Closing = &membership.Closing{Named: true, Cut: 40}
+	if !f.Closes() {
+		t.Error("there is no last checkpoint yet")
+	}
+	if f.View.Durable = 40; f.Closes() || f.Saved(1) != 40 {
+		t.Error("there is")
+	}
+	if f.Failed = "why"; !f.Over() {
+		t.Error("it has failed")
+	}
+}
+
+// TestApply: who joins and who leaves is counted, and a plan is in the order of its clocks.
+func TestApply(t *testing.T) {
+	f := begin(t, "none")
+	if err := f.Plan(3, 50); err != nil || f.SlotClocks(100) != 250 || f.Told != f.View.Roster {
+		t.Errorf("%v, %d clocks", err, f.SlotClocks(100))
+	}
+	if err := f.Plan(4, 40); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a plan that goes back: %v", err)
+	}
+	joined, err := f.Apply(membership.Change{Add: 1, Leave: []perdure.Slot{0}}, 60)
+	if err != nil || !reflect.DeepEqual(joined, []int{3}) || f.View.Slots[0].Until != 60 || f.SlotClocks(100) != 250 {
+		t.Errorf("%v (%v), slots %+v, %d clocks", joined, err, f.View.Slots, f.SlotClocks(100))
+	}
+}
+
+// TestResume: a job that goes on counts the clocks of spans that others have taken over, too.
+func TestResume(t *testing.T) {
+	f := begin(t, "checkpoint:20")
+	f.View.Cut = 20
+	f.Resume([]perdure.Span{{}, {Until: 10}, {From: 50}}, 7)
+	if got := f.SlotClocks(100); got != 7+100+10+50 || f.View.Roster != 1 || f.Told != 1 || f.EarlierClocks != 7+20+10 {
+		t.Errorf("%d clocks, %+v", got, f.View)
+	}
+	f = begin(t, "checkpoint:20")
+	f.View.Cut = 20
+	if f.Resume(nil, 0); f.SlotClocks(100) != 200 || f.View.Roster != 0 || f.EarlierClocks != 40 {
+		t.Errorf("where nobody had left: %d clocks", f.SlotClocks(100))
+	}
+}

@@ -1,0 +1,117 @@
+package membership
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// The ledger against a set of lost updates, one by one: random gaps, restored shards and
+// checkpoints.
+func TestByCounting(t *testing.T) {
+	type update struct {
+		shard perdure.ShardID
+		slot  perdure.Slot
+		clock perdure.Clock
+	}
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		l, lost, cut := Ledger{ShardLost: make([]int64, 3)}, map[update]bool{}, perdure.Clock(0)
+		for range 12 {
+			shard := rng.IntN(3)
+			switch rng.IntN(5) {
+			case 0:
+				l.Find(shard)
+				for u := range lost {
+					if int(u.shard) == shard && u.clock >= cut {
+						delete(lost, u)
+					}
+				}
+			case 1:
+				cut += perdure.Clock(rng.IntN(4))
+				l.Cover(cut)
+			default:
+				from := cut + perdure.Clock(rng.IntN(6))
+				g := Gap{perdure.ShardID(shard), perdure.Slot(rng.IntN(2)), from, from + perdure.Clock(rng.IntN(5)-1)}
+				want := int64(0)
+				for c := g.From; c < g.Until; c++ {
+					if u := (update{g.Shard, g.Slot, c}); !lost[u] {
+						want, lost[u] = want+1, true
+					}
+				}
+				var loss Loss
+				if l.Lose(g, &loss); loss.Updates != want || (loss.Shards == 1) != (want > 0) ||
+					loss.State != (want > 0 && int(g.Slot) == shard) {
+					t.Fatalf("seed %d: %+v adds %+v, want %d", seed, g, loss, want)
+				}
+			}
+			by := make([]int64, 3)
+			for u := range lost {
+				by[u.shard]++
+			}
+			if l.UpdatesLost != int64(len(lost)) || !slices.Equal(l.ShardLost, by) {
+				t.Fatalf("seed %d: %+v; want %v of %d", seed, l, by, len(lost))
+			}
+			for _, g := range l.Gaps {
+				if g.From < cut || g.From >= g.Until {
+					t.Fatalf("seed %d: gap %+v beyond cut %d", seed, g, cut)
+				}
+			}
+		}
+	}
+}
+
+// A copy stays as it is.
+func TestClone(t *testing.T) {
+	l := Ledger{ShardLost: make([]int64, 1)}
+	l.Lose(Gap{Until: 3}, &Loss{})
+	before := fmt.Sprint(l)
+	c := l.Clone()
+	l.Lose(Gap{From: 2, Until: 9}, &Loss{})
+	l.Cover(1)
+	l.Find(0)
+	if fmt.Sprint(c) != before {
+		t.Errorf("%v, was %s", c, before)
+	}
+}
+
+// What is lost when a shard is restored, and when a slot's fate is decided.
+func TestRestore(t *testing.T) {
+	l := Ledger{ShardLost: make([]int64, 2)}
+	v := perdure.View{Durable: 5, Slots: []perdure.SlotView{
+		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
+		{Incarnation: 3}, // not decided
+		{},               // nobody was there yet
+		{Incarnation: 1, Decided: true, Start: 9, Span: perdure.Span{From: 9}},   // has just joined
+		{Incarnation: 2, Decided: true, Start: 12, Span: perdure.Span{From: 12}}, // was there from 6 to 7 before
+	}}
+	slots := make([]Slot, len(v.Slots))
+	slots[4].Former = []perdure.Span{{Until: 3}, {From: 6, Until: 7}}
+	var n []int64
+	for i := range slots {
+		n = append(n, l.Restore(1, i, &slots[i], &v).Updates)
+	}
+	if want := []int64{3, 0, 0, 0, 1}; !slices.Equal(n, want) || l.ShardLost[1] != 4 || l.ShardLost[0] != 0 {
+		t.Errorf("%v and %+v, want %v", n, l, want)
+	}
+	if !slices.Equal(slots[1].Short, []perdure.ShardID{1}) || slots[0].Short != nil {
+		t.Errorf("%+v", slots)
+	}
+	fences := []words.Fence{{Counts: perdure.Counts{Staged: 11}}, {Counts: perdure.Counts{Staged: 5}}}
+	loss, says := l.Decide(1, 10, fences), "5 updates, which nobody has kept, are lost on 1 shards; nobody goes back "+
+		"for them, and of its saved state what the checkpoint has is left"
+	if want := (Loss{5, 1, true}); loss != want || loss.String() != says {
+		t.Errorf("%+v: %s", loss, loss)
+	}
+	if l.Halve(7, fences); l.UpdatesLost != 11 || l.ShardLost[1] != 11 || len(l.Gaps) != 3 {
+		t.Errorf("%+v", l)
+	}
+	slots[1].Decided(10)
+	if slots[1].Short != nil || slots[1].Begun != 10 {
+		t.Errorf("%+v", slots[1])
+	}
+}

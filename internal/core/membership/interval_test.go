@@ -1,0 +1,94 @@
+package membership_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure/internal/core/membership"
+)
+
+// The numbers are of the papers' formulas, worked out by hand.
+func TestInterval(t *testing.T) {
+	for _, c := range []struct {
+		save, mtbf, want float64
+		why              string
+	}{
+		{1, 20_000, 200, "Young: a save takes 1 s, and something fails every 20000 s"},
+		{0.01, 2, 0.2, "Young: a save takes 0.01 s, and something fails every 2 s"},
+		{2, 100, 40, "at most a 20th of the time is for saving: a save takes 2 s, and something fails every 100 s"},
+		{10, 4, 200, "at most a 20th"},
+		{0.0158, 1800.35, 7.542616257, "Young"}, // a failure after 0.7 s: see ExpectedMTBF
+		{1, 0, 0, "not known"},
+		{-1, 3600, 0, "not known"},
+		{1, math.Inf(1), 0, "not known"},
+		{math.NaN(), 1, 0, "not known"},
+	} {
+		got, why := membership.CheckpointInterval(c.save, c.mtbf)
+		if math.Abs(got-c.want) > 1e-6 || !strings.Contains(why, c.why) {
+			t.Errorf("a save of %v s, a failure every %v s: %v (%s), want %v (%s)", c.save, c.mtbf, got, why, c.want,
+				c.why)
+		}
+	}
+}
+
+// lost is the part of the time that is not training, where failures come at random:
+// Daly's exact model, less 1, with an instant restart.
+func lost(interval, save, mtbf float64) float64 {
+	return mtbf/interval*math.Expm1((interval+save)/mtbf) - 1
+}
+
+// One observation is no rate; many are, and so is a long calm.
+func TestExpectedMTBF(t *testing.T) {
+	for _, c := range []struct {
+		failures  int64
+		ran, want float64
+	}{
+		{0, 0, 3600},
+		{0, 7 * 86400, 608_400}, // a week and an hour
+		{1, 0.7, 1800.35},
+		{1, 3600, 3600},
+		{3, 60, 915},
+		{99, 86400, 900}, // of a machine that dies every 873 s
+	} {
+		if got := membership.ExpectedMTBF(c.failures, c.ran); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%d failures in %v s: one every %v s, want %v", c.failures, c.ran, got, c.want)
+		}
+	}
+}
+
+// No other interval costs much less, by the model that the estimate approximates, unless a
+// twentieth of the time would not do for saving.
+func TestIntervalIsNearTheBest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mtbf := math.Pow(10, rapid.Float64Range(0, 6).Draw(t, "log10 of seconds between failures"))
+		save := mtbf * math.Pow(10, rapid.Float64Range(-7, 1).Draw(t, "log10 of a save's part of it"))
+		interval, why := membership.CheckpointInterval(save, mtbf)
+		if interval < 20*save*0.9999 {
+			t.Fatalf("%v s between saves of %v s (%s)", interval, save, why)
+		}
+		if save > mtbf/200 {
+			return
+		}
+		chosen, best := lost(interval, save, mtbf), math.Inf(1)
+		for x := save / 100; x < 20*mtbf; x *= 1.01 {
+			best = min(best, lost(x, save, mtbf))
+		}
+		if chosen > best*1.03 {
+			t.Fatalf("%v s costs %.6f, the best %.6f (%s)", interval, chosen, best, why)
+		}
+	})
+}
+
+func TestClocks(t *testing.T) {
+	for _, c := range []struct {
+		interval, clock float64
+		want            int64
+	}{{10, 1, 10}, {10, 3, 3}, {0.001, 1, 1}, {1, 0, math.MaxInt32}, {0, 0, 1}} {
+		if got := membership.IntervalClocks(c.interval, c.clock); got != c.want {
+			t.Errorf("every %v s, clocks of %v s: every %d clocks, want %d", c.interval, c.clock, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package membership
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// When a cut is due: after two clocks at first, then when the interval has passed since the
+// one before, and never where nothing was done since the newest checkpoint.
+func TestDue(t *testing.T) {
+	for _, c := range []struct {
+		interval         float64
+		named, tick      int64
+		working, durable perdure.Clock
+		want             bool
+	}{
+		{interval: 0, tick: 5, working: 1, durable: 0, want: false},
+		{interval: 0, tick: 5, working: 2, durable: 0, want: true},
+		{interval: 0, tick: 5, working: 11, durable: 10, want: false},
+		{interval: 2, named: 30, tick: 49, working: 9, durable: 3, want: false},
+		{interval: 2, named: 30, tick: 50, working: 9, durable: 3, want: true},
+		{interval: 2, named: 30, tick: 50, working: 3, durable: 3, want: false},
+		{interval: 2, named: 30, tick: 50, working: 4, durable: 3, want: true},
+	} {
+		timer := newCheckpointTimer(0.1)
+		timer.Named(c.named)
+		if got := timer.Due(perdure.Saving{Interval: c.interval},
+			progress{c.tick, c.working, c.durable}); got != c.want {
+			t.Errorf("%+v: due %v", c, got)
+		}
+	}
+}
+
+// What a job measures changes its interval, and only a large change is told.
+func TestChoice(t *testing.T) {
+	timer, s := newCheckpointTimer(0.1), perdure.Saving{}
+	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
+	step := func(what string, next perdure.Saving, told, want string) {
+		t.Helper()
+		if s = next; (told == "") != (want == "") || !strings.Contains(told, want) {
+			t.Errorf("%s: told %q, want %q", what, told, want)
+		}
+	}
+	next, told := timer.Failed(s, at(10, 1), 0)
+	step("a failure before anything was saved", next, told, "")
+	if s.Failures != 1 || s.Ran != 1 || s.Interval != 0 {
+		t.Errorf("%+v", s)
+	}
+	timer.Due(s, at(20, 1))
+	next, told = timer.Saved(s, at(30, 11), 800, 1)
+	step("the first save", next, told,
+		"checkpoints every 40 s, now about 400 clocks; "+
+			"Young: a save takes 1 s, and something fails every 800 s (given)")
+	next, told = timer.Saved(s, at(40, 12), 800, 1.2)
+	step("a save that takes as long, about", next, told, "")
+	next, told = timer.Saved(s, at(50, 13), 800, 9)
+	step("one that takes far longer", next, told, "at most a 20th of the time is for saving: a save takes 5.05 s")
+	next, told = timer.Failed(s, at(60, 13), 1e6)
+	step("a failure, though they are rare", next, told, "something fails every 1000000 s (given)")
+	if s.Failures != 2 || s.Ran != 6 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The interval is changed once it is half as long again as the best one, or the best one as
+// it.
+func TestMuchOff(t *testing.T) {
+	for _, c := range []struct {
+		interval, mtbf float64 // a save takes 1 s
+		want           float64
+	}{
+		{40, 800, 40},
+		{40, 1799, 40},
+		{40, 1800, 60},
+		{60, 801, 60},
+		{60, 800, 40},
+		{0, 800, 40},
+		{15, 100, 22.5}, // the best is 20 s, and what there is saves too much
+		{20, 100, 20},
+	} {
+		var timer checkpointTimer
+		next, told := timer.Saved(perdure.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
+		if next.Interval != c.want || (told != "") != (c.want != c.interval) {
+			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
+				next.Interval, told, c.want)
+		}
+	}
+}
+
+// How fast clocks pass is measured from the first look at which there is something to save.
+func TestPace(t *testing.T) {
+	timer := newCheckpointTimer(0.1)
+	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
+		timer.Due(perdure.Saving{}, at)
+	}
+	_, told := timer.Saved(perdure.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
+		t.Errorf("told %q", told)
+	}
+	// IntervalClocks that are done again after a failure are no measure.
+	_, told = timer.Failed(perdure.Saving{}, progress{90, 5, 1}, 800)
+	if !strings.Contains(told, "checkpoints every 40 s; ") {
+		t.Errorf("after a failure, told %q", told)
+	}
+	timer.Due(perdure.Saving{}, progress{100, 5, 1})
+	timer.Failed(perdure.Saving{}, progress{110, 9, 1}, 800)
+	timer.Due(perdure.Saving{}, progress{120, 9, 1})
+	_, told = timer.Saved(perdure.Saving{}, progress{140, 19, 1}, 800, 1)
+	if !strings.Contains(told, "about 200 clocks") {
+		t.Errorf("after another, told %q", told) // 10 clocks in 2 s
+	}
+}

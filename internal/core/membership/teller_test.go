@@ -1,0 +1,114 @@
+package membership
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// What each change is to those who hear of it: servers of all, workers of what they act on.
+func TestWhoHears(t *testing.T) {
+	settled := perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
+	head := perdure.Holder{Server: 0, Incarnation: 1}
+	for name, c := range map[string]struct {
+		change  func(v *perdure.View, t *Teller)
+		servers bool
+		workers bool
+	}{
+		"nothing":        {func(*perdure.View, *Teller) {}, false, false},
+		"a cut is named": {func(v *perdure.View, _ *Teller) { v.Named = 7 }, true, true},
+		"another head": {func(v *perdure.View, t *Teller) {
+			next := perdure.ShardView{Holder: perdure.Holder{Server: 1, Incarnation: 1}, Epoch: 2}
+			t.Shard(0, &v.Shards[0], &next)
+			v.Shards[0] = next
+		}, true, true},
+		"a server begins to copy": {func(v *perdure.View, t *Teller) {
+			next := v.Shards[0]
+			next.Joining = &perdure.Holder{Server: 1, Incarnation: 1}
+			t.Shard(0, &v.Shards[0], &next)
+			v.Shards[0] = next
+		}, true, false},
+		"a worker died": {func(v *perdure.View, t *Teller) {
+			t.Slot(0, &v.Slots[0], &perdure.SlotView{Incarnation: 2}, false)
+			v.Slots[0] = perdure.SlotView{Incarnation: 2}
+		}, true, false},
+		"a slot has left": {func(v *perdure.View, t *Teller) {
+			next := v.Slots[0]
+			next.Left = true
+			t.Slot(0, &v.Slots[0], &next, false)
+			v.Slots[0] = next
+		}, true, true},
+		"a table": {func(v *perdure.View, t *Teller) {
+			v.Tables = append(v.Tables, perdure.TableSpec{Name: "w"})
+			t.Tables()
+		}, true, true},
+	} {
+		v := &perdure.View{
+			Revision: 4, Shards: []perdure.ShardView{{Holder: head, Epoch: 1}},
+			Slots: []perdure.SlotView{settled, settled},
+		}
+		before := v.Clone()
+		teller := newTeller(v)
+		c.change(v, &teller)
+		v.Revision++
+		servers, workers := teller.Tell(v)
+		if (servers != nil) != c.servers || (workers != nil) != c.workers {
+			t.Errorf("%s: servers are told %+v, workers %+v", name, servers, workers)
+		}
+		for _, d := range []*words.ViewDelta{servers, workers} {
+			if d == nil {
+				continue
+			}
+			if got, err := d.Apply(&before); err != nil || !reflect.DeepEqual(got, *v) {
+				t.Errorf("%s: the delta makes %+v, want %+v (error: %v)", name, got, *v, err)
+			}
+		}
+		if again, more := teller.Tell(v); again != nil || more != nil {
+			t.Errorf("%s: it is told twice", name)
+		}
+	}
+}
+
+// Workers who wait for others hear of it when processes speak for all of them, and not
+// before.
+func TestVacancies(t *testing.T) {
+	vacant, settled := perdure.SlotView{Incarnation: 1}, perdure.SlotView{Incarnation: 1, Settled: true}
+	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{vacant, vacant}}
+	teller := newTeller(v)
+	teller.Shown()
+	var told []bool
+	for i := range v.Slots {
+		teller.Slot(i, &v.Slots[i], &settled, false)
+		v.Slots[i] = settled
+		v.Revision++
+		_, workers := teller.Tell(v)
+		told = append(told, workers != nil)
+	}
+	if !slices.Equal(told, []bool{false, true}) {
+		t.Errorf("workers are told %v as slots are settled, want of the last", told)
+	}
+}
+
+// That a slot has left is news until it was told, whatever becomes of the slot since.
+func TestLeft(t *testing.T) {
+	there := perdure.SlotView{Incarnation: 1, Settled: true, Span: perdure.Span{Until: 3}}
+	left, anew := there, perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
+	left.Left = true
+	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{there, there}}
+	teller := newTeller(v)
+	change := func(slot int, next perdure.SlotView) bool {
+		teller.Slot(slot, &v.Slots[slot], &next, true)
+		v.Slots[slot] = next
+		return teller.Left()
+	}
+	untold := []bool{teller.Left(), change(0, left), change(1, perdure.SlotView{Incarnation: 2}), change(0, anew)}
+	v.Revision++
+	teller.Tell(v)
+	untold = append(untold, teller.Left(), change(0, perdure.SlotView{Incarnation: 3}))
+	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
+		t.Errorf("somebody has left, and nobody was told: %v, want %v", untold, want)
+	}
+}

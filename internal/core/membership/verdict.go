@@ -1,0 +1,172 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
+
+// This file holds decisions about a job's shards and slots, each a function of
+// what it depends on and of nothing else: who stays in a chain, where a dead slot goes on,
+// what a lost shard begins with, which cut all have written.
+// Package membership asks, and carries out what is decided.
+//
+// All are functions of their arguments, and may be called by any number of goroutines.
+
+// Member is how a member of a chain is, as far as is known.
+type Member int
+
+// How members are.
+const (
+	Alive  Member = iota
+	Back          // alive by its first word after a silence, which may have been long on its way
+	Silent        // suspected, or not come back; it may have its rows still
+	Dead          // its rows are gone
+)
+
+// Chain says what becomes of a chain. orphaned: nobody has its rows. sure: a member surely has
+// them, so that those who are silent need not be waited for.
+func Chain(members []Member) (sure, orphaned bool) {
+	orphaned = true
+	for _, m := range members {
+		sure = sure || m == Alive
+		orphaned = orphaned && m == Dead
+	}
+	return sure, orphaned
+}
+
+// Stays reports whether a member stays in its chain: who is silent does while nobody else
+// surely has the rows.
+func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure }
+
+// Upshot says, for people, what becomes of a silent process. Of a guest nobody here has started it.
+func Upshot(guest, server bool) string {
+	switch {
+	case !guest:
+		return "it is killed and replaced"
+	case server:
+		return "the others take over what it holds; start another if it does not come back"
+	}
+	return "start another in its place if it does not come back"
+}
+
+// Start says from which clock a dead slot's next process goes on, given what every shard
+// has of it. Under two-step clocks: was any tick seen, all shards get that clock; was none
+// seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count
+// of all shards, but for those of short, unless these are all. It is never below least. torn
+// says that a shard lost its part of a clock that counts: what was staged there does not
+// reach the start.
+func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
+	start perdure.Clock, torn bool,
+) {
+	start, staged, judged := least, fences[0].Counts.Staged, false
+	for i := range fences {
+		n := &fences[i].Counts
+		staged = min(staged, n.Staged)
+		switch {
+		case twoStep:
+			start = max(start, n.Ticked)
+		case len(short) < len(fences) && slices.Contains(short, perdure.ShardID(i)):
+		case !judged:
+			start, judged = n.Applied, true
+		default:
+			start = min(start, n.Applied)
+		}
+	}
+	start = max(start, least)
+	return start, twoStep && staged < start
+}
+
+// Base completes the applied vector that a lost shard starts with, in place. It has what
+// each slot was acknowledged; has is what the rows have, where any are left. What came before the
+// cut that the generation began with nobody sends again.
+//
+// Under two-step clocks a shard applies all slots' updates of a clock together; some slots just
+// have not heard of the last one. One that has done none of its clocks yet tells nothing: it may
+// have joined before the others came to its first. One whose process has ticked a clock and is
+// gone tells nothing of the others: its next one goes on after that clock, which the shard need not
+// have applied. So open has, by slot, a clock that it has surely not ended, -1 where none is known.
+// No shard can have applied that clock, and what the slot does in it is still to come: of the others,
+// too, it is not lost.
+func Base(base, has []perdure.Clock, slots []perdure.SlotView, open []perdure.Clock, cut perdure.Clock, twoStep bool) {
+	for i := range has {
+		base[i] = max(base[i], has[i])
+	}
+	for i := range base {
+		if slots[i].From < cut {
+			base[i] = max(base[i], slots[i].Clamp(cut))
+		}
+	}
+	if !twoStep {
+		return
+	}
+	most := cut
+	for i, n := range base {
+		if n > slots[i].From {
+			most = max(most, n)
+		}
+	}
+	for i, clock := range open {
+		if slots[i].Has(clock) {
+			most = min(most, max(clock, base[i]))
+		}
+	}
+	for i := range base {
+		base[i] = max(base[i], slots[i].Clamp(most))
+	}
+}
+
+// NewestCut returns the newest cut after a clock that every shard has written, and its
+// segments; -1: there is none. written is what each shard has.
+func NewestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
+	count := map[perdure.Clock]int{}
+	cut = -1
+	for _, shard := range written {
+		for _, g := range shard {
+			if count[g.Cut]++; count[g.Cut] == len(written) && g.Cut > after {
+				cut = max(cut, g.Cut)
+			}
+		}
+	}
+	for _, shard := range written {
+		at := slices.IndexFunc(shard, func(g words.Segment) bool { return g.Cut == cut })
+		if at < 0 {
+			return -1, nil
+		}
+		segments = append(segments, shard[at])
+	}
+	return cut, segments
+}
+
+// Members returns a shard's chain, in memory of its own.
+func Members(sv *perdure.ShardView) []perdure.Holder {
+	chain := make([]perdure.Holder, 0, sv.Replicas()+1)
+	for i := range sv.Replicas() {
+		chain = append(chain, sv.Replica(i))
+	}
+	return chain
+}
+
+// On returns a shard as it is on another chain.
+func On(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
+	sv.Holder, sv.Followers = chain[0], nil
+	if len(chain) > 1 {
+		sv.Followers = slices.Clone(chain[1:])
+	}
+	return sv
+}
+
+// ServersOf returns the servers of a chain.
+func ServersOf(chain []perdure.Holder) []int {
+	servers := make([]int, len(chain))
+	for i := range chain {
+		servers[i] = chain[i].Server
+	}
+	return servers
+}
+
+// Without takes a server out of a chain, in place.
+func Without(chain []perdure.Holder, server int) []perdure.Holder {
+	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
+}

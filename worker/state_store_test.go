@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/store/savedstate"
+)
+
+// A store that cannot be opened is tried again: for ever where that passes, else ten times; and why is told. What is
+// dropped meanwhile is not saved.
+func TestSaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := store.Folder(disk.NewMemory(), "c")
+		var fails atomic.Pointer[error]
+		var told atomic.Int64
+		failing := func(err error) { fails.Store(&err) }
+		failing(nil)
+		s := &stateStore{
+			Log: slog.New(slog.DiscardHandler), Tell: func() { told.Add(1) },
+			Open: func(context.Context, string) (store.Store, error) {
+				return in, errors.Join(*fails.Load(), in.Prepare())
+			},
+		}
+		key := states.Key{Slot: 3, Generation: 1, Incarnation: 2}
+		begin := func() *stateSave {
+			sv, err := s.Begin(t.Context(), key, savedstate.Ref(key, []byte("a")), []byte("a"), func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sv
+		}
+		if _, err := s.Begin(t.Context(), key, states.Ref{}, nil, nil); !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("there is no store: %v", err)
+		}
+		if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("there is no store: %v", err)
+		}
+		s.At("c", false)
+		failing(store.Kind(store.ErrAway, errors.New("away")))
+		dropped, sv := begin(), begin()
+		dropped.Drop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		ended, _ := sv.Ended()
+		if ended || told.Load() == 0 || !strings.Contains(s.Why(), "cannot save the state of slot 3: away") {
+			t.Errorf("ended %t, told %d times why: %q", ended, told.Load(), s.Why())
+		}
+		failing(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ended, err := sv.Ended(); !ended || err != nil || s.Why() != "" {
+			t.Errorf("ended %t, %v; waits: %q", ended, err, s.Why())
+		}
+		if ended, err := dropped.Ended(); !ended || err == nil {
+			t.Errorf("what was dropped: %t, %v", ended, err)
+		}
+		if got, err := s.Load(t.Context(), sv.Ref); err != nil || string(got) != "a" {
+			t.Errorf("%q, %v", got, err)
+		}
+		if _, err := s.Load(t.Context(), dropped.Ref); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what was dropped: %v", err)
+		}
+		failing(store.Kind(store.ErrDenied, errors.New("denied")))
+		began := time.Now()
+		_, err := s.Load(t.Context(), sv.Ref)
+		if took := time.Since(began); !errors.Is(err, store.ErrDenied) || took != 9*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// A store in the run's folder is reached where that folder is. Elsewhere a state is refused at once, and not written
+// into a directory that only has the same name.
+func TestReach(t *testing.T) {
+	run := t.TempDir()
+	opened := 0
+	s := &stateStore{
+		Open: func(context.Context, string) (store.Store, error) {
+			opened++
+			return store.Folder(disk.NewMemory(), "c"), nil
+		},
+		Tell: func() {}, Log: slog.New(slog.DiscardHandler),
+	}
+	if err := s.Reach(); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("without a store: %v", err)
+	}
+	for _, c := range []struct {
+		where string
+		local bool
+		here  bool
+	}{
+		{"file://" + run + "/checkpoint", true, false},
+		{"file://" + run + "/checkpoint", false, true},
+		{"s3://bucket/a", false, true},
+	} {
+		s.At(c.where, c.local)
+		if err := s.Reach(); errors.Is(err, perdure.ErrUsage) == c.here {
+			t.Errorf("%s, local %v: %v", c.where, c.local, err)
+		}
+	}
+	s.At("file://"+run+"/checkpoint", true)
+	_, err := s.Begin(t.Context(), states.Key{}, states.Ref{}, nil, func() {})
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), run) || opened > 0 {
+		t.Errorf("a state was taken that cannot be kept: %v, and the store was opened %d times", err, opened)
+	}
+	if _, err := s.Load(t.Context(), states.Ref{}); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("a state that is elsewhere: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(run, "run.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reach(); err != nil {
+		t.Errorf("where the run's folder is: %v", err)
+	}
+}
