@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 )
@@ -518,9 +519,12 @@ func checkPageColumns(files []source) (found []string) {
 	return found
 }
 
+// repository reads this one, once.
+var repository = sync.OnceValues(func() ([]source, error) { return readRepository(os.DirFS(".")) })
+
 // TestRepository holds the repository to its rules.
 func TestRepository(t *testing.T) {
-	files, err := readRepository(os.DirFS("."))
+	files, err := repository()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,12 +68,13 @@ func TestRevoked(t *testing.T) {
 	w.create("a")
 	lost := make(chan string, 2)
 	connect := func(r *keys.Ring) *nats.Conn {
-		nc, err := w.bare(logkeys.Access(r), nats.DisconnectErrHandler(func(*nats.Conn, error) {
+		disconnected := nats.DisconnectErrHandler(func(*nats.Conn, error) {
 			select {
 			case lost <- r.Identity().Name:
 			default:
 			}
-		}))
+		})
+		nc, err := w.bare(logkeys.Access(r), disconnected, nats.Timeout(time.Second))
 		must(t, err)
 		t.Cleanup(nc.Close)
 		return nc
@@ -92,7 +93,6 @@ func TestRevoked(t *testing.T) {
 	if err := try(stays, acts["append"].subject, "x"); err != nil {
 		t.Errorf("who is not revoked: %v", err)
 	}
-	gone.Opts.Timeout = time.Second
 	if err := gone.FlushTimeout(time.Second); err == nil || gone.IsConnected() {
 		t.Errorf("who is revoked has connected again: %v", err)
 	}
