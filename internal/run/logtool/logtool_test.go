@@ -2,7 +2,6 @@ package logtool_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -49,7 +49,7 @@ func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
 		ID: "first", Shards: 2, Log: s.URL(),
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
 	}
-	text, err := json.Marshal(about)
+	text, err := rundir.EncodeRun(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), text, 0o666))
 	return run, s
