@@ -20,7 +20,7 @@ var wallClocks = map[string]string{
 	"internal/proc/keys/authority/authority.go": "from when and until when certificates are good",
 	"internal/proc/keys/ring.go":                "until when a certificate is good, and whether a file has changed",
 	"internal/proc/keys/tls.go":                 "whether a certificate is good",
-	"internal/proc/keys/token/token.go":         "whether a token is good",
+	"internal/proc/keys/authority/token.go":     "whether a token is good",
 
 	"internal/proc/coordinator/coordinator.go": "when an event was, for the record",
 	"internal/proc/supervisor/inject.go":       "when a failure was noticed and over, for the record",

@@ -160,12 +160,12 @@ func (s source) acts(n ast.Node) string {
 
 var floorCases = []ruleCase{
 	{"worker/a.go", importing(module + "/internal/data/wire"), ""},
-	{"worker/a.go", importing(module + "/internal/proc/frames"), ""},
+	{"worker/a.go", importing(module + "/internal/proc/server"), ""},
 	{"worker/a.go", importing(module + "/internal/run/rundir"), "(floor of shells) must not import internal/run"},
 	{"internal/core/membership/a.go", importing(module + "/internal/data/wire"), "must not import internal/data/wire"},
 	{"internal/core/link/a.go", importing(module + "/internal/data/wire"), ""},
 	{"internal/core/link/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
-	{"internal/data/table/a.go", importing(module + "/internal/proc/frames"), "must not import internal/proc/frames"},
+	{"internal/data/table/a.go", importing(module + "/internal/proc/server"), "must not import internal/proc/server"},
 	{"workload/mf/a.go", importing(module + "/cmd/perdure/x"), "workload (floor of runs) must not import cmd"},
 	{"workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
 	{"a.go", importing(module + "/internal/core/weaken"), ". (floor of vocabulary) must not import"},

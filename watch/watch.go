@@ -26,7 +26,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/worker"
 )
@@ -37,7 +37,7 @@ const EnvMetrics = "PERDURE_METRICS"
 
 // Watch is where a program shows how it does. It is safe for concurrent use.
 type Watch struct {
-	eye *eyes.Eye // nil: nobody can watch
+	eye *httpdebug.Eye // nil: nobody can watch
 }
 
 // Open listens at an address, HOST:PORT, and answers at once, though the worker has not joined its job yet. Without a
@@ -57,15 +57,15 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 			return &Watch{}, nil
 		}
 	}
-	full, err := eyes.Loopback(addr)
+	full, err := httpdebug.Loopback(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: watch: %q is no address; write HOST:PORT, for example 127.0.0.1:9464",
 			perdure.ErrUsage, addr)
 	}
 	if given {
-		return &Watch{eyes.Insist(context.Background(), full, log)}, nil // Close ends it
+		return &Watch{httpdebug.Insist(context.Background(), full, log)}, nil // Close ends it
 	}
-	eye, err := eyes.Open(full, log)
+	eye, err := httpdebug.Open(full, log)
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno

@@ -33,7 +33,6 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -75,7 +74,7 @@ func newClient(cfg Config, s session) *Client {
 		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{Mu: &c.mu}, session: s,
 		servers: servers{
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
-			contact: contact.New(cfg.Network),
+			contact: transport.NewReachability(cfg.Network),
 		},
 		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Asked(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},

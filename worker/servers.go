@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/contact"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -19,13 +18,13 @@ type servers struct {
 	done    *sync.WaitGroup // of the goroutines that send
 	peers   map[route]*peer
 	start   func(*peer) // begins to connect, in goroutines of its own
-	contact *contact.Watch
+	contact *transport.Reachability
 }
 
 // peer is a server's address and the connection to it.
 type peer struct {
 	addr   string
-	ear    *contact.Ear
+	ear    *transport.PeerReach
 	ctx    context.Context // of its connection; cancel ends it
 	cancel context.CancelFunc
 

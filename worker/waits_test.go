@@ -7,7 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
 )
 
 // A call waits until what it asks for is so, until its context ends, or until an error ends all.

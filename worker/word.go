@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -25,7 +24,7 @@ type said struct {
 type word struct {
 	said // last
 	told words.WorkerSpeaker
-	beat heartbeat.Beat
+	beat transport.Heartbeat
 }
 
 // rests counts a heartbeat, and reports whether nothing need be said at it.

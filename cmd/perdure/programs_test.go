@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -74,10 +74,15 @@ func work(ctx context.Context, p program) error {
 	}
 	faults := transport.Faulty(transport.TCP{})
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: faults, Coordinator: flag.Arg(1), SecretFile: os.Getenv("PERDURE_SECRET_FILE"),
-		Slot: perdure.Slot(slot).Exactly(), Process: reach.ProcessName(), PID: os.Getpid(),
-		Log: eyes.NewLog(stdout.File, eyes.Text), OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
-		CacheBytes: 2 << 20, // so small that a soak fills it
+		Network:     faults,
+		Coordinator: flag.Arg(1),
+		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
+		Slot:        perdure.Slot(slot).Exactly(),
+		Process:     reach.ProcessName(),
+		PID:         os.Getpid(),
+		Log:         httpdebug.NewLog(stdout.File, httpdebug.Text),
+		OnOrder:     func(o wire.Order) { role.Obey(o, faults, nil, seed) },
+		CacheBytes:  2 << 20, // so small that a soak fills it
 	})
 	if err != nil {
 		return err

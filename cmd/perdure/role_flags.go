@@ -6,18 +6,20 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
+type logFormat = httpdebug.Format
+
 // logFlags say how a process of a job writes what it does.
 type logFlags struct {
-	LogFormat eyes.Format `help:"@log_format (default ${default})." default:"text" enum:"text,json" placeholder:"HOW"`
+	LogFormat logFormat `help:"@log_format (default ${default})." default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
 // log is where a process says what it does: its standard output, which its parent keeps in a file.
-func (f *logFlags) log() *slog.Logger { return eyes.NewLog(stdout.File, f.LogFormat) }
+func (f *logFlags) log() *slog.Logger { return httpdebug.NewLog(stdout.File, f.LogFormat) }
 
 // roleFlags are how a process of a job lets itself be watched.
 type roleFlags struct {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -71,8 +71,8 @@ type farFlags struct {
 
 // watchFlags are about how the processes let themselves be watched.
 type watchFlags struct {
-	Metrics   string      `group:"run" placeholder:"HOST:PORT"`
-	LogFormat eyes.Format `group:"run" default:"text" enum:"text,json" placeholder:"HOW"`
+	Metrics   string           `group:"run" placeholder:"HOST:PORT"`
+	LogFormat httpdebug.Format `group:"run" default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
 // keptFlags are about what is kept for a death, and where.

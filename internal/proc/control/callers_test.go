@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/proc/keys/token"
 )
 
 // caller is one kind of those who call.
@@ -136,7 +135,7 @@ func (c *crossing) revoke(name string) {
 func (c *crossing) tokens() {
 	bare, err := keys.Trusting(filepath.Join(c.dir, "ca"), "job")
 	must(c.T, err)
-	for _, role := range token.Roles {
+	for _, role := range authority.TokenRoles {
 		made, text, err := c.ours.Token(role, "ci", time.Hour)
 		must(c.T, err)
 		c.add(articled("token of", role), made.String(), bare, "Bearer "+text)

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/keys/token"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
 )
 
 // AlivePath is where whoever looks after the coordinator asks whether it is alive. It needs
@@ -157,7 +157,7 @@ func (g *Gate) knows(r *http.Request) (who string, err error) {
 			"token: perdure keys new makes certificates of an operator and of a viewer, and perdure keys token a " +
 			"token")}
 	}
-	t, err := token.Check(shown, g.Ring)
+	t, err := authority.CheckToken(shown, g.Ring)
 	if err != nil {
 		return "somebody", unknownError{err}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
-	"github.com/perdure/perdure/internal/proc/web"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 // guardedJob serves a job's control API as a coordinator does, and returns its address.
@@ -28,7 +28,7 @@ func guardedJob(t *testing.T, job Backend, alive func(context.Context) error) (a
 	}
 	addrs := []string{l.Addr().String(), "training.example:7"}
 	gate := Gate{Secret: "open sesame", Addrs: addrs, Alive: alive}
-	s := web.NewServer(gate.Guard(NewHandler(job)))
+	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(job)))
 	go func() { _ = s.Serve(l) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
 	return l.Addr().String()
@@ -139,10 +139,10 @@ func TestSlowCallers(t *testing.T) {
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"POST " + Path + "Stop HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: " + addr +
 			"\r\n\r\nffffffffffffffff\r\n",
-		"GET /?" + strings.Repeat("x", 2*web.MostHeaderBytes) + " HTTP/1.1\r\n",
-		"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*web.MostHeaderBytes) + "\r\n\r\n",
+		"GET /?" + strings.Repeat("x", 2*httpdebug.MostHeaderBytes) + " HTTP/1.1\r\n",
+		"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 2*httpdebug.MostHeaderBytes) + "\r\n\r\n",
 	}
-	for i := range 3 * web.MostConnections {
+	for i := range 3 * httpdebug.MostConnections {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)

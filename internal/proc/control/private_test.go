@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/proc/web"
 )
 
 // privateJob serves the control API of a job with keys, which are in dir. own are the coordinator's.
@@ -31,7 +31,7 @@ func privateJob(t *testing.T) (dir string, own *keys.Ring, addr string) {
 		t.Fatal(err)
 	}
 	gate := Gate{Alive: isAlive, Ring: own}
-	s := web.NewServer(gate.Guard(NewHandler(&fakeJob{})))
+	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(&fakeJob{})))
 	s.ErrorLog = log.New(io.Discard, "", 0)
 	go func() { _ = s.Serve(tls.NewListener(l, own.Web())) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
-	"github.com/perdure/perdure/internal/proc/web"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 // The words of the table for what a call is answered.
@@ -108,7 +108,7 @@ func (h *heardJob) serve(t *testing.T, gate Gate) (addr string) {
 		l = tls.NewListener(l, gate.Ring.Web())
 	}
 	api := NewHandler(&fakeJob{})
-	s := web.NewServer(gate.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httpdebug.NewHTTPServer(gate.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		h.through = append(h.through, path.Base(r.URL.Path))
 		h.mu.Unlock()

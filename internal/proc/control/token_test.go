@@ -22,10 +22,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/proc/keys/token"
-	"github.com/perdure/perdure/internal/proc/web"
 )
 
 // newAuthority makes the keys of a job, by a clock that shows so much more than this machine's.
@@ -171,7 +170,7 @@ func gated(t *testing.T, job Backend, dir string, own *keys.Ring) (call func(sho
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	gate := Gate{Alive: isAlive, Ring: own, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	s := web.NewServer(gate.Guard(NewHandler(job)))
+	s := httpdebug.NewHTTPServer(gate.Guard(NewHandler(job)))
 	served := make(chan struct{})
 	go func() { _ = s.Serve(tls.NewListener(l, own.Web())); close(served) }() // its end is asked for
 	ring, err := keys.Trusting(filepath.Join(dir, "ca"), "job")
@@ -289,10 +288,10 @@ func TestTokenOf(t *testing.T) {
 			t.Errorf("%+v: %q, %v", c, text, err)
 		}
 	}
-	if job, err := token.Job(issued(t, a, keys.Viewer)); job != "job" || err != nil {
+	if job, err := authority.TokenJob(issued(t, a, keys.Viewer)); job != "job" || err != nil {
 		t.Errorf("a token is of job %q: %v", job, err)
 	}
-	if _, err := token.Job("nonsense"); err == nil {
+	if _, err := authority.TokenJob("nonsense"); err == nil {
 		t.Error("nonsense is a token")
 	}
 }

@@ -25,14 +25,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/pace"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/door"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -81,7 +81,7 @@ const (
 // Coordinator is one coordinator process.
 type Coordinator struct {
 	cfg   Config
-	door  door.Door
+	door  admission.Door
 	job   *perdure.JobSpec // which never changes
 	inbox inbox
 	wg    sync.WaitGroup // Run's goroutines
@@ -107,14 +107,14 @@ type Coordinator struct {
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
 	began      time.Time
-	speed      pace.Rate
+	speed      words.Rate
 }
 
 // Latest is what this coordinator, since it began, last heard of the training
 // itself, and of the log.
 type Latest struct {
 	TrainLoss, TestAccuracy *float64 // nil: not heard
-	ClocksPerSecond         float64  // over the last seconds; see pace.Rate
+	ClocksPerSecond         float64  // over the last seconds; see words.Rate
 	Event                   string   // in words
 	// of the job's own log process, as the supervisor sees it; nil: not heard
 	Log *wire.PlaceProgress
@@ -207,7 +207,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		facts.Closing = nil
 	}
 	c := &Coordinator{
-		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: door.Door{Keys: cfg.Keys, Log: cfg.Log},
+		cfg: cfg, job: &facts.Job, inbox: make(inbox, inboxSize), door: admission.Door{Keys: cfg.Keys, Log: cfg.Log},
 		core: membership.New(facts, int64(cfg.Patience/cfg.Tick), weaken.Of(ctx)),
 		book: book{lease: lease, revision: revision, text: bytes.Clone(doc), looks: make(looks)},
 		bye:  farewell{met: map[string]struct{}{}}, troubles: newTroubles(cfg.MaxFailures),

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/belief"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/rights"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -83,7 +82,7 @@ func (c *Coordinator) serve(ctx context.Context, conn transport.Conn) {
 		if err = conn.Recv(&f); err != nil {
 			break
 		}
-		if err = rights.ToCoordinator(hello.Role, f.Kind); err != nil {
+		if err = admission.ToCoordinator(hello.Role, f.Kind); err != nil {
 			_ = transport.Refuse(conn, wire.Refusal{Reason: err.Error()}) // it is being closed anyway
 			break
 		}
@@ -394,7 +393,7 @@ func hostSays(kind membership.Kind, e *wire.Exited, how string, core *membership
 func (c *Coordinator) table(spec perdure.TableSpec) error {
 	f := c.core.Facts()
 	copies := recovery.Of(f.Job.Recovery).Traits().Copies
-	if err := belief.Fits(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
+	if err := fits(&f.Job, f.View.Tables, len(f.Servers), copies, c.cfg.TableBytes, &spec); err != nil {
 		return err
 	}
 	return c.core.AddTable(spec)
@@ -402,8 +401,8 @@ func (c *Coordinator) table(spec perdure.TableSpec) error {
 
 func (c *Coordinator) report(m *member, r wire.Report) error {
 	f := c.core.Facts()
-	says := belief.Report{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
-	if err := belief.Believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
+	says := belief{Slot: r.Slot, Generation: r.Generation, Clock: r.Clock, EndAfter: r.EndAfter || r.Continue}
+	if err := believe(&f.Job, &f.View, perdure.Slot(m.index), says); err != nil || !m.welcomed {
 		return err
 	}
 	if r.Generation != f.View.Generation {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // TestUnread: while the loop is busy, 8 MiB of what comes on a connection are taken in, or 64 messages, and one more;
@@ -28,7 +28,7 @@ func TestUnread(t *testing.T) {
 			conn := g.joins(wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "w", Nonce: "w"})
 			other := g.joins(wire.Hello{Role: wire.RoleWorker, Index: 1, Process: "v", Nonce: "v"})
 			<-time.After(2 * time.Second)
-			unread := budget.Of(func() int64 { return 1 << 40 })
+			unread := transport.NewBudget(func() int64 { return 1 << 40 })
 			conn.Charge(unread)
 			other.Charge(unread)
 			var speaker, another words.WorkerSpeaker

@@ -14,8 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/asked"
-	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -31,14 +29,14 @@ type conn struct {
 	index  int              // that one's number
 	job    *perdure.JobSpec // which never changes
 	batch  batch            // of the goroutine that receives from it
-	taking *copies.Incoming // that goroutine's, too: the snapshot that it brings
+	taking *incomingCopy    // that goroutine's, too: the snapshot that it brings
 
 	mu        sync.Mutex // guards what follows
 	holding   bool
 	held      []wire.Frame
 	heldBytes int
 	broken    bool
-	asked     asked.Reads // that wait
+	asked     readBudget // that wait
 	staged    round
 }
 
@@ -183,7 +181,7 @@ func (s *Server) serve(tc transport.Conn) {
 	c := &conn{
 		Reader: replica.Reader{Slot: perdure.Slot(hello.Index), Incarnation: hello.Incarnation},
 		tc:     tc, log: s.door.Connections(), opens: map[perdure.ShardID]*waiting{},
-		asked: asked.Reads{All: peer.Waiting},
+		asked: readBudget{All: peer.Waiting},
 	}
 	c.Conn = c
 	if err := s.admit(c, hello); err != nil {

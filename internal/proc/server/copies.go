@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -21,7 +20,7 @@ var errNotWanted = errors.New("server: the snapshot is not wanted")
 
 // give connects to the peer, in its turn, and sends it a copy that begins once the connection is there.
 // Copies go in the order in which they were asked for: else small ones could overtake a large one for ever.
-func (p *peer) give(room int64, begin func() (*copies.Copy, error)) (bytes int64, err error) {
+func (p *peer) give(room int64, begin func() (*shardCopy, error)) (bytes int64, err error) {
 	if err = p.copying.Acquire(p.s.ctx, room); err != nil {
 		return 0, err
 	}
@@ -42,10 +41,10 @@ func (p *peer) give(room int64, begin func() (*copies.Copy, error)) (bytes int64
 // copyTo sends a peer a snapshot, in a goroutine of its own, if the shard is still in its present
 // life when it is the snapshot's turn. It needs sh.mu.
 func (sh *shard) copyTo(p *peer) {
-	s, name, room := sh.s, sh.link.Name(), copies.RoomOf(sh.rep.State.Bytes())
+	s, name, room := sh.s, sh.link.Name(), copyRoomOf(sh.rep.State.Bytes())
 	s.wg.Go(func() {
 		var begun time.Time
-		bytes, err := p.give(room, func() (*copies.Copy, error) {
+		bytes, err := p.give(room, func() (*shardCopy, error) {
 			begun = time.Now()
 			return sh.copy(name)
 		})
@@ -54,7 +53,7 @@ func (sh *shard) copyTo(p *peer) {
 			s.cfg.Log.Info("sent a snapshot", "shard", sh.id, "to", p.addr, "bytes", bytes, "seconds",
 				time.Since(begun).Seconds())
 			return
-		case errors.Is(err, copies.ErrMoved), s.ctx.Err() != nil:
+		case errors.Is(err, errMoved), s.ctx.Err() != nil:
 			return
 		}
 		s.cfg.Log.Warn("cannot send a snapshot now", "shard", sh.id, "to", p.addr, "err", err)
@@ -67,15 +66,15 @@ func (sh *shard) copyTo(p *peer) {
 }
 
 // copy begins a copy of the shard as it is, in the life of that name.
-func (sh *shard) copy(name link.Name) (*copies.Copy, error) {
+func (sh *shard) copy(name link.Name) (*shardCopy, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	moved := func() bool { return sh.link.Name() != name || sh.retired() }
 	if moved() {
-		return nil, copies.ErrMoved
+		return nil, errMoved
 	}
-	from := copies.Source{Name: name, Lock: &sh.mu, Moved: moved, Buffers: &sh.s.buffers}
-	return copies.Begin(from, &sh.rep.State, sh.link.Applied()), nil
+	from := copySource{Name: name, Lock: &sh.mu, Moved: moved, Buffers: &sh.s.buffers}
+	return beginCopy(from, &sh.rep.State, sh.link.Applied()), nil
 }
 
 // land returns where the body of the connection's next frame is to lie.
@@ -124,8 +123,8 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 		!sh.link.PrecededBy(c.index, c.Incarnation) {
 		return errNotWanted
 	}
-	if c.taking == nil && copies.First(f) && sh.link.Wants(f.Request) {
-		c.taking = copies.Receive(&sh.job, name, f)
+	if c.taking == nil && copyFirst(f) && sh.link.Wants(f.Request) {
+		c.taking = receiveCopy(&sh.job, name, f)
 		sh.incoming = c.taking // another one is not wanted any more
 	}
 	if c.taking == nil || c.taking != sh.incoming || !c.taking.Expects(f) {
@@ -135,7 +134,7 @@ func (sh *shard) expects(c *conn, f *wire.Frame) error {
 }
 
 // install makes the shard what a snapshot says that is whole.
-func (sh *shard) install(in *copies.Incoming) error {
+func (sh *shard) install(in *incomingCopy) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.incoming != in || sh.retired() || sh.link.Name() != in.Name || !sh.link.Wants(in.Pos) {

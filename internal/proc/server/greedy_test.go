@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/door"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -15,7 +15,7 @@ import (
 const (
 	// Of a job of one slot and two shards a peer may have 28 MiB waiting.
 	placeBytes = 4 << 20
-	room       = (3 + door.Spare) * placeBytes
+	room       = (3 + admission.Spare) * placeBytes
 	largeRows  = 300_000
 )
 

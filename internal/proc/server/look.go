@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/proc/segments"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // Look is how a server is at one moment, for those who watch it. What is counted began with the process.
@@ -55,9 +55,9 @@ func doneBy(rep *replica.Replica, to *service) done { return done{rep.State.Done
 
 // work is what a server does on the side of its shards.
 type work struct {
-	parallel bool            // there are cores for several shards at once
-	turn     chan struct{}   // capacity 1: in it while a shard's rows are read to be written in the background
-	saves    segments.Counts // safe for concurrent use
+	parallel bool                  // there are cores for several shards at once
+	turn     chan struct{}         // capacity 1: in it while a shard's rows are read to be written in the background
+	saves    shardstore.SaveCounts // safe for concurrent use
 
 	// Server.mu guards what follows.
 	past     done                // by shards that are not here any more

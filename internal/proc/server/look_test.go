@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/rig"
 )
@@ -89,8 +89,9 @@ func TestStuckShard(t *testing.T) {
 	_, err = w.Table(ctx, perdure.TableSpec{Name: "t", Rows: 8, Dim: 2, Rule: perdure.Rule{Kind: perdure.RuleAdd}})
 	must(t, err)
 	e := <-joined
-	look := func(bound time.Duration) eyes.Seen {
-		p := eyes.NewProbe(bound, func() eyes.Look { return eyes.Look{NotReady: e.Look().NotReady} }, nil)
+	look := func(bound time.Duration) httpdebug.Seen {
+		p := httpdebug.NewProbe(bound, func() httpdebug.Look { return httpdebug.Look{NotReady: e.Look().NotReady} },
+			nil)
 		return p.Ask(ctx)
 	}
 	if seen := look(time.Minute); seen.Err != nil || seen.NotReady != "" {

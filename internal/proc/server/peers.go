@@ -13,8 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/contact"
-	"github.com/perdure/perdure/internal/proc/copies"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -23,10 +21,10 @@ import (
 type peer struct {
 	s       *Server
 	addr    string
-	ear     *contact.Ear
+	ear     *transport.PeerReach
 	ctx     context.Context // ends when no shard here needs the peer any more
 	cancel  context.CancelFunc
-	copying *semaphore.Weighted // copies.Room, for snapshots to it
+	copying *semaphore.Weighted // copyRoom, for snapshots to it
 	batch   batch               // of the goroutine that receives
 
 	mu  sync.Mutex // guards what follows
@@ -65,7 +63,7 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 	ctx, cancel := context.WithCancel(s.ctx)
 	p := &peer{
 		s: s, addr: addr, ear: s.peers.contact.Want(addr), ctx: ctx, cancel: cancel,
-		copying: semaphore.NewWeighted(copies.Room),
+		copying: semaphore.NewWeighted(copyRoom),
 	}
 	s.peers.at[addr] = p
 	way := transport.Link{
@@ -113,7 +111,7 @@ func (s *Server) peerOf(h *perdure.Holder) *peer {
 // peers are the servers that this one connects to.
 type peers struct {
 	at      map[string]*peer // by address
-	contact *contact.Watch
+	contact *transport.Reachability
 }
 
 // drop ends connections that no shard needs any more.

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/frames"
 )
 
 // outflows are the ways on which a shard sends rows by itself. shard.mu guards them.
@@ -29,9 +28,9 @@ type outflow struct {
 	slot perdure.Slot
 	flow uint64 // the replica's number for it
 
-	last   *frames.Answer // the memory of the last frame that was sent
-	flying atomic.Bool    // that is not written yet
-	more   atomic.Bool    // something is to follow once it is
+	last   *answerFrame // the memory of the last frame that was sent
+	flying atomic.Bool  // that is not written yet
+	more   atomic.Bool  // something is to follow once it is
 }
 
 // What is handed to the transport before more is gathered: a slow reader has so
@@ -87,14 +86,14 @@ func (sv *service) push(slot perdure.Slot) {
 	to.more.Store(more)
 	to.flying.Store(true)
 	last := &pushed[len(pushed)-1]
-	to.last = last.Release.(*frames.Answer)
+	to.last = last.Release.(*answerFrame)
 	last.Release = to
 	sv.to.send(connOf(reader), pushed...)
 	clear(pushed) // lets the payloads go
 }
 
 // gather makes frames of the next rows of a slot's round, and reports whether those are its last.
-func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frames.Buffers,
+func (o *outflows) gather(slot perdure.Slot, rep *replica.Replica, n link.Name, b *frameBuffers,
 ) (pushed []wire.Frame, done bool) {
 	st := &rep.State
 	left := o.most

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/segments"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // beginRound has some rows written, in a goroutine of its own. It needs sh.mu.
@@ -20,7 +20,7 @@ func (sh *shard) beginRound(sv *replica.Save) {
 			return
 		}
 		if err != nil {
-			took = max(took, segments.Pause)
+			took = max(took, shardstore.Pause)
 		}
 		sh.mu.Lock()
 		sh.rep.Stir() // the shard may stand until this round is written, or the next one be due

@@ -34,10 +34,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/contact"
-	"github.com/perdure/perdure/internal/proc/copies"
-	"github.com/perdure/perdure/internal/proc/door"
-	"github.com/perdure/perdure/internal/proc/frames"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -66,7 +63,7 @@ type Config struct {
 	Drain         <-chan struct{}  // closed: hand over what is held here, and end; may be nil
 	Notice        time.Duration    // how long it has for that; 0: as long as it takes
 	Joined        func(Eye, int)   // it has its place, perhaps again: its number; may be nil
-	PlaceBytes    int64            // that each place may leave unread, and have waiting; 0: door.PlaceBytes
+	PlaceBytes    int64            // that each place may leave unread, and have waiting; 0: admission.PlaceBytes
 	PendingBytes  int64            // bounds one slot's updates to one shard that are not applied; 0: wire.MaxUpdate
 
 	// For tests only: Ended is given each replica that served when the server ended.
@@ -84,7 +81,7 @@ var ErrCheckpoint = errors.New("server: checkpoint failed")
 // Server is one server process.
 type Server struct {
 	cfg     Config
-	door    door.Door
+	door    admission.Door
 	addr    string
 	changed chan struct{} // capacity 1: a status is worth sending
 	failed  chan error    // capacity 1: the server cannot go on
@@ -109,8 +106,8 @@ type Server struct {
 	coordinator transport.Conn // nil while there is none
 
 	telling  telling // tellAll is on its way
-	buffers  frames.Buffers
-	throttle copies.Throttle // of the snapshots that come
+	buffers  frameBuffers
+	throttle copyThrottle // of the snapshots that come
 }
 
 // Run serves until ctx ends, the coordinator refuses this process, or a
@@ -142,10 +139,10 @@ func Run(ctx context.Context, cfg Config) error {
 		work: work{
 			turn: make(chan struct{}, 1), parallel: runtime.GOMAXPROCS(0) > 1, retiring: map[*shard]struct{}{},
 		},
-		door:   door.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
+		door:   admission.Door{Keys: cfg.Keys, Log: cfg.Log, Visited: true, Bytes: cfg.PlaceBytes},
 		shards: map[perdure.ShardID]*shard{},
 		conns:  map[*conn]struct{}{},
-		peers:  peers{at: map[string]*peer{}, contact: contact.New(cfg.Network)},
+		peers:  peers{at: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
 		view:   &perdure.View{},
 	}
 	s.telling.of(s.tellAll)
@@ -337,7 +334,7 @@ func (s *Server) heartbeat(ctx context.Context) {
 func (s *Server) elapse(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Heartbeat)
 	defer tick.Stop()
-	trim := time.NewTicker(frames.TrimEvery)
+	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
 	for {
 		select {

@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/frames"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -20,7 +19,7 @@ type service struct {
 	rep     *replica.Replica
 	link    *link.Link // knows the life that it speaks of
 	to      *sender
-	buffers *frames.Buffers
+	buffers *frameBuffers
 	log     *slog.Logger
 	began   time.Time
 	out     outflows
@@ -142,7 +141,7 @@ func (sv *service) answer(rd *replica.Read, ack, others bool) {
 }
 
 // rowsFrame makes a frame the answer to a read, as of now.
-func rowsFrame(f *wire.Frame, b *frames.Buffers, st *replica.State, rd *replica.Read, now int64) {
+func rowsFrame(f *wire.Frame, b *frameBuffers, st *replica.State, rd *replica.Read, now int64) {
 	state := wire.State{Seq: st.Seq(), Applied: st.Applied()}
 	if rd.Since != 0 {
 		state.Waited = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))

@@ -12,9 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/copies"
-	"github.com/perdure/perdure/internal/proc/segments"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // shard is what surrounds one replica of a shard on this server: from a restore to the next
@@ -44,11 +42,11 @@ type shard struct {
 	link     link.Link
 	to       sender
 	service  service
-	stream   *stream.Stream   // nil unless the update log has what this log would
-	incoming *copies.Incoming // the snapshot that is to take the shard's place
-	due      bool             // a goroutine is on its way that will settle
-	catchUp  func()           // which that does; made once, so that an update costs no memory
-	saver    *segments.Saver
+	stream   *shardstore.Stream // nil unless the update log has what this log would
+	incoming *incomingCopy      // the snapshot that is to take the shard's place
+	due      bool               // a goroutine is on its way that will settle
+	catchUp  func()             // which that does; made once, so that an update costs no memory
+	saver    *shardstore.Saver
 }
 
 func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
@@ -74,14 +72,14 @@ func newShard(s *Server, id perdure.ShardID, n link.Name, since uint64) *shard {
 		sh.applyDue()
 	}
 	sh.slots.grow(s.job.Slots)
-	sh.saver = segments.New(s.ctx, segments.Settings{
+	sh.saver = shardstore.NewSaver(s.ctx, shardstore.SaverSettings{
 		Job: &sh.job, Shard: id, Lock: &sh.mu, Store: s.cfg.Store, Turn: s.work.turn,
 		Log: s.cfg.Log, Tell: s.notify, Count: &s.work.saves,
 	})
 	if sh.traits.Logged() {
 		shards := int64(s.job.Shards)
-		sh.stream = stream.New(s.ctx, stream.Settings{
-			Shard: id, Lock: &sh.mu, Store: s.cfg.Snapshots, Limits: stream.Limits{
+		sh.stream = shardstore.NewStream(s.ctx, shardstore.StreamSettings{
+			Shard: id, Lock: &sh.mu, Store: s.cfg.Snapshots, Limits: shardstore.SnapshotLimits{
 				Job: s.job.ID, Asked: s.cfg.SnapshotBytes / shards, Within: s.cfg.LogBytes / shards,
 			},
 		})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/rights"
+	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -18,7 +18,7 @@ var errRenamed = errors.New("server: the connection is of an earlier incarnation
 // speaks refuses what a peer may not say on its connection: what is not its role's, whatever shard it is about; in
 // another slot's name; or of clocks that nobody can have come to.
 func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
-	switch err := rights.ToServer(c.role, f.Kind); {
+	switch err := admission.ToServer(c.role, f.Kind); {
 	case err != nil:
 		return err
 	case c.server, f.Kind == wire.KindEcho:

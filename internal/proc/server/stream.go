@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/replica"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // ErrLog means that a shard cannot be made of the update log and its snapshots.
@@ -21,7 +21,7 @@ var ErrLog = errors.New("server: the update log")
 type replay struct {
 	s      *Server
 	sh     *shard
-	stream *stream.Stream // the shard's
+	stream *shardstore.Stream // the shard's
 	begun  time.Time
 }
 

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/perdure/perdure/internal/proc/segments"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // defaultSnapshotBytes is how much of the log of all shards is read, by default, before
@@ -28,7 +27,7 @@ func (sh *shard) saveSnapshot() {
 	sh.s.wg.Go(func() {
 		began := time.Now()
 		rest, err := st.Write(about, snap)
-		if !st.Ended() && !errors.Is(err, stream.ErrRetired) {
+		if !st.Ended() && !errors.Is(err, shardstore.ErrRetired) {
 			sh.s.work.saves.Note(about.Rows, time.Since(began), err)
 		}
 		if err == nil {
@@ -40,10 +39,10 @@ func (sh *shard) saveSnapshot() {
 			}
 			err = st.Forget(rest)
 		}
-		if err != nil && !errors.Is(err, stream.ErrRetired) && !st.Ended() {
+		if err != nil && !errors.Is(err, shardstore.ErrRetired) && !st.Ended() {
 			sh.s.cfg.Log.Error("cannot write a snapshot; the update log keeps growing", "shard", sh.id, "err", err)
 			sh.saver.Fails(err)
-			st.Pause(segments.Pause)
+			st.Pause(shardstore.Pause)
 		}
 		sh.mu.Lock()
 		defer sh.mu.Unlock()

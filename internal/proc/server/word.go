@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/heartbeat"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -22,7 +21,7 @@ const busyPause = 5 * time.Millisecond
 type word struct {
 	to   transport.Conn // nil: there is none
 	told words.ServerSpeaker
-	beat heartbeat.Beat
+	beat transport.Heartbeat
 	st   words.ServerStatus // while somebody is at work for long, what was said last
 	end  perdure.Clock      // as of the view that it is by
 	per  int                // heartbeats for each word, as of the view

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
@@ -209,7 +208,7 @@ func socketPair(tb testing.TB, from, to Network) (near, far Conn) {
 	must(tb, err)
 	defer l.Close()
 	near, far = dialPair(tb, from, l)
-	room := budget.Of(func() int64 { return 1 << 40 })
+	room := NewBudget(func() int64 { return 1 << 40 })
 	near.Charge(room)
 	far.Charge(room)
 	return near, far

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
 )
 
 // testBudget: whatever is sent and received on connections that share a budget, and however they end, it holds nothing
@@ -16,7 +15,7 @@ func testBudget(t *testing.T, s subject) {
 	queued := int64(0)
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		b := budget.Of(func() int64 { return maxQueued })
+		b := NewBudget(func() int64 { return maxQueued })
 		var near, far [3]Conn
 		var all sync.WaitGroup
 		for i := range near {

@@ -19,7 +19,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -496,7 +495,7 @@ func testListenTwice(t *testing.T, s subject) {
 
 // blocked reports whether a Send waits for room in c.
 func blocked(c Conn) bool {
-	waits := func(mu sync.Locker, g *gate.Gate) bool {
+	waits := func(mu sync.Locker, g *sendGate) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return g.Blocked()

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // faultConn is a Conn through a FaultLayer. While a fault is on, and until all
@@ -23,7 +21,7 @@ type faultConn struct {
 	passing  sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
-	gate    gate.Gate  // the bytes held back
+	gate    sendGate   // the bytes held back
 	held    []heldFrame
 	handing bool      // pass is handing frames on
 	last    time.Time // when the last message in either direction came or goes, while a fault is on
@@ -57,7 +55,7 @@ func (c *faultConn) TrySend(frames ...wire.Frame) error {
 }
 
 // Charge implements Conn. What is held back counts, too.
-func (c *faultConn) Charge(b *budget.Budget) {
+func (c *faultConn) Charge(b *Budget) {
 	c.mu.Lock()
 	c.gate.Charge(b)
 	c.mu.Unlock()

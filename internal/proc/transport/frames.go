@@ -5,12 +5,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
-
-// DefaultMaxQueued is how many bytes of frames a connection queues, unless its
-// network's options say otherwise, before Send blocks.
-const DefaultMaxQueued = gate.Default
 
 // ErrBroken is wrapped by every error of a connection that broke for another
 // reason than this side's Close: the peer closed it or died, the network failed,

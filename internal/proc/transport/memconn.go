@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // instants is how many pipes can each have nanoseconds of their own to deliver in.
@@ -31,7 +29,7 @@ type pipe struct {
 	way    direction
 	rng    *rand.Rand
 	number int64
-	gate   gate.Gate // the bytes sent and not yet received
+	gate   sendGate // the bytes sent and not yet received
 	frames []flight
 	last   time.Time // the latest arrival so far
 
@@ -206,7 +204,7 @@ func (c *memConn) OnWait(f func()) { c.waits = f }
 func (c *memConn) Peer() string { return c.peer }
 
 // Charge implements Conn. What was sent counts until the peer has received it.
-func (c *memConn) Charge(b *budget.Budget) {
+func (c *memConn) Charge(b *Budget) {
 	c.link.mem.mu.Lock()
 	defer c.link.mem.mu.Unlock()
 	if c.err == nil {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // directBytes is how much of a batch its sender writes itself at most: more
@@ -43,7 +41,7 @@ type socketConn struct {
 	closed atomic.Bool
 
 	mu    sync.Mutex // guards the next four
-	gate  gate.Gate  // the bytes queued or being written; its err says why the connection broke
+	gate  sendGate   // the bytes queued or being written; its err says why the connection broke
 	busy  bool       // somebody has the turn
 	queue []wire.Frame
 	free  sync.Cond // nobody has the turn any more
@@ -82,7 +80,7 @@ func (t TCP) conn(sock socket, peer string) (*socketConn, error) {
 func (c *socketConn) Peer() string { return c.peer }
 
 // Charge implements Conn.
-func (c *socketConn) Charge(b *budget.Budget) {
+func (c *socketConn) Charge(b *Budget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gate.Charge(b)

@@ -11,9 +11,7 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/budget"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/transport/gate"
 )
 
 // Network is a way to reach other processes. Safe for concurrent use.
@@ -55,8 +53,8 @@ type Conn interface {
 	TrySend(frames ...wire.Frame) error
 	// Charge has what is queued counted in a budget, too, until it is sent or the
 	// connection is closed. TrySend then also fails with ErrFull where the budget has
-	// no room, unless no more than gate.Always would be queued, or nothing else is.
-	Charge(b *budget.Budget)
+	// no room, unless no more than alwaysQueued would be queued, or nothing else is.
+	Charge(b *Budget)
 	// Recv waits for the next frame. It reuses f.Payload's capacity; a receiver
 	// that keeps the payload sets f.Payload to nil before the next Recv.
 	Recv(f *wire.Frame) error
@@ -86,9 +84,6 @@ type Conn interface {
 	// before something was received.
 	Who() keys.Identity
 }
-
-// ErrFull is returned by TrySend when too much is queued already.
-var ErrFull = gate.ErrFull
 
 // ErrClosed is returned by operations on a connection or listener that was
 // closed by this side.

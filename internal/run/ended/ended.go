@@ -26,8 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/segments"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // Run is a run that has ended, whose updates are in a log.
@@ -237,7 +236,7 @@ type shard struct {
 	mu     sync.Mutex // of the stream, though nobody else is there
 	rep    *replica.Replica
 	link   link.Link
-	stream *stream.Stream
+	stream *shardstore.Stream
 }
 
 func newShard(r *Run, id perdure.ShardID) *shard {
@@ -251,8 +250,8 @@ func newShard(r *Run, id perdure.ShardID) *shard {
 // read makes it what its newest snapshot says, or what it was before its first record, and then what its stream
 // makes of that.
 func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
-	sh.stream = stream.New(ctx, stream.Settings{
-		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: stream.Limits{Job: r.Job.ID},
+	sh.stream = shardstore.NewStream(ctx, shardstore.StreamSettings{
+		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: shardstore.SnapshotLimits{Job: r.Job.ID},
 	})
 	in, from, err := sh.stream.Load(&r.Job, slog.New(slog.DiscardHandler)) // the log may make up for a damaged one
 	if err != nil {
@@ -262,7 +261,7 @@ func (sh *shard) read(ctx context.Context, r *Run, s updatelog.Stream) error {
 	if in != nil {
 		sh.rep.Adopt(in)
 	} else {
-		c, err := segments.New(ctx, segments.Settings{
+		c, err := shardstore.NewSaver(ctx, shardstore.SaverSettings{
 			Job: &r.Job, Shard: sh.id, Lock: &sh.mu, Store: r.Checkpoints,
 		}).Load(&r.View)
 		if err != nil {
@@ -328,7 +327,13 @@ func (sh *shard) write(ctx context.Context, to store.Store, job *perdure.JobSpec
 		Parts: was.Parts(), States: was.States(), Applied: slices.Clone(was.Applied()), Seq: was.Seq(),
 	}, v)
 	snap := rep.State.Snapshot(replica.Life{})
-	st := stream.New(ctx, stream.Settings{Shard: sh.id, Lock: &sh.mu, Store: to, Limits: stream.Limits{Job: job.ID}})
+	st := shardstore.NewStream(
+		ctx,
+		shardstore.StreamSettings{
+			Shard: sh.id, Lock: &sh.mu, Store: to,
+			Limits: shardstore.SnapshotLimits{Job: job.ID},
+		},
+	)
 	_, err := st.Write(&snapshot.About{
 		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(first),
 		Head: int64(len(snap.Words)), Rows: snap.Bytes,

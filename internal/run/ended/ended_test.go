@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/stream"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 func must(t testing.TB, err error) {
@@ -123,7 +123,8 @@ func TestRead(t *testing.T) {
 		must(t, st.Write(t.Context(), to, &next))
 		for shard, want := range c.rows {
 			id := perdure.ShardID(shard)
-			in := stream.New(t.Context(), stream.Settings{Shard: id, Lock: &sync.Mutex{}, Store: to})
+			in := shardstore.NewStream(t.Context(),
+				shardstore.StreamSettings{Shard: id, Lock: &sync.Mutex{}, Store: to})
 			got, from, err := in.Load(&next, slog.Default())
 			must(t, err)
 			sh := newShard(&Run{Job: next}, id)

@@ -28,7 +28,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -54,7 +54,7 @@ type Host struct {
 	Command    []string // that is a worker; none: perdure's
 	Program    string   // perdure itself
 	Watch      role.Watched
-	LogFormat  eyes.Format // of servers and perdure's workers
+	LogFormat  httpdebug.Format // of servers and perdure's workers
 	Log        *slog.Logger
 	Called     string // what people call it
 	Notice     Notice
@@ -76,7 +76,7 @@ const programGrace = time.Minute
 // Run keeps the processes alive until the job is over. When ctx ends they end in order, when atOnce ends at once.
 func (h *Host) Run(ctx, atOnce context.Context) error {
 	h.name = rand.Text()
-	eyes.Name(h.Log, "", hostRole, -1)
+	httpdebug.Name(h.Log, "", hostRole, -1)
 	if err := h.ready(ctx); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (h *Host) hold() (release func(), err error) {
 
 // begin starts the processes, of a job that has answered.
 func (h *Host) begin(k *keeper, w *wire.Welcome) error {
-	eyes.Name(h.Log, w.Job.ID, hostRole, -1)
+	httpdebug.Name(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
 		return fmt.Errorf("%w: the workers of this job are programs of your own; write how one is started: "+
 			"perdure host … -- COMMAND", perdure.ErrUsage)

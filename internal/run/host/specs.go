@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -173,7 +173,7 @@ func (h *Host) metricsAt(at int) (string, error) {
 	if h.Watch.Metrics == "" {
 		return "", nil
 	}
-	addr, err := eyes.Loopback(h.Watch.Metrics)
+	addr, err := httpdebug.Loopback(h.Watch.Metrics)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
@@ -189,7 +189,7 @@ func (h *Host) metricsAt(at int) (string, error) {
 // targets are where the host and its processes can be watched. What is there is the same for as long as the host lives,
 // so an id is the host's name, and that of a process after it, and not the place that it has in the job.
 func (h *Host) targets(job string) (all []metrics.Target, err error) {
-	own, err := eyes.Loopback(h.Watch.Metrics)
+	own, err := httpdebug.Loopback(h.Watch.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}

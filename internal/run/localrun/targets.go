@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -24,7 +24,7 @@ type Watched struct {
 	// Metrics is where the coordinator shows how it does, as HOST:PORT; the others do so at the next ports, or, if the
 	// port is 0, each at a free one. "": nobody can look.
 	Metrics   string
-	LogFormat eyes.Format // of the processes' logs; "": text
+	LogFormat httpdebug.Format // of the processes' logs; "": text
 }
 
 // flags are how a process is told of its log.
@@ -74,7 +74,7 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 	if w.Metrics == "" {
 		return nil, nil
 	}
-	addr, err := eyes.Loopback(w.Metrics)
+	addr, err := httpdebug.Loopback(w.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}

@@ -8,64 +8,66 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 var (
-	ofCoordinator []*eyes.Metric
+	ofCoordinator []*httpdebug.Metric
 	inCoordinator = known(&ofCoordinator)
 
-	leads = inCoordinator(eyes.Gauge, "perdure_coordinator_leads",
+	leads = inCoordinator(httpdebug.Gauge, "perdure_coordinator_leads",
 		"1 if this coordinator leads the job; 0 while it stands by, when it has none of what follows.")
-	epoch = inCoordinator(eyes.Gauge, "perdure_coordinator_view_revision",
+	epoch = inCoordinator(httpdebug.Gauge, "perdure_coordinator_view_revision",
 		"Revision of the view: one more with each change.")
-	generation = inCoordinator(eyes.Gauge, "perdure_coordinator_generation",
+	generation = inCoordinator(httpdebug.Gauge, "perdure_coordinator_generation",
 		"1, and one more each time that the whole job was rolled back.")
-	minClock = inCoordinator(eyes.Gauge, "perdure_coordinator_min_clock", "MinClock: the least clock of all slots.")
-	end      = inCoordinator(eyes.Gauge, "perdure_coordinator_end_clock",
+	minClock = inCoordinator(httpdebug.Gauge, "perdure_coordinator_min_clock",
+		"MinClock: the least clock of all slots.")
+	end = inCoordinator(httpdebug.Gauge, "perdure_coordinator_end_clock",
 		"Clock at which the job ends; 0: it is not known yet.")
-	durable = inCoordinator(eyes.Gauge, "perdure_coordinator_durable_clock",
+	durable = inCoordinator(httpdebug.Gauge, "perdure_coordinator_durable_clock",
 		"Clock of the newest checkpoint that is durable.")
-	complete = inCoordinator(eyes.Gauge, "perdure_coordinator_complete", "1 if every slot has done its last clock.")
-	serving  = inCoordinator(eyes.Gauge, "perdure_coordinator_serving",
+	complete = inCoordinator(httpdebug.Gauge, "perdure_coordinator_complete",
+		"1 if every slot has done its last clock.")
+	serving = inCoordinator(httpdebug.Gauge, "perdure_coordinator_serving",
 		"1 if every shard serves and every slot works.")
-	shards  = inCoordinator(eyes.Gauge, "perdure_coordinator_shards", "Shards of the job.")
-	orphans = inCoordinator(eyes.Gauge, "perdure_coordinator_shards_without_server",
+	shards  = inCoordinator(httpdebug.Gauge, "perdure_coordinator_shards", "Shards of the job.")
+	orphans = inCoordinator(httpdebug.Gauge, "perdure_coordinator_shards_without_server",
 		"Shards that no server holds.")
-	places = inCoordinator(eyes.Gauge, "perdure_coordinator_places",
+	places = inCoordinator(httpdebug.Gauge, "perdure_coordinator_places",
 		"Places of servers and slots of workers by how they are: alive, silent, dead, waiting (nobody is "+
 			"there), left.",
 		"place_role", "state")
-	alive = inCoordinator(eyes.Gauge, "perdure_coordinator_place_alive",
+	alive = inCoordinator(httpdebug.Gauge, "perdure_coordinator_place_alive",
 		"1 if a process is in the place and is heard.", "place")
-	active = inCoordinator(eyes.Gauge, "perdure_coordinator_slots_active", "Slots of workers that take part.")
-	events = inCoordinator(eyes.Counter, "perdure_coordinator_events_total",
+	active = inCoordinator(httpdebug.Gauge, "perdure_coordinator_slots_active", "Slots of workers that take part.")
+	events = inCoordinator(httpdebug.Counter, "perdure_coordinator_events_total",
 		"What has happened, by the kind that events.jsonl has, since this coordinator began.", "kind")
-	deaths = inCoordinator(eyes.Counter, "perdure_coordinator_deaths_total",
+	deaths = inCoordinator(httpdebug.Counter, "perdure_coordinator_deaths_total",
 		"Deaths that were noticed since this coordinator began, by what has died.", "of")
-	recoveries = inCoordinator(eyes.Counter, "perdure_coordinator_recoveries_total",
+	recoveries = inCoordinator(httpdebug.Counter, "perdure_coordinator_recoveries_total",
 		"What works again after it was missed, since this coordinator began.", "of")
-	outage = inCoordinator(eyes.Counter, "perdure_coordinator_outage_seconds_total",
+	outage = inCoordinator(httpdebug.Counter, "perdure_coordinator_outage_seconds_total",
 		"Seconds in which not every shard served and every slot worked, since this coordinator began and all did.")
-	updatesIn = inCoordinator(eyes.Gauge, "perdure_coordinator_updates_contained",
+	updatesIn = inCoordinator(httpdebug.Gauge, "perdure_coordinator_updates_contained",
 		"Updates that the rows of all shards contain: it falls where the job goes back.")
-	updatesLost = inCoordinator(eyes.Counter, "perdure_coordinator_updates_lost_total",
+	updatesLost = inCoordinator(httpdebug.Counter, "perdure_coordinator_updates_lost_total",
 		"Updates of the job that are lost for good.")
-	redone = inCoordinator(eyes.Counter, "perdure_coordinator_clocks_redone_total",
+	redone = inCoordinator(httpdebug.Counter, "perdure_coordinator_clocks_redone_total",
 		"Clocks of slots that were done, wholly or in part, and then done again.")
-	turnedAway = inCoordinator(eyes.Counter, "perdure_coordinator_connections_refused_total",
+	turnedAway = inCoordinator(httpdebug.Counter, "perdure_coordinator_connections_refused_total",
 		"Connections that were refused since their peer had as many as one may have.")
-	saves = inCoordinator(eyes.Summary, "perdure_coordinator_registry_save_seconds",
+	saves = inCoordinator(httpdebug.Summary, "perdure_coordinator_registry_save_seconds",
 		"Saves of the job's facts in the registry: how many, and how long they took.")
-	saveFailures = inCoordinator(eyes.Counter, "perdure_coordinator_registry_failures_total",
+	saveFailures = inCoordinator(httpdebug.Counter, "perdure_coordinator_registry_failures_total",
 		"Tries to save the job's facts in the registry that have failed.")
-	saveWaits = inCoordinator(eyes.Gauge, "perdure_coordinator_registry_waiting_seconds",
+	saveWaits = inCoordinator(httpdebug.Gauge, "perdure_coordinator_registry_waiting_seconds",
 		"How long the save that is under way has waited for the registry; 0: none is under way.")
 )
 
 // Coordinator asks a coordinator's loop, as long as ctx lasts.
-func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted, who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, func() eyes.Look { return askLoop(ctx, co, reg) }, func() []eyes.Sample {
+func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() httpdebug.Look { return askLoop(ctx, co, reg) }, func() []httpdebug.Sample {
 		r := reg.Counts()
 		return append(common(&who), leads.Is(1), saves.Sums(r.Saves, r.Took.Seconds()),
 			saveFailures.Is(float64(r.Failures)), saveWaits.Is(r.Waits.Seconds()))
@@ -73,15 +75,15 @@ func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry
 }
 
 // Standby asks a coordinator that stands by. It has no job to tell of.
-func Standby(look func() eyes.Look, who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, look, func() []eyes.Sample { return append(common(&who), leads.Is(0)) })
+func Standby(look func() httpdebug.Look, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, look, func() []httpdebug.Sample { return append(common(&who), leads.Is(0)) })
 }
 
 // slow is how long a save in the registry takes at least that is said to keep the loop waiting. It is less than Bound.
 const slow = time.Second
 
 // askLoop asks the loop how the job is. It does not wait for a registry that does not answer, for which the loop waits.
-func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted) (l eyes.Look) {
+func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted) (l httpdebug.Look) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan error, 1)
@@ -97,7 +99,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 		select {
 		case err := <-answered:
 			if err != nil {
-				l = eyes.Look{NotReady: "the process ends"}
+				l = httpdebug.Look{NotReady: "the process ends"}
 			}
 			return l
 		case <-again.C:
@@ -108,7 +110,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 		}
 		cancel()
 		if err := <-answered; err != nil {
-			l = eyes.Look{Waits: "it waits for its registry: what is not saved there is not decided"}
+			l = httpdebug.Look{Waits: "it waits for its registry: what is not saved there is not decided"}
 			if r.Failing != "" {
 				l.Waits += ": " + r.Failing
 			}
@@ -118,13 +120,13 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 }
 
 // lookAt is how the job is, as its core knows.
-func lookAt(core *membership.Core, t *coordinator.Tally) (l eyes.Look) {
+func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 	f := core.Facts()
 	l.Does = fmt.Sprintf("it leads job %s, at clock %d", f.Job.ID, core.MinClock())
 	if f.Failed != "" {
 		l.NotReady = "the job has failed: " + f.Failed
 	}
-	add := func(s ...eyes.Sample) { l.Samples = append(l.Samples, s...) }
+	add := func(s ...httpdebug.Sample) { l.Samples = append(l.Samples, s...) }
 	lost := 0
 	for i := range f.View.Shards {
 		if f.View.Shards[i].Server < 0 {
@@ -158,7 +160,7 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l eyes.Look) {
 }
 
 // addPlaces adds how the places of a kind are.
-func addPlaces(l *eyes.Look, core *membership.Core, k membership.Kind, n int) {
+func addPlaces(l *httpdebug.Look, core *membership.Core, k membership.Kind, n int) {
 	states := map[string]int{"alive": 0, "silent": 0, "dead": 0, "waiting": 0, "left": 0}
 	for i := range n {
 		state := core.Condition(k, i).State

@@ -3,16 +3,16 @@ package metrics
 import (
 	"fmt"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 var (
-	ofHost []*eyes.Metric
+	ofHost []*httpdebug.Metric
 	inHost = known(&ofHost)
 
-	keptAlive = inHost(eyes.Gauge, "perdure_host_processes", "Processes that the host keeps alive and that run now.",
-		"process_role")
-	restarted = inHost(eyes.Counter, "perdure_host_restarts_total",
+	keptAlive = inHost(httpdebug.Gauge, "perdure_host_processes",
+		"Processes that the host keeps alive and that run now.", "process_role")
+	restarted = inHost(httpdebug.Counter, "perdure_host_restarts_total",
 		"Processes of the host that ended and were started again.", "process_role")
 )
 
@@ -23,8 +23,8 @@ type Kept struct {
 }
 
 // Host asks a host how it is. why says why it does not do its work; "": it does.
-func Host(look func() (all []Kept, why string), who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, func() (l eyes.Look) {
+func Host(look func() (all []Kept, why string), who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		all, why := look()
 		l.NotReady = why
 		for _, k := range all {
@@ -33,5 +33,5 @@ func Host(look func() (all []Kept, why string), who Who) *eyes.Probe {
 				restarted.Is(float64(k.Restarts), k.Role))
 		}
 		return l
-	}, func() []eyes.Sample { return common(&who) })
+	}, func() []httpdebug.Sample { return common(&who) })
 }

@@ -5,40 +5,40 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 var (
-	ofLog []*eyes.Metric
+	ofLog []*httpdebug.Metric
 	inLog = known(&ofLog)
 
-	logStreams = inLog(eyes.Gauge, "perdure_log_streams",
+	logStreams = inLog(httpdebug.Gauge, "perdure_log_streams",
 		"Streams of update logs that are served: one for each shard.")
-	logRecords     = inLog(eyes.Gauge, "perdure_log_records", "Records in all streams.")
-	logStored      = inLog(eyes.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
-	logConnections = inLog(eyes.Gauge, "perdure_log_connections", "Connections of workers and servers.")
-	logFull        = inLog(eyes.Gauge, "perdure_log_full",
+	logRecords     = inLog(httpdebug.Gauge, "perdure_log_records", "Records in all streams.")
+	logStored      = inLog(httpdebug.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
+	logConnections = inLog(httpdebug.Gauge, "perdure_log_connections", "Connections of workers and servers.")
+	logFull        = inLog(httpdebug.Gauge, "perdure_log_full",
 		"1 if updates wait, since the disk is full or fails.")
-	logReceived = inLog(eyes.Counter, "perdure_log_received_bytes_total",
+	logReceived = inLog(httpdebug.Counter, "perdure_log_received_bytes_total",
 		"Bytes that came from others, since the streams were opened.")
-	logSent = inLog(eyes.Counter, "perdure_log_sent_bytes_total",
+	logSent = inLog(httpdebug.Counter, "perdure_log_sent_bytes_total",
 		"Bytes that went to others, since the streams were opened.")
 )
 
 // Log asks whoever serves an update log, as long as ctx lasts.
-func Log(ctx context.Context, look func(context.Context) (updatelog.State, error), who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, func() eyes.Look {
+func Log(ctx context.Context, look func(context.Context) (updatelog.State, error), who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() httpdebug.Look {
 		s, err := look(ctx)
 		if err != nil {
-			return eyes.Look{NotReady: "the process ends"}
+			return httpdebug.Look{NotReady: "the process ends"}
 		}
-		return eyes.Look{
+		return httpdebug.Look{
 			Does: fmt.Sprintf("it serves %d streams", s.Streams), NotReady: s.Waits,
-			Samples: []eyes.Sample{
+			Samples: []httpdebug.Sample{
 				logStreams.Is(float64(s.Streams)), logRecords.Is(float64(s.Records)), logStored.Is(float64(s.Stored)),
 				logConnections.Is(float64(s.Connections)), logFull.Is(is(s.Waits != "")),
 				logReceived.Is(float64(s.Received)), logSent.Is(float64(s.Sent)),
 			},
 		}
-	}, func() []eyes.Sample { return []eyes.Sample{who.info()} })
+	}, func() []httpdebug.Sample { return []httpdebug.Sample{who.info()} })
 }

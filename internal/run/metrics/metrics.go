@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -18,19 +18,19 @@ const Bound = 2 * time.Second
 
 // Of every process.
 var (
-	info = eyes.NewMetric(eyes.Gauge, "perdure_process_info",
+	info = httpdebug.NewMetric(httpdebug.Gauge, "perdure_process_info",
 		"1; who the process is, and which version of Perdure.", "perdure_job", "perdure_role", "perdure_id",
 		"version", "go")
-	received = eyes.NewMetric(eyes.Counter, "perdure_network_received_bytes_total",
+	received = httpdebug.NewMetric(httpdebug.Counter, "perdure_network_received_bytes_total",
 		"Bytes that came from other processes of the job.")
-	sent = eyes.NewMetric(eyes.Counter, "perdure_network_sent_bytes_total",
+	sent = httpdebug.NewMetric(httpdebug.Counter, "perdure_network_sent_bytes_total",
 		"Bytes that went to other processes of the job.")
 )
 
 // All are all metrics of Perdure, by role; "" is every role.
-func All() map[string][]*eyes.Metric {
-	return map[string][]*eyes.Metric{
-		"":            {info, eyes.Healthy, eyes.Ready, eyes.Answer, received, sent},
+func All() map[string][]*httpdebug.Metric {
+	return map[string][]*httpdebug.Metric{
+		"":            {info, httpdebug.Healthy, httpdebug.Ready, httpdebug.Answer, received, sent},
 		"coordinator": ofCoordinator,
 		"server":      ofServer,
 		"worker":      ofWorker,
@@ -46,13 +46,13 @@ type Who struct {
 }
 
 // common are samples that nobody need be asked for.
-func common(w *Who) []eyes.Sample {
+func common(w *Who) []httpdebug.Sample {
 	in, out := transport.Traffic()
-	return []eyes.Sample{w.info(), received.Is(float64(in)), sent.Is(float64(out))}
+	return []httpdebug.Sample{w.info(), received.Is(float64(in)), sent.Is(float64(out))}
 }
 
 // info is the sample that says who the process is.
-func (w *Who) info() eyes.Sample {
+func (w *Who) info() httpdebug.Sample {
 	id := ""
 	if w.ID >= 0 {
 		id = strconv.Itoa(w.ID)
@@ -61,9 +61,9 @@ func (w *Who) info() eyes.Sample {
 }
 
 // known makes a list of metrics as they are made.
-func known(list *[]*eyes.Metric) func(kind eyes.Kind, name, help string, labels ...string) *eyes.Metric {
-	return func(kind eyes.Kind, name, help string, labels ...string) *eyes.Metric {
-		m := eyes.NewMetric(kind, name, help, labels...)
+func known(list *[]*httpdebug.Metric) func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
+	return func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
+		m := httpdebug.NewMetric(kind, name, help, labels...)
 		*list = append(*list, m)
 		return m
 	}

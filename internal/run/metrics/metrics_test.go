@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -63,7 +63,7 @@ func (s *sick) set(fails bool) {
 
 // job is one of a worker and a server in memory, with what looks at each process.
 type job struct {
-	coordinator, server, worker *eyes.Probe
+	coordinator, server, worker *httpdebug.Probe
 
 	sick *sick
 	lead *coordinator.Coordinator
@@ -116,8 +116,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func gatherer(p *eyes.Probe) prometheus.Gatherer {
-	return eyes.Gatherer(func() *eyes.Probe { return p })
+func gatherer(p *httpdebug.Probe) prometheus.Gatherer {
+	return httpdebug.Gatherer(func() *httpdebug.Probe { return p })
 }
 
 // ended lets processes end as the test does.
@@ -133,7 +133,7 @@ func TestExported(t *testing.T) {
 			j.clock(t, ctx)
 		}
 		depends := []string{"perdure_server_log_unread_records"} // a job without a log has none
-		probes := map[string]*eyes.Probe{"coordinator": j.coordinator, "server": j.server, "worker": j.worker}
+		probes := map[string]*httpdebug.Probe{"coordinator": j.coordinator, "server": j.server, "worker": j.worker}
 		for role, p := range probes {
 			g := gatherer(p)
 			problems, err := testutil.GatherAndLint(g)
@@ -232,12 +232,12 @@ func TestEndedWorker(t *testing.T) {
 }
 
 // all are the names of all series that are shown.
-func all() map[string]*eyes.Metric {
-	names := map[string]*eyes.Metric{}
+func all() map[string]*httpdebug.Metric {
+	names := map[string]*httpdebug.Metric{}
 	for _, list := range metrics.All() {
 		for _, m := range list {
 			names[m.Name] = m
-			if m.Kind == eyes.Summary {
+			if m.Kind == httpdebug.Summary {
 				names[m.Name+"_sum"], names[m.Name+"_count"] = m, m
 			}
 		}

@@ -3,52 +3,52 @@ package metrics
 import (
 	"fmt"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/server"
 )
 
 var (
-	ofServer []*eyes.Metric
+	ofServer []*httpdebug.Metric
 	inServer = known(&ofServer)
 
-	held = inServer(eyes.Gauge, "perdure_server_shards",
+	held = inServer(httpdebug.Gauge, "perdure_server_shards",
 		"Replicas of shards that the server holds, by their part in the chain: head, middle, tail, joining. "+
 			"One that is alone is the head.", "part")
-	unready = inServer(eyes.Gauge, "perdure_server_shards_unready",
+	unready = inServer(httpdebug.Gauge, "perdure_server_shards_unready",
 		"Of these, replicas that do not serve yet: their rows are being restored, or read from the log.")
-	serverClock = inServer(eyes.Gauge, "perdure_server_min_clock",
+	serverClock = inServer(httpdebug.Gauge, "perdure_server_min_clock",
 		"The least MinClock of the shards that the server holds.")
-	rows     = inServer(eyes.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.", "table")
-	rowBytes = inServer(eyes.Gauge, "perdure_server_row_bytes",
+	rows     = inServer(httpdebug.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.", "table")
+	rowBytes = inServer(httpdebug.Gauge, "perdure_server_row_bytes",
 		"Bytes of these rows, with the state of their rule, by table.", "table")
-	applied = inServer(eyes.Counter, "perdure_server_updates_applied_total",
+	applied = inServer(httpdebug.Counter, "perdure_server_updates_applied_total",
 		"Updates applied to replicas here: one is of one slot, clock and shard. Those read from the log "+
 			"again count, too.")
-	answered = inServer(eyes.Counter, "perdure_server_reads_answered_total", "Reads that were answered.")
-	waiting  = inServer(eyes.Gauge, "perdure_server_reads_waiting",
+	answered = inServer(httpdebug.Counter, "perdure_server_reads_answered_total", "Reads that were answered.")
+	waiting  = inServer(httpdebug.Gauge, "perdure_server_reads_waiting",
 		"Reads that wait until their MinClock is reached.")
-	clients = inServer(eyes.Gauge, "perdure_server_connections",
+	clients = inServer(httpdebug.Gauge, "perdure_server_connections",
 		"Connections of workers, observers and other servers.")
-	crowded = inServer(eyes.Counter, "perdure_server_connections_refused_total",
+	crowded = inServer(httpdebug.Counter, "perdure_server_connections_refused_total",
 		"Connections that were refused since their peer had as many as one may have.")
-	written = inServer(eyes.Summary, "perdure_server_checkpoint_save_seconds",
+	written = inServer(httpdebug.Summary, "perdure_server_checkpoint_save_seconds",
 		"Segments of checkpoints, and snapshots beside an update log, that were written: how many, and how "+
 			"long it took.")
-	writtenBytes = inServer(eyes.Counter, "perdure_server_checkpoint_saved_bytes_total", "Bytes of these.")
-	failures     = inServer(eyes.Counter, "perdure_server_checkpoint_save_failures_total",
+	writtenBytes = inServer(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total", "Bytes of these.")
+	failures     = inServer(httpdebug.Counter, "perdure_server_checkpoint_save_failures_total",
 		"Tries to write one that have failed.")
-	unread = inServer(eyes.Gauge, "perdure_server_log_unread_records",
+	unread = inServer(httpdebug.Gauge, "perdure_server_log_unread_records",
 		"Records of the update log that the rows lack; it is missing where there is no log, or it does not answer.")
-	logWaits = inServer(eyes.Gauge, "perdure_server_log_waiting", "1 if what goes to the update log waits.")
+	logWaits = inServer(httpdebug.Gauge, "perdure_server_log_waiting", "1 if what goes to the update log waits.")
 )
 
 // Server asks a server.
-func Server(sv server.Eye, who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, func() (l eyes.Look) {
+func Server(sv server.Eye, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		at := sv.Look()
 		l.NotReady = at.NotReady
 		l.Does = fmt.Sprintf("it is server:%d, and serves %d shards", at.Index, count(at.Shards))
-		add := func(s ...eyes.Sample) { l.Samples = append(l.Samples, s...) }
+		add := func(s ...httpdebug.Sample) { l.Samples = append(l.Samples, s...) }
 		for _, part := range []server.Part{server.Head, server.Middle, server.Tail, server.Joining} {
 			add(held.Is(float64(at.Shards[part]), string(part)))
 		}
@@ -67,7 +67,7 @@ func Server(sv server.Eye, who Who) *eyes.Probe {
 			written.Sums(at.Saves, at.SaveTime.Seconds()), writtenBytes.Is(float64(at.SaveBytes)),
 			failures.Is(float64(at.SaveFailures)), logWaits.Is(is(at.LogWaits != "")))
 		return l
-	}, func() []eyes.Sample { return common(&who) })
+	}, func() []httpdebug.Sample { return common(&who) })
 }
 
 func count(shards map[server.Part]int) (n int) {

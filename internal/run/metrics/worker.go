@@ -3,50 +3,50 @@ package metrics
 import (
 	"fmt"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/worker"
 )
 
 var (
-	ofWorker []*eyes.Metric
+	ofWorker []*httpdebug.Metric
 	inWorker = known(&ofWorker)
 
-	clock = inWorker(eyes.Gauge, "perdure_worker_clock", "Clock that the worker works on.")
-	spent = inWorker(eyes.Counter, "perdure_worker_time_seconds_total",
+	clock = inWorker(httpdebug.Gauge, "perdure_worker_clock", "Clock that the worker works on.")
+	spent = inWorker(httpdebug.Counter, "perdure_worker_time_seconds_total",
 		"Where the time went since the first read, by cause: staleness (a read, or under vap a push, waited "+
 			"for other workers), communication (all else in calls that waited or ended a clock), compute (the "+
 			"program's own).", "cause")
-	outageTime = inWorker(eyes.Counter, "perdure_worker_outage_wait_seconds_total",
+	outageTime = inWorker(httpdebug.Counter, "perdure_worker_outage_wait_seconds_total",
 		"Seconds in calls that waited while a shard was out, where the worker goes on without it.")
-	outClocks = inWorker(eyes.Counter, "perdure_worker_outage_clocks_total",
+	outClocks = inWorker(httpdebug.Counter, "perdure_worker_outage_clocks_total",
 		"Clocks that were ended while a shard was out.")
-	outShards = inWorker(eyes.Gauge, "perdure_worker_shards_out", "Shards that the worker goes on without.")
-	staleRows = inWorker(eyes.Counter, "perdure_worker_stale_rows_total",
+	outShards = inWorker(httpdebug.Gauge, "perdure_worker_shards_out", "Shards that the worker goes on without.")
+	staleRows = inWorker(httpdebug.Counter, "perdure_worker_stale_rows_total",
 		"Rows that were read beyond their bound in outages.")
-	made = inWorker(eyes.Counter, "perdure_worker_updates_sent_total",
+	made = inWorker(httpdebug.Counter, "perdure_worker_updates_sent_total",
 		"Updates that were made and sent, one for each shard.")
-	resent = inWorker(eyes.Counter, "perdure_worker_updates_resent_total", "Updates that were sent again.")
-	kept   = inWorker(eyes.Gauge, "perdure_worker_updates_kept",
+	resent = inWorker(httpdebug.Counter, "perdure_worker_updates_resent_total", "Updates that were sent again.")
+	kept   = inWorker(httpdebug.Gauge, "perdure_worker_updates_kept",
 		"Updates that are not safe yet, and may be sent again.")
-	outboxBytes = inWorker(eyes.Gauge, "perdure_worker_outbox_bytes", "Bytes of these.")
-	pushed      = inWorker(eyes.Counter, "perdure_worker_pushed_bytes_total",
+	outboxBytes = inWorker(httpdebug.Gauge, "perdure_worker_outbox_bytes", "Bytes of these.")
+	pushed      = inWorker(httpdebug.Counter, "perdure_worker_pushed_bytes_total",
 		"Bytes of updates that went to servers.")
-	pulled = inWorker(eyes.Counter, "perdure_worker_pulled_bytes_total",
+	pulled = inWorker(httpdebug.Counter, "perdure_worker_pulled_bytes_total",
 		"Bytes of rows that came from servers.")
-	samples = inWorker(eyes.Counter, "perdure_worker_samples_total",
+	samples = inWorker(httpdebug.Counter, "perdure_worker_samples_total",
 		"Examples that the program has worked through.")
-	beyond = inWorker(eyes.Counter, "perdure_worker_updates_beyond_bound_total",
+	beyond = inWorker(httpdebug.Counter, "perdure_worker_updates_beyond_bound_total",
 		"Updates that alone exceeded the bound of vap, and went alone.")
-	statesLost = inWorker(eyes.Counter, "perdure_worker_states_lost_total",
+	statesLost = inWorker(httpdebug.Counter, "perdure_worker_states_lost_total",
 		"States of the slot that were given to it older than the last that was acknowledged.")
-	storeWaits = inWorker(eyes.Gauge, "perdure_worker_store_waiting",
+	storeWaits = inWorker(httpdebug.Gauge, "perdure_worker_store_waiting",
 		"1 if what goes to the update log or the store of states waits.")
 )
 
 // Worker asks a worker's client.
-func Worker(client *worker.Client, who Who) *eyes.Probe {
-	return eyes.NewProbe(Bound, func() (l eyes.Look) {
+func Worker(client *worker.Client, who Who) *httpdebug.Probe {
+	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		at := client.Look()
 		l.Does = fmt.Sprintf("it is worker:%d, at clock %d", client.Slot(), at.Clock)
 		if client.Slot() < 0 {
@@ -61,7 +61,7 @@ func Worker(client *worker.Client, who Who) *eyes.Probe {
 			out = len(at.Outage.Shards)
 		}
 		seconds := func(ns int64) float64 { return float64(ns) / 1e9 }
-		l.Samples = []eyes.Sample{
+		l.Samples = []httpdebug.Sample{
 			clock.Is(float64(at.Clock)), spent.Is(seconds(n.StalenessNs), "staleness"),
 			spent.Is(seconds(n.CommNs), "communication"), spent.Is(seconds(n.ComputeNs), "compute"),
 			outageTime.Is(seconds(n.OutageNs)), outClocks.Is(float64(n.OutageClocks)), outShards.Is(float64(out)),
@@ -71,5 +71,5 @@ func Worker(client *worker.Client, who Who) *eyes.Probe {
 			statesLost.Is(float64(n.StatesLost)), storeWaits.Is(is(at.Waits != "")),
 		}
 		return l
-	}, func() []eyes.Sample { return common(&who) })
+	}, func() []httpdebug.Sample { return common(&who) })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/keys/token"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -71,7 +71,7 @@ func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found 
 	if err != nil {
 		return nil, run, err
 	}
-	job, err := token.Job(text.Reveal())
+	job, err := authority.TokenJob(text.Reveal())
 	if err != nil {
 		return nil, run, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, tokenFile, err)
 	}

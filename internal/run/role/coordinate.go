@@ -18,11 +18,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/proc/web"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/secrets"
@@ -61,12 +60,12 @@ type Opened struct {
 	Lease  registry.Lease
 	Linger time.Duration // as of the coordinator
 	// Eye is what the process is seen by already, which the coordinator does not close; nil: it opens one itself.
-	Eye *eyes.Eye
+	Eye *httpdebug.Eye
 }
 
 // Run coordinates until the job or ctx ends.
 func (c *Coordinator) Run(ctx context.Context) error {
-	eyes.Name(c.Log, "", string(wire.RoleCoordinator), 0)
+	httpdebug.Name(c.Log, "", string(wire.RoleCoordinator), 0)
 	open := Opened{Registry: RegistryOf(c.Folder)}
 	if c.Open != nil {
 		open = *c.Open
@@ -76,10 +75,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	api := &lateAPI{there: make(chan struct{})}
 	gate := control.Gate{
 		Secret: open.Keys.Job, Addrs: append([]string{open.Web.Addr().String()}, open.Hosts...), Alive: api.alive,
-		Ring: open.Ring, Log: c.Log, Refused: eyes.Sparing(c.Log),
+		Ring: open.Ring, Log: c.Log, Refused: httpdebug.Sparing(c.Log),
 	}
-	srv := web.NewServer(gate.Guard(api))
-	srv.ErrorLog = eyes.ErrorLog(c.Log)
+	srv := httpdebug.NewHTTPServer(gate.Guard(api))
+	srv.ErrorLog = httpdebug.ErrorLog(c.Log)
 	if open.Ring != nil {
 		open.Web = tls.NewListener(open.Web, open.Ring.Web())
 	}
@@ -140,7 +139,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err != nil {
 		return err
 	}
-	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
+	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	faults, err := s.Network(wire.RoleCoordinator, 0, open.Ring)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/machine"
@@ -42,7 +42,7 @@ func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MostLogMB {
 		return fmt.Errorf("%w: --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
-	eyes.Name(c.Log, "", string(supervisor.RoleLog), 0)
+	httpdebug.Name(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.Garbage(1)
 	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Log) Run(ctx context.Context) error {
 	}
 	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
-		Log: c.Log, Refused: eyes.Sparing(c.Log), Guard: logkeys.Guard(ring, c.Inherits),
+		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logkeys.Guard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -47,7 +47,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
 		}
 	}
-	eyes.Name(c.Log, "", string(wire.RoleServer), c.Index)
+	httpdebug.Name(c.Log, "", string(wire.RoleServer), c.Index)
 	eye, err := c.Watch.Open(atOnce, c.Log)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	if err != nil {
 		return err
 	}
-	eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), c.Index)
+	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleServer), c.Index)
 	var in, snapshots store.Store
 	strategy := recovery.Of(s.Job.Recovery).Traits()
 	switch {
@@ -92,7 +92,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		OpenLog: s.OpenLog(c.Job.Ring, false), LogBytes: s.LogBytes(),
 		Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),
 		Joined: func(sv server.Eye, index int) {
-			eyes.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
+			httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleServer), index)
 			eye.Show(metrics.Server(sv, c.Watch.Who(s.Job.ID, wire.RoleServer, index)))
 		},
 		Keys: c.Job.Keys, OnOrder: func(o wire.Order) { Obey(o, faults, nil, s.SeedOf(wire.RoleServer, c.Index)) },

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/metrics"
 )
 
@@ -19,18 +19,18 @@ type Watched struct {
 }
 
 // Open opens what the process is seen by; nil: nobody can watch it.
-func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*eyes.Eye, error) {
+func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Eye, error) {
 	if w.Metrics == "" {
 		return nil, nil
 	}
-	addr, err := eyes.Loopback(w.Metrics)
+	addr, err := httpdebug.Loopback(w.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	if w.Insist {
-		return eyes.Insist(ctx, addr, log), nil
+		return httpdebug.Insist(ctx, addr, log), nil
 	}
-	e, err := eyes.Open(addr, log)
+	e, err := httpdebug.Open(addr, log)
 	if err == nil {
 		log.Info("can be watched", "address", e.Addr())
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -50,7 +50,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
 		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
-	eyes.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
+	httpdebug.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
 	eye, err := c.Watch.Open(ctx, c.Log)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err := c.check(&s); err != nil {
 		return err
 	}
-	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
+	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleWorker), c.Slot)
 	here := cmp.Or(c.Beside, s.Job.Slots)
 	machine.Garbage(here)
 	machine.Cores(here)
@@ -81,7 +81,7 @@ func (c *Worker) Run(ctx context.Context) error {
 		return quiet(c.unlessDone(err))
 	}
 	defer client.Close()
-	eyes.Name(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
+	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleWorker), int(client.Slot()))
 	eye.Show(metrics.Worker(client, c.Watch.Who(s.Job.ID, wire.RoleWorker, int(client.Slot()))))
 	if err := s.CheckSameJob(filepath.Join(c.Job.Run, "run.json"), w, client.Job()); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -52,9 +52,9 @@ type Coordinator struct {
 	Log       *slog.Logger
 	Watch     role.Watched
 
-	eye    *eyes.Eye // what it is seen by, also while it stands by; nil: nobody can watch it
-	listed bool      // Prometheus was told where that is
-	shared bool      // other coordinators may share the registry
+	eye    *httpdebug.Eye // what it is seen by, also while it stands by; nil: nobody can watch it
+	listed bool           // Prometheus was told where that is
+	shared bool           // other coordinators may share the registry
 }
 
 // Job is the job that somebody asks for.
@@ -91,7 +91,7 @@ const linger = 3 * time.Second
 // Run coordinates until the job is over, or ctx ends: then it leaves the job as it is. One that shares its registry,
 // and has lost the lease, stands by again.
 func (c *Coordinator) Run(ctx context.Context) (err error) {
-	eyes.Name(c.Log, "", string(wire.RoleCoordinator), 0)
+	httpdebug.Name(c.Log, "", string(wire.RoleCoordinator), 0)
 	if c.eye, err = c.Watch.Open(ctx, c.Log); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
-	eyes.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
+	httpdebug.Name(c.Log, s.Job.ID, string(wire.RoleCoordinator), 0)
 	switch {
 	case c.shared:
 		if open, err = c.standBy(ctx, open, s.Job.ID); err != nil || open == nil {

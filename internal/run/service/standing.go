@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 )
 
 const (
@@ -52,20 +52,20 @@ func (s *standing) waits() bool {
 }
 
 // look asks the loop.
-func (s *standing) look() eyes.Look {
+func (s *standing) look() httpdebug.Look {
 	again := time.NewTicker(slowTry / 20)
 	defer again.Stop()
 	why := make(chan string, 1)
 	for {
 		select {
 		case s.asks <- why:
-			return eyes.Look{NotReady: "it stands by: " + <-why}
+			return httpdebug.Look{NotReady: "it stands by: " + <-why}
 		case <-s.ended:
-			return eyes.Look{NotReady: "it stands by no more, and begins to lead or ends"}
+			return httpdebug.Look{NotReady: "it stands by no more, and begins to lead or ends"}
 		case <-again.C:
 		}
 		if s.waits() {
-			return eyes.Look{Waits: "it stands by, and waits for its registry"}
+			return httpdebug.Look{Waits: "it stands by, and waits for its registry"}
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/proc/eyes"
+	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/role"
 )
 
@@ -35,7 +35,7 @@ func TestStandingBy(t *testing.T) {
 		must(t, err)
 		f := &frozen{first.Another(), make(chan struct{})}
 		s := newStanding()
-		probe := eyes.NewProbe(2*time.Second, s.look, nil)
+		probe := httpdebug.NewProbe(2*time.Second, s.look, nil)
 		c := &Coordinator{Log: slog.New(slog.DiscardHandler)}
 		taken := make(chan error, 1)
 		go func() {

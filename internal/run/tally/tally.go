@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/pace"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -40,7 +40,7 @@ type Tally struct {
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
 	untrained map[perdure.Slot]string // data that slots have not trained
-	speed     pace.Rate
+	speed     words.Rate
 	mbRate    float64
 }
 

@@ -27,7 +27,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/keys/token"
 )
 
 // How long certificates are good for unless somebody says otherwise, and how long before now they begin to be: clocks
@@ -309,9 +308,9 @@ func (a *Authority) sign(who keys.Identity, good time.Duration) (identity []byte
 }
 
 // Token makes a token for a tool that cannot show a certificate. text is to be shown, and to be kept secret.
-func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *token.Token, text string, err error) {
+func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *Token, text string, err error) {
 	at := a.now()
-	t = &token.Token{
+	t = &Token{
 		Identity: keys.Identity{Domain: a.domain(), Role: role, Name: name}, Serial: serial(),
 		From: at.Add(-early).UTC().Truncate(time.Second), Until: at.Add(good).UTC().Truncate(time.Second),
 	}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+func readOf(ids int, need perdure.Clock) *replica.Read {
+	return &replica.Read{Need: need, Rows: wire.Rows{IDs: make([]perdure.RowID, ids)}}
+}
+
+// bytes are what a read of a number of rows counts.
+func bytes(ids int) int64 { return 128 + 8*int64(ids) }
+
+// TestBounds: a connection has its own bound, and beyond what it may always have its peer's. A read that is refused
+// counts for nothing.
+func TestBounds(t *testing.T) {
+	most := int64(mostAsked) + 2*alwaysAllowed
+	all := transport.NewBudget(func() int64 { return most })
+	one, two := readBudget{All: all}, readBudget{All: all}
+	const ids = (alwaysAllowed - 128) / 8
+	fill := func(r *readBudget) (n int64, err error) {
+		for n = 0; err == nil; n++ {
+			err = r.Wait(readOf(ids, 1))
+		}
+		return n - 1, err
+	}
+	if n, err := fill(&one); n != mostAsked/alwaysAllowed || !strings.Contains(err.Error(), "at most 67108864") {
+		t.Errorf("one connection has %d, then %v", n, err)
+	}
+	if n, err := fill(&two); n != 2 || !strings.Contains(err.Error(), "its peer's other connections") {
+		t.Errorf("the next has %d, then %v", n, err)
+	}
+	three := readBudget{All: all}
+	if n, err := fill(&three); n != 1 || err == nil {
+		t.Errorf("one more has %d, then %v; want what it may always have", n, err)
+	}
+	if want := most + alwaysAllowed; all.Held() != want {
+		t.Errorf("%d bytes count, want %d", all.Held(), want)
+	}
+}
+
+// TestDone: who is told that others wait for the same clock is told right, and nothing counts when none waits.
+func TestDone(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		all := transport.NewBudget(func() int64 { return mostAsked })
+		r := readBudget{All: all}
+		var waiting []*replica.Read
+		held, needs := int64(0), map[perdure.Clock]int{}
+		for step := 0; step < 200 || len(waiting) > 0; step++ {
+			if rd := readOf(rng.IntN(100), perdure.Clock(rng.IntN(3))); step < 200 && rng.IntN(2) == 0 {
+				if err := r.Wait(rd); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				waiting = append(waiting, rd)
+				held += bytes(len(rd.Rows.IDs))
+				needs[rd.Need]++
+			} else if n := len(waiting); n > 0 {
+				rd := waiting[n-1]
+				waiting = waiting[:n-1]
+				held -= bytes(len(rd.Rows.IDs))
+				needs[rd.Need]--
+				if others := r.Done(rd); others != (needs[rd.Need] > 0) {
+					t.Fatalf("seed %d: others wait: %v, with %d of them", seed, others, needs[rd.Need])
+				}
+			}
+			if all.Held() != held {
+				t.Fatalf("seed %d: %d bytes count, want %d", seed, all.Held(), held)
+			}
+		}
+	}
+}

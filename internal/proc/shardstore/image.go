@@ -1,0 +1,101 @@
+package shardstore
+
+import (
+	"time"
+
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// writing is a segment that is being written from an image of its rows.
+type writing struct {
+	by    *Saver
+	image *replica.Image // guarded by the lock, as what it is of
+	seg   *checkpoint.Segment
+	left  int64 // bytes of it that are not read yet
+	turn  bool  // it may read
+	room  []byte
+	began time.Time
+}
+
+// begin begins to write an image. It needs the lock.
+func (s *Saver) begin(n link.Name, m *replica.Image, st *replica.State) *writing {
+	seg := s.segment(n, m.Cut, st)
+	seg.Seq, seg.Applied, seg.States = m.Seq, m.Applied, m.States
+	w := &writing{by: s, image: m, seg: seg, room: make([]byte, pieceBytes), began: time.Now()}
+	if n := len(m.Follows); n > 0 {
+		last := checkpoint.FileRef(m.Follows[n-1])
+		seg.Follows = &last
+	}
+	for t, rows := range m.Rows {
+		w.left += rows.Bytes()
+		next := func() ([]byte, error) { return w.next(rows) }
+		seg.Tables = append(seg.Tables, checkpoint.TableRows{
+			Spec: m.Specs[t], First: int64(m.First[t]),
+			Stream: &checkpoint.Stream{Rows: int64(rows.Rows()), Runs: rows.Runs(), Next: next},
+		})
+	}
+	return w
+}
+
+// next returns a table's next rows.
+func (w *writing) next(rows *table.Snapshot) ([]byte, error) {
+	if w.by.Over() {
+		return nil, errNotNeeded
+	}
+	if err := w.takeTurn(); err != nil {
+		return nil, err
+	}
+	w.by.Lock.Lock()
+	defer w.by.Lock.Unlock()
+	piece, live := rows.Next(len(w.room), func(int) []byte { return w.room })
+	if live {
+		piece = w.room[:copy(w.room, piece)] // it may change before it is written
+	}
+	if w.left -= int64(len(piece)); w.left <= 0 {
+		w.endTurn()
+	}
+	return piece, nil
+}
+
+// takeTurn waits until no other shard of the server reads its rows in order to write them, so that
+// they take less of the processors from training at a time. They sync their files when they like.
+func (w *writing) takeTurn() error {
+	if w.turn {
+		return nil
+	}
+	select {
+	case w.by.Turn <- struct{}{}:
+		w.turn = true
+		return nil
+	case <-w.by.ctx.Done():
+		return errNotNeeded
+	}
+}
+
+func (w *writing) endTurn() {
+	if w.turn {
+		w.turn = false
+		<-w.by.Turn
+	}
+}
+
+// write writes the segment, and says what it is to the coordinator, and to the segments that follow
+// it. After an error its rows count as changed still.
+func (w *writing) write(st *replica.State) (seg words.Segment, err error) {
+	ref, err := w.by.write(w.seg, w.began)
+	w.endTurn()
+	w.by.Lock.Lock()
+	defer w.by.Lock.Unlock()
+	if err != nil {
+		st.Unwritten(w.image)
+		return seg, err
+	}
+	seg = described(w.seg.Cut, ref)
+	seg.Base = w.image.Follows
+	st.Written(w.image, words.SegmentFile(ref.Self()))
+	return seg, nil
+}

@@ -1,0 +1,211 @@
+package shardstore
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/link"
+	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+)
+
+// heard is a saver's log, and counts how often the coordinator is told.
+type heard struct {
+	bytes.Buffer
+	told int
+}
+
+func saver(t *testing.T, job *perdure.JobSpec) (*Saver, *heard) {
+	t.Helper()
+	h := &heard{}
+	return NewSaver(t.Context(), SaverSettings{
+		Job: job, Shard: 3, Lock: &sync.Mutex{}, Store: store.Folder(disk.OS(), t.TempDir()),
+		Turn: make(chan struct{}, 1),
+		Log:  slog.New(slog.NewTextHandler(h, nil)), Tell: func() { h.told++ },
+	}), h
+}
+
+// What fails is tried again until it succeeds, is given up, or is over. Each time the log and the
+// coordinator hear of it.
+func TestInsist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ failures, retiredAt, want, said int }{
+			{0, 0, 1, 0}, {3, 0, 4, 3}, {99, 0, tries, tries}, {99, 2, 2, 1},
+		} {
+			s, heard := saver(t, nil)
+			tried := 0
+			err := s.Insist("cannot do it", func() error {
+				if tried++; tried == c.retiredAt {
+					s.Retire()
+				}
+				if tried <= c.failures {
+					return errors.New("broken")
+				}
+				return nil
+			})
+			if tried != c.want || heard.told != c.said || (err == nil) != (c.want > c.failures) {
+				t.Errorf("%+v: tried %d times, told %d times, %v", c, tried, heard.told, err)
+			}
+			if n := strings.Count(heard.String(), `msg="cannot do it" shard=3 try=`); n != c.said {
+				t.Errorf("%+v: the log has %d lines: %s", c, n, heard.String())
+			}
+			var st words.ShardStatus
+			if s.Status(&st); (st.Problem == "broken") != (c.said > 0) {
+				t.Errorf("%+v: the status says %q", c, st.Problem)
+			}
+		}
+		s, _ := saver(t, nil)
+		if s.Retire(); s.Insist("", func() error { panic("it is over") }) != nil || !s.Over() {
+			t.Error("what is over is tried")
+		}
+	})
+}
+
+// A shard's cut is written as it is described, whether it stands there or goes on; its status says so.
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		behind, stands bool
+	}{{"all of it", false, true}, {"what has changed", true, true}, {"in the background", true, false}} {
+		recovery, err := perdure.ParseRecovery("checkpoint:5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7, Recovery: recovery}
+		v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 2)}
+		r := replica.New(replica.Settings{Shard: 3, Job: *job})
+		r.Follow(v, replica.Place{Head: true}, false)
+		r.Fill(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
+		s, heard := saver(t, job)
+		save := &replica.Save{Cut: 5}
+		if !c.stands {
+			save.Image = r.State.Image(5)
+		}
+		cut := s.Cut(link.Name{Shard: 3, Generation: 7, Epoch: 2}, save, &r.State, c.behind)
+		if cut.Clock() != 5 || cut.Stands() != c.stands {
+			t.Errorf("%s: of clock %d, stands %v", c.name, cut.Clock(), cut.Stands())
+		}
+		s.problem = "full"
+		seg, err := cut.Write()
+		if err != nil || seg.Cut != 5 || seg.Bytes == 0 || seg.File == "" || heard.told != 0 {
+			t.Fatalf("%s: %+v, %v; %s", c.name, seg, err, heard)
+		}
+		var st words.ShardStatus
+		if s.Status(&st); st.SaveBytes != seg.Bytes || st.Problem != "full" {
+			t.Errorf("%s: the status says %+v", c.name, st)
+		}
+		if !s.Works() || s.Works() {
+			t.Errorf("%s: it works anew once", c.name)
+		}
+	}
+}
+
+// Where the shard goes on, a cut that cannot be written is tried once, and said.
+func TestNoSecondTry(t *testing.T) {
+	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
+	v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 1)}
+	r := replica.New(replica.Settings{Shard: 3, Job: *job})
+	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
+	s, heard := saver(t, job)
+	s.Store = store.Folder(disk.OS(), t.TempDir()+"/none")
+	cut := s.Cut(link.Name{Shard: 3}, &replica.Save{Image: r.State.Image(5)}, &r.State, true)
+	if _, err := cut.Write(); err == nil || heard.told != 1 || s.problem == "" ||
+		strings.Count(heard.String(), "training goes on to the next cut") != 1 {
+		t.Errorf("%v; told %d times: %s", err, heard.told, heard)
+	}
+}
+
+// At clock 0 a shard holds nothing; at a cut, what its checkpoint says, which must be there.
+func TestLoad(t *testing.T) {
+	job := &perdure.JobSpec{ID: "j", Slots: 2, Shards: 1}
+	v := &perdure.View{Generation: 1, Shards: make([]perdure.ShardView, 1)}
+	s, _ := saver(t, job)
+	s.Shard = 0
+	c, err := s.Load(v)
+	if err != nil || len(c.Parts) != 0 || len(c.Applied) != 2 || len(c.States) != 2 {
+		t.Errorf("at clock 0: %+v, %v", c, err)
+	}
+	v.Generation, v.Cut = 2, 10
+	if _, err := s.Load(v); !errors.Is(err, checkpoint.ErrNoCheckpoint) || !strings.Contains(err.Error(), "clock 10") {
+		t.Errorf("at a cut of which there is no checkpoint: %v", err)
+	}
+}
+
+// A segment's rows must be those that the shard holds.
+func TestBlankPart(t *testing.T) {
+	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 2}
+	spec := perdure.TableSpec{Name: "w", Dim: 1, Rows: 4}
+	v := &perdure.View{Tables: []perdure.TableSpec{spec}}
+	other := spec
+	other.Dim = 2
+	for _, c := range []struct {
+		name        string
+		t           int
+		spec        perdure.TableSpec
+		first, rows int64
+		want        string
+	}{
+		{"its rows", 0, spec, 2, 2, ""},
+		{"another shard's", 0, spec, 0, 2, "the shard 2 to 3"},
+		{"too few", 0, spec, 2, 1, "the shard 2 to 3"},
+		{"another table", 0, other, 2, 2, "not the job's"},
+		{"a table too many", 1, spec, 2, 2, "not the job's"},
+	} {
+		_, err := blankPart(job, v, 1, c.t, c.spec, c.first, c.rows)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// The next round may come when 49 times as long has passed as the last one took; of a shard that goes
+// meanwhile, nobody waits for it.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := saver(t, nil)
+		if began := time.Now(); !s.Rest(2*time.Second) || time.Since(began) != 98*time.Second {
+			t.Errorf("it has rested for %v", time.Since(began))
+		}
+		began := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			s.Retire()
+		}()
+		if s.Rest(time.Hour) || time.Since(began) != time.Second {
+			t.Errorf("of a shard that goes after 1s it rests for %v", time.Since(began))
+		}
+	})
+}
+
+// Of a shard of which nothing was saved, the rows of dense tables are counted as initial ones.
+func TestNothingSaved(t *testing.T) {
+	by, err := perdure.ParseRecovery("scar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
+	s, _ := saver(t, job) // of shard 3
+	v := &perdure.View{Slots: make([]perdure.SlotView, 1), Shards: make([]perdure.ShardView, 4)}
+	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
+		c, err := s.Load(v)
+		if err != nil || !slices.Equal(c.Kept, want) || c.Saved != nil {
+			t.Errorf("%d tables: %+v, %v, want %+v", len(v.Tables), c, err, want)
+		}
+		v.Tables = []perdure.TableSpec{
+			{Name: "a", Rows: 10, Dim: 1},
+			{Name: "s", Sparse: true, Dim: 1},
+			{Name: "b", Rows: 20, Dim: 1},
+		}
+	}
+}

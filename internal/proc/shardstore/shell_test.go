@@ -1,0 +1,118 @@
+package shardstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// fakeLog keeps what is appended, and has records from first to next.
+type fakeLog struct {
+	updatelog.Log
+	first, next updatelog.Position
+	fails       error
+	appended    chan []byte
+}
+
+func (l *fakeLog) Extent(context.Context, int) (first, next updatelog.Position, err error) {
+	return l.first, l.next, nil
+}
+
+func (l *fakeLog) Append(_ context.Context, _ int, entry [][]byte, done func(updatelog.Position, error)) error {
+	go func() {
+		if l.fails == nil {
+			l.appended <- entry[0] // before it is done, and with it the next one begins
+		}
+		done(0, l.fails)
+	}()
+	return nil
+}
+
+// A stream that is read from a position has all that follows it, or says what is missing.
+func TestOpen(t *testing.T) {
+	st := NewStream(t.Context(),
+		StreamSettings{Lock: &sync.Mutex{}, Store: store.Folder(disk.NewMemory(), "snapshots")})
+	st.Use(&fakeLog{first: 5, next: 9})
+	for from, want := range map[updatelog.Position]string{
+		4: "bring the newer snapshots back to snapshots", 5: "", 9: "", 10: "the log ends before record 9",
+	} {
+		next, err := st.Open(from)
+		if want == "" && (err != nil || next != 9) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("from %d: %d, %v; want %q", from, next, err, want)
+		}
+		if from < 5 != errors.Is(err, updatelog.ErrTrimmed) {
+			t.Errorf("from %d: %v", from, err)
+		}
+	}
+}
+
+// An epoch begins once, with a Life before its other facts; it lives once that was read.
+func TestLives(t *testing.T) {
+	var mu sync.Mutex
+	log := &fakeLog{appended: make(chan []byte)}
+	st := NewStream(t.Context(), StreamSettings{Lock: &mu})
+	st.Use(log)
+	ended := make(chan error)
+	go func() { ended <- st.AppendFacts() }()
+	life := wire.Frame{Header: wire.Header{Kind: wire.KindLife, Epoch: 3}}
+	mu.Lock()
+	if st.Lives(life, false) || st.Lives(life, true) || st.Lives(life, true) {
+		t.Error("an epoch lives before its Life was read")
+	}
+	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 3)
+	mu.Unlock()
+	for i, want := range []wire.Kind{wire.KindLife, wire.KindEnd} {
+		var f wire.Frame
+		if _, err := wire.Decode(<-log.appended, &f); err != nil || f.Kind != want || f.Request != uint64(i) ||
+			f.Epoch != 3 {
+			t.Fatalf("fact %d is %+v, %v", i, f.Header, err)
+		}
+		mu.Lock()
+		st.Takes(&f, false)
+		if !st.Lives(life, true) {
+			t.Error("it does not live once its Life was read")
+		}
+		mu.Unlock()
+	}
+	st.Retire()
+	if err := <-ended; err != nil || !st.Ended() {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// What cannot be appended is said, unless the shard is not here any more.
+func TestAppendFails(t *testing.T) {
+	lost := errors.New("lost")
+	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
+	st.Use(&fakeLog{fails: lost})
+	st.Add(wire.Frame{Header: wire.Header{Kind: wire.KindEnd}}, 1)
+	if err := st.AppendFacts(); !errors.Is(err, lost) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// It is behind until it has caught up with what was there when it was opened, and whenever the
+// log is known to have more.
+func TestBehind(t *testing.T) {
+	st := NewStream(t.Context(), StreamSettings{Lock: &sync.Mutex{}})
+	if st.Begin(3); !st.Behind() || st.Level() {
+		t.Error("it is not behind before it has read anything")
+	}
+	if !st.CaughtUp(8) || st.CaughtUp(8) {
+		t.Error("it catches up for the first time once")
+	}
+	if st.Behind() || !st.Level() || st.resume != 8 {
+		t.Errorf("it is behind at %d", st.resume)
+	}
+	if st.CaughtUp(6); st.resume != 8 {
+		t.Errorf("it goes back to %d", st.resume)
+	}
+}

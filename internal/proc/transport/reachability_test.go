@@ -1,0 +1,161 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// partedNetwork is a network in which some addresses cannot be called.
+type partedNetwork struct {
+	mu    sync.Mutex
+	cut   map[string]bool
+	calls map[string]int
+}
+
+func (n *partedNetwork) call(ctx context.Context, addr string) error {
+	n.mu.Lock()
+	n.calls[addr]++
+	cut := n.cut[addr]
+	n.mu.Unlock()
+	if !cut {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (n *partedNetwork) set(addr string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[addr] = cut
+}
+
+// watched runs a watch in a time of its own.
+func watched(t *testing.T, test func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string))) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &partedNetwork{cut: map[string]bool{}, calls: map[string]int{}}
+		w := &Reachability{dial: n.call}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { w.Run(ctx) })
+		test(w, n, func(d time.Duration, want ...string) {
+			t.Helper()
+			<-time.After(d)
+			synctest.Wait()
+			if got := w.Out(); !slices.Equal(got, want) {
+				t.Fatalf("%v are out of reach, want %v", got, want)
+			}
+		})
+		cancel()
+		wg.Wait()
+	})
+}
+
+// A server that is silent is called, and is out of reach once a call was in vain, until it is heard or answers.
+func TestOutOfReach(t *testing.T) {
+	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
+		a, b := w.Want("a"), w.Want("b")
+		n.set("a", true)
+		after(3500 * time.Millisecond)
+		after(time.Second, "a") // two looks, and a call of two seconds
+		if n.calls["b"] != 2 {  // one that answers is asked again after two looks
+			t.Errorf("b was called %d times", n.calls["b"])
+		}
+		a.Note()
+		after(1100 * time.Millisecond)
+		after(4*time.Second, "a")
+		n.set("a", false)
+		after(3 * time.Second)
+		calls := n.calls["b"]
+		for range 20 {
+			a.Note()
+			b.Note()
+			after(500 * time.Millisecond)
+		}
+		if n.calls["b"] != calls {
+			t.Error("a server that is heard was called")
+		}
+	})
+}
+
+// A server of which nothing is wanted any more is forgotten, but for one that is out of reach, which is looked after
+// until it can be reached, or for ten minutes.
+func TestLeave(t *testing.T) {
+	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
+		for _, addr := range []string{"a", "b", "c"} {
+			n.set(addr, addr != "b")
+			defer w.Leave(w.Want(addr)) // a second user
+			w.Leave(w.Want(addr))
+		}
+		after(5*time.Second, "a", "c")
+	})
+	watched(t, func(w *Reachability, n *partedNetwork, after func(time.Duration, ...string)) {
+		ears := map[string]*PeerReach{}
+		for _, addr := range []string{"a", "b", "c"} {
+			n.set(addr, addr != "b")
+			ears[addr] = w.Want(addr)
+		}
+		after(5*time.Second, "a", "c")
+		for _, e := range ears {
+			w.Leave(e)
+		}
+		after(time.Minute, "a", "c")
+		n.set("c", false)
+		after(4*time.Second, "a")
+		if len(w.ears) != 1 {
+			t.Errorf("%d servers are looked after", len(w.ears))
+		}
+		after(9 * time.Minute)
+		if len(w.ears) != 0 {
+			t.Errorf("%d servers are looked after for ever", len(w.ears))
+		}
+	})
+}
+
+// However many servers are silent, few are called at once.
+func TestFewCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		now, most := 0, 0
+		w := &Reachability{dial: func(ctx context.Context, _ string) error {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return errors.New("nobody is there")
+		}}
+		for _, c := range "abcdefghij" {
+			w.Want(string(c))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		w.Run(ctx)
+		if most != mostCalls || len(w.Out()) != 10 {
+			t.Errorf("%d calls at once, and %v are out of reach", most, w.Out())
+		}
+	})
+}
+
+// A look that comes late counts nobody's silence: this process did not run.
+func TestLateLook(t *testing.T) {
+	w := &Reachability{dial: func(context.Context, string) error { return errors.New("nobody is there") }}
+	e := w.Want("a")
+	now := time.Unix(0, 0)
+	for range 5 {
+		w.look(t.Context(), now)
+		now = now.Add(time.Minute)
+	}
+	w.under.Wait()
+	if e.silent > 1 || e.out {
+		t.Errorf("silent for %d looks, out of reach: %v", e.silent, e.out)
+	}
+}
