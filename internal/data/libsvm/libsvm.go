@@ -92,7 +92,7 @@ type Naming string
 
 // Namings.
 const (
-	FirstSays Naming = ""      // the file is of an older version: the first feature of the examples says it
+	FirstSays Naming = ""      // the model does not say: the first feature of the examples does
 	Hashed    Naming = "true"  // names, which are hashed, also where they look like numbers
 	Numbered  Naming = "false" // numbers
 )
