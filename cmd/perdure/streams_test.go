@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -73,7 +73,7 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, append(elsewhere, secret+"@"+at+"?mb=100000000"),
 		"perdure: the log at nats://"+at+" has no room for stream",
 		"MiB; give that log more room, or the job a smaller one (mb in --log)\n")
-	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
+	text := fmt.Sprintf(`{"schema": 1, "job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
 	if got, want := checkpoints.LogLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
 		at; !strings.HasSuffix(got, want) {
@@ -201,7 +201,7 @@ func runWithLog(t *testing.T) (whole string) {
 		ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
 	}
-	b, err := json.Marshal(about)
+	b, err := rundir.EncodeRun(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), b, 0o666))
 	wantOut(t, 1, []string{"log", "verify", whole},

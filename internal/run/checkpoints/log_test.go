@@ -2,7 +2,6 @@ package checkpoints_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -50,7 +50,7 @@ func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 		ID: "first", Shards: 2, Log: s.URL(),
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
 	}
-	text, err := json.Marshal(about)
+	text, err := rundir.EncodeRun(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), text, 0o666))
 	return run, s
