@@ -95,6 +95,7 @@ var layers = map[string]int{
 	"internal/run/checkpoints": 8,
 	"internal/run/agent":       6,
 	"watch":                    8,
+	"store":                    3,
 	"internal/run/runs":        9,
 	"internal/run/localrun":    10,
 	"internal/run/bench":       11,

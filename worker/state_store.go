@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
@@ -73,7 +72,7 @@ func (s *stateStore) Reach() error {
 	if where == "" {
 		return errNowhere
 	}
-	l, err := location.Parse(where)
+	l, err := store.ParseLocation(where)
 	dir, is := l.Folder()
 	if !local || err != nil || !is {
 		return nil

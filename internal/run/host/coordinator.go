@@ -47,7 +47,7 @@ type Coordinator struct {
 	Reach     settings.Reach // where processes of the job connect, and what they show
 	Advertise string         // what they are told; "": that
 	Control   string         // where the control API listens
-	Registry  string         // see location.Open; "": the folder's own
+	Registry  string         // see store.OpenLocation; "": the folder's own
 	Log       *slog.Logger
 	Watch     role.Watched
 
