@@ -9,6 +9,7 @@ import (
 
 // TestBenchSave holds what is written against what is printed, and against itself.
 func TestBenchSave(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
 	if len(results) != 2 || results[0].Recovery != "checkpoint:C,async" || results[1].Recovery != "checkpoint:C" {

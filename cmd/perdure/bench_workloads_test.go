@@ -10,6 +10,7 @@ import (
 // TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
 // against what it prints and against itself.
 func TestBenchWorkloads(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	results, out := benched[bench.WorkloadsResult](t, "workloads", "--data", "synthetic:0.001", "--documents",
 		"synthetic:500", "--rounds", "1",

@@ -19,19 +19,6 @@ var (
 	unexpected  = regexp.MustCompile(`^unexpected argument (\S+)`)
 )
 
-// renamed are flags of earlier versions, with how what they said is written now.
-var renamed = map[string]string{
-	"log-sync":      "sync in --log, as in --log 'file:?sync=always', and --sync of perdure log",
-	"log-mb":        "mb in --log, as in --log 'file:?mb=4096', and --mb of perdure log",
-	"snapshot-mb":   "snapshot-mb in --log, as in --log 'file:?snapshot-mb=256'",
-	"nats":          "the URL of --log, as in --log nats://HOST:4222, and the argument of perdure log dump and verify",
-	"nats-creds":    "creds in --log, as in --log 'nats://HOST:4222?creds=FILE'",
-	"nats-ca":       "ca in --log, as in --log 'nats://HOST:4222?ca=FILE'",
-	"nats-cert":     "cert in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
-	"nats-key":      "key in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
-	"nats-replicas": "replicas in --log, as in --log 'nats://HOST:4222?replicas=3'",
-}
-
 // mistake makes of what kong says of a command line the line that people read, with where there
 // is more.
 func mistake(app *kong.Application, err error) string {
@@ -62,9 +49,6 @@ func hint(node *kong.Node, text string) string {
 	m := unknownFlag.FindStringSubmatch(text)
 	if m == nil {
 		return text
-	}
-	if now := renamed[m[1]]; now != "" {
-		return fmt.Sprintf("--%s is now %s", m[1], now)
 	}
 	if owners := ownersOf(node, m[1]); owners != "" {
 		return fmt.Sprintf("--%s is a flag of %s alone; leave it out", m[1], owners)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -21,7 +21,7 @@ import (
 func runFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	b, err := json.Marshal(settings.Run{Job: perdurelib.JobSpec{
+	b, err := rundir.EncodeRun(settings.Run{Job: perdurelib.JobSpec{
 		ID: "job", Workload: settings.OwnWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
 		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP},
 		Recovery:    perdurelib.Recovery{Kind: perdurelib.RecoverNone},

@@ -32,6 +32,22 @@ import (
 // patience is how long any command of a test may take before it is killed.
 const patience = 3 * time.Minute
 
+// onlyAll skips a test that only make check-all runs.
+func onlyAll(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make check-all runs it")
+	}
+}
+
+// brief returns the first n of the cases of a test. Only make check-all runs the others.
+func brief[C any](n int, cases []C) []C {
+	if testing.Short() {
+		return cases[:n]
+	}
+	return cases
+}
+
 // process is a perdure command line, and what it has printed so far. It is killed when the
 // test ends.
 type process struct {

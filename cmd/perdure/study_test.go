@@ -14,6 +14,7 @@ import (
 
 // TestStudies: the studies of this repository can be run, and all their runs come to an end.
 func TestStudies(t *testing.T) {
+	onlyAll(t)
 	for name, cells := range map[string]int{"grid": 6, "spot": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,6 +68,7 @@ func TestScarStudy(t *testing.T) {
 // TestStudyTwice: under bsp a study comes to the same models each time, and whoever dies on the way; another seed to
 // others.
 func TestStudyTwice(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "twice.yaml")
 	must(t, os.WriteFile(file, []byte(`
@@ -114,7 +116,6 @@ func TestStudyMistakes(t *testing.T) {
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
-		"seeds: 1\npage: a.md.tmpl":                         "page is no longer a key of a study",
 		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
 		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,

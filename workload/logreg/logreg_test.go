@@ -283,7 +283,7 @@ func TestInherits(t *testing.T) {
 	p := &program{model: &model{data: made(1, 2, 6, 20)}}
 	for _, c := range []struct{ classes, hashed, want string }{
 		{"a\nb", "false", ""},
-		{"a\nb", "", ""}, // of an older version
+		{"a\nb", "", ""}, // of an export without its run
 		{"a\nb", "true", "its metadata say hashed"},
 		{"b\na", "false", "it is of the classes"},
 		{"", "false", "it is of the classes that it does not name"},

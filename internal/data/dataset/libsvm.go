@@ -89,7 +89,7 @@ type FeatureNaming string
 
 // How a file names its features.
 const (
-	FirstSays        FeatureNaming = ""      // the first feature of the examples decides
+	FirstSays        FeatureNaming = ""      // the model does not say: the first feature of the examples decides
 	NamedFeatures    FeatureNaming = "true"  // names, which are hashed, also where they look like numbers
 	NumberedFeatures FeatureNaming = "false" // numbers
 )

@@ -358,7 +358,7 @@ func TestNamesOfHolders(t *testing.T) {
 	for line, want := range map[string]string{
 		someone.Line():                      someone.String(),
 		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",
-		"12":                                "pid 12",
+		"12":                                unknown,
 		"":                                  unknown,
 		"12 box":                            unknown,
 		"12 box yesterday":                  unknown,

@@ -70,13 +70,6 @@ var (
 	}
 )
 
-// renamed are failures by the names that they had.
-var renamed = map[string]string{
-	"kill-head": "kill:head", "kill-middle": "kill:middle", "kill-tail": "kill:tail", "kill-server": "kill:server",
-	"kill-coordinator": "kill:coordinator", "kill-log": "kill:log", "freeze": "freeze:server", "cut": "cut:server",
-	"drain": "term:server",
-}
-
 // failure is one kind of failure.
 type failure struct {
 	name   string
@@ -195,11 +188,6 @@ func (b *RecoveryOptions) plan() (p chosen, err error) {
 		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
 	}
 	measures, err1 := choose("measure", b.Measure, allMeasures, itself)
-	for _, given := range b.Fault {
-		if now := renamed[given]; now != "" {
-			return p, fmt.Errorf("%w: --fault %s is called %s now", perdure.ErrUsage, given, now)
-		}
-	}
 	faults, err2 := choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
 	if err := cmp.Or(err1, err2); err != nil {
 		return p, err

@@ -12,9 +12,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -61,9 +61,9 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 				return nil, nil, err
 			}
 		}
-		var access *gate.Access
+		var access *updatelog.Access
 		if access, err = p.accessTo(dir); err == nil {
-			i, err = updatelog.InspectFolder(ctx, dir, LogPatience, updatelog.DialOptions{Access: access})
+			i, err = logserver.InspectFolder(ctx, dir, LogPatience, updatelog.DialOptions{Access: access})
 		}
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []
 // inspectLog opens the log at an address with an operator's rights.
 func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
-	if gate.Asks(p.NATS) {
+	if updatelog.AsksForKeys(p.NATS) {
 		var err error
 		if o.Access, err = logkeys.Open(p.Keys, keys.Operator); err != nil {
 			return nil, err
@@ -88,9 +88,9 @@ func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
 }
 
 // accessTo is what is shown to the log of a folder, if somebody serves it and it asks for keys.
-func (p *LogPlace) accessTo(dir string) (*gate.Access, error) {
+func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
 	url, err := updatelog.ReadURL(dir)
-	if err != nil || !gate.Asks(url) {
+	if err != nil || !updatelog.AsksForKeys(url) {
 		return nil, nil // who opens it says why
 	}
 	if p.Keys != "" {

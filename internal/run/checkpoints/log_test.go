@@ -2,7 +2,6 @@ package checkpoints_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,7 +11,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -25,9 +26,9 @@ func must(t *testing.T, err error) {
 
 // logged makes the folder of a run of two shards, whose log has some records of each and is
 // served elsewhere.
-func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
+func logged(t *testing.T, records int) (run string, s *logserver.Server) {
 	t.Helper()
-	s, err := updatelog.Serve(filepath.Join(t.TempDir(), "log"), updatelog.ServeOptions{})
+	s, err := logserver.Serve(filepath.Join(t.TempDir(), "log"), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	l, err := updatelog.Dial(t.Context(), s.URL(),
@@ -49,7 +50,7 @@ func logged(t *testing.T, records int) (run string, s *updatelog.Server) {
 		ID: "first", Shards: 2, Log: s.URL(),
 		Consistency: perdure.Consistency{Kind: perdure.BSP}, Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
 	}
-	text, err := json.Marshal(about)
+	text, err := rundir.EncodeRun(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), text, 0o666))
 	return run, s

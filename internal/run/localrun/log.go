@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -90,7 +89,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
 	if s.Reach.Keys != "" {
-		u.Scheme = gate.Scheme
+		u.Scheme = updatelog.KeysScheme
 	}
 	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {

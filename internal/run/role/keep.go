@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -58,9 +59,9 @@ func (c *Log) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
+	s, err := logserver.Serve(c.Dir, logserver.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
-		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logkeys.Guard(ring, c.Inherits),
+		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logserver.NewGuard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err

@@ -13,17 +13,18 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // endedTestLog is a log with what jobs of two shards and one slot have appended.
 type endedTestLog struct {
 	*testing.T
-	serves *updatelog.Server
+	serves *logserver.Server
 }
 
 func newEndedLog(t *testing.T) *endedTestLog {
-	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	return &endedTestLog{t, s}

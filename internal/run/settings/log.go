@@ -19,9 +19,9 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 // Log are what they ask for, in run.json.
@@ -188,7 +188,7 @@ func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, strin
 
 // LogOptions are how the run's settings say that its log is to be reached, and what it is like; access is what is shown
 // to one that asks for keys.
-func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.DialOptions {
+func (s *Run) LogOptions(o updatelog.Options, access *updatelog.Access) updatelog.DialOptions {
 	d := updatelog.DialOptions{Options: o, Access: access}
 	if l := s.Log; l != nil {
 		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key,
@@ -198,8 +198,8 @@ func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.Dia
 }
 
 // LogAccess returns the credentials of a role for the run's log, from the run's keys; nil if the log asks for none.
-func (s *Run) LogAccess(role keys.Role) (*gate.Access, error) {
-	if !gate.Asks(s.Job.Log) {
+func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
+	if !updatelog.AsksForKeys(s.Job.Log) {
 		return nil, nil
 	}
 	return logkeys.Open(s.Reach.Keys, role)
@@ -228,7 +228,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	var log *updatelog.Inspector
 	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
+		log, err = logserver.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logPatience)
 		defer cancel()

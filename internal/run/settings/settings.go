@@ -99,14 +99,11 @@ type Checkpoints struct {
 	furthest perdure.Clock // of what the run goes on from, the furthest clock that some shard has
 }
 
-// retired are keys that older versions wrote into run.json, and that mean nothing any more.
-var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
-
 // Read reads the run.json of a run.
 func Read(path string) (s Run, err error) {
 	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1 // of runs that do not say
 	s.Folder = filepath.Dir(path)
-	return s, rundir.ReadRun(path, &s, retired...)
+	return s, rundir.ReadRun(path, &s)
 }
 
 // Tell is what a process of the run that does not know its folder is told of the settings.

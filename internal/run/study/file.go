@@ -84,7 +84,7 @@ type File struct {
 // Words that a file may have at its top, and under quick.
 var (
 	quickKeys = []string{"job", "vary", "failures", "seeds", "until", "timeout"}
-	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "page", "quick"}, quickKeys...)
+	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "quick"}, quickKeys...)
 )
 
 // reader reads a file. known are the keys that a job may have.
@@ -216,9 +216,6 @@ func (r *reader) take(e settings.Entry) (err error) {
 		r.LeaveOut, err = oneOf(v, "leave-out", "refuse")
 	case "prices":
 		r.Prices, err = beside(v)
-	case "page":
-		err = v.Errorf("page is no longer a key of a study: remove it, and read runs.csv and series.csv in the " +
-			"folder of its runs, with pandas for example")
 	case "quick":
 		r.quick = v
 	}

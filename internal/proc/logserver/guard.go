@@ -1,9 +1,4 @@
-// Package gate is who may connect to an update log that asks for certificates, and what he may do there. The log has a
-// Guard, which a Door carries out for the NATS server; who calls it has an Access. Whose certificates are whose, and
-// which role may do what, others say.
-//
-// A Door is safe for concurrent use; a Guard and an Access are only read.
-package gate
+package logserver
 
 import (
 	"cmp"
@@ -15,38 +10,27 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
-)
 
-// Rights are what somebody may do at a log.
-type Rights uint
-
-// The rights that there are. All go by the subjects of messages, as NATS knows them: which of a job's shards, and what
-// is in a record, nobody looks at.
-const (
-	MayLook   Rights = 1 << iota // at streams that he names, and at records, one by one
-	MayList                      // all streams, and who reads them
-	MayAppend                    // records
-	MayRead                      // streams as they grow, for which the log keeps a reader's place
-	MayTrim                      // streams
-	MayMake                      // streams
-	MayRemove                    // streams
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
 )
 
 // harmless are the rights of those who are kept apart (see Door.apart).
-const harmless = MayLook | MayList | MayAppend
+const harmless = updatelog.MayLook | updatelog.MayList | updatelog.MayAppend
 
 // subjects are what a right lets its holder send messages to.
-var subjects = map[Rights][]string{
-	MayLook:   {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
-	MayList:   {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
-	MayAppend: {"perdure.*.*"},
-	MayRead: {
+var subjects = map[updatelog.Rights][]string{
+	updatelog.MayLook:   {"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.*"},
+	updatelog.MayList:   {"$JS.API.STREAM.LIST", "$JS.API.CONSUMER.LIST.*"},
+	updatelog.MayAppend: {"perdure.*.*"},
+	updatelog.MayRead: {
 		"$JS.API.CONSUMER.CREATE.*.*", "$JS.API.CONSUMER.CREATE.*.*.>", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 	},
-	MayTrim:   {"$JS.API.STREAM.PURGE.*"},
-	MayMake:   {"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"},
-	MayRemove: {"$JS.API.STREAM.DELETE.*"},
+	updatelog.MayTrim:   {"$JS.API.STREAM.PURGE.*"},
+	updatelog.MayMake:   {"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"},
+	updatelog.MayRemove: {"$JS.API.STREAM.DELETE.*"},
 }
 
 // Guard has a log ask whoever connects for a certificate. It knows who may do what; the log knows nothing of roles. Its
@@ -56,7 +40,7 @@ type Guard struct {
 	TLS *tls.Config
 	// Admit says what the holder of a certificate may do (0: he is not let in), and whom he is one of: who is of
 	// another kind cannot see what the log answers him.
-	Admit func(*x509.Certificate) (kind string, may Rights)
+	Admit func(*x509.Certificate) (kind string, may updatelog.Rights)
 	// Revoked reports whether nobody takes a certificate any more.
 	Revoked func(*x509.Certificate) bool
 	// MostOfOne is how many connections there may be at once by one certificate on one machine: a process has one, and
@@ -64,17 +48,32 @@ type Guard struct {
 	MostOfOne int
 }
 
+// NewGuard is how a log asks for the keys of a job; ofRun: it is that of one run, whose processes alone start it.
+func NewGuard(ring *keys.Ring, ofRun bool) *Guard {
+	if ring == nil {
+		return nil
+	}
+	return &Guard{
+		TLS: ring.Server(),
+		Admit: func(c *x509.Certificate) (string, updatelog.Rights) {
+			who, err := keys.Of(c)
+			if err != nil {
+				return "", 0
+			}
+			return string(who.Role), logkeys.Of(who.Role, ofRun)
+		},
+		Revoked: ring.Revoked,
+	}
+}
+
 // defaultMostOfOne is Guard.MostOfOne where that is 0.
 const defaultMostOfOne = 4096
 
-// inbox is where the log answers those of a kind.
-func inbox(kind string) string { return "_INBOX." + kind }
-
 // permissions are what the server checks for each message and each subscription of a connection.
-func permissions(kind string, may Rights) *server.Permissions {
+func permissions(kind string, may updatelog.Rights) *server.Permissions {
 	p := &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: []string{}},
-		Subscribe: &server.SubjectPermission{Allow: []string{inbox(kind) + ".>"}},
+		Subscribe: &server.SubjectPermission{Allow: []string{updatelog.Inbox(kind) + ".>"}},
 	}
 	for right, to := range subjects {
 		if may&right != 0 {
@@ -147,7 +146,7 @@ func (d *Door) Check(c server.ClientAuthentication) bool {
 // alone: he also says where the log is to send its answer, and may name what he may not send to himself, so that the
 // log, in its own account, would purge or delete a stream in his place. In an account of his own there is nothing of
 // the log but the requests that he may make, and answers go nowhere else.
-func (d *Door) apart(kind string, may Rights) (*server.Account, error) {
+func (d *Door) apart(kind string, may updatelog.Rights) (*server.Account, error) {
 	if may&^harmless != 0 {
 		return nil, nil
 	}

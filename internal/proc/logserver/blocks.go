@@ -1,27 +1,27 @@
-package folder
+package logserver
 
 import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/perdure/perdure/internal/data/disk"
-
 	"github.com/minio/highwayhash"
+
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// Blocks are the files in which a server that does not run keeps its streams' records. It cuts
+// blocks are the files in which a server that does not run keeps its streams' records. It cuts
 // off, as it starts, what follows the first record of a file that it finds damaged, and says
 // nothing: what it left is whole then. So who is to find damage looks at them before and
 // after.
-type Blocks struct {
+type blocks struct {
 	dir        string             // the log's folder
 	at         string             // its copy, which the server gets
 	mostRecord int                // bytes
@@ -36,30 +36,30 @@ type block struct {
 	end    []byte // of the last of a stream, all of it
 }
 
-// Stream is the folder of one stream.
-type Stream struct {
+// streamFolder is the folder of one stream.
+type streamFolder struct {
 	Name, Job string
 	Shard     int
 }
 
-// Streams returns the streams that a log's folder has, by name.
-func Streams(dir string) (streams []Stream) {
-	names, _ := filepath.Glob(filepath.Join(dir, Folders, "perdure-*-*")) // fails of bad patterns only
+// streamFolders returns the streams that a log's folder has, by name.
+func streamFolders(dir string) (streams []streamFolder) {
+	names, _ := filepath.Glob(filepath.Join(dir, streamsFolder, "perdure-*-*")) // fails of bad patterns only
 	for _, path := range names {
 		name := filepath.Base(path)
 		job := strings.TrimPrefix(name[:strings.LastIndex(name, "-")], "perdure-")
 		if shard, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:]); err == nil {
-			streams = append(streams, Stream{Name: name, Job: job, Shard: shard})
+			streams = append(streams, streamFolder{Name: name, Job: job, Shard: shard})
 		}
 	}
 	return streams
 }
 
-// ReadBlocks looks at the files of a log's folder dir, in its copy at, whose records have at most
+// readBlocks looks at the files of a log's folder dir, in its copy at, whose records have at most
 // mostRecord bytes.
-func ReadBlocks(dir, at string, mostRecord int) (*Blocks, error) {
-	b := &Blocks{dir: dir, at: at, mostRecord: mostRecord, streams: map[string][]block{}}
-	files, _ := filepath.Glob(filepath.Join(at, Folders, "*", "msgs", "*.blk")) // fails of bad patterns only
+func readBlocks(dir, at string, mostRecord int) (*blocks, error) {
+	b := &blocks{dir: dir, at: at, mostRecord: mostRecord, streams: map[string][]block{}}
+	files, _ := filepath.Glob(filepath.Join(at, streamsFolder, "*", "msgs", "*.blk")) // fails of bad patterns only
 	for _, file := range files {
 		number, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".blk"))
 		if err != nil {
@@ -88,13 +88,13 @@ func ReadBlocks(dir, at string, mostRecord int) (*Blocks, error) {
 
 // Lost returns, by stream, which files are gone, or empty, as far as the others tell. It is
 // asked before the server starts.
-func (b *Blocks) Lost() (map[string]error, error) {
+func (b *blocks) Lost() (map[string]error, error) {
 	lost := map[string]error{}
-	for _, s := range Streams(b.at) {
+	for _, s := range streamFolders(b.at) {
 		all := b.streams[s.Name]
 		if len(all) == 0 { // a server makes the first with the stream, and never removes the last
-			lost[s.Name] = Damaged(s.Name, "there is no file of records in %s, not even an empty one",
-				filepath.Join(b.dir, Folders, s.Name, "msgs"))
+			lost[s.Name] = updatelog.Damaged(s.Name, "there is no file of records in %s, not even an empty one",
+				filepath.Join(b.dir, streamsFolder, s.Name, "msgs"))
 			continue
 		}
 		last, err := b.last(all)
@@ -102,12 +102,12 @@ func (b *Blocks) Lost() (map[string]error, error) {
 			return nil, err
 		}
 		if had := b.recorded(s.Name); had > last {
-			lost[s.Name] = Damaged(s.Name,
+			lost[s.Name] = updatelog.Damaged(s.Name,
 				"it ended with record %d when its index.db was written, and ends with record %d", had, last)
 		}
 		for i, one := range all { // one that nothing was written to yet is the first, or follows another
 			if one.size == 0 && (i < len(all)-1 || i == 0 && one.number > 1) {
-				lost[s.Name] = Damaged(s.Name, "%s is empty", filepath.Join(b.dir, one.name))
+				lost[s.Name] = updatelog.Damaged(s.Name, "%s is empty", filepath.Join(b.dir, one.name))
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func (b *Blocks) Lost() (map[string]error, error) {
 }
 
 // CutOff returns, by stream, what the server that has started since has cut off.
-func (b *Blocks) CutOff() map[string]error {
+func (b *blocks) CutOff() map[string]error {
 	cut := map[string]error{}
 	for stream, all := range b.streams {
 		for i, one := range all {
@@ -127,7 +127,7 @@ func (b *Blocks) CutOff() map[string]error {
 				continue // all in it was trimmed
 			}
 			if now < one.size && (!last || !b.torn(one.end[now:])) {
-				cut[stream] = Damaged(stream, "%s is damaged after %d of its %d bytes",
+				cut[stream] = updatelog.Damaged(stream, "%s is damaged after %d of its %d bytes",
 					filepath.Join(b.dir, one.name), now, one.size)
 				break
 			}
@@ -136,16 +136,9 @@ func (b *Blocks) CutOff() map[string]error {
 	return cut
 }
 
-// Damaged says what is wrong with a stream, and what to do. It wraps ErrDamaged.
-func Damaged(stream, format string, args ...any) error {
-	return fmt.Errorf("%w: stream %s: %s; what was there cannot be replayed: bring a copy of the log back, or begin "+
-		"the job again",
-		ErrDamaged, stream, fmt.Sprintf(format, args...))
-}
-
 // torn reports whether the end of a file is the beginning of a record. The server writes a
 // record's length first, whose highest bit means something else.
-func (b *Blocks) torn(end []byte) bool {
+func (b *blocks) torn(end []byte) bool {
 	return len(end) < 4 || len(end) < 2*b.mostRecord && int64(lengthOf(end)) > int64(len(end))
 }
 
@@ -161,7 +154,7 @@ const (
 func lengthOf(record []byte) uint32 { return binary.LittleEndian.Uint32(record) &^ blockFlag }
 
 // last returns the highest position that a stream's files know of; 0: none.
-func (b *Blocks) last(all []block) (last uint64, err error) {
+func (b *blocks) last(all []block) (last uint64, err error) {
 	for _, one := range slices.Backward(all) {
 		content, found := one.end, false
 		if content == nil {
@@ -187,8 +180,8 @@ func (b *Blocks) last(all []block) (last uint64, err error) {
 
 // recorded returns the last position that a stream had when the server wrote down what it is
 // like: as it ended in order, or every few minutes. 0: it is not known.
-func (b *Blocks) recorded(stream string) uint64 {
-	content, err := disk.ReadRegular(filepath.Join(b.at, Folders, stream, "msgs", "index.db"), mostBlock)
+func (b *blocks) recorded(stream string) uint64 {
+	content, err := disk.ReadRegular(filepath.Join(b.at, streamsFolder, stream, "msgs", "index.db"), mostBlock)
 	key := sha256.Sum256([]byte(stream))
 	h, bad := highwayhash.New64(key[:])
 	at := len(content) - highwayhash.Size64

@@ -1,4 +1,4 @@
-package folder
+package logserver
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // A NATS server opens the files of its streams as they come: of a named pipe it waits for who
@@ -14,14 +16,14 @@ import (
 // passes over, and what was there is gone. So a log looks what its files are before it starts,
 // and while it runs: it reads some only when somebody wants what is in them.
 
-// Check returns an error, in one line, that names a file of a log's folder that is none.
-func Check(dir string) error {
-	for _, name := range []string{URL, Lock} {
+// checkFiles returns an error, in one line, that names a file of a log's folder that is none.
+func checkFiles(dir string) error {
+	for _, name := range []string{updatelog.URLFile, lockFile} {
 		if err := checkFile(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	return checkFolder(filepath.Join(dir, Data), deepest)
+	return checkFolder(filepath.Join(dir, dataFolder), deepest)
 }
 
 // deepest is more than how deep a log's folders are within each other.
@@ -79,5 +81,5 @@ func notAFile(path, what string, err error) error {
 		why = " (" + strings.TrimPrefix(err.Error(), "stat "+path+": ") + ")"
 	}
 	return fmt.Errorf("%w: %s is not a %s%s; bring a copy of the log back, or begin the job again",
-		ErrDamaged, path, what, why)
+		updatelog.ErrDamaged, path, what, why)
 }

@@ -1,7 +1,9 @@
-package updatelog
+// Package logserver runs a job's update log: a NATS server with JetStream in this process ([Serve]), which can ask
+// whoever connects for the job's keys ([Guard]). It also looks into the folder of a log that nobody serves
+// ([InspectFolder]). Clients need package updatelog only, which has no server in it.
+package logserver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -14,7 +16,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,20 +23,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/updatelog/folder"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
-	"github.com/perdure/perdure/internal/data/updatelog/reports"
-)
-
-// Sync says when the log's own server writes through to the disk.
-type Sync string
-
-const (
-	// SyncInterval acknowledges what the operating system has, and syncs it every
-	// few seconds: it survives the process's death at any moment, not a power cut.
-	SyncInterval Sync = "interval"
-	// SyncAlways acknowledges what is on the disk.
-	SyncAlways Sync = "always"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
 // ServeOptions says how to serve a log.
@@ -43,7 +31,7 @@ type ServeOptions struct {
 	// Listen is the address to listen at (""  and port 0: a free one of this
 	// machine, and after a restart the same again).
 	Listen string
-	Sync   Sync // "": SyncInterval
+	Sync   updatelog.Sync // "": updatelog.SyncInterval
 	// MaxBytes bounds the streams' files together (0: three quarters of the disk's
 	// free room).
 	MaxBytes int64
@@ -51,7 +39,7 @@ type ServeOptions struct {
 	// is none, one that is drawn; of a log with a guard: none).
 	Token string
 	// Guard asks for certificates; nil: nothing is encrypted, and whoever has the secret is let in.
-	Guard *gate.Guard
+	Guard *Guard
 	// Log is told what the server reports, unless nil.
 	Log *slog.Logger
 	// Refused receives lines about failed connections, which peers can cause as often as they like; nil: Log does.
@@ -62,19 +50,17 @@ type ServeOptions struct {
 
 // Of the server.
 const (
-	serverName = "perdure-log"
 	syncEvery  = 10 * time.Second
 	startLimit = time.Minute // for reading what is there
-	maxUnread  = 256 << 20   // bytes that a client may be behind before it is cut off
 	checkEvery = time.Second
 
-	handshakeLimit = 10 * time.Second // for TLS
-	endLimit       = time.Second      // for ending, if a file is in the way
-	leastRoom      = 2 * groupBytes   // on the disk, for streams to be opened again
+	handshakeLimit = 10 * time.Second       // for TLS
+	endLimit       = time.Second            // for ending, if a file is in the way
+	leastRoom      = 2 * updatelog.MaxGroup // on the disk, for streams to be opened again
 )
 
 // ErrRunning is returned by Serve for a folder whose log another process serves.
-var ErrRunning = fmt.Errorf("%w: the log is served already", ErrRefused)
+var ErrRunning = fmt.Errorf("%w: the log is served already", updatelog.ErrRefused)
 
 // Server is a running log: a NATS server of its own with JetStream.
 type Server struct {
@@ -83,9 +69,9 @@ type Server struct {
 	unlock func() error
 	url    string
 	nats   *server.Server
-	watch  *reports.Reports
-	door   *gate.Door // nil: whoever has the secret is let in
-	closed bool       // its streams are, since the disk is full or fails
+	watch  *reports
+	door   *Door // nil: whoever has the secret is let in
+	closed bool  // its streams are, since the disk is full or fails
 	asks   chan chan<- State
 }
 
@@ -94,10 +80,11 @@ type Server struct {
 // which only its owner can read.
 func Serve(dir string, o ServeOptions) (*Server, error) {
 	if o.Sync == "" {
-		o.Sync = SyncInterval
+		o.Sync = updatelog.SyncInterval
 	}
-	if o.Sync != SyncInterval && o.Sync != SyncAlways {
-		return nil, fmt.Errorf("%w: a log syncs %s or %s, not %q", ErrRefused, SyncInterval, SyncAlways, o.Sync)
+	if o.Sync != updatelog.SyncInterval && o.Sync != updatelog.SyncAlways {
+		return nil, fmt.Errorf("%w: a log syncs %s or %s, not %q", updatelog.ErrRefused, updatelog.SyncInterval,
+			updatelog.SyncAlways, o.Sync)
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
@@ -105,26 +92,26 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // else it is not made either
 		l, err := net.Listen("tcp", o.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("%w: cannot listen at %s: %w", ErrRefused, o.Listen, err)
+			return nil, fmt.Errorf("%w: cannot listen at %s: %w", updatelog.ErrRefused, o.Listen, err)
 		}
 		if err := l.Close(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+			return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
 	s := &Server{dir: dir, o: o, unlock: func() error { return nil }, asks: make(chan chan<- State)}
-	if err := folder.Check(dir); err != nil {
+	if err := checkFiles(dir); err != nil {
 		return nil, err
 	}
 	if l, ok := disk.OS().(disk.Locker); ok {
-		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, folder.Lock)), fmt.Sprintf("process %d", os.Getpid()))
+		lock, err := l.Lock(filepath.ToSlash(filepath.Join(dir, lockFile)), fmt.Sprintf("process %d", os.Getpid()))
 		if errors.Is(err, disk.ErrLocked) {
 			return nil, fmt.Errorf("%w in %s: %w", ErrRunning, dir, err)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+			return nil, fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 		}
 		s.unlock = lock.Close
 	}
@@ -162,19 +149,19 @@ func (s *Server) start() error {
 	_, at, _ := net.SplitHostPort(s.nats.Addr().String())
 	where := &url.URL{Scheme: "nats", Host: net.JoinHostPort(host, at)}
 	if s.o.Guard != nil {
-		where.Scheme = gate.Scheme
+		where.Scheme = updatelog.KeysScheme
 	}
-	here := Authorized(where.String(), token)
+	here := updatelog.Authorized(where.String(), token)
 	if here == s.url {
 		return nil // it was started again
 	}
 	s.url = here
-	if old, err := ReadURL(s.dir); err == nil && old == s.url {
+	if old, err := updatelog.ReadURL(s.dir); err == nil && old == s.url {
 		return nil // nobody is to find half of it
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, folder.URL), []byte(s.url+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, updatelog.URLFile), []byte(s.url+"\n"), 0o600); err != nil {
 		s.nats.Shutdown()
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", updatelog.ErrRefused, err)
 	}
 	return nil
 }
@@ -190,9 +177,10 @@ func (s *Server) address() (host string, port int, token string, err error) {
 		port, err = strconv.Atoi(text)
 	}
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, "", fmt.Errorf("%w: %q is no address to listen at; write HOST:PORT", ErrRefused, s.o.Listen)
+		return "", 0, "", fmt.Errorf("%w: %q is no address to listen at; write HOST:PORT", updatelog.ErrRefused,
+			s.o.Listen)
 	}
-	if old, err := ReadURL(s.dir); err == nil {
+	if old, err := updatelog.ReadURL(s.dir); err == nil {
 		if u, err := url.Parse(old); err == nil {
 			if s.o.Guard == nil {
 				token = u.User.Username()
@@ -211,72 +199,27 @@ func (s *Server) address() (host string, port int, token string, err error) {
 	return host, port, token, nil
 }
 
-// mostURL bounds the file with a log's address, in bytes.
-const mostURL = 1 << 16
-
-// ReadURL reads the URL of the log that has its streams in a folder. The log need
-// not run.
-func ReadURL(dir string) (string, error) {
-	b, err := disk.ReadRegular(filepath.Join(dir, folder.URL), mostURL)
-	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
-		return "", fmt.Errorf("%w: %s is a file; name the folder of a log, or of a run that has one", ErrRefused, dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%w: there is no log in %s", ErrRefused, dir)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if !bytes.HasSuffix(b, []byte("\n")) {
-		return "", fmt.Errorf("%w: the log in %s is just starting", ErrAway, dir)
-	}
-	line := strings.TrimSpace(string(b))
-	schemes := []string{"nats", "tls", gate.Scheme}
-	if u, err := url.Parse(line); err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
-		return "", noAddress(dir)
-	}
-	return line, nil
-}
-
-// Authorized returns the address of a log with the token that it asks for.
-func Authorized(addr, token string) string {
-	u, err := url.Parse(addr)
-	if err != nil || token == "" {
-		return addr
-	}
-	u.User = url.User(token)
-	return u.String()
-}
-
-// noAddress says what is wrong with a log's file that is to have its address. What is there
-// may be secret.
-func noAddress(dir string) error {
-	return fmt.Errorf("%w: %s has no address of a log; write one there, a line such as nats://SECRET@127.0.0.1:4222 "+
-		"(a run's is in its run.json, as the job's log; to look into a log that nobody serves any will do)",
-		ErrRefused, filepath.Join(dir, folder.URL))
-}
-
 func (s *Server) listen(host string, port int, token string) (*server.Server, error) {
 	o := &server.Options{
-		ServerName: serverName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
+		ServerName: updatelog.ServerName, Host: host, Port: port, Authorization: token, DontListen: s.o.private,
 		JetStream: !s.closed, StoreDir: s.dir, JetStreamMaxMemory: 1, JetStreamMaxStore: s.o.MaxBytes,
-		SyncAlways: s.o.Sync == SyncAlways, SyncInterval: syncEvery,
-		MaxPending: maxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
+		SyncAlways: s.o.Sync == updatelog.SyncAlways, SyncInterval: syncEvery,
+		MaxPending: updatelog.MaxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
 	}
 	if s.door = nil; s.o.Guard != nil && !s.o.private {
-		s.door = gate.NewDoor(s.o.Guard, token)
+		s.door = NewDoor(s.o.Guard, token)
 		o.Authorization, o.CustomClientAuthentication = "", s.door
 		// Nothing is said before TLS is there, neither by who is called nor by who calls.
 		o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = s.o.Guard.TLS, true, handshakeLimit.Seconds()
 	}
 	n, err := server.NewServer(o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the log in %s: %w", ErrRefused, s.dir, err)
+		return nil, fmt.Errorf("%w: the log in %s: %w", updatelog.ErrRefused, s.dir, err)
 	}
 	if s.door != nil {
 		s.door.Of(n)
 	}
-	s.watch = &reports.Reports{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
+	s.watch = &reports{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
 	n.SetLoggerV2(s.watch, false, false, false)
 	n.Start() // where it gives up, it says so before it returns, and would never be ready
 	if s.watch.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
@@ -284,9 +227,9 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		n.WaitForShutdown()
 		if text, taken := strings.CutPrefix(s.watch.Last(), cannotListen); taken {
 			at, why, _ := strings.Cut(text, ", ")
-			return nil, fmt.Errorf("%w: %w at %s: %s", ErrRefused, errListen, at, strings.Trim(why, `"`))
+			return nil, fmt.Errorf("%w: %w at %s: %s", updatelog.ErrRefused, errListen, at, strings.Trim(why, `"`))
 		}
-		return nil, fmt.Errorf("%w: the log in %s does not start: %s", ErrRefused, s.dir, s.watch.Last())
+		return nil, fmt.Errorf("%w: the log in %s does not start: %s", updatelog.ErrRefused, s.dir, s.watch.Last())
 	}
 	return n, nil
 }
@@ -297,6 +240,9 @@ const cannotListen = "Error listening on port: "
 // URL is how to reach the log, its secret included.
 func (s *Server) URL() string { return s.url }
 
+// NATS returns the server itself, for what its own clients cannot ask.
+func (s *Server) NATS() *server.Server { return s.nats }
+
 // Run waits until ctx ends, and closes the log; it ends, with an error, if a file of the log is
 // found to be none, but a named pipe, say. A NATS server whose disk is full gives
 // up the streams that it could not write, for good, and leaves who appends without an
@@ -304,7 +250,7 @@ func (s *Server) URL() string { return s.url }
 // once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	for s.rest(ctx, checkEvery) == nil {
-		if err := folder.Check(s.dir); err != nil {
+		if err := checkFiles(s.dir); err != nil {
 			return s.abandon(err)
 		}
 		for _, id := range s.door.Evict() {
@@ -372,13 +318,13 @@ func (s *Server) state() State {
 
 // failed reports whether there are streams that cannot be written, or none at all.
 func (s *Server) failed() bool {
-	return !s.nats.JetStreamEnabled() || unwritable(s.nats.Healthz(&server.HealthzOptions{}))
+	return !s.nats.JetStreamEnabled() || Unwritable(s.nats.Healthz(&server.HealthzOptions{}))
 }
 
-// unwritable reports whether a look at a server's health has found a stream that it cannot
+// Unwritable reports whether a look at a server's health has found a stream that it cannot
 // write. A look at which the process stood still for a millisecond finds something else: that the
 // server takes no connections, which is not so.
-func unwritable(h *server.HealthStatus) bool {
+func Unwritable(h *server.HealthStatus) bool {
 	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
 }
 

@@ -1,4 +1,4 @@
-package gate
+package updatelog
 
 import (
 	"crypto/tls"
@@ -10,23 +10,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Scheme is how the address of a log begins that asks for certificates, and shows one: perdure://HOST:PORT. A NATS
+// KeysScheme is how the address of a log begins that asks for certificates, and shows one: perdure://HOST:PORT. A NATS
 // server that others run has nats:// or tls://.
-const Scheme = "perdure"
+const KeysScheme = "perdure"
 
-// Asks reports whether the log at an address asks for certificates.
-func Asks(address string) bool { return strings.HasPrefix(address, Scheme+"://") }
+// AsksForKeys reports whether the log at an address asks for certificates.
+func AsksForKeys(address string) bool { return strings.HasPrefix(address, KeysScheme+"://") }
 
-// Dialled is a log's address as the NATS client knows it.
-func Dialled(address string) string {
-	if !Asks(address) {
+// dialled is a log's address as the NATS client knows it.
+func dialled(address string) string {
+	if !AsksForKeys(address) {
 		return address
 	}
-	return strings.ReplaceAll(address, Scheme+"://", "tls://")
+	return strings.ReplaceAll(address, KeysScheme+"://", "tls://")
 }
 
-// Access is what a client shows to a log whose address begins with Scheme. Where it is nil nothing is shown but what
-// the address itself has.
+// Access is what a client shows to a log whose address begins with KeysScheme. Where it is nil nothing is shown but
+// what the address itself has.
 type Access struct {
 	TLS  *tls.Config
 	Kind string // as the log's Guard has it
@@ -42,7 +42,7 @@ type Access struct {
 
 // To is the access that the log at an address asks for; nil: it asks for none.
 func (a *Access) To(address string) *Access {
-	if Asks(address) {
+	if AsksForKeys(address) {
 		return a
 	}
 	return nil
@@ -51,7 +51,7 @@ func (a *Access) To(address string) *Access {
 // Options are how a NATS client shows who it is.
 func (a *Access) Options() []nats.Option {
 	return []nats.Option{
-		nats.Secure(a.TLS), nats.TLSHandshakeFirst(), nats.CustomInboxPrefix(inbox(a.Kind)), nats.Token(a.Token),
+		nats.Secure(a.TLS), nats.TLSHandshakeFirst(), nats.CustomInboxPrefix(Inbox(a.Kind)), nats.Token(a.Token),
 	}
 }
 
@@ -73,10 +73,28 @@ func (a *Access) Explained(err error, transient bool) (why error, forGood bool) 
 			return why, forGood
 		}
 	case errors.As(err, &silent) && silent.Op == "read" && silent.Timeout():
-		err = fmt.Errorf("%w (if it is served with keys, its address begins with %s://)", err, Scheme)
+		err = fmt.Errorf("%w (if it is served with keys, its address begins with %s://)", err, KeysScheme)
 	}
 	return err, !transient
 }
 
 // ReadsOneByOne reports whether the log keeps no reader's place for it.
 func (a *Access) ReadsOneByOne() bool { return a != nil && a.OneByOne }
+
+// Rights are what somebody may do at a log.
+type Rights uint
+
+// The rights that there are. All go by the subjects of messages, as NATS knows them: which of a job's shards, and what
+// is in a record, nobody looks at.
+const (
+	MayLook   Rights = 1 << iota // at streams that he names, and at records, one by one
+	MayList                      // all streams, and who reads them
+	MayAppend                    // records
+	MayRead                      // streams as they grow, for which the log keeps a reader's place
+	MayTrim                      // streams
+	MayMake                      // streams
+	MayRemove                    // streams
+)
+
+// Inbox is where a log that asks for keys answers those of a kind.
+func Inbox(kind string) string { return "_INBOX." + kind }

@@ -1,4 +1,4 @@
-package folder
+package logserver
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// Copy copies a log's folder into a temporary one, for a server to look into, and leaves room
+// copyLog copies a log's folder into a temporary one, for a server to look into, and leaves room
 // bytes free on that disk. Nobody may serve the folder meanwhile. A server that starts cuts off
 // what it finds damaged, removes files, and writes others. So all is copied: it may write to any
 // of the files, and the folders may be on different disks.
-func Copy(ctx context.Context, dir string, room int64) (to string, err error) {
-	need, err := dataBytes(filepath.Join(dir, Data))
+func copyLog(ctx context.Context, dir string, room int64) (to string, err error) {
+	need, err := dataBytes(filepath.Join(dir, dataFolder))
 	if err != nil {
-		return "", fmt.Errorf("%w: the log in %s: %w", ErrRefused, dir, err)
+		return "", fmt.Errorf("%w: the log in %s: %w", updatelog.ErrRefused, dir, err)
 	}
 	noRoom := func() error {
 		return fmt.Errorf("%w: to look into the log in %s a copy of it is made, which takes %d MiB, and %s has no "+
 			"room for that; make room, or choose another folder with TMPDIR",
-			ErrRefused, dir, (need+room)>>20, os.TempDir())
+			updatelog.ErrRefused, dir, (need+room)>>20, os.TempDir())
 	}
 	if free, known := disk.Free(os.TempDir()); known && free < need+room {
 		return "", noRoom()
@@ -31,15 +32,15 @@ func Copy(ctx context.Context, dir string, room int64) (to string, err error) {
 	to, err = os.MkdirTemp("", "perdure-log-")
 	if err != nil {
 		return "", fmt.Errorf("%w: to look into the log in %s a copy of it is made: %w; choose another folder with "+
-			"TMPDIR", ErrRefused, dir, err)
+			"TMPDIR", updatelog.ErrRefused, dir, err)
 	}
-	if err = copyFolder(ctx, filepath.Join(dir, Data), filepath.Join(to, Data)); err == nil {
+	if err = copyFolder(ctx, filepath.Join(dir, dataFolder), filepath.Join(to, dataFolder)); err == nil {
 		return to, nil
 	}
 	if disk.Full(err) {
 		err = noRoom()
 	} else if ctx.Err() == nil {
-		err = fmt.Errorf("%w: the log in %s cannot be copied: %w", ErrRefused, dir, err)
+		err = fmt.Errorf("%w: the log in %s cannot be copied: %w", updatelog.ErrRefused, dir, err)
 	}
 	return "", errors.Join(err, os.RemoveAll(to))
 }

@@ -1,6 +1,4 @@
-// Package reports is what a NATS server that runs in this process says of itself: it is given on, without what concerns
-// nobody, and the last thing that went wrong is kept. It is safe for concurrent use.
-package reports
+package logserver
 
 import (
 	"fmt"
@@ -9,8 +7,10 @@ import (
 	"sync"
 )
 
-// Reports are those of one server. They implement its Logger.
-type Reports struct {
+// reports are what a NATS server that runs in this process says of itself: they are passed on, without what concerns
+// nobody, and the last thing that went wrong is kept. They implement the server's Logger, and are safe for concurrent
+// use.
+type reports struct {
 	Log         *slog.Logger // nil: reports are dropped
 	Connections *slog.Logger // for reports about single connections; nil: these are dropped
 
@@ -20,7 +20,7 @@ type Reports struct {
 }
 
 // Last is the last thing that went wrong.
-func (w *Reports) Last() string {
+func (w *reports) Last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wrong == "" {
@@ -29,23 +29,23 @@ func (w *Reports) Last() string {
 	return w.wrong
 }
 
-func (w *Reports) failed(text string) {
+func (w *reports) failed(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wrong = text
 }
 
 // Noticef leaves out what a server says of its start and its clients.
-func (w *Reports) Noticef(string, ...any) {}
+func (w *reports) Noticef(string, ...any) {}
 
 // Debugf leaves out everything.
-func (w *Reports) Debugf(string, ...any) {}
+func (w *reports) Debugf(string, ...any) {}
 
 // Tracef leaves out everything.
-func (w *Reports) Tracef(string, ...any) {}
+func (w *reports) Tracef(string, ...any) {}
 
 // Warnf implements server.Logger.
-func (w *Reports) Warnf(format string, args ...any) {
+func (w *reports) Warnf(format string, args ...any) {
 	if w.Log != nil && !strings.Contains(format, "TLS Handshake First") { // all of ours use it
 		w.Log.Warn(fmt.Sprintf(format, args...))
 	}
@@ -55,7 +55,7 @@ func (w *Reports) Warnf(format string, args ...any) {
 const ofConnection = " - cid:"
 
 // Errorf implements server.Logger. What is wrong with a connection is its peer's mistake, and says nothing of the log.
-func (w *Reports) Errorf(format string, args ...any) {
+func (w *reports) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if strings.Contains(text, ofConnection) {
 		if w.Connections != nil {
@@ -71,7 +71,7 @@ func (w *Reports) Errorf(format string, args ...any) {
 
 // Fatalf implements server.Logger: the server gives up. What NATS has for this ends the
 // process.
-func (w *Reports) Fatalf(format string, args ...any) {
+func (w *reports) Fatalf(format string, args ...any) {
 	w.Errorf(format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *Reports) Fatalf(format string, args ...any) {
 }
 
 // GaveUp reports whether the server has given up.
-func (w *Reports) GaveUp() bool {
+func (w *reports) GaveUp() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fatal
