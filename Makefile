@@ -193,7 +193,6 @@ check-etcd: $(TOOLS)/etcd ## keep a coordinator's facts in real servers of etcd,
 check-kubernetes: $(TOOLS)/helm ## what the chart makes: with the types of Kubernetes and the controller of JobSet, without a cluster; and that an image is the same twice. Its first build takes eight minutes
 	$(GO) test ./cmd/perdure -run 'TestPods|TestManifests|TestChart' -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
 	$(GO) -C tools/kubernetes test . -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
-	$(GO) -C tools/image test . -count 1
 
 .PHONY: check-upgrade check-hosts
 check-upgrade: ## jobs that are upgraded while they run, FROM=an older program of Perdure; half a minute
@@ -299,8 +298,8 @@ $(TOOLS)/etcd: tools/etcd/go.mod
 $(TOOLS)/helm: tools/helm/go.mod
 	$(GO) -C tools/helm build -o "$(CURDIR)/$@" helm.sh/helm/v3/cmd/helm
 
-$(TOOLS)/crane: tools/image/go.mod
-	$(GO) -C tools/image build -o "$(CURDIR)/$@" github.com/google/go-containerregistry/cmd/crane
+$(TOOLS)/crane: tools/kubernetes/go.mod
+	$(GO) -C tools/kubernetes build -o "$(CURDIR)/$@" github.com/google/go-containerregistry/cmd/crane
 
 $(TOOLS)/licences: tools/licences/go.mod tools/licences/main.go
 	$(GO) -C tools/licences build -o "$(CURDIR)/$@" .

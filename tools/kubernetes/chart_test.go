@@ -2,6 +2,7 @@
 // for the JobSet what an API server asks before it stores one: JobSet's definition, with the API server's own code for
 // resources that are defined, and JobSet's webhooks. Then JobSet's controller works on what was stored, in memory. What
 // an API server asks of the values of its own kinds, such as budgets and the pods of jobs, is not tried here.
+// The script that builds the image is tried, too.
 package kubernetes
 
 import (

@@ -1,4 +1,4 @@
-package image
+package kubernetes
 
 import (
 	"archive/tar"
@@ -34,7 +34,7 @@ func TestImage(t *testing.T) {
 	}
 	t.Setenv("PATH", filepath.Dir(string(crane))+":"+os.Getenv("PATH"))
 	run := func(args ...string) (string, error) {
-		out, err := exec.Command("./image.sh", args...).CombinedOutput()
+		out, err := exec.Command("../image/image.sh", args...).CombinedOutput()
 		return string(out), err
 	}
 	make := func(name, program string) (layout.Path, v1.Hash) {
