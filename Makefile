@@ -93,8 +93,19 @@ wheels: $(VENV)/ready $(LICENCES) ## build Python packages with the program insi
 	@rm $(WHEELS_IN)/perdure && ls -sh $(WHEELS_IN)
 
 .PHONY: check
-check: check-fmt check-vet check-static check-test check-python ## everything a change must pass: format, vet, staticcheck, tests, what has concurrency with the race detector
-	@echo "skipped: pages in a browser (make check-browser looks at them), PyTorch and the wheel (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
+check: check-fmt check-vet check-static check-test check-python check-part ## everything a change must pass, in 8 minutes on 2 cores: format, vet, staticcheck, tests, what has concurrency with the race detector, and the part of check-all of the day, or PART=3
+	@echo "skipped: the other parts of make check-all, pages in a browser (make check-browser looks at them), PyTorch and the wheel (make check-torch), real servers of etcd (make check-etcd), the chart for Kubernetes (make check-kubernetes), many storms on hosts that are apart (make check-hosts)"
+
+# check leaves slow tests and cases to check-all, which runs them in parts of a minute each. tools/check/parts lists
+# them, and TestParts checks that it lists every test that -short shortens. check also runs one part: the number of days
+# since 1970 chooses it, and the seeds.
+PART ?=
+.PHONY: check-part check-all
+check-part: $(TOOLS)/gotestsum ## the part of check-all of the day, or PART=3, with seeds of the day, or of DAY=20000
+	@tools/check/part $(PART)
+
+check-all: check-fmt check-vet check-static check-test check-python $(TOOLS)/gotestsum ## check, and all parts of what it leaves out: some 20 minutes
+	@tools/check/part $$(grep -v '^#' tools/check/parts | cut -d' ' -f1 | uniq)
 
 .PHONY: check-fmt
 check-fmt: $(TOOLS)/gofumpt
@@ -110,34 +121,32 @@ check-vet:
 check-static: $(TOOLS)/staticcheck
 	$(TOOLS)/staticcheck ./...
 
-# vet has run already; what is slow under the race detector looks at
-# testing.Short. A process under it sleeps for a second before it ends, to catch
-# what else is still running; no test's findings come then, and there are sixty.
-# What is PLAIN is tested without: the cores, where by a rule of the repository
-# nothing starts a goroutine and explorers are what the detector makes slowest, topic
-# models and the rules of the repository, which start none either, and the command,
-# whose tests are hundreds of small jobs of real processes, each of which costs the
-# detector a processor second before its first clock. RACED are the command's tests
-# whose jobs run long enough to have races: they run under it too.
-# PLAIN tests run three at a time: those of the command wait for processes, mostly.
-# What takes LONG begins first, so that at the end no processor waits for it.
-PLAIN := /internal/core/|/itercost$$|/cmd/perdure$$|/workload/lda$$|^github.com/perdure/perdure$$
-RACED := TestSameModel|TestFaultKinds|TestSignal|TestStorm
-LONG  := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
-# CALM are tests of packages that are raced which start no goroutine of their own, or repeat in virtual time what others
-# of their package do under the detector: negative controls, and files in which each byte is damaged in turn.
-CALM  := ^(TestControls|TestInspectFiles|TestFollowingSegmentsRefuseEveryChange|TestRowsRefuseEveryChange)$$
-CALMLY := /internal/(sim|data/(updatelog|checkpoint))$$
+# vet has run already. Linking without symbols for a debugger (-w) takes half the time.
+# A process under the race detector sleeps for a second before it ends, to catch what else is still running; no test's
+# findings come then, and there are sixty.
+# PLAIN packages run without the race detector. They start no goroutines, as TestParts checks; or they are the command,
+# whose tests are hundreds of small jobs of real processes. RACED are the command's tests that run under it instead:
+# jobs with faults of each kind.
+# The simulation runs without it, and then under it with fewer seeds. CALM are tests of CALMLY packages that run without
+# it: negative controls, files in which each byte is damaged in turn, and storms that repeat in virtual time what other
+# tests of their package do under it.
+# Tests of the command mostly wait for processes, so four run at a time, and so do three raced packages. LONG packages
+# start first, so that no processor waits for them at the end.
+PLAIN  := /internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/itercost$$|/cmd/perdure$$|/perdure/workload|^github.com/perdure/perdure$$
+RACED  := ^(TestSameModel|TestFaultKinds)$$
+LONG   := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
+CALM   := ^(TestControls|TestRiftsControl|TestResumesWeakened|TestInspectFiles|TestInspectTwice|TestDenseStorm|TestContinueStorm|TestProgramsState|TestLogsMerged|TestForks|TestLaws)$$
+CALMLY := /worker$$|/internal/data/updatelog$$|/internal/run/study
 check-test: export GORACE := atexit_sleep_ms=0
 .PHONY: check-test
 check-test: $(TOOLS)/gotestsum
 	@all=$$($(GO) list $(PACKAGES)); \
 	all=$$(grep -E '$(LONG)' <<< "$$all" || true; grep -Ev '$(LONG)' <<< "$$all" || true); \
-	plain=$$(grep -E '$(PLAIN)' <<< "$$all" || true); rest=$$(grep -Ev '$(PLAIN)' <<< "$$all" || true); \
+	plain=$$(grep -E '$(PLAIN)|/internal/sim$$' <<< "$$all" || true); rest=$$(grep -Ev '$(PLAIN)' <<< "$$all" || true); \
 	command=$$(grep -E '/cmd/perdure$$' <<< "$$all" || true); calm=$$(grep -E '$(CALMLY)' <<< "$$all" || true); \
-	for tests in "$${plain:+-parallel 3 $$plain}" "$${calm:+-run $(CALM) $$calm}" "$${rest:+-race -skip $(CALM) $$rest}" \
-		"$${command:+-race -run $(RACED) $$command}"; do \
-		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -timeout 14m $$tests; \
+	for tests in "$${plain:+-parallel 4 -skip $(RACED) $$plain}" "$${calm:+-run $(CALM) $$calm}" \
+		"$${rest:+-race -p 3 -skip $(CALM) $$rest}" "$${command:+-race -run $(RACED) $$command}"; do \
+		[ -z "$$tests" ] || $(TOOLS)/gotestsum --format pkgname-and-test-fails -- -short -vet=off -ldflags=-w -timeout 14m $$tests; \
 	done
 
 # What Python needs is in an environment of its own. Where there is no Python its checks are left out, aloud.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -204,7 +203,7 @@ var purityCases = []ruleCase{
 // TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it. A program
 // that nobody watches has no client of Prometheus either.
 func TestLightClient(t *testing.T) {
-	files, err := readRepository(os.DirFS("."))
+	files, err := repository()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +265,7 @@ func reaches(files []source, from, begin string) (by string) {
 
 // TestExceptions: every exception is needed, and where there is nothing none is.
 func TestExceptions(t *testing.T) {
-	files, err := readRepository(os.DirFS("."))
+	files, err := repository()
 	if err != nil {
 		t.Fatal(err)
 	}

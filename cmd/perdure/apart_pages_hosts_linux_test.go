@@ -16,6 +16,7 @@ import (
 // TestPagesApart types what the pages on jobs of many machines say, on three machines, and looks whether all comes that
 // they promise. What the pages leave to their reader is small here: the program, and how long others' jobs take.
 func TestPagesApart(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	types := map[string]func(t *testing.T){"addresses": pageAddresses, "secure": pageSecure, "watch": pageWatch}
 	if *apartEtcd != "" { // make check-hosts has these, too, which take longer

@@ -28,9 +28,9 @@ func combining(how string, more ...string) []string {
 // strategy that loses nothing, whoever is killed.
 func TestCombinedThroughKills(t *testing.T) {
 	t.Parallel()
-	for i, strategy := range []string{
-		"checkpoint:10", "resend:10", "chain:2", "chain:2,checkpoint:10", "stateless", "resend:10,partial",
-	} {
+	for i, strategy := range brief(2, []string{
+		"chain:2", "stateless", "checkpoint:10", "resend:10", "chain:2,checkpoint:10", "resend:10,partial",
+	}) {
 		how := combinings[i%len(combinings)]
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,7 @@ func TestCombinedThroughKills(t *testing.T) {
 // runs go on: from then on the mean is that of those.
 func TestCombinedResumed(t *testing.T) {
 	t.Parallel()
-	for i, strategy := range []string{"checkpoint:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless"} {
+	for i, strategy := range brief(1, []string{"checkpoint:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless"}) {
 		how := strings.Fields(combinings[i%len(combinings)])
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()

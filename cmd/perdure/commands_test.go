@@ -22,15 +22,15 @@ import (
 // and makes the model of a run that was left alone.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range brief(2, []struct {
 		recovery string
 		kill     bool
 	}{
 		{"checkpoint:10", true},
+		{"chain:2,checkpoint:100000", false},
 		{"checkpoint:100000", false},
 		{"resend:auto", false},
-		{"chain:2,checkpoint:100000", false},
-	} {
+	}) {
 		t.Run(fmt.Sprintf("%s,kill=%t", c.recovery, c.kill), func(t *testing.T) {
 			t.Parallel()
 			dir := newFolder(t)

@@ -54,6 +54,7 @@ var cuts = []cut{
 // TestCuts: whoever is cut off from whom, training goes on meanwhile, and ends with the model of one machine that was
 // left alone. docs/guide/failures.md has what each of these is like.
 func TestCuts(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	const clocks = 600
 	all, strategies := cuts, []string{"chain:2,checkpoint:20", "resend:20", "checkpoint:20"}

@@ -425,6 +425,7 @@ func unlessIncomplete(err error) error {
 // twentieth of them, since every process loads them all, and a block that trains softmax has
 // smaller batches. Clocks and failures are those that the page shows.
 func TestDocsRun(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	exe, err := os.Executable()
 	must(t, err)

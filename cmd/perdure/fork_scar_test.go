@@ -72,7 +72,7 @@ func running(t *testing.T, dir string) (in store.Store, all []*checkpoint.Runnin
 func TestForkSelected(t *testing.T) {
 	t.Parallel()
 	_, prefix := trained(t, steady("--recovery", "checkpoint:10", "--keep-checkpoints", "0", "--clocks", "35")...)
-	for _, strategy := range []string{"scar:40,1/4,priority", "scar:40,1/4,round", "scar:80,1/8,random"} {
+	for _, strategy := range brief(1, []string{"scar:40,1/4,priority", "scar:40,1/4,round", "scar:80,1/8,random"}) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			_, dir := trained(t, steady("--recovery", strategy, "--keep-checkpoints", "0", "--clocks", "35")...)

@@ -16,11 +16,8 @@ import (
 // model is the undisturbed one.
 func TestFullFolder(t *testing.T) {
 	t.Parallel()
-	for _, recovery := range []string{"resend:10", "chain:2,checkpoint:10", "stateless"} {
+	for _, recovery := range brief(1, []string{"resend:10", "chain:2,checkpoint:10", "stateless"}) {
 		t.Run(recovery, func(t *testing.T) {
-			if testing.Short() && recovery != "resend:10" {
-				t.Skip("one strategy is enough for now")
-			}
 			t.Parallel()
 			fillFolder(t, recovery)
 		})

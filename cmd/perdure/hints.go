@@ -9,8 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -43,7 +43,7 @@ func hint(node *kong.Node, text string) string {
 		return text + "; the NATS CLI lists and removes the streams of a log: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
-			return plain.Text(err) + document.Suggest(m[1], childNames(node))
+			return plain.Text(err) + settings.Suggest(m[1], childNames(node))
 		}
 	}
 	m := unknownFlag.FindStringSubmatch(text)

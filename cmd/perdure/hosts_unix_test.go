@@ -203,7 +203,7 @@ func TestHosts(t *testing.T) {
 func TestHostsAllDie(t *testing.T) {
 	t.Parallel()
 	const clocks = "80"
-	for _, recovery := range []string{"checkpoint:10", "resend:10", "chain:2,checkpoint:10"} {
+	for _, recovery := range brief(1, []string{"chain:2,checkpoint:10", "checkpoint:10", "resend:10"}) {
 		t.Run(recovery, func(t *testing.T) {
 			t.Parallel()
 			h := newHosted(t, "127.0.0.1", map[string]string{

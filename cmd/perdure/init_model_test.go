@@ -62,18 +62,18 @@ func TestInitModel(t *testing.T) {
 // TestInitModelOfAll: each workload begins with its own model, dense or sparse, and ends with one, through kills.
 func TestInitModelOfAll(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{
+	for _, args := range brief(2, [][]string{
+		{"mf", "--rank", "4", "--clock-fraction", "0.1", "--data", "synthetic:0.01"},
+		{"lda", "--data", "synthetic:100", "--topics", "6", "--clock-fraction", "0.5", "--sparse"},
 		{"cnn", "--batch", "4", "--lr", "0.01", "--data", pictures},
 		{"cnn", "--batch", "4", "--lr", "0.01", "--data", pictures, "--partition", "layer"},
 		{"softmax", "--sparse", "--batch", "8", "--rule", "adam", "--lr", "0.001", "--data", pictures},
-		{"mf", "--rank", "4", "--clock-fraction", "0.1", "--data", "synthetic:0.01"},
 		{"mf", "--solver", "als", "--rank", "4", "--clock-fraction", "0.5", "--data", "synthetic:0.01"},
 		{"logreg", "--batch", "16", "--data", "synthetic:2000"},
 		{"logreg", "--batch", "16", "--data", "synthetic:2000", "--rule", "adagrad"},
 		{"lda", "--data", "synthetic:100", "--topics", "6", "--clock-fraction", "0.5"},
-		{"lda", "--data", "synthetic:100", "--topics", "6", "--clock-fraction", "0.5", "--sparse"},
 		{"quadratic", "--rows", "8", "--dim", "3"},
-	} {
+	}) {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			of := append(append([]string{"train"}, args...), "--quiet", "--workers", "2", "--servers", "2", "--shards",

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -40,14 +40,14 @@ func TestTopicsThroughKills(t *testing.T) {
 	t.Parallel()
 	calm, dir := trained(t, topics("--recovery", "none")...)
 	countsFit(t, dir)
-	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+	for _, recovery := range brief(2, []string{"resend:5", "stateless", "checkpoint:5", "chain:2"}) {
 		s, dir := topicsKilled(t, recovery)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
 			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))
 		}
 		countsFit(t, dir)
 	}
-	for _, model := range []string{"asp", "ssp:2", "essp:2"} {
+	for _, model := range brief(1, []string{"essp:2", "asp", "ssp:2"}) {
 		_, dir := trained(t, topics("--consistency", model, "--fault", "kill:server:0@clock:6")...)
 		countsFit(t, dir)
 	}
@@ -152,7 +152,7 @@ func countsFit(t *testing.T, dir string) {
 func countsFitTo(t *testing.T, dir, documents string, topics int) {
 	t.Helper()
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
-	c, err := corpus.Open(documents)
+	c, err := dataset.OpenCorpus(documents)
 	must(t, err)
 	counts, total := map[string]float32{}, make([]float32, topics)
 	at, assigned := data["assignments"], 0

@@ -32,6 +32,7 @@ var calmAccuracy = struct {
 // TestLearnsInStorm: in the storms of TestStorm, under strategies that may lose updates, training
 // ends where it does undisturbed: what a failure perturbs is made good.
 func TestLearnsInStorm(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	pictures := t.TempDir()
 	must(t, writePictures(pictures, 1))

@@ -114,7 +114,7 @@ func TestAlternate(t *testing.T) {
 		"--fault", "kill:coordinator@clock:20", "--fault", "kill:server:1@clock:27",
 		"--fault", "kill:worker:0@clock:27",
 	}
-	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+	for _, recovery := range brief(2, []string{"checkpoint:5", "chain:2", "resend:5", "stateless"}) {
 		s, _ := trained(t, append(append(flags, kills...), "--recovery", recovery)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
 			t.Errorf("under %s another model, through %d failures", recovery, len(s.Failures))

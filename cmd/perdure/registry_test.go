@@ -12,8 +12,8 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -41,7 +41,7 @@ type lone struct {
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	c := lone{process: command(t, "coordinator", "--run", dir)}
-	secrets, err := secrets.Draw(t.TempDir())
+	secrets, err := reach.DrawSecrets(t.TempDir())
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job

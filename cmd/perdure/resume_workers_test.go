@@ -29,9 +29,9 @@ func stoppedEndless(t *testing.T, strategy string) (dir string, at int64) {
 // same from its beginning, whatever dies meanwhile, under every strategy that can go on; and no update is lost.
 func TestResumeWorkers(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []string{
-		"checkpoint:10", "resend:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless",
-	} {
+	for _, strategy := range brief(1, []string{
+		"resend:10", "checkpoint:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless",
+	}) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			dir, at := stoppedEndless(t, strategy)
@@ -104,10 +104,10 @@ func TestResumeWorkersTwice(t *testing.T) {
 // whatever dies meanwhile: each does the clocks of its span and no others, and every update counts once.
 func TestResumeWorkersLoose(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []string{
-		"checkpoint:10", "resend:10", "chain:2,checkpoint:10", "scar:8,1/4", "stateless",
-	} {
-		for _, model := range []string{"ssp:2", "asp"} {
+	for _, strategy := range brief(1, []string{
+		"stateless", "checkpoint:10", "resend:10", "chain:2,checkpoint:10", "scar:8,1/4",
+	}) {
+		for _, model := range brief(1, []string{"ssp:2", "asp"}) {
 			t.Run(model+","+strategy, func(t *testing.T) {
 				t.Parallel()
 				dir := newFolder(t)
@@ -161,7 +161,7 @@ func resumedLoosely(t *testing.T, dir, strategy string, workers int) {
 // counts as lost, or twice.
 func TestResumeScaled(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []string{"checkpoint:10", "scar:8,1/4", "stateless"} {
+	for _, strategy := range brief(1, []string{"scar:8,1/4", "checkpoint:10", "stateless"}) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			dir := newFolder(t)

@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -32,6 +31,22 @@ import (
 
 // patience is how long any command of a test may take before it is killed.
 const patience = 3 * time.Minute
+
+// onlyAll skips a test that only make check-all runs.
+func onlyAll(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make check-all runs it")
+	}
+}
+
+// brief returns the first n of the cases of a test. Only make check-all runs the others.
+func brief[C any](n int, cases []C) []C {
+	if testing.Short() {
+		return cases[:n]
+	}
+	return cases
+}
 
 // process is a perdure command line, and what it has printed so far. It is killed when the
 // test ends.
@@ -268,7 +283,7 @@ func controlOf(t testing.TB, dir string) string {
 }
 
 // secretOf is the file with a run's secret.
-func secretOf(dir string) string { return filepath.Join(dir, secrets.File) }
+func secretOf(dir string) string { return filepath.Join(dir, reach.SecretFile) }
 
 // newestCut is the newest clock for which a run's folder has a whole checkpoint.
 func newestCut(t testing.TB, dir string) (cut int) {

@@ -224,6 +224,7 @@ func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 // TestSoak: a job that goes on for long has processes that do not grow. One in
 // a minute a worker is killed.
 func TestSoak(t *testing.T) {
+	onlyAll(t)
 	if _, err := residentBytes(os.Getpid()); errors.Is(err, os.ErrNotExist) {
 		t.Skip("this system has no /proc to read a process's memory from")
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -60,12 +60,12 @@ func resumesAt(t *testing.T, dir string) (from, furthest int64) {
 // bsp the model is that of a run that was never ended. Snapshots are where --store says.
 func TestStatelessResumed(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ consistency, store string }{
-		{"bsp", ""},
+	for _, c := range brief(2, []struct{ consistency, store string }{
 		{"bsp", "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "store"))},
-		{"ssp:2", ""},
 		{"asp", ""},
-	} {
+		{"ssp:2", ""},
+		{"bsp", ""},
+	}) {
 		t.Run(c.consistency+c.store, func(t *testing.T) {
 			t.Parallel()
 			at := func(place string) (flag []string) {
@@ -145,7 +145,7 @@ func TestStatelessNotResumed(t *testing.T) {
 // until they are removed; then it cannot.
 func TestStatelessElsewhere(t *testing.T) {
 	t.Parallel()
-	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
 	dir, to := newFolder(t), newFolder(t)

@@ -53,9 +53,7 @@ func hangLoop() error {
 // be replaced, is noticed, though its process takes connections, and reads what comes, as
 // always. It is killed and replaced, and the job goes on to the same model.
 func TestStuckLoop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("who is silent is given ten seconds")
-	}
+	onlyAll(t)
 	dir := t.TempDir()
 	t.Setenv(stuckAt, filepath.Join(dir, "stuck"))
 	s, run := trained(t, small("--fault", "kill:worker:1@clock:20")...)

@@ -14,6 +14,7 @@ import (
 
 // TestStudies: the studies of this repository can be run, and all their runs come to an end.
 func TestStudies(t *testing.T) {
+	onlyAll(t)
 	for name, cells := range map[string]int{"grid": 6, "spot": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,6 +68,7 @@ func TestScarStudy(t *testing.T) {
 // TestStudyTwice: under bsp a study comes to the same models each time, and whoever dies on the way; another seed to
 // others.
 func TestStudyTwice(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "twice.yaml")
 	must(t, os.WriteFile(file, []byte(`

@@ -8,4 +8,7 @@ import "runtime"
 // context of the race detector at once, and it crashes (golang/go#78156). With one
 // processor they cannot; races are found as before, for they are told by what happened
 // before what.
-func init() { runtime.GOMAXPROCS(1) }
+func init() {
+	runtime.GOMAXPROCS(1)
+	mostShort, foundShort = 2, false
+}

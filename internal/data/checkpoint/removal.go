@@ -66,6 +66,15 @@ func PruneRunning(in store.Store, keep Running, n int) error {
 	return prune(in, keep.name(), n)
 }
 
+// Withdraw deletes the manifest of a checkpoint, which is then no checkpoint any more. Its segments stay until the next
+// Prune. A manifest that is missing is not an error.
+func Withdraw(in store.Store, m Manifest) error {
+	if err := in.Delete(m.key().manifest()); err != nil {
+		return fmt.Errorf("checkpoint: withdraw %s: %w", m.key().manifest(), err)
+	}
+	return nil
+}
+
 func prune(in store.Store, keep string, n int) error {
 	all, err := listed(in)
 	if err != nil {

@@ -67,7 +67,7 @@ func (w memoryWorld) limit(bytes int) { w.SetLimit(bytes) }
 // serverWorld is a log on JetStream, in a folder.
 type serverWorld struct {
 	dir    string
-	server *Server
+	server Server
 	most   int64
 }
 

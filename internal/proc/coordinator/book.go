@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -19,6 +20,8 @@ type book struct {
 	document membership.Document
 	text     []byte // the registry's document
 	looks    looks
+	// generation of the facts that this process recorded last. Goroutines that publish checkpoints read it.
+	generation atomic.Uint64
 }
 
 // A document that cannot be saved is tried again this number of times before the coordinator
@@ -64,6 +67,7 @@ func (b *book) save(ctx context.Context, f *membership.Facts, tell func(error)) 
 	switch {
 	case err == nil:
 		b.text = append(b.text[:0], doc...)
+		b.generation.Store(uint64(f.View.Generation))
 		return nil
 	case outdated(err):
 		return fenced(err)

@@ -420,6 +420,9 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		m.Segments = append(m.Segments, ref)
 	}
 	err := checkpoint.Publish(c.cfg.Store, m)
+	if err == nil && c.book.generation.Load() > uint64(p.Generation) {
+		c.cfg.withdraw(m)
+	}
 	if err != nil {
 		c.cfg.Log.Error("cannot publish a checkpoint", "cut", p.Cut, "err", err)
 		select { // the same cut is asked for again
@@ -439,6 +442,15 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 			c.pruner.after(m, c.wg.Go) // the loop waits for no store, which may be far away
 		}
 	})
+}
+
+// withdraw deletes the manifest of a checkpoint that a recorded rollback overtook while it was written. The job never
+// uses that checkpoint again, and a checkpoint of the new generation may have pruned its segments before the manifest
+// was there. Only the segments remain, which the next prune deletes.
+func (cfg *Config) withdraw(m checkpoint.Manifest) {
+	if err := checkpoint.Withdraw(cfg.Store, m); err != nil {
+		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback overtook", "cut", m.Cut, "err", err)
+	}
 }
 
 // prune deletes what a checkpoint has made superfluous. The next one may have been quicker, and have
