@@ -82,7 +82,7 @@ type JobSpec struct {
 	// Init is the hash of the model that the tables begin with; "": they begin as their initialisers say.
 	Init string `json:"init,omitempty"`
 
-	// Seal is of what the model depends on; of a job of an older version it is empty.
+	// Seal is of what the model depends on; a job in memory may have none.
 	Seal Seal `json:"seal,omitzero"`
 }
 

@@ -45,7 +45,6 @@ var layers = map[string]int{
 	"internal/core/recovery":        1,
 	"internal/core/failuredetector": 1,
 	"internal/core/weaken":          0,
-	"internal/core/pace":            1,
 	"internal/core/states":          1,
 
 	// Pure cores over rows and frames.
@@ -64,8 +63,6 @@ var layers = map[string]int{
 	"internal/data/updatelog":   1,
 	"internal/data/registry":    1,
 	"internal/data/dataset":     1,
-	"internal/data/corpus":      2,
-	"internal/data/libsvm":      2,
 	"internal/data/snapshot":    3,
 	"internal/data/store":       2,
 
@@ -85,41 +82,33 @@ var layers = map[string]int{
 	"internal/proc/logkeys":     2,
 
 	// What commands are made of, and commands.
-	"internal/run/document":    1,
 	"internal/run/rundir":      1,
-	"workload":                 3,
-	"internal/run/cost":        2,
+	"workload":                 2,
 	"internal/run/plain":       5,
+	"internal/run/plot":        6,
 	"internal/run/modelfile":   6,
-	"internal/run/ended":       6,
 	"internal/run/settings":    7,
-	"internal/run/secrets":     6,
 	"internal/run/metrics":     7,
-	"internal/run/training":    8,
-	"internal/run/predict":     7,
 	"internal/run/reach":       8,
-	"internal/run/tally":       8,
-	"internal/run/logtool":     8,
 	"internal/run/role":        9,
-	"internal/run/screen":      9,
-	"internal/run/checkpoints": 9,
-	"internal/run/rounds":      4,
+	"internal/run/screen":      8,
+	"internal/run/checkpoints": 8,
 	"internal/run/agent":       6,
 	"watch":                    8,
-	"internal/run/runs":        10,
+	"internal/run/runs":        9,
 	"internal/run/localrun":    10,
 	"internal/run/bench":       11,
-	"internal/run/study":       11,
-	"internal/run/report":      12,
-	"internal/run/service":     11,
+	"internal/run/study":       10,
+	"internal/run/report":      10,
 	"internal/run/host":        11,
 	"cmd":                      20,
 	"examples":                 20,
 	"studies":                  20,
 
 	// What only tests import: processes in memory, and the whole cluster of them in virtual time.
-	"internal/rig": 7,
-	"internal/sim": 8,
+	"internal/rig":            7,
+	"internal/sim":            8,
+	"internal/proc/logserver": 3,
 }
 
 // forbidden lists imports that no layer may allow, with the reason.

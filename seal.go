@@ -85,12 +85,10 @@ func (s *Seal) sum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Sealed reports whether there is a seal: jobs of older versions have none.
-func (s *Seal) Sealed() bool { return s.SHA256 != "" || len(s.Settings) > 0 }
-
-// Validate reports a seal that was broken.
+// Validate reports a seal that was broken. A job in memory may have none.
 func (s *Seal) Validate() error {
-	if got := s.sum(); s.Sealed() && got != s.SHA256 {
+	none := s.SHA256 == "" && len(s.Settings) == 0
+	if got := s.sum(); !none && got != s.SHA256 {
 		return fmt.Errorf("the seal of its settings is broken: it says %.16s…, they give %.16s…", s.SHA256, got)
 	}
 	return nil

@@ -70,7 +70,7 @@ const looks = 5
 // SavedState is what a slot's program had saved.
 type SavedState struct {
 	State []byte        // nil: nothing. It is the caller's
-	Clock perdure.Clock // that it was saved in; -1: nothing was, or by a version of Perdure that did not say
+	Clock perdure.Clock // that it was saved in; -1: nothing was
 	// Older says by how many clocks at most it is older than the last one that the slot had saved and that was
 	// acknowledged; 0: it is that one.
 	Older perdure.Clock

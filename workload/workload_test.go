@@ -14,10 +14,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
 
 func goodParams(name string) workload.Params {
@@ -143,7 +142,7 @@ func newMemory(t *testing.T, specs []perdure.TableSpec) *memory {
 			t.Error(err)
 		}
 		if s.Sparse { // all rows that there may be
-			s.Sparse, s.Rows = false, libsvm.HashedFeatures+1
+			s.Sparse, s.Rows = false, dataset.HashedFeatures+1
 		}
 		rows, err := table.New(s, perdure.TableID(i), 1, 0, int(s.Rows)).Run(0, int(s.Rows))
 		if err != nil {
@@ -327,11 +326,12 @@ func TestSoftmaxIsThePlainLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := softmax.New(data, softmax.Options{Seed: params.Seed, Slots: params.Slots, Batch: params.Batch})
+	model, err := logreg.NewSoftmax(data,
+		logreg.SoftmaxOptions{Seed: params.Seed, Slots: params.Slots, Batch: params.Batch})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plain := softmax.TrainPlain(model, 15, params.Rule.RateAt); !slices.Equal(plain, m.rows[0]) {
+	if plain := logreg.TrainPlainSoftmax(model, 15, params.Rule.RateAt); !slices.Equal(plain, m.rows[0]) {
 		t.Error("the workload and the plain loop end with different bits")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig/lan"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // This file has jobs on hosts that are apart: network namespaces, whose only way to each other is a switch that cuts
@@ -34,7 +34,7 @@ const apartHosts = 5
 // apart is a job on hosts that are apart.
 type apart struct {
 	*testing.T
-	lan         *lan.LAN
+	lan         *rig.LAN
 	rng         *rand.Rand
 	work        string // a folder that all hosts see, as a file server would show it
 	file, keys  string
@@ -80,8 +80,8 @@ data: %s
 // hostsApart makes hosts, and the keys of a job whose file is to be written.
 func hostsApart(t *testing.T, hosts int, seed uint64) *apart {
 	t.Helper()
-	l, err := lan.New(hosts, seed)
-	if errors.Is(err, lan.ErrUnable) {
+	l, err := rig.NewLAN(hosts, seed)
+	if errors.Is(err, rig.ErrNoLAN) {
 		t.Skip(err)
 	}
 	must(t, err)
@@ -134,11 +134,11 @@ func (a *apart) startEtcd() {
 	a.Helper()
 	var members, clients []string
 	for host := 2; host < 5; host++ {
-		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, lan.AddrOf(host)))
-		clients = append(clients, fmt.Sprintf("%s:2379", lan.AddrOf(host)))
+		members = append(members, fmt.Sprintf("m%d=http://%s:2380", host, rig.LANAddr(host)))
+		clients = append(clients, fmt.Sprintf("%s:2379", rig.LANAddr(host)))
 	}
 	a.member = func(host int) {
-		at := lan.AddrOf(host).String()
+		at := rig.LANAddr(host).String()
 		p := command(a, "version")
 		p.Cmd = exec.CommandContext(a.Context(), *apartEtcd, "--name", fmt.Sprintf("m%d", host), "--data-dir",
 			filepath.Join(a.work, fmt.Sprintf("etcd-%d", host)), "--listen-client-urls", "http://"+at+":2379",
@@ -158,7 +158,7 @@ func (a *apart) startEtcd() {
 func (a *apart) lead(host int) {
 	a.Helper()
 	args := []string{
-		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", lan.AddrOf(host)),
+		"coordinator", "--job", a.file, "--dir", a.dir(host), "--listen", fmt.Sprintf("%s:7000", rig.LANAddr(host)),
 		"--keys", a.keys, "--control", "127.0.0.1:7001", "--insecure", // etcd and S3 of these tests speak no TLS
 	}
 	if a.etcds != "" {
@@ -175,7 +175,7 @@ func (a *apart) serve(host int, servers, workers string) {
 	a.Helper()
 	var join []string
 	for _, c := range a.coordinates {
-		join = append(join, fmt.Sprintf("%s:7000", lan.AddrOf(c)))
+		join = append(join, fmt.Sprintf("%s:7000", rig.LANAddr(c)))
 	}
 	a.run(host, fmt.Sprintf("host %d", host), command(a, "host", "--join", strings.Join(join, ","), "--servers",
 		servers,
@@ -275,8 +275,8 @@ func (a *apart) trouble() (what string, heal func()) {
 		kill(a.processes[fmt.Sprintf("coordinator %d", host)])
 		return fmt.Sprintf("the coordinator on host %d is killed", host), func() { a.lead(host) }
 	default:
-		a.lan.SetAll(lan.Way{Delay: 2 * time.Millisecond, Spread: 4 * time.Millisecond, Lose: 0.02, Hurry: 0.05})
-		return "frames come late, in another order, or not at all", func() { a.lan.SetAll(lan.Way{}) }
+		a.lan.SetAll(rig.LANLink{Delay: 2 * time.Millisecond, Spread: 4 * time.Millisecond, Lose: 0.02, Hurry: 0.05})
+		return "frames come late, in another order, or not at all", func() { a.lan.SetAll(rig.LANLink{}) }
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/rig/lan"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 var apartAttack = flag.Bool("apart.attack", false, "attack a job from a neighbour host")
@@ -44,17 +44,17 @@ data: %s
 store: file://%s
 `, pictures, filepath.Join(a.work, "store")))
 	leader := a.run(0, "coordinator 0", command(a, "coordinator", "--job", a.file, "--dir", a.dir(0), "--listen",
-		a.coordinator(), "--keys", a.keys, "--control", fmt.Sprintf("%s:7001", lan.AddrOf(0))))
+		a.coordinator(), "--keys", a.keys, "--control", fmt.Sprintf("%s:7001", rig.LANAddr(0))))
 	leader.Says("the coordinator of job ")
-	server := a.joins(1, "server 0", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", lan.AddrOf(1)))
-	a.joins(2, "server 1", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", lan.AddrOf(2)))
+	server := a.joins(1, "server 0", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", rig.LANAddr(1)))
+	a.joins(2, "server 1", "server", a.coordinator(), "--listen", fmt.Sprintf("%s:7100", rig.LANAddr(2)))
 	server.Says("joined")
 
 	worker := filepath.Join(a.keys, "worker")
 	a.attack("take", worker)
 	recorded := t.TempDir()
 	a.attackBy("relay", recorded).Says("listening")
-	for i, at := range []string{fmt.Sprintf("%s:7000", lan.AddrOf(3)), a.coordinator()} {
+	for i, at := range []string{fmt.Sprintf("%s:7000", rig.LANAddr(3)), a.coordinator()} {
 		name := fmt.Sprintf("workers %d", i)
 		a.joins(2, name, "host", at, "--servers", "0", "--workers", "1", "--dir", filepath.Join(a.work, name))
 	}
@@ -90,7 +90,8 @@ func (a *apart) joins(host int, name, role, coordinator string, more ...string) 
 // attackBy starts what the neighbour does.
 func (a *apart) attackBy(how, more string) *process {
 	a.Helper()
-	p := command(a, how, a.coordinator(), fmt.Sprintf("%s:7100", lan.AddrOf(1)), fmt.Sprintf("%s:7001", lan.AddrOf(0)),
+	p := command(a, how, a.coordinator(),
+		fmt.Sprintf("%s:7100", rig.LANAddr(1)), fmt.Sprintf("%s:7001", rig.LANAddr(0)),
 		more)
 	p.Env = append(os.Environ(), asProgram+"="+attackerProgram)
 	return a.run(3, "attack "+how, p)
@@ -111,7 +112,7 @@ func (a *apart) comesTo(leader *process, least int) (clock int) {
 	a.Helper()
 	training := regexp.MustCompile(`training, clock (\d+) of`)
 	await(a, func() bool {
-		p := command(a, "status", "--address", fmt.Sprintf("%s:7001", lan.AddrOf(0)), "--keys", a.keys)
+		p := command(a, "status", "--address", fmt.Sprintf("%s:7001", rig.LANAddr(0)), "--keys", a.keys)
 		p.startBy(a.lan.Host(0).Start)
 		_, out, _ := p.Wait()
 		if m := training.FindStringSubmatch(out); m != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig/lies"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // attackerProgram is the name of a process on a neighbour host that is up to no good. Its arguments are what it does,
@@ -224,7 +224,7 @@ func (a *attacker) take() {
 		Role: wire.RoleWorker, Index: 0, Process: "liar", Nonce: "drawn", Secret: secret, PID: os.Getpid(),
 	}
 	var w wire.Welcome
-	for what, lie := range lies.ToCoordinator() {
+	for what, lie := range rig.LiesToCoordinator() {
 		c, f, err := a.greets(ring, a.coordinator, liar)
 		if err != nil || f.Kind != wire.KindWelcome {
 			a.breach("before %s: slot 0 cannot be had: kind %d %s %v", what, f.Kind, f.Payload, err)
@@ -239,7 +239,7 @@ func (a *attacker) take() {
 	}
 	toServer := liar // who shows that the slot is its own
 	toServer.Job, toServer.Incarnation, toServer.Ticket = w.Job.ID, w.Incarnation, w.Ticket
-	for what, lie := range lies.ToServer() {
+	for what, lie := range rig.LiesToServer() {
 		c, f, err := a.greets(ring, a.server, toServer)
 		if err != nil || f.Kind != wire.KindWelcome {
 			a.breach("before %s: the server does not let slot 0 in: kind %d %s %v", what, f.Kind, f.Payload, err)
@@ -289,7 +289,7 @@ func (a *attacker) poseAs(ring *keys.Ring, secret perdure.Secret) {
 				c.Close()
 			}
 		}
-		for what, lie := range lies.ToCoordinator() {
+		for what, lie := range rig.LiesToCoordinator() {
 			c, f, err := a.greets(ring, addr, wire.Hello{
 				Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: "liar", Secret: secret,
 			})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/bench/moves"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // cleanBench starts a bench with a temporary folder of its own, and gives a function that
@@ -64,7 +64,7 @@ func TestBench(t *testing.T) {
 	if !testing.Short() {
 		sizes += ",1000rows" // a million of them are stored first
 	}
-	results, out := benched[moves.Result](t, "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3")
+	results, out := benched[bench.MovesResult](t, "--size", sizes, "--rounds", "3", "--time", "30ms", "--shards", "3")
 	_, table, ok := strings.Cut(out, "allocs/op  M rows/s\n")
 	if !ok {
 		t.Fatalf("no heading in %s", out)
@@ -109,7 +109,7 @@ func TestBench(t *testing.T) {
 // TestBenchTLS: over TLS it measures where that is asked for, and nothing else.
 func TestBenchTLS(t *testing.T) {
 	t.Parallel()
-	results, _ := benched[moves.Result](t, "--socket", "tls", "--size", "4KiB,64KiB", "--op", "pull,push",
+	results, _ := benched[bench.MovesResult](t, "--socket", "tls", "--size", "4KiB,64KiB", "--op", "pull,push",
 		"--rule", "add", "--conns", "1,2", "--rounds", "1", "--time", "10ms")
 	for _, r := range results {
 		if r.Socket != "tls" || r.Ratio <= 0 {

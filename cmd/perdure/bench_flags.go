@@ -9,10 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
-	"github.com/perdure/perdure/internal/run/bench/moves"
-	"github.com/perdure/perdure/internal/run/bench/programs"
-	"github.com/perdure/perdure/internal/run/bench/raw"
-	"github.com/perdure/perdure/internal/run/bench/strategies"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // benchCmds are the benchmarks; moves is meant where none is named.
@@ -36,7 +33,7 @@ type benchCmd struct {
 }
 
 func (b *benchCmd) Run(ctx context.Context) error {
-	return moves.Run(ctx, stdout, moves.Options{
+	return bench.RunMoves(ctx, stdout, bench.MovesOptions{
 		Op: b.Op, Rule: b.Rule, Size: b.Size, Conns: b.Conns, Socket: b.Socket, Rounds: b.Rounds, Time: b.Time,
 		Shards: b.Shards, Raw: b.Raw, JSON: b.JSON, Version: version,
 	})
@@ -67,7 +64,7 @@ func (b *benchRecoveryCmd) Run(ctx context.Context, k *kong.Context) error {
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		terminal = os.Stderr
 	}
-	return strategies.Run(ctx, stdout, terminal, strategies.Options{
+	return bench.RunRecovery(ctx, stdout, terminal, bench.RecoveryOptions{
 		Recovery: b.Recovery, Fault: b.Fault, Measure: b.Measure, Rounds: b.Rounds, MB: b.MB, Snapshot: b.Snapshot,
 		Servers: b.Servers, Workers: b.Workers, Shards: b.Shards, Consistency: b.Consistency, Workload: b.Workload,
 		Batch: b.Batch, Clocks: b.Clocks, Seed: b.Seed, JSON: b.JSON, Version: version,
@@ -91,7 +88,7 @@ type benchWorkloadsCmd struct {
 }
 
 func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
-	return programs.Run(ctx, stdout, programs.Options{
+	return bench.RunWorkloads(ctx, stdout, bench.WorkloadsOptions{
 		Workload: b.Workload, Data: b.Data, Documents: b.Documents,
 		Workers: b.Workers, Consistency: b.Consistency, Recovery: b.Recovery,
 		Shards: b.Shards, Rounds: b.Rounds, Clocks: b.Clocks, JSON: b.JSON,
@@ -101,4 +98,4 @@ func (b *benchWorkloadsCmd) Run(ctx context.Context) error {
 type benchPeerCmd struct{}
 
 // Run answers raw exchanges on the inherited sockets until the bench ends.
-func (benchPeerCmd) Run(ctx context.Context) error { return raw.AnswerInherited(ctx) }
+func (benchPeerCmd) Run(ctx context.Context) error { return bench.AnswerRaw(ctx) }

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/bench/strategies"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // TestBenchReplay holds what is written against what is printed, against what was pushed,
 // and against itself.
 func TestBenchReplay(t *testing.T) {
 	t.Parallel()
-	results, out := benched[strategies.Result](t, "recovery", "--measure", "replay", "--rounds", "1", "--mb",
+	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "replay", "--rounds", "1", "--mb",
 		"6", "--shards", "2")
 	if len(results) != 1 {
 		t.Fatalf("measured %+v", results)

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/bench/strategies"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // TestBenchSave holds what is written against what is printed, and against itself.
 func TestBenchSave(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
-	results, out := benched[strategies.Result](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
+	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
 	if len(results) != 2 || results[0].Recovery != "checkpoint:C,async" || results[1].Recovery != "checkpoint:C" {
 		t.Fatalf("measured %+v", results)
 	}
@@ -30,7 +30,7 @@ func TestBenchSave(t *testing.T) {
 func TestBenchRows(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
-	results, out := benched[strategies.Result](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
+	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
 	if len(results) != 4 || results[0].Recovery != "scar:C,1/8,priority" {
 		t.Fatalf("measured %+v", results)
 	}

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/bench/strategies"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // TestBenchRecovery measures a little of everything, and holds what it writes
 // against what it prints and against itself.
 func TestBenchRecovery(t *testing.T) {
 	t.Parallel()
-	results, out := benched[strategies.Result](t, "recovery", "--recovery", "checkpoint:20", "--fault",
+	results, out := benched[bench.RecoveryResult](t, "recovery", "--recovery", "checkpoint:20", "--fault",
 		"kill:server,kill:coordinator",
 		"--rounds", "2", "--clocks", "10", "--batch", "8", "--mb", "3")
 	var names []string

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/bench"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
 
 // alone is a job of `perdure up`, and its one worker.
@@ -49,7 +49,7 @@ func BenchmarkSoftmax(b *testing.B) {
 			machine.Cores(1)
 			data, err := dataset.Embedded()
 			must(b, err)
-			m, err := softmax.New(data, softmax.Options{Seed: 1, Slots: 1, Batch: batch})
+			m, err := logreg.NewSoftmax(data, logreg.SoftmaxOptions{Seed: 1, Slots: 1, Batch: batch})
 			must(b, err)
 			rule := perdurelib.Rule{Kind: perdurelib.RuleSGD, Rate: 0.05}
 			c, _ := alone(b, "--shards", strconv.Itoa(shards), "--consistency", "ssp:2", "--recovery", "none")
@@ -73,7 +73,7 @@ func BenchmarkSoftmax(b *testing.B) {
 			}
 			plain := func() time.Duration {
 				begin := time.Now()
-				softmax.TrainPlain(m, clocks, rule.RateAt)
+				logreg.TrainPlainSoftmax(m, clocks, rule.RateAt)
 				return time.Since(begin)
 			}
 			served() // warms up

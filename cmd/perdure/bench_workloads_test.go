@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/bench/programs"
+	"github.com/perdure/perdure/internal/run/bench"
 )
 
 // TestBenchWorkloads runs small jobs of all workloads, and holds what it writes
@@ -12,7 +12,7 @@ import (
 func TestBenchWorkloads(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
-	results, out := benched[programs.Result](t, "workloads", "--data", "synthetic:0.001", "--documents",
+	results, out := benched[bench.WorkloadsResult](t, "workloads", "--data", "synthetic:0.001", "--documents",
 		"synthetic:500", "--rounds", "1",
 		"--clocks", "2", "--workers", "1,2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")[1:]

@@ -489,7 +489,7 @@ func TestDocsVersions(t *testing.T) {
 		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
 		{messages, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
 		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
-		{files, fmt.Sprintf("\n## Checkpoint segment (versions 2 to %d)\n", checkpoint.SegmentVersion)},
+		{files, fmt.Sprintf("\n## Checkpoint segment (version %d)\n", checkpoint.SegmentVersion)},
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
 		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
 		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", snapshot.Version)},

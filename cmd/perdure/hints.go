@@ -9,8 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -18,19 +18,6 @@ var (
 	unknownFlag = regexp.MustCompile(`^unknown flag --([^\s,=]+)`)
 	unexpected  = regexp.MustCompile(`^unexpected argument (\S+)`)
 )
-
-// renamed are flags of earlier versions, with how what they said is written now.
-var renamed = map[string]string{
-	"log-sync":      "sync in --log, as in --log 'file:?sync=always', and --sync of perdure log",
-	"log-mb":        "mb in --log, as in --log 'file:?mb=4096', and --mb of perdure log",
-	"snapshot-mb":   "snapshot-mb in --log, as in --log 'file:?snapshot-mb=256'",
-	"nats":          "the URL of --log, as in --log nats://HOST:4222, and the argument of perdure log dump and verify",
-	"nats-creds":    "creds in --log, as in --log 'nats://HOST:4222?creds=FILE'",
-	"nats-ca":       "ca in --log, as in --log 'nats://HOST:4222?ca=FILE'",
-	"nats-cert":     "cert in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
-	"nats-key":      "key in --log, as in --log 'nats://HOST:4222?cert=FILE&key=FILE'",
-	"nats-replicas": "replicas in --log, as in --log 'nats://HOST:4222?replicas=3'",
-}
 
 // mistake makes of what kong says of a command line the line that people read, with where there
 // is more.
@@ -56,15 +43,12 @@ func hint(node *kong.Node, text string) string {
 		return text + "; the NATS CLI lists and removes the streams of a log: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
-			return plain.Text(err) + document.Suggest(m[1], childNames(node))
+			return plain.Text(err) + settings.Suggest(m[1], childNames(node))
 		}
 	}
 	m := unknownFlag.FindStringSubmatch(text)
 	if m == nil {
 		return text
-	}
-	if now := renamed[m[1]]; now != "" {
-		return fmt.Sprintf("--%s is now %s", m[1], now)
 	}
 	if owners := ownersOf(node, m[1]); owners != "" {
 		return fmt.Sprintf("--%s is a flag of %s alone; leave it out", m[1], owners)

@@ -11,11 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/host"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/role"
-	"github.com/perdure/perdure/internal/run/service"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -45,7 +43,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	co := &service.Coordinator{
+	co := &host.Coordinator{
 		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
 		Watch: c.watched(),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
@@ -57,13 +55,13 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 var notOfHosts = []string{"listen", "keys", "insecure", "out", "metrics", "log-format", "exec"}
 
 // readJob reads the job of a coordinator: the file of a train -f, or, where its workload is own, of an up -f.
-func readJob(ctx context.Context, name string) (job service.Job, err error) {
-	text, err := disk.ReadRegular(name, document.MaxBytes)
+func readJob(ctx context.Context, name string) (job host.Job, err error) {
+	text, err := disk.ReadRegular(name, settings.MaxDocumentBytes)
 	if err != nil {
 		return job, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, name, plain.Cause(err))
 	}
-	job = service.Job{Name: name, Text: text}
-	doc, err := document.Parse(name, text)
+	job = host.Job{Name: name, Text: text}
+	doc, err := settings.ParseDocument(name, text)
 	if err != nil {
 		return job, err
 	}

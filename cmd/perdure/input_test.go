@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/reach"
 )
 
 // mistakes are command lines, and what comes of them. FULL is a folder with a
@@ -58,11 +58,7 @@ var mistakes = []struct {
 	{"up --log nats://a:1?key=a", 2, "--log is about the update log"},
 	{"train --recovery stateless --log file:?mb=0", 2, "--log: mb 0; a log of 16 shards needs at least 512"},
 	{"train --recovery stateless --log file:?snapshot-mb=0", 2, "--log: snapshot-mb 0; choose 1 to 4096"},
-	{"train --log-mb 600", 2, "--log-mb is now mb in --log, as in --log 'file:.mb=4096'"},
-	{"up --nats-creds a", 2, "--nats-creds is now creds in --log, as in --log 'nats://HOST:4222.creds=FILE'"},
-	{"log verify --nats nats://a:1", 2, "--nats is now the URL of --log, .* and the argument of perdure log dump"},
 	{"log rm a", 2, "unexpected argument rm; the NATS CLI lists and removes the streams of a log: nats stream ls, "},
-	{"log --dir a --log-sync always", 2, "--log-sync is now .* and --sync of perdure log"},
 	{"train --outage-mb 5", 2, "--outage-mb is for jobs that go on in an outage; leave it out, or add --on-outage " +
 		"continue"},
 	{"train --consistency asp --outage-rows frozen", 2, "--outage-rows is for jobs that go on in an outage"},
@@ -296,7 +292,6 @@ var mistakes = []struct {
 	{"bench workloads --recovery never", 2, `unknown recovery strategy "never"`},
 	{"bench recovery --recovery never", 2, `unknown recovery strategy "never"`},
 	{"bench recovery --recovery chain:4", 2, `chain:4 keeps each shard on 4 servers, and the job has 3`},
-	{"bench recovery --fault kill-server", 2, "--fault kill-server is called kill:server now"},
 	{"bench recovery --fault explode", 2, `unknown --fault "explode"; choose kill:head, kill:middle`},
 	{
 		"bench recovery --recovery chain:2 --fault kill:middle", 2,
@@ -350,7 +345,7 @@ func TestBadInput(t *testing.T) {
 	must(t, os.WriteFile(badJSON, []byte(`{"job":`), 0o666))
 	secret := filepath.Join(t.TempDir(), "secret")
 	alone := filepath.Join(t.TempDir(), "alone")
-	for _, name := range []string{secret, secret + secrets.ServersExt, alone} {
+	for _, name := range []string{secret, secret + reach.ServersExt, alone} {
 		must(t, os.WriteFile(name, []byte(strings.Repeat("ab", 32)+"\n"), 0o600))
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

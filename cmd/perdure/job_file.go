@@ -12,7 +12,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -24,7 +23,7 @@ type jobFile struct {
 	command string // train or up
 	args    []string
 	line    commandLine
-	entries []document.Entry
+	entries []settings.Entry
 	model   *kong.Application
 }
 
@@ -114,7 +113,7 @@ func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	} else if n > 1 {
 		return nil, fmt.Errorf("%w: --file is given %d times; a job is written in one file", perdure.ErrUsage, n)
 	}
-	doc, err := document.Read(j.line.files[0])
+	doc, err := settings.ReadDocument(j.line.files[0])
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +161,7 @@ func (j *jobFile) again() bool {
 
 // workload is the one that the file names; "": it names none.
 func (j *jobFile) workload(train *kong.Node) (string, error) {
-	i := slices.IndexFunc(j.entries, func(e document.Entry) bool { return e.Key == workloadKey })
+	i := slices.IndexFunc(j.entries, func(e settings.Entry) bool { return e.Key == workloadKey })
 	if i < 0 || j.command != "train" {
 		return "", nil
 	}
@@ -170,13 +169,13 @@ func (j *jobFile) workload(train *kong.Node) (string, error) {
 	name, err := v.Text()
 	if names := childNames(train); err == nil && !slices.Contains(names, name) {
 		return "", v.Errorf("unknown workload %q; choose %s%s", name, strings.Join(names, ", "),
-			document.Suggest(name, names))
+			settings.Suggest(name, names))
 	}
 	return name, err
 }
 
 // known refuses a key that is no flag of the command.
-func (j *jobFile) known(e document.Entry, known []string) error {
+func (j *jobFile) known(e settings.Entry, known []string) error {
 	if owners := ownersOf(commandOf(j.model.Node, j.command), e.Key); owners != "" && !slices.Contains(known, e.Key) {
 		return e.Value.Errorf("%s is a key of jobs of %s alone", e.Key, owners)
 	}
@@ -227,7 +226,7 @@ func kindOf(f *kong.Flag) string {
 }
 
 // fileArgs are the flags that a key and its value mean.
-func fileArgs(f *kong.Flag, v document.Value) (args []string, err error) {
+func fileArgs(f *kong.Flag, v settings.Node) (args []string, err error) {
 	var texts []string
 	switch kindOf(f) {
 	case wholeNumber:
@@ -267,7 +266,7 @@ func (j *jobFile) blame(err error) error {
 	if !errors.Is(err, perdure.ErrUsage) || j.wrong("") != plain.Text(err) {
 		return err
 	}
-	var guilty *document.Entry
+	var guilty *settings.Entry
 	for i, e := range j.entries {
 		if j.line.given[e.Key] || j.wrong(e.Key) == plain.Text(err) {
 			continue

@@ -64,7 +64,8 @@ func TestJoinMistakes(t *testing.T) {
 	job := start(t, joinable(dir, "slow*2:worker:0@1h")...)
 	// Once all have read run.json.
 	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
-	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"job":{"id":"0123456789abcdef"}}`), 0o666))
+	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"schema":1,"job":{"id":"0123456789abcdef"}}`),
+		0o666))
 	file := " --secret-file " + secretOf(dir)
 	must(t, os.Rename(filepath.Join(dir, "run.json"), filepath.Join(dir, "aside"))) // as on another machine
 	for args, want := range map[string]string{

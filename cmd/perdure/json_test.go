@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 // TestJSON: what commands say is JSON where that is asked for, and nothing else.
@@ -155,7 +156,7 @@ func TestJSONOfRunningJob(t *testing.T) {
 func TestJSONOfLog(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
-	s, err := updatelog.Serve(filepath.Join(run, "log"), updatelog.ServeOptions{})
+	s, err := logserver.Serve(filepath.Join(run, "log"), logserver.ServeOptions{})
 	must(t, err)
 	l, err := updatelog.Dial(t.Context(), s.URL(),
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})

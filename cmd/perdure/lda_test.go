@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -152,7 +152,7 @@ func countsFit(t *testing.T, dir string) {
 func countsFitTo(t *testing.T, dir, documents string, topics int) {
 	t.Helper()
 	data, _ := modelOf(t, filepath.Join(dir, "model.safetensors"))
-	c, err := corpus.Open(documents)
+	c, err := dataset.OpenCorpus(documents)
 	must(t, err)
 	counts, total := map[string]float32{}, make([]float32, topics)
 	at, assigned := data["assignments"], 0

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -15,7 +16,7 @@ import (
 // prints which streams it leaves and how to remove them.
 func TestLogElsewhere(t *testing.T) {
 	t.Parallel()
-	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{MaxBytes: 300 << 20})
+	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{MaxBytes: 300 << 20})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
 	out := newFolder(t)

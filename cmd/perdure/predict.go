@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/perdure/perdure/internal/run/predict"
+	"github.com/perdure/perdure/internal/run/modelfile"
 )
 
 type predictCmd struct {
@@ -18,7 +18,7 @@ type predictCmd struct {
 }
 
 func (c *predictCmd) Run(ctx context.Context) error {
-	return predict.Run(ctx, stdout, os.Stderr, predict.Asked{
+	return modelfile.Predict(ctx, stdout, os.Stderr, modelfile.Prediction{
 		Model: c.Model, Data: home(c.Data), Users: c.User, Best: c.Best, Known: c.Known, Pairs: c.Pairs, JSON: c.JSON,
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// olderModel writes the file of a run's model anew, without some of what it says, and returns its path.
-func olderModel(t *testing.T, run string, keys ...string) string {
+// bareModel writes the file of a run's model anew, without some of what it says, and returns its path.
+func bareModel(t *testing.T, run string, keys ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(run, "model.safetensors"))
 	must(t, err)
@@ -29,7 +29,7 @@ func olderModel(t *testing.T, run string, keys ...string) string {
 	})
 	var out bytes.Buffer
 	must(t, safetensors.Write(&out, tensors, meta))
-	return write(t, t.TempDir(), "old.safetensors", out.String())
+	return write(t, t.TempDir(), "bare.safetensors", out.String())
 }
 
 // forest writes a folder of CoverType, whose classes 1 and 2 lie on both sides of a value of the first feature.
@@ -65,10 +65,10 @@ func TestPredictScales(t *testing.T) {
 		"that is predicted\n" {
 		t.Errorf("%s", told)
 	}
-	old := olderModel(t, run, "features.means", "features.deviations")
+	old := bareModel(t, run, "features.means", "features.deviations")
 	if _, told := predicted(t, old, "--data", other); !strings.Contains(told, "accuracy 1.0000") ||
 		!strings.Contains(told, "does not say features.means") {
-		t.Errorf("of an older file: %s", told)
+		t.Errorf("of a model that does not say: %s", told)
 	}
 	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
 }
@@ -100,9 +100,9 @@ func TestPredictFinalReLU(t *testing.T) {
 	_, run := trained(t, "train", "cnn", "--quiet", "--data", pictures, "--clocks", "3", "--workers", "1", "--shards",
 		"4", "--batch", "4", "--eval-every", "0", "--final-relu")
 	with, told := predicted(t, run, "--data", pictures)
-	without, toldOld := predicted(t, olderModel(t, run, "final_relu"), "--data", pictures)
+	without, toldOld := predicted(t, bareModel(t, run, "final_relu"), "--data", pictures)
 	if strings.Contains(told, "does not say") || !strings.Contains(toldOld, "does not say final_relu") {
-		t.Errorf("told %q, and of an older file %q", told, toldOld)
+		t.Errorf("told %q, and of a model that does not say %q", told, toldOld)
 	}
 	if fmt.Sprint(with) == fmt.Sprint(without) {
 		t.Error("scores below 0 count")
@@ -121,9 +121,9 @@ func TestPredictNames(t *testing.T) {
 	if !strings.Contains(told, "accuracy 1.0000") || len(lines) != 3 || lines[1][2] == lines[2][2] {
 		t.Errorf("%q; %s", lines, told)
 	}
-	lines, told = predicted(t, olderModel(t, run, "hashed"), "--data", numbers)
+	lines, told = predicted(t, bareModel(t, run, "hashed"), "--data", numbers)
 	if !strings.Contains(told, "does not say hashed") || lines[1][2] != lines[2][2] {
-		t.Errorf("of an older file, features 7 and 8 that no example has had: %q; %s", lines, told)
+		t.Errorf("of a model that does not say, features 7 and 8 that no example has had: %q; %s", lines, told)
 	}
 	data = write(t, dir, "numbers", strings.Repeat("a 1 7\nb 2 8\n", 100))
 	_, run = trained(t, append(flags, data)...)

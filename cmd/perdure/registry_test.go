@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,7 +12,8 @@ import (
 	perdurelib "github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -21,7 +21,7 @@ import (
 func runFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	b, err := json.Marshal(settings.Run{Job: perdurelib.JobSpec{
+	b, err := rundir.EncodeRun(settings.Run{Job: perdurelib.JobSpec{
 		ID: "job", Workload: settings.OwnWorkload, Servers: 1, Slots: 1, Shards: 1, Clocks: 10,
 		Consistency: perdurelib.Consistency{Kind: perdurelib.BSP},
 		Recovery:    perdurelib.Recovery{Kind: perdurelib.RecoverNone},
@@ -41,7 +41,7 @@ type lone struct {
 func coordinate(t testing.TB, dir string) lone {
 	t.Helper()
 	c := lone{process: command(t, "coordinator", "--run", dir)}
-	secrets, err := secrets.Draw(t.TempDir())
+	secrets, err := reach.DrawSecrets(t.TempDir())
 	must(t, err)
 	defer secrets.Close()
 	c.secret = secrets.Job
@@ -123,9 +123,9 @@ func TestUnusableRegistry(t *testing.T) {
 		"empty":     {nil, at + "damaged: it does not begin with"},
 		"truncated": {good[:len(good)-1], at + "damaged: truncated"},
 		"changed":   {bytes.Replace(good, []byte(`"job"`), []byte(`"jab"`), 1), at + "damaged: checksum mismatch"},
-		"newer": {
+		"another version": {
 			disk.Seal("REGISTRY", 2, nil),
-			at + `written by a newer Perdure \(format 2\), this one reads up to 1`,
+			at + `written by another version of Perdure \(format 2, this one reads format 1\); use the version that`,
 		},
 		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
 	} {

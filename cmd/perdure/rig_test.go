@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -284,7 +283,7 @@ func controlOf(t testing.TB, dir string) string {
 }
 
 // secretOf is the file with a run's secret.
-func secretOf(dir string) string { return filepath.Join(dir, secrets.File) }
+func secretOf(dir string) string { return filepath.Join(dir, reach.SecretFile) }
 
 // newestCut is the newest clock for which a run's folder has a whole checkpoint.
 func newestCut(t testing.TB, dir string) (cut int) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/runs"
 )
 
@@ -46,11 +45,11 @@ type runsShowCmd struct {
 }
 
 // pricesOf reads a list of prices; "" is none.
-func pricesOf(file string) (*cost.Prices, error) {
+func pricesOf(file string) (*runs.Prices, error) {
 	if file == "" {
 		return nil, nil
 	}
-	return cost.Read(file)
+	return runs.ReadPrices(file)
 }
 
 func (c *runsShowCmd) Run() error {

@@ -9,14 +9,14 @@ import (
 
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/secrets"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/worker"
 )
 
 // secretsOf returns a run's secrets, which only its user can read.
 func secretsOf(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	for _, name := range []string{secrets.File, secrets.File + secrets.ServersExt} {
+	for _, name := range []string{reach.SecretFile, reach.SecretFile + reach.ServersExt} {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		must(t, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -92,7 +91,8 @@ func (c *dataMakeCmd) Run() error {
 	if err := checkpoints.MayWrite(c.To, "clicks", c.Force); err != nil {
 		return err
 	}
-	err := disk.WriteFile(disk.OS(), c.To, func(out io.Writer) error { return libsvm.WriteSynthetic(out, c.Lines) })
+	err := disk.WriteFile(disk.OS(), c.To,
+		func(out io.Writer) error { return dataset.WriteSyntheticSparse(out, c.Lines) })
 	if err == nil {
 		fmt.Fprintf(stdout, "%s has %d synthetic clicks; train with: perdure train logreg --data %s\n", c.To, c.Lines,
 			c.To)

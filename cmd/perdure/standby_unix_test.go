@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
 // TestStandby: two jobs are in one etcd, each under a prefix of its own. When the coordinator that leads the first job
@@ -19,7 +19,7 @@ import (
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
-	etcd, keys := etcdtest.New(t, nil), newKeys(t)
+	etcd, keys := registrytest.NewEtcd(t, nil), newKeys(t)
 	in := func(prefix string, more ...string) []string {
 		return append([]string{"--registry", "etcd://" + etcd.Addr + "/jobs/" + prefix, "--keys", keys}, more...)
 	}

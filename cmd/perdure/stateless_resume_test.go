@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -145,7 +145,7 @@ func TestStatelessNotResumed(t *testing.T) {
 // until they are removed; then it cannot.
 func TestStatelessElsewhere(t *testing.T) {
 	t.Parallel()
-	s, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	s, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
 	dir, to := newFolder(t), newFolder(t)

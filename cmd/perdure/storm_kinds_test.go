@@ -15,12 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
 	"github.com/perdure/perdure/workload/cnn"
 	"github.com/perdure/perdure/workload/lda"
 	"github.com/perdure/perdure/workload/logreg"
 	"github.com/perdure/perdure/workload/mf"
-	"github.com/perdure/perdure/workload/quadratic"
-	"github.com/perdure/perdure/workload/softmax"
 )
 
 // stormKind is a kind of job that storms are about.
@@ -35,21 +34,21 @@ type stormKind struct {
 // beside the rows, with rows that slots own.
 func stormKinds() []stormKind {
 	return []stormKind{
-		{name: "softmax", workload: softmax.Name, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
+		{name: "softmax", workload: logreg.SoftmaxName, work: settings.WorkAsked{Batch: ptr(8), Data: pictures}},
 		{
-			name: "softmax adam, combined", workload: softmax.Name,
+			name: "softmax adam, combined", workload: logreg.SoftmaxName,
 			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Combine: "weighted"},
 		},
 		{
-			name: "softmax sparse", workload: softmax.Name,
+			name: "softmax sparse", workload: logreg.SoftmaxName,
 			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Sparse: true},
 		},
 		{
-			name: "softmax adam sparse", workload: softmax.Name,
+			name: "softmax adam sparse", workload: logreg.SoftmaxName,
 			work: settings.WorkAsked{Batch: ptr(8), Data: pictures, Rule: "adam", Sparse: true},
 		},
 		{
-			name: "softmax full batch", workload: softmax.Name,
+			name: "softmax full batch", workload: logreg.SoftmaxName,
 			work: settings.WorkAsked{Data: pictures, Convex: settings.ConvexAsked{FullBatch: true, L2: 0.01}},
 		},
 		{
@@ -87,7 +86,7 @@ func stormKinds() []stormKind {
 			},
 		},
 		{
-			name: "quadratic", workload: quadratic.Name,
+			name: "quadratic", workload: workload.QuadraticName,
 			work: settings.WorkAsked{Bowl: settings.BowlAsked{Rows: ptr(60), Condition: ptr(10.0)}},
 		},
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -46,15 +46,15 @@ type logPlace struct {
 }
 
 // place is what the flags say.
-func (p *logPlace) place() (logtool.Place, error) {
+func (p *logPlace) place() (checkpoints.LogPlace, error) {
 	switch {
 	case p.Place == "":
-		return logtool.Place{Job: p.Job}, nil
+		return checkpoints.LogPlace{Job: p.Job}, nil
 	case !settings.IsLogURL(p.Place):
-		return logtool.Place{Dir: kong.ExpandPath(p.Place), Job: p.Job, Keys: p.Keys}, nil
+		return checkpoints.LogPlace{Dir: kong.ExpandPath(p.Place), Job: p.Job, Keys: p.Keys}, nil
 	}
 	l, err := settings.ParseLog(p.Place)
-	return logtool.Place{
+	return checkpoints.LogPlace{
 		NATS: l.NATS, Creds: l.Creds, CA: l.CA, Cert: l.Cert, Key: l.Key, Job: p.Job, Keys: p.Keys,
 	}, err
 }
@@ -71,7 +71,8 @@ func (c *logDumpCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.Dump(ctx, stdout, place, logtool.Part{Shard: c.Shard, From: c.From, Most: c.Most}, c.JSON)
+	part := checkpoints.LogPart{Shard: c.Shard, From: c.From, Most: c.Most}
+	return checkpoints.DumpLog(ctx, stdout, place, part, c.JSON)
 }
 
 type logVerifyCmd struct{ logPlace }
@@ -81,5 +82,5 @@ func (c *logVerifyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return logtool.Verify(ctx, stdout, place, c.JSON)
+	return checkpoints.VerifyLog(ctx, stdout, place, c.JSON)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +11,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/proc/logserver"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/metrics"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -23,7 +24,7 @@ func TestLogLook(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
 	dir := filepath.Join(run, "log")
-	s, err := updatelog.Serve(dir, updatelog.ServeOptions{})
+	s, err := logserver.Serve(dir, logserver.ServeOptions{})
 	must(t, err)
 	l, err := updatelog.Dial(t.Context(), s.URL(),
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
@@ -72,9 +73,9 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, append(elsewhere, secret+"@"+at+"?mb=100000000"),
 		"perdure: the log at nats://"+at+" has no room for stream",
 		"MiB; give that log more room, or the job a smaller one (mb in --log)\n")
-	text := fmt.Sprintf(`{"job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
+	text := fmt.Sprintf(`{"schema": 1, "job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
-	if got, want := logtool.Line(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
+	if got, want := checkpoints.LogLine(t.Context(), run), " MB of at most 104.9, in 2 streams, at nats://"+
 		at; !strings.HasSuffix(got, want) {
 		t.Errorf("a status says %q, not %q", got, want)
 	}
@@ -192,7 +193,7 @@ func TestLogOfRun(t *testing.T) {
 func runWithLog(t *testing.T) (whole string) {
 	t.Helper()
 	whole = t.TempDir()
-	s, err := updatelog.Serve(settings.LogFolder(whole), updatelog.ServeOptions{})
+	s, err := logserver.Serve(settings.LogFolder(whole), logserver.ServeOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	about := settings.Run{Log: &settings.Log{MB: 64}}
@@ -200,7 +201,7 @@ func runWithLog(t *testing.T) (whole string) {
 		ID: "first", Shards: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
 		Recovery: perdure.Recovery{Kind: perdure.RecoverStateless},
 	}
-	b, err := json.Marshal(about)
+	b, err := rundir.EncodeRun(about)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), b, 0o666))
 	wantOut(t, 1, []string{"log", "verify", whole},

@@ -116,7 +116,6 @@ func TestStudyMistakes(t *testing.T) {
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `there is no key "out"`,
-		"seeds: 1\npage: a.md.tmpl":                         "page is no longer a key of a study",
 		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
 		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,

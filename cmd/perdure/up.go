@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/agent"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/localrun"
-	"github.com/perdure/perdure/internal/run/logtool"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -152,7 +152,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return ended(err)
 	}
-	screen.Status(stdout, &s, &v, logtool.Line(ctx, s.RunDir))
+	screen.Status(stdout, &s, &v, checkpoints.LogLine(ctx, s.RunDir))
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/document"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // This file prints help. A command with few flags shows them all. train and up have dozens: they
@@ -102,7 +102,7 @@ func (u *usage) print(what string) error {
 		return fmt.Errorf("%w: this command's flags have no groups; write --help", perdure.ErrUsage)
 	case !slices.Contains(names, what):
 		return fmt.Errorf("%w: there is no group of flags %q; choose %s%s", perdure.ErrUsage, what,
-			strings.Join(names, ", "), document.Suggest(what, names))
+			strings.Join(names, ", "), settings.Suggest(what, names))
 	}
 	for _, g := range flagGroups {
 		if g.name == what {

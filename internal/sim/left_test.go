@@ -18,7 +18,6 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/run/ended"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -74,7 +73,7 @@ func (l *Left) GoOn(ctx context.Context, servers, workers int) (*Next, error) {
 		s.Job.Servers = servers
 	}
 	m, err := l.read(ctx, s)
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, ended.ErrNothing) {
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) || errors.Is(err, settings.ErrNothingLeft) {
 		return nil, fmt.Errorf("%w: %w", ErrNothing, err)
 	}
 	if err != nil {
@@ -108,7 +107,7 @@ func (l *Left) read(ctx context.Context, s *settings.Run) (m checkpoint.Manifest
 	if !recovery.Of(l.Job.Recovery).Traits().Logged() {
 		return settings.ReadSaved(l.checkpoints(), s)
 	}
-	st, err := ended.Read(ctx, &ended.Run{
+	st, err := settings.ReadEnded(ctx, &settings.EndedRun{
 		Job: l.Job, View: l.began, Checkpoints: l.checkpoints(), Snapshots: store.Folder(l.Disk, "snapshots"),
 		Log: looked{l},
 	})

@@ -62,6 +62,9 @@ def test_mistakes() -> None:
     ):
         with pytest.raises(perdure.UsageError, match=said):
             _state.Encoded(state)
-    for data in (b"", b"PERDURE1", b"other state", written({})[:-1]):
+    for data in (b"", b"PERDURE2", b"other state", written({})[:-1]):
         with pytest.raises(perdure.UsageError, match="of another program"):
             _state.decode(data)
+    for version in (b"1", b"3"):
+        with pytest.raises(perdure.UsageError, match=r"another version .* reads format 2\); install the version that"):
+            _state.decode(b"PERDURE" + version + written({})[8:])

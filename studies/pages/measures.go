@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // A measure is a number of a run; NaN: the run does not know it.
@@ -145,8 +145,8 @@ func histogramOf(counts map[string]int64) histogram {
 }
 
 // measured are what series.csv has of a column over seconds.
-func (t *trial) measured(column string) trials.Points {
-	p, _ := trials.Measured(t.series.Columns, t.series.Rows, column)
+func (t *trial) measured(column string) plot.Points {
+	p, _ := plot.Measured(t.series.Columns, t.series.Rows, column)
 	return p
 }
 

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/study"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // page collects the text of a page and the files that it links to.
@@ -68,7 +69,7 @@ type column struct {
 func col(heading string, of measure, format string) column { return column{heading, of, format, ""} }
 
 // spread is the column's value of a cell.
-func (s *outcome) spread(c *cell, col *column) trials.Spread {
+func (s *outcome) spread(c *cell, col *column) plot.Spread {
 	if col.failures != "" {
 		c = s.under(c, col.failures)
 	}
@@ -93,7 +94,7 @@ func (p *page) table(cells []*cell, axes []string, columns ...column) {
 }
 
 // show writes the median of a spread, and its range where that is not one number.
-func show(v trials.Spread, format string) string {
+func show(v plot.Spread, format string) string {
 	if !known(v) {
 		return "–"
 	}
@@ -106,14 +107,14 @@ func (c *cell) show(of measure, format string) string { return show(c.spread(of)
 func shown(x float64, format string) string {
 	switch {
 	case format == "" || math.IsNaN(x) || math.IsInf(x, 0):
-		return trials.Short(x)
+		return plain.Short(x)
 	case format == percent:
-		return trials.Percent1(x)
+		return plain.Percent1(x)
 	}
 	return fmt.Sprintf(format, x)
 }
 
-func known(v trials.Spread) bool { return !math.IsNaN(v.Mid) }
+func known(v plot.Spread) bool { return !math.IsNaN(v.Mid) }
 
 // Verdicts about the claims of a paper.
 const (
@@ -142,7 +143,7 @@ func verdict(so, once bool) string {
 }
 
 // falls is the verdict about a fall: every trial falls, and further than each of those that nothing happened to.
-func falls(found, calm trials.Spread) string {
+func falls(found, calm plot.Spread) string {
 	if !known(found) || !known(calm) {
 		return incomparable
 	}
@@ -150,7 +151,7 @@ func falls(found, calm trials.Spread) string {
 }
 
 // rises is the verdict about a rise: every trial rises.
-func rises(found trials.Spread) string {
+func rises(found plot.Spread) string {
 	if !known(found) {
 		return incomparable
 	}
@@ -158,7 +159,7 @@ func rises(found trials.Spread) string {
 }
 
 // above is the verdict about being above others: the median is, and the trials' ranges do not meet.
-func above(found, others trials.Spread) string {
+func above(found, others plot.Spread) string {
 	if !known(found) || !known(others) {
 		return incomparable
 	}

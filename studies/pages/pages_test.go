@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/study"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 func must(t testing.TB, err error) {
@@ -238,14 +238,14 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	of := func(low, high float64) trials.Spread { return trials.SpreadOf([]float64{low, high}) }
-	one := func(v float64) trials.Spread { return trials.SpreadOf([]float64{v}) }
+	of := func(low, high float64) plot.Spread { return plot.SpreadOf([]float64{low, high}) }
+	one := func(v float64) plot.Spread { return plot.SpreadOf([]float64{v}) }
 	for i, c := range []struct{ got, want string }{
 		{falls(of(-.3, -.2), of(-.1, .1)), reproduced},
 		{falls(of(-.3, -.05), of(-.1, .1)), notReproduced},
 		{rises(of(0.1, 0.2)), reproduced},
 		{rises(of(-.1, .2)), notReproduced},
-		{rises(trials.SpreadOf(nil)), incomparable},
+		{rises(plot.SpreadOf(nil)), incomparable},
 		{within(4.9, 3), reproduced},
 		{within(4.9, 1), notReproduced},
 		{within(4.9, math.NaN()), incomparable},

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/study/plot"
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plot"
 )
 
 // width of pictures, in pixels.
@@ -124,13 +123,13 @@ func faultTimes(cells []*cell) (at []float64) {
 
 // curve is what the trials measured.
 func (c *cell) curve(column string) (curve plot.Curve, any bool) {
-	var all []trials.Points
+	var all []plot.Points
 	var stays []bool
 	for _, t := range c.trials {
-		p, diverged := trials.Measured(t.series.Columns, t.series.Rows, column)
+		p, diverged := plot.Measured(t.series.Columns, t.series.Rows, column)
 		all, stays = append(all, p), append(stays, !diverged)
 	}
-	curve.X, curve.Mid, curve.Low, curve.High, any = trials.Band(all, stays)
+	curve.X, curve.Mid, curve.Low, curve.High, any = plot.Band(all, stays)
 	return curve, any
 }
 

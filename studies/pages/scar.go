@@ -8,9 +8,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
-	"github.com/perdure/perdure/internal/run/study/plot"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Strategies that the page speaks of: rows that come back alone, from full saves, and from saves of an eighth of the
@@ -350,12 +349,12 @@ func (c *cell) of(strategy string, lost float64) *failurecost.Cell {
 
 // saved returns by which part a strategy's failures cost less than the first strategy's, with the 95% interval; NaN if
 // most trials are censored.
-func (c *cell) saved(strategy string, lost float64) trials.Spread {
+func (c *cell) saved(strategy string, lost float64) plot.Spread {
 	of := c.of(strategy, lost)
 	if of.Fewer == nil || 2*of.Censored > of.Trials {
-		return trials.SpreadOf(nil)
+		return plot.SpreadOf(nil)
 	}
-	v := trials.Spread{Mid: *of.Fewer, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
+	v := plot.Spread{Mid: *of.Fewer, Low: math.Inf(-1), High: math.Inf(1), N: of.Trials}
 	if of.FewerIn[0] != nil {
 		v.Low = *of.FewerIn[0]
 	}
@@ -394,7 +393,7 @@ func (c *cell) claim(strategy string, part float64) string {
 
 // better are the cells in which a strategy's failures cost less than the first one's, beyond the spread of the trials.
 func better(cells []*cell, strategy string) []*cell {
-	return trials.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
+	return plot.Where(cells, func(c *cell) bool { return c.saved(strategy, 0.5).Low > 0 })
 }
 
 // savings writes the least and the most that a strategy saves in some cells.
@@ -408,7 +407,7 @@ func savings(cells []*cell, strategy string, lost float64) string {
 	if len(all) == 0 {
 		return "–"
 	}
-	least, most := trials.Percent0(slices.Min(all)), trials.Percent0(slices.Max(all))
+	least, most := plain.Percent0(slices.Min(all)), plain.Percent0(slices.Max(all))
 	if least == most {
 		return least
 	}

@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/study"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // outcome holds the results of a study so far, and the measurements of its runs.
@@ -170,7 +170,7 @@ func (s *outcome) where(labels at) []*cell {
 			s.unknown = append(s.unknown, text)
 		}
 	}
-	return trials.Where(s.cells, func(c *cell) bool {
+	return plot.Where(s.cells, func(c *cell) bool {
 		for axis, label := range labels {
 			if c.labels[axis] != label {
 				return false
@@ -182,7 +182,7 @@ func (s *outcome) where(labels at) []*cell {
 
 // only keeps the cells that have one of some labels of an axis.
 func only(cells []*cell, axis string, labels ...string) []*cell {
-	return trials.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
+	return plot.Where(cells, func(c *cell) bool { return slices.Contains(labels, c.labels[axis]) })
 }
 
 // cell returns the first cell that has some labels, or else a cell without runs: with --quick a study may have fewer
@@ -250,14 +250,14 @@ func failedRuns(cells []*cell) string {
 }
 
 // spread returns the median and the range of a measure over the trials that know it.
-func (c *cell) spread(of measure) trials.Spread {
+func (c *cell) spread(of measure) plot.Spread {
 	var values []float64
 	for _, t := range c.trials {
 		if v := of(t); !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
-	return trials.SpreadOf(values)
+	return plot.SpreadOf(values)
 }
 
 // mid returns the median of a measure over the trials of a cell; NaN: no trial knows it.
@@ -265,7 +265,7 @@ func (c *cell) mid(of measure) float64 { return c.spread(of).Mid }
 
 // sorted returns cells by the median of a measure, ascending, without cells whose trials do not know it.
 func sorted(cells []*cell, of measure) []*cell {
-	some := trials.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
+	some := plot.Where(cells, func(c *cell) bool { return known(c.spread(of)) })
 	slices.SortStableFunc(some, func(a, b *cell) int { return cmp.Compare(a.mid(of), b.mid(of)) })
 	return some
 }

@@ -28,10 +28,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/workload/batch"
 	"github.com/perdure/perdure/workload/contract"
 	"github.com/perdure/perdure/workload/gemm"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
 
 // Options of a Model.
@@ -66,7 +65,7 @@ type Parameters [tables][]float32
 type Model struct {
 	data    *dataset.Examples
 	options Options
-	order   *batch.Order
+	order   *contract.Order
 	pixel   [256]float32 // value of each grey level
 
 	conv1, conv2 conv
@@ -110,7 +109,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{
-		data: data, options: o, order: batch.NewOrder(o.Seed, train.N, o.Batch), // ShareOut makes the slots
+		data: data, options: o, order: contract.NewOrder(o.Seed, train.N, o.Batch), // ShareOut makes the slots
 		conv1: conv{1, s.first, s.side}, conv2: conv{s.first, s.second, s.side / 2},
 		flat: s.second * s.side / 4 * s.side / 4, hidden: s.hidden, classes: train.Classes,
 	}
@@ -185,7 +184,7 @@ func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy fl
 	right := 0
 	m.Score(p, split, func(scores []float32, label uint8, itsLoss float64) {
 		loss += itsLoss
-		if softmax.Argmax(scores) == int(label) {
+		if logreg.Argmax(scores) == int(label) {
 			right++
 		}
 	})
@@ -254,7 +253,7 @@ func (m *Model) judge(i int, label uint8, scale float32) (loss float64) {
 		relu(scores)
 	}
 	copy(m.raw, scores)
-	loss = softmax.CrossEntropy(scores, label, scale, m.exps)
+	loss = logreg.CrossEntropy(scores, label, scale, m.exps)
 	if m.options.FinalReLU {
 		gate(scores, m.raw, 1)
 	}

@@ -9,6 +9,8 @@
 // Gets: a worker may be asked for the same clock again after a failure, in this
 // process or in another, and must then compute the same.
 //
+// For workloads whose clocks are batches, [Order] says which examples a slot computes on in a clock.
+//
 // Package workload gives these types again under its own name, beside the list
 // of all workloads; this package is apart from it so that workloads can import
 // it.

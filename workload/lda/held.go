@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -26,7 +26,7 @@ type held struct {
 type halves struct{ first, second []int32 }
 
 // newHeld chooses documents from all over the split.
-func newHeld(d *corpus.Documents, size int) *held {
+func newHeld(d *dataset.Documents, size int) *held {
 	step := max(1, len(d.Tokens)/heldTokens)
 	place := make([]int32, size)
 	var docs [][]int32

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload/contract"
 )
@@ -21,7 +21,7 @@ func options(topics int, fraction float64) Options {
 	return o
 }
 
-func newPlain(t testing.TB, c *corpus.Corpus, o Options) *Plain {
+func newPlain(t testing.TB, c *dataset.Corpus, o Options) *Plain {
 	t.Helper()
 	p, err := NewPlain(c, o)
 	if err != nil {
@@ -32,7 +32,7 @@ func newPlain(t testing.TB, c *corpus.Corpus, o Options) *Plain {
 
 // BenchmarkPlain: tokens in a second.
 func BenchmarkPlain(b *testing.B) {
-	c := corpus.Synthetic(2000)
+	c := dataset.SyntheticCorpus(2000)
 	p := newPlain(b, c, options(100, 1))
 	p.Run(20)
 	tokens := 0
@@ -44,7 +44,7 @@ func BenchmarkPlain(b *testing.B) {
 }
 
 func TestPlainLearns(t *testing.T) {
-	c := corpus.Synthetic(500)
+	c := dataset.SyntheticCorpus(500)
 	p := newPlain(t, c, options(20, 0.5))
 	p.Run(p.ClocksPerPass())
 	first := p.HeldOut()
@@ -284,7 +284,7 @@ func TestSentAssignments(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	c := corpus.Synthetic(30)
+	c := dataset.SyntheticCorpus(30)
 	for want, change := range map[string]func(*Options){
 		"1 topics":           func(o *Options) { o.Topics = 1 },
 		"9000 topics":        func(o *Options) { o.Topics = 9000 },

@@ -36,7 +36,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -57,13 +57,13 @@ const maxClocksPerPass = 10_000
 
 // model is the data, in the order in which slots go through them.
 type model struct {
-	data *corpus.Corpus
+	data *dataset.Corpus
 	Options
 	*order
 	held *held
 }
 
-func newModel(data *corpus.Corpus, o Options) (*model, error) {
+func newModel(data *dataset.Corpus, o Options) (*model, error) {
 	switch {
 	case o.Topics < 2 || o.Topics > MaxTopics:
 		return nil, fmt.Errorf("%w: lda: %d topics; choose 2 to %d", perdure.ErrUsage, o.Topics, MaxTopics)

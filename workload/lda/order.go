@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -19,7 +19,7 @@ type order struct {
 	rows  []int     // by document: its first row; and how many rows there are
 }
 
-func newOrder(d *corpus.Documents, seed uint64, clocks int) *order {
+func newOrder(d *dataset.Documents, seed uint64, clocks int) *order {
 	o := &order{parts: make([][]int32, clocks), ends: make([][]int, clocks), rows: make([]int, d.Len()+1)}
 	all := make([]int32, d.Len())
 	for i := range all {

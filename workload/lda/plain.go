@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -22,7 +22,7 @@ type Plain struct {
 }
 
 // NewPlain returns a trainer at clock 0.
-func NewPlain(data *corpus.Corpus, o Options) (*Plain, error) {
+func NewPlain(data *dataset.Corpus, o Options) (*Plain, error) {
 	m, err := newModel(data, o)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/corpus"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -22,7 +22,7 @@ const (
 )
 
 // DefaultData is the corpus that is used where the user names none.
-const DefaultData = corpus.Default
+const DefaultData = dataset.DefaultCorpus
 
 // program is a model as a workload.
 type program struct {
@@ -74,7 +74,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
 		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
 	}
-	data, err := corpus.Open(p.Data)
+	data, err := dataset.OpenCorpus(p.Data)
 	if err != nil {
 		return nil, err
 	}

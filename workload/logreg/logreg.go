@@ -1,4 +1,7 @@
-// Package logreg says of which class an example of sparse features is, by logistic regression: the score of class k is
+// Package logreg has logistic regression, as two workloads: softmax on dense examples ([Softmax]), and logreg on sparse
+// ones, which is the rest of this page.
+//
+// Workload logreg says of which class an example of sparse features is: the score of class k is
 // b(k) + Σ x(f)·w(f,k) over the features f that the example has, and its probability the softmax of the scores. Of two
 // classes the first one's score is 0, and a feature has one weight.
 //
@@ -17,14 +20,14 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/libsvm"
-	"github.com/perdure/perdure/workload/batch"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/workload/contract"
 )
 
 // model computes losses and gradients. It owns scratch memory.
 type model struct {
-	data     *libsvm.Set
-	order    *batch.Order
+	data     *dataset.SparseSet
+	order    *contract.Order
 	dim      int // weights of a feature
 	batch    int
 	need     needs
@@ -36,8 +39,8 @@ type model struct {
 // bias is the row that every example has; feature f has row f + 1.
 const bias = 0
 
-func newModel(data *libsvm.Set, seed uint64, slots, size int) (*model, error) {
-	m := &model{data: data, batch: size, order: batch.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
+func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, error) {
+	m := &model{data: data, batch: size, order: contract.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
 	if m.dim == 2 {
 		m.dim = 1
 	}
@@ -54,7 +57,7 @@ type needs struct {
 }
 
 // of lists the rows of examples, as they come.
-func (n *needs) of(s *libsvm.Split, examples []int32) {
+func (n *needs) of(s *dataset.SparseSplit, examples []int32) {
 	nonzeros := 0
 	for _, e := range examples {
 		nonzeros += int(s.Starts[e+1] - s.Starts[e])
@@ -113,7 +116,7 @@ func (m *model) score(weights []float32, at []int32, values []float32) {
 }
 
 // losses computes the sum of the losses of the examples whose rows are needed, and its gradient.
-func (m *model) losses(weights []float32, s *libsvm.Split, examples []int32) (loss float64, nonzeros int) {
+func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int32) (loss float64, nonzeros int) {
 	g := m.gradient[:len(weights)]
 	clear(g)
 	for _, e := range examples {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/libsvm"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/workload/contract"
 )
@@ -29,9 +29,9 @@ func must(t testing.TB, err error) {
 }
 
 // made is a set of examples at random: those of class k have feature k more often.
-func made(seed uint64, classes, features, examples int) *libsvm.Set {
+func made(seed uint64, classes, features, examples int) *dataset.SparseSet {
 	r := rand.New(rand.NewPCG(seed, 1))
-	s := &libsvm.Set{Name: "made", Features: features}
+	s := &dataset.SparseSet{Name: "made", Features: features}
 	for k := range classes {
 		s.Classes = append(s.Classes, string(rune('a'+k)))
 	}
@@ -126,7 +126,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 	p := params()
 	w, err := Open(p)
 	must(t, err)
-	data, err := libsvm.Open(p.Data)
+	data, err := dataset.OpenSparse(p.Data)
 	must(t, err)
 	plain, err := NewPlain(data, p.Seed, p.Batch, p.Rule)
 	must(t, err)
@@ -230,7 +230,7 @@ func TestMemory(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfN(rapid.Uint32Range(0, 1<<30-1), 1, 20).Draw(t, "numbers")
-		s := libsvm.Split{Starts: []int64{0}}
+		s := dataset.SparseSplit{Starts: []int64{0}}
 		for range 10 {
 			s.Feature = append(s.Feature, rapid.SliceOf(rapid.SampledFrom(numbers)).Draw(t, "features")...)
 			s.Starts = append(s.Starts, int64(len(s.Feature)))
@@ -283,7 +283,7 @@ func TestInherits(t *testing.T) {
 	p := &program{model: &model{data: made(1, 2, 6, 20)}}
 	for _, c := range []struct{ classes, hashed, want string }{
 		{"a\nb", "false", ""},
-		{"a\nb", "", ""}, // of an older version
+		{"a\nb", "", ""}, // of an export without its run
 		{"a\nb", "true", "its metadata say hashed"},
 		{"b\na", "false", "it is of the classes"},
 		{"", "false", "it is of the classes that it does not name"},

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/libsvm"
+	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -18,7 +18,7 @@ type Plain struct {
 }
 
 // NewPlain returns a trainer at clock 0.
-func NewPlain(data *libsvm.Set, seed uint64, size int, rule perdure.Rule) (*Plain, error) {
+func NewPlain(data *dataset.SparseSet, seed uint64, size int, rule perdure.Rule) (*Plain, error) {
 	m, err := newModel(data, seed, 1, size)
 	if err != nil {
 		return nil, err

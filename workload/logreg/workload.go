@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
-	"github.com/perdure/perdure/internal/data/libsvm"
 	"github.com/perdure/perdure/workload/contract"
 )
 
@@ -24,7 +23,7 @@ const (
 // Good choices where the user makes none.
 const (
 	DefaultBatch = 256
-	DefaultData  = libsvm.Default
+	DefaultData  = dataset.DefaultSparse
 	DefaultRule  = perdure.RuleFTRL
 )
 
@@ -73,7 +72,7 @@ func Open(p contract.Params) (contract.Workload, error) {
 	return w, nil
 }
 
-func openData(p *contract.Params) (*libsvm.Set, error) {
+func openData(p *contract.Params) (*dataset.SparseSet, error) {
 	scaling, err := dataset.ScalingOf(p.Trained)
 	switch {
 	case err != nil:
@@ -83,16 +82,16 @@ func openData(p *contract.Params) (*libsvm.Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		return libsvm.Dense(e), nil
+		return dataset.SparseOf(e), nil
 	case p.Trained != nil:
 		classes := strings.Split(p.Trained[ClassesKey], "\n")
 		if len(classes) < 2 {
 			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata have no %s of two "+
 				"lines or more", perdure.ErrUsage, ClassesKey)
 		}
-		return libsvm.OpenAll(p.Data, classes, libsvm.Naming(p.Trained[HashedKey]))
+		return dataset.OpenAllSparse(p.Data, classes, dataset.FeatureNaming(p.Trained[HashedKey]))
 	}
-	return libsvm.Open(p.Data)
+	return dataset.OpenSparse(p.Data)
 }
 
 // Describe implements contract.Workload. Parameters are those that there may be; a row is stored from its first update.
@@ -174,7 +173,7 @@ func (p *program) Step(
 }
 
 // get reads the rows that examples need.
-func (p *program) get(ctx context.Context, t contract.Tables, s *libsvm.Split, examples []int32) error {
+func (p *program) get(ctx context.Context, t contract.Tables, s *dataset.SparseSplit, examples []int32) error {
 	p.need.of(s, examples)
 	n := len(p.need.list) * p.dim
 	p.weights = slices.Grow(p.weights[:0], n)[:n]

@@ -3,9 +3,7 @@
 // such an object is garbage: see [Held].
 //
 // What travels is bytes, whoever carries it: a frame, a segment, a snapshot. [Pack] and [Unpack] say
-// what they are: a state or a reference, and the clock that it belongs to. Bytes that do not begin
-// with the mark are a state as older versions have kept it. The mark was drawn at random, and is
-// followed by a checksum, so no state of then is taken for one.
+// what they are: a state or a reference, and the clock that it belongs to.
 //
 // Where a shard may lose what its slots have saved, the others are told that something was saved
 // ([Note]). So a slot that gets an older state knows: see [Older].
@@ -88,9 +86,6 @@ func (r Ref) File() perdure.SavedFile {
 //	32      8    gap: below which a later save may be lost; 0: none is
 //	40      …    the state; or the reference: slot (4), incarnation (4), generation (8), number (8),
 //	             bytes of the object (8), its CRC-32C (4), zeros (4); to nothing: zeros; a note: nothing
-//
-// In version 1 there is no clock, no gap and no note; and a state is as the program gave it, but for one that
-// begins with the mark.
 const (
 	mark      = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
 	version   = 2
@@ -108,7 +103,7 @@ const Unknown perdure.Clock = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrFraming is wrapped when bytes begin with the mark, and are not what they say.
+// ErrFraming is wrapped when bytes are not what Pack, Void or Note return.
 var ErrFraming = errors.New("saved state: what has travelled cannot be read")
 
 func frame(kind byte, clock perdure.Clock, body int) []byte {
@@ -127,9 +122,6 @@ func seal(b []byte) []byte {
 	binary.LittleEndian.PutUint32(b[sumBytes-4:], sum(b))
 	return b
 }
-
-// Marked reports whether bytes begin with the mark.
-func Marked(b []byte) bool { return len(b) >= len(mark) && string(b[:len(mark)]) == mark }
 
 // Pack returns how a state travels that lies nowhere else, saved in a clock. It is a copy.
 func Pack(state []byte, clock perdure.Clock) []byte {
@@ -163,7 +155,7 @@ func IsVoid(b []byte) bool { return isKind(b, kindVoid) }
 func IsNote(b []byte) bool { return isKind(b, kindNote) }
 
 func isKind(b []byte, kind byte) bool {
-	return Marked(b) && len(b) >= sumBytes && b[len(mark)+1] == kind
+	return len(b) >= headBytes && string(b[:len(mark)]) == mark && b[len(mark)+1] == kind
 }
 
 // Saved is what has travelled.
@@ -174,34 +166,29 @@ type Saved struct {
 	Gap   perdure.Clock // a save after Clock, and below this one, may be lost; 0: none is
 }
 
-// Unpack reads what has travelled.
+// Unpack reads what has travelled. nil is what a shard has of a slot that has saved nothing.
 func Unpack(b []byte) (s Saved, err error) {
-	if !Marked(b) {
-		return Saved{State: b, Clock: Unknown}, nil
+	if b == nil {
+		return Saved{Clock: Unknown}, nil
 	}
-	if len(b) < sumBytes {
-		return s, fmt.Errorf("%w: it has %d bytes", ErrFraming, len(b))
+	if len(b) < headBytes || string(b[:len(mark)]) != mark {
+		return s, fmt.Errorf("%w: its %d bytes do not begin as a state does", ErrFraming, len(b))
 	}
-	v, kind, at, le := b[len(mark)], b[len(mark)+1], sumBytes, binary.LittleEndian
-	if v != 1 && v != version {
-		return s, fmt.Errorf("%w: it is of version %d, this Perdure reads the versions 1 to %d", ErrFraming, v,
-			version)
+	v, kind, le := b[len(mark)], b[len(mark)+1], binary.LittleEndian
+	if v != version {
+		return s, fmt.Errorf("%w: another version of Perdure saved it (format %d, this one reads format %d); use the "+
+			"version that saved it", ErrFraming, v, version)
 	}
 	if le.Uint32(b[sumBytes-4:]) != sum(b) {
 		return s, fmt.Errorf("%w: its checksum is wrong", ErrFraming)
 	}
-	s.Clock = Unknown
-	if v == version && len(b) >= headBytes {
-		s.Clock, at = perdure.Clock(le.Uint64(b[sumBytes:])), headBytes
-		s.Gap = perdure.Clock(le.Uint64(b[sumBytes+8:]))
-	}
-	body := b[at:]
+	s.Clock, s.Gap = perdure.Clock(le.Uint64(b[sumBytes:])), perdure.Clock(le.Uint64(b[sumBytes+8:]))
+	body := b[headBytes:]
 	switch {
-	case v == version && at < headBytes:
 	case kind == kindPlain:
 		s.State = body
 		return s, nil
-	case kind == kindNote && v == version && len(body) == 0:
+	case kind == kindNote && len(body) == 0:
 		return s, nil
 	case kind == kindRef && len(body) == refBytes:
 		r := new(Ref)

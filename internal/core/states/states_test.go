@@ -2,10 +2,10 @@ package states_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -46,29 +46,29 @@ func TestPack(t *testing.T) {
 		!states.IsNote(n) || states.IsVoid(n) {
 		t.Errorf("a note is %q: %+v, %v", n, got, err)
 	}
-	for _, old := range []struct { // as version 1 has written it
-		packed, state string
-		ref           *states.Ref
-	}{
-		{"a state", "a state", nil},
-		{string(version1(states.Pack([]byte(mark), 0))), mark, nil},
-		{string(version1(ref.Pack(0))), "", &ref},
-	} {
-		got, err := states.Unpack([]byte(old.packed))
-		if err != nil || string(got.State) != old.state || (got.Ref == nil) != (old.ref == nil) ||
-			old.ref != nil && *got.Ref != *old.ref || got.Clock != states.Unknown {
-			t.Errorf("%q of version 1 is read as %+v, %v", old.packed, got, err)
-		}
-	}
 }
 
-// version1 is how it travelled when it had no clock.
-func version1(b []byte) []byte {
-	b[16] = 1
-	b = append(b[:24], b[40:]...)
-	table := crc32.MakeTable(crc32.Castagnoli)
-	binary.LittleEndian.PutUint32(b[20:], crc32.Update(crc32.Checksum(b[:20], table), table, b[24:]))
-	return b
+// Other versions, and what is no framed state, are refused; a flipped bit or a missing end is, too.
+func TestUnpackRefuses(t *testing.T) {
+	good := states.Pack([]byte("state"), 12)
+	refused := func(b []byte, want string) {
+		t.Helper()
+		if s, err := states.Unpack(b); !errors.Is(err, states.ErrFraming) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is read as %+v, %v", b, s, err)
+		}
+	}
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1
+		refused(bad, "saved state: ")
+		refused(good[:i], "saved state: ")
+	}
+	refused([]byte("state"), "do not begin as a state does")
+	for _, version := range []byte{1, 3} {
+		other := bytes.Clone(good)
+		other[16] = version
+		refused(other, fmt.Sprintf("(format %d, this one reads format 2); use the version that saved it", version))
+	}
 }
 
 // What a slot is given, and whether it is the newest that was acknowledged, case by case.
@@ -92,7 +92,6 @@ func TestOlder(t *testing.T) {
 		{"what is lost is done again", at(5, 12), [][]byte{note(5, 12)}, 4},
 		{"so have all shards", at(5, 9), [][]byte{note(5, 8)}, 3},
 		{"there is no other shard", at(5, 9), nil, 3},
-		{"of before the versions that say", []byte("s"), [][]byte{nil}, 0},
 	} {
 		home, err := states.Unpack(c.home)
 		if older := states.Older(home, c.others, 10); err != nil || older != c.older {
@@ -104,7 +103,7 @@ func TestOlder(t *testing.T) {
 // What a shard has that lacks some clocks is what it was, but for the gap.
 func TestLose(t *testing.T) {
 	ref := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 1}
-	for _, packed := range [][]byte{nil, []byte("old"), states.Pack([]byte("s"), 4), ref.Pack(4), states.Note(4)} {
+	for _, packed := range [][]byte{nil, states.Pack([]byte("s"), 4), ref.Pack(4), states.Note(4)} {
 		before := bytes.Clone(packed)
 		was, err := states.Unpack(packed)
 		got, err2 := states.Unpack(states.Lose(packed, 9))

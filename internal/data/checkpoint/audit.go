@@ -60,13 +60,7 @@ type Audit struct {
 	Bytes int64 // that were read
 	Files int
 	in    store.Store
-	read  map[fileKey]*audited
-}
-
-// fileKey is a file, and of what its checksum is: see sumReader.
-type fileKey struct {
-	file  string
-	whole bool
+	read  map[string]*audited // by file
 }
 
 // audited is what was read of a segment file.
@@ -81,7 +75,7 @@ type audited struct {
 
 // NewAudit begins to read checkpoints of a folder.
 func NewAudit(in store.Store) *Audit {
-	return &Audit{in: in, read: map[fileKey]*audited{}}
+	return &Audit{in: in, read: map[string]*audited{}}
 }
 
 // Checkpoint reads all segments of a checkpoint, and says what is wrong, and of each table how
@@ -94,7 +88,7 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 		var chain []*audited
 		good := true
 		for _, f := range ref.files() {
-			one := a.file(f.File, m.Version == 1)
+			one := a.file(f.File)
 			good = good && len(one.defects) == 0
 			if !one.told {
 				defects = append(defects, one.defects...)
@@ -117,10 +111,10 @@ func (a *Audit) Checkpoint(m Manifest) (rows []int64, defects []Defect, whole bo
 func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 	whole = true
 	for _, f := range files {
-		one := a.read[fileKey{f.File, true}]
+		one := a.read[f.File]
 		if one == nil {
 			one = new(audited)
-			a.read[fileKey{f.File, true}] = one
+			a.read[f.File] = one
 			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
 			err := savedstate.Check(a.in, perdure.SavedFile(f))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +133,7 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 }
 
 // Segment reads a segment that no checkpoint may name, and returns its defects.
-func (a *Audit) Segment(file string) []Defect { return a.file(file, false).defects }
+func (a *Audit) Segment(file string) []Defect { return a.file(file).defects }
 
 // fits says what is wrong with segments of a shard beside one another, and with the manifest; it
 // counts the rows.
@@ -185,23 +179,23 @@ func counts(manifest string, tables []perdure.TableSpec, shards int, shard perdu
 }
 
 // file reads a segment file, unless it was.
-func (a *Audit) file(name string, whole bool) *audited {
-	if one := a.read[fileKey{name, whole}]; one != nil {
+func (a *Audit) file(name string) *audited {
+	if one := a.read[name]; one != nil {
 		return one
 	}
 	one := new(audited)
-	a.read[fileKey{name, whole}] = one
+	a.read[name] = one
 	found := func(place string, err error) {
 		one.defects = append(one.defects, Defect{File: name, Place: place, Err: err})
 	}
 	err := withReader(a.in, name, func(r *sumReader) (err error) {
 		size := r.left
-		r.whole, r.at = whole, place{left: size}
+		r.at = place{left: size}
 		here := func(err error) { found(r.at.words(size, r.left, one.tables), err) }
 		r.note = here
 		one.segment, err = r.segment(func(_ int, t metaTable, runs []table.Run) (rowsTo, error) {
 			one.tables = append(one.tables, t)
-			if r.version < SegmentVersion {
+			if r.kind != kindChosen {
 				one.runs = append(one.runs, runs)
 			}
 			return nil, nil

@@ -46,10 +46,8 @@ import (
 var (
 	// ErrCorrupt is wrapped when a file is missing, truncated or changed.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrNewerVersion is wrapped when a file's format is not known here yet.
-	ErrNewerVersion = disk.ErrNewerVersion
-	// ErrOlderVersion is wrapped when a file's format is not read any more.
-	ErrOlderVersion = errors.New("written by an older Perdure")
+	// ErrOtherVersion is wrapped when a newer or an older version of Perdure wrote a file.
+	ErrOtherVersion = disk.ErrOtherVersion
 	// ErrOtherJob is wrapped when a file belongs to another job.
 	ErrOtherJob = errors.New("belongs to another job")
 	// ErrNoCheckpoint is wrapped when a store holds no valid manifest.
@@ -132,7 +130,6 @@ func (r SegmentRef) files() []FileRef { return append(slices.Clone(r.Base), r.Se
 
 // Manifest describes one checkpoint: a segment for every shard of the job.
 type Manifest struct {
-	Version    int                 `json:"version"` // set by Publish
 	Job        perdure.JobSpec     `json:"job"`
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`

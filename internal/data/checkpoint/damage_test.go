@@ -48,7 +48,7 @@ func TestRowsRefuseEveryChange(t *testing.T) {
 			for how, err := range map[string]error{
 				"restored": restore(files), "verified": verifyRunning(fsys, m),
 			} {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) ||
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) ||
 					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
 					t.Fatalf("%s: %s %d gives, %s, %v", f.File, what, i, how, err)
 				}
@@ -159,8 +159,9 @@ func TestRowsThatCannotBe(t *testing.T) {
 		to   byte
 		want string
 	}{
-		72: {0, "impossible header: format 4"},   // no number
-		8:  {3, "impossible header: format 3"},   // a number, and it is no segment of chosen rows
+		72: {0, "impossible header: kind 3"},     // no number
+		10: {2, "impossible header: kind 2"},     // a number, and it is no segment of chosen rows
+		11: {1, "impossible header: kind 259"},   // no kind
 		79: {1, "it is not the one that is mea"}, // another number
 	} {
 		changed := bytes.Clone(b)
@@ -200,15 +201,15 @@ func rowsBytes(parts []*table.Part) (all string) {
 	return all
 }
 
-// A reader of segments knows chosen rows, too.
-func TestSegmentsOfEachVersionRefuseEveryChange(t *testing.T) {
+// A reader of segments refuses damaged segments of chosen rows as well.
+func TestChosenRowsRefuseEveryChange(t *testing.T) {
 	fsys := newFolder(t)
 	f, err := writeRows(fsys, 2, 1, 3)
 	must(t, err)
 	chosen, err := fsys.ReadFile("ckpt/" + f.File)
 	must(t, err)
 	look := func(int, metaTable, []table.Run) (rowsTo, error) { return nil, nil }
-	s, sum, err := readFile(ckpt(fsys), f.File, false, look)
+	s, sum, err := readFile(ckpt(fsys), f.File, look)
 	must(t, err)
 	if s.Number != 3 || s.Seed != 7 || sum != f.CRC || s.Follows != nil || len(s.Applied) != 3 ||
 		string(s.States[1]) != "state" || s.Cut != perdure.Clock(15) {

@@ -67,8 +67,9 @@ func TestFollowingSegmentGolden(t *testing.T) {
 	must(t, err)
 	b, err := fsys.ReadFile("ckpt/" + ref.File)
 	must(t, err)
-	golden(t, "testdata/segment-3.golden", b)
-	if sum := sumOf(b); ref.Bytes != int64(len(b)) || ref.CRC != sum || binary.LittleEndian.Uint32(b[8:]) != 3 {
+	golden(t, "testdata/segment-follower.golden", b)
+	if sum := sumOf(b); ref.Bytes != int64(len(b)) || ref.CRC != sum ||
+		binary.LittleEndian.Uint16(b[10:]) != kindFollower {
 		t.Errorf("%+v of a file of %d bytes, checksum %08x", ref, len(b), sum)
 	}
 
@@ -255,7 +256,7 @@ func TestFollowingSegmentsRefuseEveryChange(t *testing.T) {
 			overwrite(t, c.fsys, name, b)
 			_, restored := Restore(ckpt(c.fsys), m, 0, nil)
 			for _, err := range []error{Verify(ckpt(c.fsys), m), restored} {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) ||
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) ||
 					!strings.Contains(err.Error(), f.File) || strings.Contains(err.Error(), "\n") {
 					t.Fatalf("%s: %s %d gives %v", f.File, what, i, err)
 				}

@@ -61,7 +61,7 @@ func (d Defect) cause() string {
 		return strings.TrimPrefix(at.Err.Error(), ErrCorrupt.Error()+": ")
 	}
 	text := d.Err.Error()
-	for _, known := range []error{ErrNewerVersion, ErrOlderVersion, ErrOtherJob} {
+	for _, known := range []error{ErrOtherVersion, ErrOtherJob} {
 		if i := strings.LastIndex(text, known.Error()); errors.Is(d.Err, known) && i >= 0 {
 			return text[i:]
 		}

@@ -15,25 +15,21 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// ManifestVersion is the newest version of the manifest format: that of a manifest that names states of
-// slots. One without them is of version 4, as ever.
-const ManifestVersion, plainManifest = 5, 4
-
-// Version 3 had no seal in its job, version 2 no segments that follow others; they are else the same. Version 1 had
-// the CRC-32C of all bytes of a segment: the same for all whose headers are. All are read still.
+// ManifestVersion is the version of the manifest format.
+const ManifestVersion = 1
 
 // A manifest file is a sealed document (see disk.Seal) with a JSON body:
 //
-//	PERDURE MANIFEST <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
+//	PERDURE CHECKPOINT <version> bytes <body bytes> crc32c <8 hexadecimal digits>\n
 //	{ the type Manifest, indented }\n
-const manifestKind = "MANIFEST"
+const manifestKind = "CHECKPOINT"
 
 func (m Manifest) encode() ([]byte, error) {
 	body, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	return disk.Seal(manifestKind, m.Version, append(body, '\n')), nil
+	return disk.Seal(manifestKind, ManifestVersion, append(body, '\n')), nil
 }
 
 func decodeManifest(sealed []byte) (m Manifest, err error) {
@@ -50,22 +46,11 @@ func decodeManifest(sealed []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// normal returns the manifest with its segments in order, and a version.
+// normal returns the manifest with its segments in order.
 func (m Manifest) normal() Manifest {
-	if m.Version == 0 { // it was not read
-		m.Version = m.version()
-	}
 	m.Segments = slices.Clone(m.Segments)
 	slices.SortFunc(m.Segments, func(a, b SegmentRef) int { return cmp.Compare(a.Shard, b.Shard) })
 	return m
-}
-
-// version returns of which version the manifest is to be.
-func (m Manifest) version() int {
-	if slices.ContainsFunc(m.Segments, func(ref SegmentRef) bool { return len(ref.States) > 0 }) {
-		return ManifestVersion
-	}
-	return plainManifest
 }
 
 // checkStates reports what cannot be the name of a saved state.
@@ -81,8 +66,8 @@ func (m Manifest) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
-	if m.Version < 1 || m.Version > ManifestVersion || m.Cut < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("version %d, cut %d, %d past clocks", m.Version, m.Cut, m.PastClocks)
+	if m.Cut < 0 || m.PastClocks < 0 {
+		return fmt.Errorf("cut %d, %d past clocks", m.Cut, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -126,7 +111,6 @@ func (r SegmentRef) checkBase(k key) error {
 // the checkpoints of one job.
 func Publish(in store.Store, m Manifest) error {
 	m = m.normal()
-	m.Version = m.version()
 	name := m.key().manifest()
 	old, err := Latest(in)
 	if err != nil && !errors.Is(err, ErrNoCheckpoint) {
@@ -235,9 +219,9 @@ func manifests[K any](in store.Store, prefix string, parse func(string) (K, bool
 // highest cut, whose manifest is valid. It is durable: what a process that died
 // had renamed but not synced yet is synced before it is believed.
 //
-// A damaged manifest is passed over, because publishing leaves none behind; one
-// that a newer Perdure wrote is an error, because going back behind it would
-// lose training. Without a valid one the error is ErrNoCheckpoint.
+// A damaged manifest is passed over, because publishing leaves none behind. A
+// manifest of another version of Perdure is an error: starting from an earlier
+// checkpoint instead would lose training. Without a valid one the error is ErrNoCheckpoint.
 func Latest(in store.Store) (Manifest, error) {
 	keys, err := manifests(in, "g", parseManifestName, key.compare)
 	if err != nil {

@@ -53,10 +53,9 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 }
 
 // readFile reads and checks a segment file. Its tables go to the sink. It also returns the
-// file's checksum: of the header and the sections' checksums, or of all bytes.
-func readFile(in store.Store, file string, whole bool, into sink) (s *Segment, sum uint32, err error) {
+// file's checksum: of the header and the sections' checksums.
+func readFile(in store.Store, file string, into sink) (s *Segment, sum uint32, err error) {
 	err = withReader(in, file, func(r *sumReader) (err error) {
-		r.whole = whole
 		s, err = r.segment(into)
 		sum = r.sum
 		return err
@@ -104,8 +103,7 @@ type sumReader struct {
 	r        io.Reader
 	left     int64
 	sec, sum uint32
-	whole    bool   // sum is of all bytes, as manifests of version 1 have it
-	version  uint32 // of the file
+	kind     uint16 // of the file
 	scratch  []byte // what is only looked at
 	at       place  // what is being read
 	// note, where there is one, hears of a section whose checksum is wrong and that nothing
@@ -130,9 +128,6 @@ func (r *sumReader) fill(b []byte) error {
 	}
 	r.left -= int64(len(b))
 	r.sec = wire.AddSum(r.sec, b)
-	if r.whole {
-		r.sum = wire.AddSum(r.sum, b)
-	}
 	return nil
 }
 
@@ -141,9 +136,7 @@ func (r *sumReader) named(b []byte) error {
 	if err := r.fill(b); err != nil {
 		return err
 	}
-	if !r.whole {
-		r.sum = wire.AddSum(r.sum, b)
-	}
+	r.sum = wire.AddSum(r.sum, b)
 	return nil
 }
 
@@ -158,7 +151,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Follows.check(s, r.version); err != nil {
+	if err := m.Follows.check(s, r.kind); err != nil {
 		return nil, err
 	}
 	s.Job, s.Applied, s.Follows = m.Job, m.Applied, m.Follows
@@ -166,7 +159,7 @@ func (r *sumReader) segment(into sink) (*Segment, error) {
 	states := int64(sections) - 1
 	for _, t := range m.Tables {
 		states -= int64(len(columns(t.Spec)))
-		if r.version > wholeVersion {
+		if r.kind != kindWhole {
 			states--
 		}
 	}
@@ -335,16 +328,10 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 	if string(h[:8]) != segmentMagic {
 		return nil, 0, corrupt("not a segment: it begins with % x", h[:8])
 	}
-	switch v := le.Uint32(h[8:]); {
-	case v > SegmentVersion:
-		return nil, 0, disk.NewerVersion(uint64(v), SegmentVersion)
-	case v == 0:
-		return nil, 0, corrupt("format 0")
-	case v < wholeVersion:
-		return nil, 0, fmt.Errorf("%w (format %d), this one reads formats %d to %d", ErrOlderVersion, v,
-			wholeVersion, SegmentVersion)
+	if err := disk.CheckVersion(uint64(le.Uint16(h[8:])), SegmentVersion); err != nil {
+		return nil, 0, err
 	}
-	r.version = le.Uint32(h[8:])
+	r.kind = le.Uint16(h[10:])
 	want := le.Uint32(h[12:])
 	le.PutUint32(h[12:], 0)
 	if got := crc32.Checksum(h[:], castagnoli); got != want {
@@ -365,9 +352,10 @@ func (r *sumReader) header() (s *Segment, sections uint32, err error) {
 		Number:     le.Uint64(h[72:]),
 	}
 	sections = le.Uint32(h[60:])
-	if chosen := r.version == SegmentVersion; s.Shard < 0 || s.Cut < 0 || sections == 0 || chosen != (s.Number > 0) {
-		return nil, 0, corrupt("impossible header: format %d, shard %d, cut %d, %d sections, number %d", r.version,
-			s.Shard, s.Cut, sections, s.Number)
+	known, chosen := r.kind >= kindWhole && r.kind <= kindChosen, r.kind == kindChosen
+	if !known || s.Shard < 0 || s.Cut < 0 || sections == 0 || chosen != (s.Number > 0) {
+		return nil, 0, corrupt("impossible header: kind %d, shard %d, cut %d, %d sections, number %d", r.kind, s.Shard,
+			s.Cut, sections, s.Number)
 	}
 	return s, sections, nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// check reports whether a segment of that version can follow what it says.
-func (f *FileRef) check(s *Segment, version uint32) error {
-	if follows := version == followerVersion; follows != (f != nil) {
-		return corrupt("format %d, and it follows another segment: %t", version, f != nil)
+// check reports whether a segment of that kind can follow what it says.
+func (f *FileRef) check(s *Segment, kind uint16) error {
+	if follows := kind == kindFollower; follows != (f != nil) {
+		return corrupt("kind %d, and it follows another segment: %t", kind, f != nil)
 	}
 	if f == nil {
 		return nil
@@ -26,7 +26,7 @@ func (f *FileRef) check(s *Segment, version uint32) error {
 
 // runs reads which rows of table i there are: all, unless the segment says which.
 func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
-	if r.version == wholeVersion {
+	if r.kind == kindWhole {
 		return allRows(t.Rows), nil
 	}
 	kind, index, n, err := r.sectionHead()
@@ -56,7 +56,7 @@ func (r *sumReader) runs(i int, t metaTable) ([]table.Run, error) {
 		out, end = append(out, table.Run{First: int(first), Rows: int(rows)}), first+rows
 	}
 	one := t.Spec.Sparse || t.Spec.Whole && len(out) > 0 // of a whole table all rows were chosen, or none
-	if r.version == SegmentVersion && one && !slices.Equal(out, allRows(t.Rows)) {
+	if r.kind == kindChosen && one && !slices.Equal(out, allRows(t.Rows)) {
 		return nil, corrupt("table %s has %d of %d rows that were chosen, in %d runs, and not all in one", t.Spec.Name,
 			rowsIn(out), t.Rows, len(out))
 	}
@@ -88,7 +88,7 @@ func (m Manifest) restore(in store.Store, ref SegmentRef, dst Dest, look bool) (
 	}
 	for i, f := range files {
 		var sum uint32
-		s, sum, err = readFile(in, f.File, m.Version == 1, l.sink)
+		s, sum, err = readFile(in, f.File, l.sink)
 		if err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func RestoreRows(in store.Store, job string, shard perdure.ShardID, files []File
 	}
 	for i, f := range slices.Backward(files) {
 		l.file = int32(i)
-		s, sum, err := readFile(in, f.File, false, l.sink)
+		s, sum, err := readFile(in, f.File, l.sink)
 		if err != nil {
 			return nil, err
 		}

@@ -95,7 +95,7 @@ func benchmarkRows(b *testing.B, part, small *table.Part, runs []table.Run) {
 	})
 	b.Run("restore", func(b *testing.B) {
 		write(b)
-		m := Manifest{Version: ManifestVersion, Job: job, Segments: []SegmentRef{ref}}
+		m := Manifest{Job: job, Segments: []SegmentRef{ref}}
 		for b.Loop() {
 			if runs == nil {
 				into := table.Blank(small.Spec, 0, 1, 0, small.Stored())
@@ -143,7 +143,7 @@ func BenchmarkRestart(b *testing.B) {
 	b.Run("checkpoint", func(b *testing.B) {
 		ref := save(&Segment{}, part.Snapshot())
 		segments := []SegmentRef{{File: ref.File, Bytes: ref.Bytes, CRC: ref.CRC}}
-		m := Manifest{Version: ManifestVersion, Job: job, Segments: segments}
+		m := Manifest{Job: job, Segments: segments}
 		b.SetBytes(4 * rows * dim)
 		for b.Loop() {
 			into := table.Blank(spec, 0, 1, 0, rows)

@@ -16,19 +16,17 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// RunningVersion is the newest version of the format of a running checkpoint's manifest: that of one that
-// names states of slots. One without them is of version 1, as ever.
-const RunningVersion, plainRunning = 2, 1
+// RunningVersion is the version of the format of a running checkpoint's manifest.
+const RunningVersion = 1
 
 // The manifest of a running checkpoint is a sealed document (see disk.Seal) with a JSON body, the
 // type Running, indented. It is never changed.
-const runningKind = "RUNNING"
+const runningKind = "RUNNING-CHECKPOINT"
 
 // Running describes a running checkpoint: of each row the value that was saved of it last, in
 // segments of chosen rows. What is in none of them has its initial values.
 type Running struct {
-	Version    int                 `json:"version"` // set by PublishRunning
-	Number     uint64              `json:"number"`  // from 1: a higher one is newer
+	Number     uint64              `json:"number"` // from 1: a higher one is newer
 	Job        perdure.JobSpec     `json:"job"`
 	Generation perdure.Generation  `json:"generation"`
 	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
@@ -67,7 +65,7 @@ func (m *Running) Files() (files []FileRef) {
 // Manifest returns what the manifest of a cut would say of the job, and no segments.
 func (m *Running) Manifest() Manifest {
 	return Manifest{
-		Version: m.Version, Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
+		Job: m.Job, Generation: m.Generation, Cut: m.Clock, Tables: m.Tables, Slots: m.Slots,
 		PastClocks: m.PastClocks, SavedAt: m.SavedAt,
 	}
 }
@@ -93,7 +91,7 @@ func (m *Running) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return disk.Seal(runningKind, m.Version, append(body, '\n')), nil
+	return disk.Seal(runningKind, RunningVersion, append(body, '\n')), nil
 }
 
 func decodeRunning(sealed []byte) (m Running, err error) {
@@ -115,8 +113,8 @@ func (m *Running) check() error {
 	if err := recovery.Check(&m.Job); err != nil {
 		return err
 	}
-	if m.Version < 1 || m.Version > RunningVersion || m.Number < 1 || m.Clock < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("version %d, number %d, clock %d, %d past clocks", m.Version, m.Number, m.Clock, m.PastClocks)
+	if m.Number < 1 || m.Clock < 0 || m.PastClocks < 0 {
+		return fmt.Errorf("number %d, clock %d, %d past clocks", m.Number, m.Clock, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -155,9 +153,6 @@ func (s *RunningShard) last() (k rowsKey) {
 // all. To publish the same again does no harm; of an earlier number or generation than the newest,
 // or another of its number, gives perdure.ErrFenced. A folder holds what one job saves.
 func PublishRunning(in store.Store, m Running) error {
-	if m.Version = plainRunning; slices.ContainsFunc(m.Shards, func(s RunningShard) bool { return s.States != nil }) {
-		m.Version = RunningVersion
-	}
 	m.Shards = slices.Clone(m.Shards)
 	slices.SortFunc(m.Shards, func(a, b RunningShard) int { return cmp.Compare(a.Shard, b.Shard) })
 	failed := func(err error) error { return fmt.Errorf("checkpoint: publish %s: %w", m.name(), err) }
@@ -218,8 +213,8 @@ func readRunning(in store.Store, number uint64) (m Running, err error) {
 	return m, nil
 }
 
-// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable, and what is damaged or
-// written by a newer Perdure is as for Latest. Its segments are not looked at.
+// LatestRunning returns the newest running checkpoint whose manifest is valid. It is durable. It treats manifests that
+// are damaged or of another version of Perdure as Latest does, and does not look at segments.
 func LatestRunning(in store.Store) (Running, error) {
 	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
 	if err != nil {
@@ -229,7 +224,7 @@ func LatestRunning(in store.Store) (Running, error) {
 }
 
 // WholeRunning returns the newest running checkpoint that is whole: all that it needs was read, and checked. What is
-// wrong with the newer ones is passed over, and told. A manifest that a newer Perdure wrote is an error, as for
+// wrong with the newer ones is passed over, and told. A manifest of another version of Perdure is an error, as for
 // Latest; so is a folder without a whole one: ErrNoCheckpoint.
 func WholeRunning(in store.Store) (m Running, passed []Defect, err error) {
 	numbers, err := manifests(in, "r", parseRunningName, cmp.Compare)
@@ -261,7 +256,7 @@ func (a *Audit) Running(m Running) (defects []Defect, whole bool) {
 	whole = true
 	for _, s := range m.Shards {
 		for _, f := range s.Files {
-			one := a.file(f.File, false)
+			one := a.file(f.File)
 			wrong := one.defects
 			if len(wrong) == 0 {
 				wrong = m.fits(s.Shard, f, one)

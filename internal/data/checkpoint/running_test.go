@@ -86,13 +86,12 @@ func TestRunningGolden(t *testing.T) {
 	m := publishedRunning(t, fsys, 2, 3)
 	b, err := fsys.ReadFile("ckpt/r000000000003.running")
 	must(t, err)
-	golden(t, "testdata/running-1.golden", b)
+	golden(t, "testdata/running.golden", b)
 	b, err = fsys.ReadFile("ckpt/s00001-g000002-e000001-n000000000003.rows")
 	must(t, err)
-	golden(t, "testdata/segment-4.golden", b)
+	golden(t, "testdata/segment-chosen.golden", b)
 	got, err := LatestRunning(ckpt(fsys))
 	must(t, err)
-	m.Version = 1
 	if fmt.Sprint(got) != fmt.Sprint(m) {
 		t.Errorf("published %+v, read %+v", m, got)
 	}
@@ -133,11 +132,14 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	wantErr(t, PublishRunning(ckpt(fsys), other), perdure.ErrFenced, "there is another one")
 	wantRunning(t, fsys, 2, 9)
 
-	overwrite(t, fsys, "ckpt/"+m.name(), disk.Seal(runningKind, RunningVersion+1, []byte("{}")))
-	_, err = LatestRunning(ckpt(fsys))
-	wantErr(t, err, ErrNewerVersion, m.name()+": written by a newer Perdure (format 3), this one reads up to 2")
-	_, _, err = WholeRunning(ckpt(fsys))
-	wantErr(t, err, ErrNewerVersion, m.name())
+	for _, version := range []int{RunningVersion - 1, RunningVersion + 1} {
+		overwrite(t, fsys, "ckpt/"+m.name(), disk.Seal(runningKind, version, []byte("{}")))
+		_, err = LatestRunning(ckpt(fsys))
+		wantErr(t, err, ErrOtherVersion, fmt.Sprintf("%s: written by another version of Perdure (format %d, "+
+			"this one reads format %d); use the version that wrote it", m.name(), version, RunningVersion))
+		_, _, err = WholeRunning(ckpt(fsys))
+		wantErr(t, err, ErrOtherVersion, m.name())
+	}
 	overwrite(t, fsys, "ckpt/"+m.name(), []byte("nothing"))
 	wantRunning(t, fsys, 1, 2)
 	must(t, fsys.Rename("ckpt/r000000000002.running", "ckpt/r000000000003.running"))
@@ -252,7 +254,7 @@ func TestWholeRunning(t *testing.T) {
 func TestRunningOfOtherTables(t *testing.T) {
 	fsys := newFolder(t)
 	m := publishedRunning(t, fsys, 1, 2)
-	m.Version, m.Tables = 1, slices.Clone(m.Tables)
+	m.Tables = slices.Clone(m.Tables)
 	m.Tables[0].Rows = 8
 	wantErr(t, verifyRunning(fsys, m), ErrCorrupt,
 		"its table 0 is w, and r000000000002.running has another there")
@@ -397,7 +399,6 @@ func TestRunningCrashesAtEveryStep(t *testing.T) {
 			publishedRunning(t, scratch, 1, 3)
 			m, err := next(scratch)
 			must(t, err)
-			m.Version = RunningVersion
 			sealed, err := m.encode()
 			must(t, err)
 			if err := disk.WriteFile(fsys, "ckpt/"+m.name(), func(w io.Writer) error {

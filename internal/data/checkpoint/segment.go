@@ -16,29 +16,32 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// SegmentVersion is the newest version of the segment format written here: of rows that were
-// chosen. One that follows another is of version 3, one with all rows of version 2.
+// SegmentVersion is the version of the segment format.
+const SegmentVersion = 1
+
+// The kinds of segments: all rows, those that have changed since another segment, and those that
+// were chosen.
 const (
-	SegmentVersion  = 4
-	followerVersion = 3
-	wholeVersion    = 2
+	kindWhole    = 1
+	kindFollower = 2
+	kindChosen   = 3
 )
 
-// version returns that of the format in which the segment is written.
-func (s *Segment) version() uint32 {
+func (s *Segment) kind() uint16 {
 	switch {
 	case s.Number > 0:
-		return SegmentVersion
+		return kindChosen
 	case s.Follows != nil:
-		return followerVersion
+		return kindFollower
 	}
-	return wholeVersion
+	return kindWhole
 }
 
 // A segment file is a header of 80 bytes and then sections, little-endian.
 //
-//	 0      8     magic "PRDRSEGM"
-//	 8      4     version of this format (2; 3 if it follows another; 4 if of chosen rows)
+//	 0      8     magic "PERDSEGM"
+//	 8      2     version of this format (1)
+//	10      2     kind: 1 all rows; 2 it follows another; 3 chosen rows
 //	12      4     CRC-32C of the header, with these 4 bytes zero
 //	16      8     generation
 //	24      8     epoch of the shard
@@ -48,7 +51,7 @@ func (s *Segment) version() uint32 {
 //	56      4     shard
 //	60      4     number of sections
 //	64      8     bytes of the whole file
-//	72      8     version 4: number, from 1; else zero
+//	72      8     kind 3: number, from 1; else zero
 //
 // A section:
 //
@@ -68,9 +71,9 @@ func (s *Segment) version() uint32 {
 // and then for each table of the meta in turn, one number after the other in the
 // order of the rows:
 //
-//	kind 7  index table  versions 3 and 4: which rows there are: for each run of them, in
-//	                     order and without overlap, the position of its first and how
-//	                     many they are, uint64 each. Version 4, sparse tables: one run
+//	kind 7  index table  segments of kinds 2 and 3: which rows there are: for each run of
+//	                     them, in order and without overlap, the position of its first and
+//	                     how many they are, uint64 each. Kind 3, sparse tables: one run
 //	                     from 0, of all; the ids say which rows
 //	kind 4  index table  sparse tables: the rows' ids, uint64
 //	kind 5  index table  tables that evict: the clock of each row's last update,
@@ -84,7 +87,7 @@ func (s *Segment) version() uint32 {
 // each has from the number of rows, or of those in the runs. A reader refuses everything else: to skip
 // what it does not know would be to lose state in silence.
 const (
-	segmentMagic   = "PRDRSEGM"
+	segmentMagic   = "PERDSEGM"
 	headerBytes    = 80
 	sectionBytes   = 16
 	trailerBytes   = 4
@@ -105,7 +108,7 @@ type meta struct {
 	Job     string          `json:"job"`
 	Applied []perdure.Clock `json:"applied"` // per slot
 	Tables  []metaTable     `json:"tables"`
-	Follows *FileRef        `json:"follows,omitempty"` // version 3
+	Follows *FileRef        `json:"follows,omitempty"` // kind 2
 }
 
 type metaTable struct {
@@ -318,7 +321,7 @@ func (s *Segment) sections() ([]section, error) {
 				return nil, err
 			}
 		}
-		if s.version() > wholeVersion {
+		if s.kind() != kindWhole {
 			out = append(out, plain(sectionRuns, uint32(i), encodeRuns(t.placed(s.Number > 0))))
 		} else if n := rowsIn(t.runs()); n != t.count() {
 			return nil, fmt.Errorf("table %s: %d of %d rows, and no segment that it follows", t.Spec.Name, n, t.count())
@@ -338,7 +341,8 @@ func (s *Segment) header(sections []section) (h []byte, fileBytes int64) {
 	le := binary.LittleEndian
 	h = make([]byte, headerBytes)
 	copy(h, segmentMagic)
-	le.PutUint32(h[8:], s.version())
+	le.PutUint16(h[8:], SegmentVersion)
+	le.PutUint16(h[10:], s.kind())
 	le.PutUint64(h[16:], uint64(s.Generation))
 	le.PutUint64(h[24:], uint64(s.Epoch))
 	le.PutUint64(h[32:], uint64(s.Cut))

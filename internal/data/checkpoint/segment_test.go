@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
+	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"math"
@@ -111,7 +112,7 @@ func sumOf(b []byte) uint32 {
 // readSegment reads a segment file for itself, whatever it follows.
 func readSegment(fsys disk.FS, file string, dst Dest) (*Segment, error) {
 	var kept keeper
-	s, _, err := readFile(store.Folder(fsys, path.Dir(file)), path.Base(file), false, kept.sink(dst))
+	s, _, err := readFile(store.Folder(fsys, path.Dir(file)), path.Base(file), kept.sink(dst))
 	return kept.of(s), err
 }
 
@@ -150,7 +151,7 @@ func golden(t *testing.T, file string, got []byte) {
 	want, err := os.ReadFile(file)
 	must(t, err)
 	if !bytes.Equal(got, want) {
-		t.Errorf("the bytes are not those of %s: old checkpoints could not be read", file)
+		t.Errorf("the bytes are not those of %s: if the format changes, so must its version", file)
 	}
 }
 
@@ -172,7 +173,7 @@ func sameSegment(a, b *Segment) bool {
 
 func TestSegmentGolden(t *testing.T) {
 	b := segmentBytes(t, testSegment())
-	golden(t, "testdata/segment-2.golden", b)
+	golden(t, "testdata/segment-whole.golden", b)
 	s, err := readBytes(b, nil)
 	must(t, err)
 	if !sameSegment(s, testSegment()) {
@@ -183,7 +184,7 @@ func TestSegmentGolden(t *testing.T) {
 // The layout is checked against the numbers of its description, not against the
 // writer's own constants.
 func TestSegmentLayout(t *testing.T) {
-	b, err := os.ReadFile("testdata/segment-2.golden")
+	b, err := os.ReadFile("testdata/segment-whole.golden")
 	must(t, err)
 	le := binary.LittleEndian
 	at := func(fromEnd int, kind, index uint32, bytes uint64) bool {
@@ -191,8 +192,9 @@ func TestSegmentLayout(t *testing.T) {
 		return le.Uint32(h) == kind && le.Uint32(h[4:]) == index && le.Uint64(h[8:]) == bytes
 	}
 	for what, ok := range map[string]bool{
-		"magic":      string(b[:8]) == "PRDRSEGM",
-		"version":    le.Uint32(b[8:]) == 2,
+		"magic":      string(b[:8]) == "PERDSEGM",
+		"version":    le.Uint16(b[8:]) == 1,
+		"kind":       le.Uint16(b[10:]) == 1,
 		"generation": le.Uint64(b[16:]) == 2,
 		"epoch":      le.Uint64(b[24:]) == 3,
 		"cut":        le.Uint64(b[32:]) == 40,
@@ -276,7 +278,7 @@ func refusesEveryChange(t *testing.T, good []byte) {
 	refused := func(what string, i int, b []byte) {
 		t.Helper()
 		_, err := readBytes(b, nil)
-		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s %d gives %v", what, i, err)
 		}
 	}
@@ -307,12 +309,12 @@ func TestSegmentErrors(t *testing.T) {
 		_, err = readSegment(fsys, ref.File, nil)
 		return err
 	}
-	newer := bytes.Clone(good)
-	newer[8] = 5
-	wantErr(t, read(newer), ErrNewerVersion, ref.File+": written by a newer Perdure (format 5), this one reads up to 4")
-	newer[8] = 1
-	wantErr(t, read(newer), ErrOlderVersion,
-		ref.File+": written by an older Perdure (format 1), this one reads formats 2 to 4")
+	for _, version := range []byte{SegmentVersion - 1, SegmentVersion + 1} {
+		other := bytes.Clone(good)
+		other[8] = version
+		wantErr(t, read(other), ErrOtherVersion, fmt.Sprintf("%s: written by another version of Perdure (format %d, "+
+			"this one reads format %d); use the version that wrote it", ref.File, version, SegmentVersion))
+	}
 	wantErr(t, read(good[:100]), ErrCorrupt, ref.File+": damaged: truncated: 100 of")
 	wantErr(t, read([]byte(strings.Repeat("x", 100))), ErrCorrupt, ref.File+": damaged: not a segment")
 	must(t, fsys.Remove(ref.File))
@@ -403,7 +405,7 @@ func FuzzReadSegment(f *testing.F) {
 		for _, b := range [][]byte{b, reseal(b)} {
 			s, err := readBytes(b, nil)
 			if err != nil {
-				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) && !errors.Is(err, ErrOlderVersion) {
+				if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) {
 					t.Fatalf("an error of no kind: %v", err)
 				}
 				continue

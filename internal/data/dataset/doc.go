@@ -7,6 +7,10 @@
 // folder, checked against pinned SHA-256 sums; [LoadImages] reads such a
 // folder. [Open] is either: the embedded set for "", else a folder.
 //
+// [OpenRatings] reads ratings of items, [OpenSparse] labelled examples of sparse
+// features in the LIBSVM format, and [OpenCorpus] documents as bags of words, for
+// topic models: LDA-C files, folders of texts, and synthetic documents.
+//
 // What is loaded is never written to afterwards, so that it may be shared by
 // any number of goroutines. All functions are safe for concurrent use.
 package dataset

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// The files are made from the full set by internal/subset; embedded/README.txt
+// The files are made from the full set by TestMakeEmbedded; embedded/README.txt
 // says what is in them.
 //
 //go:embed embedded/*.gz

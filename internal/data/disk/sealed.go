@@ -12,15 +12,19 @@ var (
 	// ErrCorrupt is wrapped by every error about bytes that are not what was
 	// written: truncated, changed, or of another kind of file.
 	ErrCorrupt = errors.New("damaged")
-	// ErrNewerVersion is wrapped when the file is of a format that this version
-	// of Perdure does not know yet.
-	ErrNewerVersion = errors.New("written by a newer Perdure")
+	// ErrOtherVersion is wrapped when the file's format is that of a newer or
+	// an older version of Perdure.
+	ErrOtherVersion = errors.New("written by another version of Perdure")
 )
 
-// NewerVersion returns the error for a file of format version got, where the
-// reader knows those up to known.
-func NewerVersion(got uint64, known int) error {
-	return fmt.Errorf("%w (format %d), this one reads up to %d", ErrNewerVersion, got, known)
+// CheckVersion returns ErrOtherVersion unless a file has the one format version
+// that its reader knows.
+func CheckVersion(got uint64, known int) error {
+	if got == uint64(known) {
+		return nil
+	}
+	return fmt.Errorf("%w (format %d, this one reads format %d); use the version that wrote it", ErrOtherVersion, got,
+		known)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -59,7 +63,7 @@ func SealOf(kind string, version int, body ...[]byte) []byte {
 }
 
 // Unseal verifies what Seal returned and gives its body, which aliases sealed.
-// The errors are ErrCorrupt and, for a version above known, ErrNewerVersion.
+// The errors are ErrCorrupt and, for any version but known, ErrOtherVersion.
 func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 	line, body, found := bytes.Cut(sealed, []byte("\n"))
 	prefix := "PERDURE " + kind + " "
@@ -67,11 +71,11 @@ func Unseal(kind string, known int, sealed []byte) (body []byte, err error) {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrCorrupt, prefix)
 	}
 	var version uint64
-	if _, err := fmt.Sscanf(string(line[len(prefix):]), "%d ", &version); err != nil || version == 0 {
+	if _, err := fmt.Sscanf(string(line[len(prefix):]), "%d ", &version); err != nil {
 		return nil, fmt.Errorf("%w: its first line has no version", ErrCorrupt)
 	}
-	if version > uint64(known) {
-		return nil, NewerVersion(version, known)
+	if err := CheckVersion(version, known); err != nil {
+		return nil, err
 	}
 	// The line is compared with the one that its body must have, digit by digit,
 	// so that no second way of writing the same numbers is accepted.

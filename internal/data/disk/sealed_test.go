@@ -3,6 +3,7 @@ package disk
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -23,7 +24,7 @@ func TestUnsealRefusesEveryChange(t *testing.T) {
 	refused := func(b []byte) {
 		t.Helper()
 		body, err := Unseal("NOTE", 1, b)
-		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q gives %q, %v", b, body, err)
 		}
 	}
@@ -39,11 +40,15 @@ func TestUnsealRefusesEveryChange(t *testing.T) {
 	refused(append(bytes.Clone(good), 0))
 }
 
-func TestUnsealNewerVersion(t *testing.T) {
-	_, err := Unseal("NOTE", 1, Seal("NOTE", 2, nil))
-	if !errors.Is(err, ErrNewerVersion) ||
-		err.Error() != "written by a newer Perdure (format 2), this one reads up to 1" {
-		t.Errorf("got %v", err)
+// TestUnsealOtherVersion: newer and older documents are refused in one line that says what to do.
+func TestUnsealOtherVersion(t *testing.T) {
+	for version := range 4 {
+		_, err := Unseal("NOTE", 2, Seal("NOTE", version, nil))
+		want := fmt.Sprintf("written by another version of Perdure (format %d, this one reads format 2); "+
+			"use the version that wrote it", version)
+		if version == 2 && err != nil || version != 2 && (!errors.Is(err, ErrOtherVersion) || err.Error() != want) {
+			t.Errorf("format %d: %v", version, err)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/conformance"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
 func must(t testing.TB, err error) {
@@ -17,8 +17,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func subjects() []conformance.Subject {
-	file := func(fsys disk.FS, path string) conformance.Clients {
+func subjects() []registrytest.Subject {
+	file := func(fsys disk.FS, path string) registrytest.Clients {
 		return func(t testing.TB) registry.Registry {
 			r, err := registry.OpenFile(fsys, path)
 			must(t, err)
@@ -27,8 +27,8 @@ func subjects() []conformance.Subject {
 			return r
 		}
 	}
-	return []conformance.Subject{
-		{Name: "memory", Bubble: true, Make: func(testing.TB) (conformance.Clients, func()) {
+	return []registrytest.Subject{
+		{Name: "memory", Bubble: true, Make: func(testing.TB) (registrytest.Clients, func()) {
 			r := registry.NewMemory()
 			return func(t testing.TB) registry.Registry {
 				another := r.Another()
@@ -36,11 +36,11 @@ func subjects() []conformance.Subject {
 				return another
 			}, r.Expire
 		}},
-		{Name: "file", Make: func(t testing.TB) (conformance.Clients, func()) {
+		{Name: "file", Make: func(t testing.TB) (registrytest.Clients, func()) {
 			path := t.TempDir() + "/a/b/registry"
 			return file(disk.OS(), path), func() { must(t, os.Remove(path+".lock")) }
 		}},
-		{Name: "file in memory", Bubble: true, Make: func(testing.TB) (conformance.Clients, func()) {
+		{Name: "file in memory", Bubble: true, Make: func(testing.TB) (registrytest.Clients, func()) {
 			m := disk.NewMemory()
 			return file(m, "/a/b/registry"), func() { m.FailAfter(0) }
 		}},
@@ -49,12 +49,12 @@ func subjects() []conformance.Subject {
 
 func TestConformance(t *testing.T) {
 	for _, s := range subjects() {
-		conformance.Run(t, s)
+		registrytest.Run(t, s)
 	}
 }
 
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
-		conformance.Linearizable(t, s)
+		registrytest.Linearizable(t, s)
 	}
 }

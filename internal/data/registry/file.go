@@ -32,8 +32,8 @@ const (
 var (
 	// ErrCorrupt is wrapped when the file was truncated or changed.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrNewerVersion is wrapped when the file's format is not known here yet.
-	ErrNewerVersion = disk.ErrNewerVersion
+	// ErrOtherVersion is wrapped when a newer or an older version of Perdure wrote the file.
+	ErrOtherVersion = disk.ErrOtherVersion
 )
 
 // defaultPoll is how often a lock is looked at, as often as a coordinator looks

@@ -286,11 +286,12 @@ func TestFileRefusesEveryChange(t *testing.T) {
 		for bit := range 8 {
 			b := bytes.Clone(good)
 			b[i] ^= 1 << bit
-			refused(b, ErrCorrupt, ErrNewerVersion)
+			refused(b, ErrCorrupt, ErrOtherVersion)
 		}
 	}
 	refused(append(bytes.Clone(good), '\n'), ErrCorrupt)
-	refused(disk.Seal(fileKind, 2, nil), ErrNewerVersion)
+	refused(disk.Seal(fileKind, FileVersion-1, nil), ErrOtherVersion)
+	refused(disk.Seal(fileKind, FileVersion+1, nil), ErrOtherVersion)
 	refused(disk.Seal(fileKind, 1, []byte("revision 1")), ErrCorrupt)
 	refused(disk.Seal(fileKind, 1, []byte("revision 0\n")), ErrCorrupt)
 	refused(disk.Seal(fileKind, 1, []byte("version 1\n")), ErrCorrupt)
@@ -357,7 +358,7 @@ func TestNamesOfHolders(t *testing.T) {
 	for line, want := range map[string]string{
 		someone.Line():                      someone.String(),
 		"12 my-box 2026-01-02T03:04:05Z":    "pid 12 on my-box since 2026-01-02T03:04:05Z",
-		"12":                                "pid 12",
+		"12":                                unknown,
 		"":                                  unknown,
 		"12 box":                            unknown,
 		"12 box yesterday":                  unknown,
@@ -458,7 +459,7 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte("revision 3\ndoc"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, disk.Seal(fileKind, 1, b)} {
-			if _, _, err := decode(b); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+			if _, _, err := decode(b); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOtherVersion) {
 				t.Fatalf("an error of no kind: %v", err)
 			}
 		}

@@ -37,18 +37,14 @@ func (h Holder) Line() string {
 	return fmt.Sprintf("%d %s %s", h.PID, host, h.Since.UTC().Format(time.RFC3339))
 }
 
-// NameOf is what a message calls the holder that wrote a line. Older lock files
-// have the pid alone, and any file may be damaged.
+// NameOf is what a message calls the holder that wrote a line, which may be damaged.
 func NameOf(line string) string {
 	var h Holder
 	var since string
 	n, _ := fmt.Sscanf(line, "%d %s %s", &h.PID, &h.Host, &since) // n says what was there
 	at, err := time.Parse(time.RFC3339, since)
-	switch h.Since = at; {
-	case n == 3 && err == nil && line == h.Line():
+	if h.Since = at; n == 3 && err == nil && line == h.Line() {
 		return h.String()
-	case n == 1 && line == fmt.Sprint(h.PID):
-		return fmt.Sprintf("pid %d", h.PID)
 	}
 	return "it has not written who it is"
 }

@@ -30,15 +30,14 @@ import (
 // ErrOtherJob is wrapped when a file belongs to another job, or another shard.
 var ErrOtherJob = errors.New("belongs to another job")
 
-// Version is the version of the format written here. Those before are read: in version 1 no values of updates are
-// packed.
+// Version is the version of the format.
 const Version = 2
 
 // A snapshot file is one shard's whole state at a position of its update log,
 // little-endian: what a server sends to a replica that lacks it, in a file.
 //
 //	 0      8     magic "PRDRSNAP"
-//	 8      4     version of this format (1)
+//	 8      4     version of this format (2)
 //	12      4     bytes n of what it says of itself
 //	16      n     About, as JSON
 //	16+n    h     the head, as in messages of a snapshot
@@ -244,7 +243,7 @@ func read(in store.Store, name string, means func(*About) error, body func(*Abou
 	r := &summed{from: f}
 	s, err := readAbout(r, bad)
 	if err != nil {
-		if errors.Is(err, disk.ErrNewerVersion) {
+		if errors.Is(err, disk.ErrOtherVersion) {
 			return fmt.Errorf("snapshot: %s was %w", name, err)
 		}
 		return err
@@ -275,8 +274,8 @@ func readAbout(r io.Reader, bad func(string, ...any) error) (*About, error) {
 	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(magic)) {
 		return nil, bad("it does not begin with %q", magic)
 	}
-	if v := binary.LittleEndian.Uint32(start[8:]); v > Version {
-		return nil, disk.NewerVersion(uint64(v), Version)
+	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint32(start[8:])), Version); err != nil {
+		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
 	if n > mostAboutIt {

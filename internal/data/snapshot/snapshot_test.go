@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -53,10 +54,10 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if *update {
-		must(t, os.WriteFile("testdata/snapshot-2.golden", b, 0o666))
+		must(t, os.WriteFile("testdata/snapshot.golden", b, 0o666))
 	}
-	if want, err := os.ReadFile("testdata/snapshot-2.golden"); err != nil || !bytes.Equal(b, want) {
-		t.Errorf("the bytes are not those of the golden file: old snapshots could not be read (%v)", err)
+	if want, err := os.ReadFile("testdata/snapshot.golden"); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("the bytes are not those of the golden file: if the format changes, so must its version (%v)", err)
 	}
 	s, body, err := readSnapshot(fsys, f.Name, "job")
 	if err != nil || s != snapshotOf || body != "headrows 123" {
@@ -64,18 +65,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if _, _, err := readSnapshot(fsys, f.Name, "another"); !errors.Is(err, ErrOtherJob) {
 		t.Errorf("another job's: %v", err)
-	}
-}
-
-// Snapshots of version 1 are read still.
-func TestOlder(t *testing.T) {
-	b, err := os.ReadFile("testdata/snapshot-1.golden")
-	must(t, err)
-	fsys := disk.NewMemory()
-	name := snapshotOf.name()
-	must(t, disk.WriteFile(fsys, name, func(w io.Writer) error { _, err := w.Write(b); return err }))
-	if s, body, err := readSnapshot(fsys, name, "job"); err != nil || s != snapshotOf || body != "headrows 123" {
-		t.Errorf("read %+v %q, %v", s, body, err)
 	}
 }
 
@@ -105,12 +94,17 @@ func TestDamage(t *testing.T) {
 		try("cut off", at, b[:at])
 	}
 	try("longer", len(b), append(bytes.Clone(b), 0))
-	newer := bytes.Clone(b)
-	newer[8] = Version + 1
-	fsys := disk.NewMemory()
-	_ = disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(newer); return err })
-	if _, _, err := readSnapshot(fsys, f.Name, "job"); !errors.Is(err, disk.ErrNewerVersion) {
-		t.Errorf("a newer version: %v", err)
+	for _, version := range []byte{Version - 1, Version + 1} {
+		other := bytes.Clone(b)
+		other[8] = version
+		fsys := disk.NewMemory()
+		must(t, disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(other); return err }))
+		_, _, err := readSnapshot(fsys, f.Name, "job")
+		want := fmt.Sprintf("%s was written by another version of Perdure (format %d, this one reads format %d); "+
+			"use the version that wrote it", f.Name, version, Version)
+		if !errors.Is(err, disk.ErrOtherVersion) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
 	}
 }
 

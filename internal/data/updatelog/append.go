@@ -35,7 +35,7 @@ type store interface {
 
 // How entries are put together and tried again.
 const (
-	groupBytes = 8 << 20 // a group holds more only if its one entry does
+	MaxGroup   = 8 << 20 // a group holds more only if its one entry does
 	boundParts = 4       // nor more than such a part of what a stream takes
 	firstPause = 20 * time.Millisecond
 	longPause  = time.Second
@@ -150,9 +150,9 @@ func (l *log) push(shard int, n *lane) {
 // was full takes a group as soon as that part of it was trimmed.
 func (l *log) groupBytes() int {
 	if bound := l.store.bound(); bound > 0 {
-		return min(groupBytes, bound/boundParts)
+		return min(MaxGroup, bound/boundParts)
 	}
-	return groupBytes
+	return MaxGroup
 }
 
 // next takes the entries of the next group, of at most that number of bytes, off the queue;

@@ -67,7 +67,7 @@ func (w memoryWorld) limit(bytes int) { w.SetLimit(bytes) }
 // serverWorld is a log on JetStream, in a folder.
 type serverWorld struct {
 	dir    string
-	server *Server
+	server Server
 	most   int64
 }
 
@@ -141,7 +141,7 @@ func TestConformance(t *testing.T) {
 		"lost end":             testLostEnd,
 		"lost end of others":   testLostOthers,
 		"damage":               testDamage,
-		"newer":                testNewer,
+		"other versions":       testOtherVersions,
 		"full":                 testFull,
 		"never fits":           testNeverFits,
 		"fits in parts":        testFitsInParts,
@@ -637,14 +637,19 @@ func testDamage(t *testing.T, w world) {
 	}
 }
 
-func testNewer(t *testing.T, w world) {
+func testOtherVersions(t *testing.T, w world) {
 	l := open1(t, w)
-	r := group(7, 1, "of tomorrow")[0]
-	r[4] = Version + 1
-	seal(r)
-	w.put(t, 1, r)
-	_, _, err := read(t, l, Oldest)
-	wantError(t, "a record of a newer version", err, ErrRefused, "version 2")
+	for _, version := range []byte{Version - 1, Version + 1} {
+		_, next, err := l.Extent(t.Context(), 1)
+		must(t, err)
+		r := group(7, 1, "of another time")[0]
+		r[4] = version
+		seal(r)
+		w.put(t, 1, r)
+		_, _, err = read(t, l, next)
+		wantError(t, "a record of another version", err, ErrRefused, fmt.Sprintf(
+			"(format %d, this one reads format %d); use the version that wrote it", version, Version))
+	}
 }
 
 func testFull(t *testing.T, w world) {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // TestOddFiles: a log of which a file is a pipe, a device, a folder or a link to nothing does
@@ -20,7 +18,7 @@ func TestOddFiles(t *testing.T) {
 	put1(t, open1(t, w), "a")
 	whole := t.TempDir()
 	w.restart(t, func() { must(t, os.CopyFS(whole, os.DirFS(w.dir))) })
-	stream := filepath.Join(folder.Folders, StreamName(job, 1))
+	stream := filepath.Join(streamsFolder, StreamName(job, 1))
 	ways := map[string]func(path string) error{
 		"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
 		"device":     func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -29,12 +27,12 @@ func TestOddFiles(t *testing.T) {
 		"itself":     func(path string) error { return os.Symlink(path, path) },
 	}
 	for _, name := range []string{
-		folder.URL, folder.Lock,
+		URLFile, "lock",
 		filepath.Join(stream, "meta.inf"), filepath.Join(stream, "meta.sum"), filepath.Join(stream, "msgs", "1.blk"),
-		filepath.Join(stream, "msgs", "index.db"), filepath.Join(stream, "msgs"), stream, folder.Data,
+		filepath.Join(stream, "msgs", "index.db"), filepath.Join(stream, "msgs"), stream, "jetstream",
 	} {
 		for how, put := range ways {
-			if how == "folder" && filepath.Ext(name) == "" && name != folder.URL && name != folder.Lock {
+			if how == "folder" && filepath.Ext(name) == "" && name != URLFile && name != "lock" {
 				continue // it is one
 			}
 			dir := t.TempDir()
@@ -62,7 +60,7 @@ func TestLinkedFiles(t *testing.T) {
 	l := open1(t, w)
 	put1(t, l, "a")
 	w.restart(t, func() {
-		msgs := filepath.Join(w.dir, folder.Folders, StreamName(job, 1), "msgs")
+		msgs := filepath.Join(w.dir, streamsFolder, StreamName(job, 1), "msgs")
 		elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 		must(t, os.CopyFS(elsewhere, os.DirFS(msgs)))
 		must(t, os.RemoveAll(msgs))
@@ -78,7 +76,7 @@ func TestLinkedFiles(t *testing.T) {
 // which is mended.
 func TestGivenToken(t *testing.T) {
 	dir := t.TempDir()
-	file, at := filepath.Join(dir, folder.URL), ""
+	file, at := filepath.Join(dir, URLFile), ""
 	for _, bad := range []string{"none", "", "\n", "rubbish\n", "nats://other@127.0.0.1:1\n"} {
 		if bad != "none" {
 			must(t, os.WriteFile(file, []byte(bad), 0o600))

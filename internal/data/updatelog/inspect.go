@@ -5,19 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // Stream is one shard's stream as it is found in a log.
@@ -63,75 +57,16 @@ func Inspect(ctx context.Context, url string, o DialOptions) (*Inspector, error)
 // URL is where the log is, without secrets.
 func (i *Inspector) URL() string { return i.c.url }
 
-// InspectFolder opens the log of a folder: through the process that serves it, which is given
-// so much time to answer, or in this process while none does. It copies the log then: to
-// start the server would change what is there. Of o the credentials count, where it is served.
-func InspectFolder(ctx context.Context, dir string, patience time.Duration, o DialOptions) (*Inspector, error) {
-	url, err := ReadURL(dir)
-	starting := errors.Is(err, ErrAway)
-	if err != nil && !starting {
-		return nil, err
-	}
-	lock, err := disk.Share(filepath.Join(dir, folder.Lock))
-	switch {
-	case errors.Is(err, disk.ErrLocked) && starting:
-		return nil, fmt.Errorf("%w: the log in %s is just starting; should it stay so, bring the address back in "+
-			"its file %s, which is empty, or start it again", ErrAway, dir, folder.URL)
-	case errors.Is(err, disk.ErrLocked):
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		return Inspect(ctx, url, o)
-	case errors.Is(err, fs.ErrNotExist):
-		lock = nil // nobody has served it where it is
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	copied := ""
-	if starting {
-		err = noAddress(dir)
-	} else {
-		copied, err = folder.Copy(ctx, dir, leastRoom)
-	}
-	if lock != nil {
-		err = errors.Join(err, lock.Close())
-	}
-	var i *Inspector
-	if err == nil {
-		i, err = inspectCopy(ctx, dir, copied)
-	}
-	if err != nil && copied != "" {
-		err = errors.Join(err, os.RemoveAll(copied))
-	}
-	return i, err
-}
-
-// inspectCopy looks into the copy of a folder, which is removed in the end.
-func inspectCopy(ctx context.Context, dir, copied string) (*Inspector, error) {
-	before, err := folder.ReadBlocks(dir, copied, MaxRecord)
+// InspectOwn opens a log of this process as it is: has are the streams that there are folders of, lost is what is
+// known of streams without reading them, and end is called when the Inspector is closed.
+func InspectOwn(ctx context.Context, url string, own nats.InProcessConnProvider, has []Stream, lost map[string]error,
+	end func() error,
+) (*Inspector, error) {
+	c, err := connect(ctx, url, DialOptions{}, nats.InProcessServer(own))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		return nil, errors.Join(err, end())
 	}
-	lost, err := before.Lost()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	var has []Stream
-	for _, s := range folder.Streams(copied) {
-		has = append(has, Stream{Name: s.Name, Job: s.Job, Shard: s.Shard, First: 1, Next: 1})
-	}
-	s, err := Serve(copied, ServeOptions{private: true})
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(lost, before.CutOff())
-	c, err := connect(ctx, s.url, DialOptions{}, nats.InProcessServer(s.nats))
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return &Inspector{
-		c: c, lost: lost, has: has,
-		close: func() error { return errors.Join(c.close(), s.Close(), os.RemoveAll(copied)) },
-	}, nil
+	return &Inspector{c: c, lost: lost, has: has, close: func() error { return errors.Join(c.close(), end()) }}, nil
 }
 
 // Close lets go of the log.
@@ -152,8 +87,8 @@ func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	for _, info := range found {
 		m := info.Config.Metadata
 		shard, bad := strconv.Atoi(m[metaShard])
-		version, older := strconv.Atoi(m[metaVersion])
-		if m[metaJob] == "" || bad != nil || older != nil {
+		version, odd := strconv.Atoi(m[metaVersion])
+		if m[metaJob] == "" || bad != nil || odd != nil {
 			continue // not ours
 		}
 		first, next := extentOf(info.State)

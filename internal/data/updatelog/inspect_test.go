@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // content returns what a folder's files hold, and are like, by name.
@@ -90,7 +88,7 @@ func wantAccount(t *testing.T, dir string, parts ...string) {
 // spoil changes the bytes of a file.
 func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		file := filepath.Join(append([]string{dir, folder.Folders}, name...)...)
+		file := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
 		b, err := os.ReadFile(file)
 		must(t, err)
 		must(t, os.WriteFile(file, change(b), 0o600))
@@ -100,7 +98,7 @@ func spoil(change func(b []byte) []byte, name ...string) func(t *testing.T, dir 
 // remove removes a file, or a folder with all in it.
 func remove(name ...string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		path := filepath.Join(append([]string{dir, folder.Folders}, name...)...)
+		path := filepath.Join(append([]string{dir, streamsFolder}, name...)...)
 		_, err := os.Stat(path)
 		must(t, err)
 		must(t, os.RemoveAll(path))
@@ -129,7 +127,7 @@ func damages(killed, closed string) map[string]damage {
 		"killed, half a record": {killed, spoil(half, one, "msgs", "1.blk"), wholeLog},
 		"killed, a record flipped": {
 			killed, spoil(flip, one, "msgs", "1.blk"),
-			"1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + folder.Folders + "/" + one +
+			"1 records: updatelog: damaged: stream " + one + ": " + "DIR/" + streamsFolder + "/" + one +
 				"/msgs/1.blk is damaged after ",
 		},
 		"closed, a record flipped": {
@@ -159,7 +157,7 @@ func damages(killed, closed string) map[string]damage {
 		},
 		"killed, the folder gone": {killed, remove(zero), "stream " + zero + ": it is gone, with all of its records;"},
 		"a folder of any number": {killed, func(t *testing.T, dir string) {
-			must(t, os.Mkdir(filepath.Join(dir, folder.Folders, "perdure-x-999999999999"), 0o700))
+			must(t, os.Mkdir(filepath.Join(dir, streamsFolder, "perdure-x-999999999999"), 0o700))
 		}, "shard 999999999999: 1 to 1, "},
 		"closed, the folder gone": {
 			closed, remove(zero),
@@ -217,7 +215,7 @@ func TestInspectFiles(t *testing.T) {
 		}
 	}
 	dir, msgs := copied(), filepath.Join(StreamName(job, 1), "msgs")
-	files, _ := filepath.Glob(filepath.Join(dir, folder.Folders, msgs, "*.blk"))
+	files, _ := filepath.Glob(filepath.Join(dir, streamsFolder, msgs, "*.blk"))
 	if len(files) < 3 {
 		t.Fatalf("the stream is in %v", files)
 	}
@@ -246,7 +244,7 @@ func TestInspectFiles(t *testing.T) {
 func TestInspectAddress(t *testing.T) {
 	w := newServerWorld(t, SyncInterval)
 	put1(t, open1(t, w), "a")
-	file := filepath.Join(w.dir, folder.URL)
+	file := filepath.Join(w.dir, URLFile)
 	right, err := os.ReadFile(file)
 	must(t, err)
 	look := func(url string) error {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 )
 
 // DialOptions says how to reach a log on JetStream, and what its streams are like.
@@ -34,7 +33,7 @@ type DialOptions struct {
 	CA             string // path of the certificate authority's certificate
 	Cert, Key      string // paths of the client's own certificate and key
 	// Access is what is shown to a log whose address begins with perdure://; nil: the job has no keys.
-	Access *gate.Access
+	Access *Access
 	// ReadOnly makes no streams: it opens what is there.
 	ReadOnly bool
 }
@@ -74,8 +73,8 @@ const (
 // client is a store on JetStream.
 type client struct {
 	o       DialOptions
-	access  *gate.Access // what this log asks for; nil: it asks for no keys
-	url     string       // without secrets, for messages
+	access  *Access // what this log asks for; nil: it asks for no keys
+	url     string  // without secrets, for messages
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	streams []jetstream.Stream // by shard
@@ -123,7 +122,7 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
 	c := &client{o: o, access: o.Access.To(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
 	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
-	if gate.Asks(url) && c.access == nil {
+	if AsksForKeys(url) && c.access == nil {
 		return nil, fmt.Errorf("%w: the log at %s asks for the job's keys; name their folder with --keys", ErrRefused,
 			c.url)
 	}
@@ -131,7 +130,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 		return nil, fmt.Errorf("%w: the log at %s: creds, ca, cert or key: %w", perdure.ErrUsage, c.url, err)
 	}
 	for {
-		nc, err := nats.Connect(gate.Dialled(url), append(c.settings(), more...)...)
+		nc, err := nats.Connect(dialled(url), append(c.settings(), more...)...)
 		if err == nil {
 			c.nc = nc
 			break
@@ -315,14 +314,14 @@ func (c *client) unpromised(err error, want jetstream.StreamConfig, refused *int
 // owned refuses a stream that is not of our job and version.
 func owned(have, want jetstream.StreamConfig) error {
 	job, version := have.Metadata[metaJob], have.Metadata[metaVersion]
-	v, err := strconv.Atoi(version)
-	switch {
-	case job == "" || err != nil:
+	v, err := strconv.ParseUint(version, 10, 32)
+	if job == "" || err != nil {
 		return fmt.Errorf("%w: stream %s is not a Perdure job's; choose another job id", ErrRefused, want.Name)
-	case v > Version:
-		return fmt.Errorf("%w: stream %s is of version %d; this program knows versions up to %d", ErrRefused,
-			want.Name, v, Version)
-	case job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard]:
+	}
+	if err := disk.CheckVersion(v, Version); err != nil {
+		return fmt.Errorf("%w: stream %s was %w", ErrRefused, want.Name, err)
+	}
+	if job != want.Metadata[metaJob] || have.Metadata[metaShard] != want.Metadata[metaShard] {
 		return fmt.Errorf("%w: stream %s belongs to shard %s of job %s", ErrRefused, want.Name,
 			have.Metadata[metaShard], job)
 	}
@@ -339,7 +338,7 @@ func (c *client) refusal(err error, stream string) error {
 		return Damaged(stream, "the log at %s had it, and has none of that name any more", c.url)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
-	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == serverName):
+	case isOff(err) && (!c.isClosed() || c.nc.ConnectedServerName() == ServerName):
 		return fmt.Errorf("%w: the log at %s has closed its streams, and opens them when there is room", ErrDisk, c.url)
 	case isOff(err), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w: the server at %s runs without JetStream; start it with -js", ErrRefused, c.url)

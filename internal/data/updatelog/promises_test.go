@@ -47,15 +47,3 @@ func TestSumCovers(t *testing.T) {
 		}
 	})
 }
-
-// TestSyncs sees that a log that is to sync with every record does, and that no log leaves
-// it to the system.
-func TestSyncs(t *testing.T) {
-	for sync, always := range map[Sync]bool{SyncAlways: true, SyncInterval: false} {
-		info, err := newServerWorld(t, sync).server.nats.Jsz(nil)
-		must(t, err)
-		if c := info.Config; c.SyncAlways != always || c.SyncInterval != syncEvery {
-			t.Errorf("%s: the server syncs always: %v, every %v", sync, c.SyncAlways, c.SyncInterval)
-		}
-	}
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strings"
+
+	"github.com/perdure/perdure/internal/data/disk"
 )
 
 // Version is the version of the records that this package writes.
@@ -61,10 +63,9 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 	if len(b) < headerSize || string(b[:4]) != recordMagic {
 		return h, nil, fmt.Errorf("it does not begin as a record")
 	}
-	if v := binary.LittleEndian.Uint16(b[4:]); v != Version {
+	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint16(b[4:])), Version); err != nil {
 		if sum(b) == binary.LittleEndian.Uint32(b[sumAt:]) {
-			return h, nil, fmt.Errorf("%w: the record is of version %d; this program reads version %d", ErrRefused, v,
-				Version)
+			return h, nil, fmt.Errorf("%w: the record was %w", ErrRefused, err)
 		}
 		return h, nil, fmt.Errorf("its checksum is wrong")
 	}

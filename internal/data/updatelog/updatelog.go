@@ -24,8 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/perdure/perdure/internal/data/updatelog/folder"
 )
 
 // Position is the number of a record in its shard's stream, from 1.
@@ -121,12 +119,12 @@ var (
 	ErrClosed = errors.New("updatelog: closed")
 	// ErrRefused wraps every reason for which a log cannot be used as asked, and
 	// waiting is of no use.
-	ErrRefused = folder.ErrRefused
+	ErrRefused = errors.New("updatelog: refused")
 	// ErrTrimmed is returned for reading from where nothing is kept: entries that
 	// the reader needs are gone.
 	ErrTrimmed = errors.New("updatelog: the entries at this position are gone")
 	// ErrDamaged is what every DamageError wraps.
-	ErrDamaged = folder.ErrDamaged
+	ErrDamaged = errors.New("updatelog: damaged")
 	// ErrAway says that the log does not answer.
 	ErrAway = errors.New("updatelog: the log does not answer")
 	// ErrDisk says that what the log is kept on is full, or fails; it goes on when that
@@ -156,7 +154,9 @@ func (e *DamageError) Unwrap() error { return ErrDamaged }
 
 // Damaged says what is wrong with a stream, and what to do. It wraps ErrDamaged.
 func Damaged(stream, format string, args ...any) error {
-	return folder.Damaged(stream, format, args...)
+	return fmt.Errorf("%w: stream %s: %s; what was there cannot be replayed: bring a copy of the log back, or begin "+
+		"the job again",
+		ErrDamaged, stream, fmt.Sprintf(format, args...))
 }
 
 // lostEnd is what is wrong with a stream that has lost records from a position on which

@@ -39,9 +39,6 @@ import (
 const (
 	// Version of the message format. A peer of another version is refused.
 	Version = 12
-	// oldestKept is the oldest version of frames that lie in an update log and can be read: since then only values
-	// that are packed have come in.
-	oldestKept = 10
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload bounds a frame's payload, in bytes: a receiver closes the
@@ -270,17 +267,12 @@ func checksum(header, payload, body []byte) uint32 {
 // number of payload bytes that follow. It does not verify the checksum, which
 // covers the payload too: see Verify.
 func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
-	return parseHeader(src, f, Version)
-}
-
-// parseHeader is ParseHeader of a frame that may be of an older version.
-func parseHeader(src []byte, f *Frame, oldest byte) (payloadBytes int, err error) {
 	h := src[:HeaderBytes]
 	le := binary.LittleEndian
 	if string(h[:4]) != magic {
 		return 0, fmt.Errorf("%w: it begins with % x", ErrMagic, h[:4])
 	}
-	if h[4] > Version || h[4] < oldest {
+	if h[4] != Version {
 		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d; install the same version "+
 			"of Perdure on every machine", ErrVersion, h[4], Version)
 	}
@@ -346,15 +338,19 @@ func Append(dst []byte, f *Frame) []byte {
 	return append(append(dst, f.Payload...), f.Body...)
 }
 
-// Decode reads one whole frame from the start of src and returns the rest of
-// src. The frame's payload aliases src. It may be one that an older version has put into an update log.
+// Decode reads one whole frame, as an update log has it, from the start of src
+// and returns the rest of src. The frame's payload aliases src.
 func Decode(src []byte, f *Frame) (rest []byte, err error) {
 	if len(src) < HeaderBytes {
 		return src, fmt.Errorf("%w: %d bytes, a header has %d", ErrPayload, len(src), HeaderBytes)
 	}
 	var header [HeaderBytes]byte
 	copy(header[:], src)
-	n, err := parseHeader(header[:], f, oldestKept)
+	n, err := ParseHeader(header[:], f)
+	if errors.Is(err, ErrVersion) {
+		err = fmt.Errorf("%w: a frame has wire version %d, this process reads version %d; use the version of Perdure "+
+			"that wrote it", ErrVersion, header[4], Version)
+	}
 	if err != nil {
 		return src, err
 	}

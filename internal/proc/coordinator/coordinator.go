@@ -25,8 +25,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
-	"github.com/perdure/perdure/internal/core/pace"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
@@ -107,14 +107,14 @@ type Coordinator struct {
 	roster     uint64 // that the supervisor was told of
 	latest     Latest
 	began      time.Time
-	speed      pace.Rate
+	speed      words.Rate
 }
 
 // Latest is what this coordinator, since it began, last heard of the training
 // itself, and of the log.
 type Latest struct {
 	TrainLoss, TestAccuracy *float64 // nil: not heard
-	ClocksPerSecond         float64  // over the last seconds; see pace.Rate
+	ClocksPerSecond         float64  // over the last seconds; see words.Rate
 	Event                   string   // in words
 	// of the job's own log process, as the supervisor sees it; nil: not heard
 	Log *wire.PlaceProgress

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/rig/lies"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // as is how somebody greets in a role.
@@ -94,7 +94,7 @@ func untilEnd(conn transport.Conn) (reason string) {
 // TestRightsAtCoordinator sends a coordinator each kind of message there could be, in each role. What a role may send
 // is as docs/design/security.md has it; all else ends the connection with a line that says so.
 func TestRightsAtCoordinator(t *testing.T) {
-	rights, err := lies.Rights("../../..")
+	rights, err := rig.Rights("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
-	"github.com/perdure/perdure/internal/rig/lies"
 )
 
 // keys are the secrets of a test's run.
@@ -96,7 +95,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 
 // TestLies: what no worker may say ends its connection, and changes nothing of the job.
 func TestLies(t *testing.T) {
-	for what, f := range lies.ToCoordinator() {
+	for what, f := range rig.LiesToCoordinator() {
 		t.Run(what, func(t *testing.T) {
 			inGuarded(t, func(g *guarded) {
 				t := g.T

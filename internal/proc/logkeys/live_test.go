@@ -18,10 +18,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 // within is how soon a connection ends whose certificate is revoked.
@@ -53,7 +53,7 @@ func (w *world) revoke(name string) {
 }
 
 // expired are a worker's keys that ran out an hour ago.
-func (w *world) expired() *gate.Access {
+func (w *world) expired() *updatelog.Access {
 	w.Helper()
 	then := func() time.Time { return time.Now().Add(-2 * time.Hour) }
 	h, err := w.authority(then).Issue(keys.Worker, "old", time.Hour)
@@ -109,9 +109,9 @@ func TestRenewed(t *testing.T) {
 		defer mu.Unlock()
 		*to = append(*to, keys.Serial(c.SerialNumber))
 	}
-	w := serve(t, dir, "", func(g *gate.Guard) {
+	w := serve(t, dir, "", func(g *logserver.Guard) {
 		admit := g.Admit
-		g.Admit = func(c *x509.Certificate) (string, gate.Rights) { note(&callers, c); return admit(c) }
+		g.Admit = func(c *x509.Certificate) (string, updatelog.Rights) { note(&callers, c); return admit(c) }
 	})
 	w.create("a")
 	mine := ring(t, dir, keys.Worker)
@@ -149,7 +149,7 @@ func TestPlain(t *testing.T) {
 	t.Parallel()
 	w := serve(t, newKeys(t, "mine"), "")
 	w.create("a")
-	at := strings.TrimPrefix(w.log.URL(), gate.Scheme+"://")
+	at := strings.TrimPrefix(w.log.URL(), updatelog.KeysScheme+"://")
 	for _, says := range []string{
 		"CONNECT {}\r\nPING\r\n", "PUB perdure.j.0 1\r\nx\r\n",
 		"CONNECT {\"tls_required\":false}\r\nPUB perdure.j.0 1\r\nx\r\n",
@@ -227,7 +227,7 @@ func TestLooks(t *testing.T) {
 func TestMostOfOne(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	w := serve(t, newKeys(t, "mine"), "", func(g *gate.Guard) { g.MostOfOne = most })
+	w := serve(t, newKeys(t, "mine"), "", func(g *logserver.Guard) { g.MostOfOne = most })
 	mine, others := logkeys.Access(w.issue("mine")), logkeys.Access(w.issue("others"))
 	var inside []*nats.Conn
 	for range most {
@@ -259,7 +259,7 @@ func TestMostOfOne(t *testing.T) {
 
 // TestNoKeys: a job without keys has none to show, and asks for none.
 func TestNoKeys(t *testing.T) {
-	if logkeys.Guard(nil, true) != nil || logkeys.Access(nil) != nil {
+	if logserver.NewGuard(nil, true) != nil || logkeys.Access(nil) != nil {
 		t.Error("a job without keys has some")
 	}
 	if a, err := logkeys.Open("", keys.Operator); a != nil || err != nil {

@@ -1,7 +1,7 @@
-// Package logkeys is who may do what at an update log that asks for the keys of a job: by roles, as everywhere. The log
-// shows a server's keys. Package updatelog knows of rights, and this one of whose they are.
+// Package logkeys says what each role may do at an update log that asks for the keys of a job ([Of]), and opens such a
+// log as a client. The log shows a server's keys. Package updatelog knows of rights, and this one of whose they are.
 //
-//	updatelog.Serve(dir, updatelog.ServeOptions{Guard: logkeys.Guard(ring, false)})
+//	logserver.Serve(dir, logserver.ServeOptions{Guard: logserver.NewGuard(ring, false)})
 //	updatelog.Dial(ctx, "perdure://10.0.0.5:4222", updatelog.DialOptions{Access: logkeys.Access(ring)})
 //
 // A nil ring is a job's without keys, and has neither.
@@ -10,7 +10,6 @@ package logkeys
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -19,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
@@ -28,49 +26,32 @@ import (
 const Shows = keys.Server
 
 // rights are what each role may do. Who is not here is not let in.
-var rights = map[keys.Role]gate.Rights{
-	keys.Coordinator: gate.MayLook | gate.MayList | gate.MayRead | gate.MayMake | gate.MayRemove,
-	keys.Server:      gate.MayLook | gate.MayRead | gate.MayAppend | gate.MayTrim,
-	keys.Worker:      gate.MayLook | gate.MayAppend,
-	keys.Operator:    gate.MayLook | gate.MayList,
+var rights = map[keys.Role]updatelog.Rights{
+	keys.Coordinator: updatelog.MayLook | updatelog.MayList | updatelog.MayRead | updatelog.MayMake |
+		updatelog.MayRemove,
+	keys.Server:   updatelog.MayLook | updatelog.MayRead | updatelog.MayAppend | updatelog.MayTrim,
+	keys.Worker:   updatelog.MayLook | updatelog.MayAppend,
+	keys.Operator: updatelog.MayLook | updatelog.MayList,
 }
 
 // Of is what a role may do at a log. In that of one run alone the run's servers make the streams, as they start.
-func Of(role keys.Role, ofRun bool) gate.Rights {
+func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	may := rights[role]
 	if ofRun && role == keys.Server {
-		may |= gate.MayMake
+		may |= updatelog.MayMake
 	}
 	return may
 }
 
-// Guard is how a log asks for the keys of a job; ofRun: it is that of one run, whose processes alone start it.
-func Guard(ring *keys.Ring, ofRun bool) *gate.Guard {
-	if ring == nil {
-		return nil
-	}
-	return &gate.Guard{
-		TLS: ring.Server(),
-		Admit: func(c *x509.Certificate) (string, gate.Rights) {
-			who, err := keys.Of(c)
-			if err != nil {
-				return "", 0
-			}
-			return string(who.Role), Of(who.Role, ofRun)
-		},
-		Revoked: ring.Revoked,
-	}
-}
-
 // Access is what a process shows to a log.
-func Access(ring *keys.Ring) *gate.Access {
+func Access(ring *keys.Ring) *updatelog.Access {
 	if ring == nil {
 		return nil
 	}
 	who := ring.Identity()
-	return &gate.Access{
+	return &updatelog.Access{
 		TLS: ring.Client(Shows), Kind: string(who.Role), Who: who.String(),
-		OneByOne: rights[who.Role]&gate.MayRead == 0,
+		OneByOne: rights[who.Role]&updatelog.MayRead == 0,
 		Explain:  func(err error) (error, bool) { return explain(ring, err) },
 	}
 }
@@ -98,7 +79,7 @@ func explain(ring *keys.Ring, err error) (why error, forGood bool) {
 // Open opens the keys of a role, in a folder or in the role's folder there, for somebody who looks into a log, or makes
 // and removes streams; nil without a folder. The secret that lies beside the keys is shown, too: a run's own log may
 // ask for it.
-func Open(dir string, role keys.Role) (*gate.Access, error) {
+func Open(dir string, role keys.Role) (*updatelog.Access, error) {
 	if dir == "" {
 		return nil, nil
 	}

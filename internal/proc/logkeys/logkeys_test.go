@@ -16,10 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 const (
@@ -56,18 +56,18 @@ type world struct {
 	*testing.T
 	dir  string // of the keys
 	ring *keys.Ring
-	log  *updatelog.Server
+	log  *logserver.Server
 }
 
 // serve serves a log; with a token it is that of one run.
-func serve(t *testing.T, dir, token string, change ...func(*gate.Guard)) *world {
+func serve(t *testing.T, dir, token string, change ...func(*logserver.Guard)) *world {
 	t.Helper()
 	w := &world{T: t, dir: dir, ring: ring(t, dir, logkeys.Shows)}
-	guard := logkeys.Guard(w.ring, token != "")
+	guard := logserver.NewGuard(w.ring, token != "")
 	for _, c := range change {
 		c(guard)
 	}
-	s, err := updatelog.Serve(filepath.Join(t.TempDir(), "log"), updatelog.ServeOptions{
+	s, err := logserver.Serve(filepath.Join(t.TempDir(), "log"), logserver.ServeOptions{
 		Guard: guard, Token: token, Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
@@ -97,7 +97,7 @@ func (w *world) create(entries ...string) {
 	must(w.T, l.Close())
 }
 
-func (w *world) access(role keys.Role) *gate.Access {
+func (w *world) access(role keys.Role) *updatelog.Access {
 	return logkeys.Access(ring(w.T, w.dir, role))
 }
 
@@ -123,14 +123,14 @@ func put(ctx context.Context, l updatelog.Log, entry string) error {
 }
 
 // bare is a connection of somebody who has a role's keys, and a NATS client of his own.
-func (w *world) bare(a *gate.Access, more ...nats.Option) (*nats.Conn, error) {
+func (w *world) bare(a *updatelog.Access, more ...nats.Option) (*nats.Conn, error) {
 	o := append([]nats.Option{
 		nats.Secure(a.TLS), nats.TLSHandshakeFirst(), nats.CustomInboxPrefix("_INBOX." + a.Kind), nats.Token(a.Token),
 		nats.Timeout(time.Minute), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
 		nats.ReconnectJitter(0, 0), nats.IgnoreAuthErrorAbort(),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}, more...)
-	return nats.Connect(strings.Replace(w.log.URL(), gate.Scheme, "tls", 1), o...)
+	return nats.Connect(strings.Replace(w.log.URL(), updatelog.KeysScheme, "tls", 1), o...)
 }
 
 // acts are what somebody could do at a log: where that is asked, and how.
@@ -330,7 +330,7 @@ func TestRefused(t *testing.T) {
 	revoked := w.issue("gone")
 	w.revoke("worker-gone")
 	must(t, w.ring.Refresh())
-	dial := func(url string, a *gate.Access) error {
+	dial := func(url string, a *updatelog.Access) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // it tries again what may pass
 		defer cancel()
 		l, err := updatelog.Dial(ctx, url, updatelog.DialOptions{
@@ -345,11 +345,11 @@ func TestRefused(t *testing.T) {
 	nobody.TLS = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
 	old := w.access(keys.Worker)
 	old.TLS.MinVersion, old.TLS.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	others := func(name string) *gate.Access {
+	others := func(name string) *updatelog.Access {
 		return logkeys.Access(ring(t, newKeys(t, name), keys.Worker))
 	}
 	for name, c := range map[string]struct {
-		access *gate.Access
+		access *updatelog.Access
 		is     error
 		says   string
 	}{
@@ -373,7 +373,7 @@ func TestRefused(t *testing.T) {
 	if err := dial(without, own.access(keys.Worker)); !errors.Is(err, updatelog.ErrRefused) {
 		t.Errorf("who does not show the run's secret: %v", err)
 	}
-	plain, err := updatelog.Serve(t.TempDir(), updatelog.ServeOptions{})
+	plain, err := logserver.Serve(t.TempDir(), logserver.ServeOptions{})
 	must(t, err)
 	defer plain.Close()
 	_, at, _ := strings.Cut(plain.URL(), "@")

@@ -1,7 +1,7 @@
 // Package machine is what a process knows of the machine that it runs on, and how it shares
 // that machine with the other processes of a job: how much memory there is ([Memory],
 // [FreeMemory]), what the process has in use ([InUse]), how much garbage it lets pile up
-// ([Garbage]) and how many cores it uses ([Cores]).
+// ([Garbage]), how many cores it uses ([Cores]) and which processor it has ([CPUModel]).
 //
 // A process sets the last two once, when it begins; GOGC and GOMAXPROCS in the environment
 // override them. How much memory there is only Linux tells: elsewhere nothing is known, and
@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 )
 
 const (
@@ -61,4 +62,15 @@ func UseCores(n int) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n)
 	}
+}
+
+// CPUModel returns the processor's name.
+func CPUModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
 }

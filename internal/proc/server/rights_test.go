@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/rig/lies"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // says has somebody come in a role and say something, and returns why his connection was ended, "" if it was not.
@@ -46,7 +46,7 @@ func (s *subject) says(role wire.Role, f wire.Frame) (reason string) {
 // about others. What a role may send is as docs/design/security.md has it; all else ends the connection with a line
 // that says so, and changes nothing.
 func TestRightsAtServer(t *testing.T) {
-	rights, err := lies.Rights("../../..")
+	rights, err := rig.Rights("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

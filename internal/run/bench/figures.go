@@ -1,13 +1,11 @@
-// Package bench is what all benchmarks have in common: how their flags choose among what there
-// is, how rounds become a median and a spread, which machine a figure is of, and the file that
-// all figures go into. The benchmarks are below it:
+// Package bench implements the benchmarks of perdure bench:
 //
-//	moves       pushes and pulls against a raw exchange of the same bytes
-//	raw         that raw exchange
-//	strategies  what recovery strategies cost, and how long a failure is felt under them
-//	programs    whole training programs against a plain loop
+//	moves      pushes and pulls, compared with a raw exchange of the same bytes
+//	recovery   what recovery strategies cost, and how long readers and workers feel a failure
+//	workloads  whole training programs, compared with the same kernel in a plain loop
 //
-// All of it is safe for concurrent use.
+// Each measures in rounds, reports the median and the spread, and writes its results to one JSON file. A
+// benchmark uses the whole machine and sets the process's number of cores: run one at a time.
 package bench
 
 import (
@@ -35,20 +33,17 @@ func Median[T cmp.Ordered](v []T) T {
 	return v[len(v)/2]
 }
 
-// Milliseconds is a duration as figures have it.
-func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+// spread is the middle of what all rounds measured, the least and the most.
+type spread struct{ Median, Least, Most float64 }
 
-// Spread is the middle of what all rounds measured, the least and the most.
-type Spread struct{ Median, Least, Most float64 }
+// newSpread is that of some values, one at least.
+func newSpread(v []float64) spread { return spread{Median(v), slices.Min(v), slices.Max(v)} }
 
-// NewSpread is that of some values, one at least.
-func NewSpread(v []float64) Spread { return Spread{Median(v), slices.Min(v), slices.Max(v)} }
+func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most) }
 
-func (s Spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most) }
-
-// Choose returns those of all that were given by name, in their own order, or
+// choose returns those of all that were given by name, in their own order, or
 // all if none was.
-func Choose[T any](flag string, given []string, all []T, name func(T) string) (chosen []T, err error) {
+func choose[T any](flag string, given []string, all []T, name func(T) string) (chosen []T, err error) {
 	var names []string
 	for _, v := range all {
 		names = append(names, name(v))
@@ -65,32 +60,21 @@ func Choose[T any](flag string, given []string, all []T, name func(T) string) (c
 	return chosen, nil
 }
 
-// Itself is the name of what is its own name, for Choose.
-func Itself(s string) string { return s }
+// itself is the name of what is its own name, for choose.
+func itself(s string) string { return s }
 
-// MachineLine says what is measured, and on which machine.
-func MachineLine(version string) string {
+// machineLine says what is measured, and on which machine.
+func machineLine(version string) string {
 	return fmt.Sprintf("perdure %s, wire version %d, %s %s/%s, on %s, %d cores",
-		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpuModel(), runtime.NumCPU())
+		version, wire.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, machine.CPUModel(), runtime.NumCPU())
 }
 
-// cpuModel is the processor's name, where the system tells it.
-func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "a processor of unknown model"
-}
-
-// Begin has this process be like a worker's, says at once if the results could not be
+// prepare has this process be like a worker's, says at once if the results could not be
 // written to the given file ("": to none), and makes a folder for what a benchmark writes. The
 // caller removes it.
-func Begin(results string) (dir string, err error) {
+func prepare(results string) (dir string, err error) {
 	machine.Garbage(1)
-	if err := CheckWritable(results); err != nil {
+	if err := checkWritable(results); err != nil {
 		return "", err
 	}
 	if dir, err = os.MkdirTemp("", "perdure-bench-"); err != nil {
@@ -99,9 +83,9 @@ func Begin(results string) (dir string, err error) {
 	return dir, nil
 }
 
-// CheckWritable says before the work, not after it, that its results could not
+// checkWritable says before the work, not after it, that its results could not
 // be written. "" is no file.
-func CheckWritable(path string) error {
+func checkWritable(path string) error {
 	if path == "" {
 		return nil
 	}
@@ -119,8 +103,8 @@ func CheckWritable(path string) error {
 	return nil
 }
 
-// WriteResults makes or replaces the file, as a whole.
-func WriteResults(path string, results any) error {
+// writeResults makes or replaces the file, as a whole.
+func writeResults(path string, results any) error {
 	if path == "" {
 		return nil
 	}
@@ -131,11 +115,11 @@ func WriteResults(path string, results any) error {
 	})
 }
 
-// Millis is a duration in milliseconds, to the microsecond.
-func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// milliseconds is a duration in milliseconds, to the microsecond.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// MiddleMost returns the median of some values and the highest, nil of none.
-func MiddleMost(v []float64) (middle, most *float64) {
+// medianAndMax returns the median of some values and the highest, nil of none.
+func medianAndMax(v []float64) (middle, most *float64) {
 	if len(v) == 0 {
 		return nil, nil
 	}

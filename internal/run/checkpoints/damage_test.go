@@ -75,11 +75,11 @@ var damages = []damage{
 	},
 	{"deleted", segmentName(20, 1), nil, []string{": it is missing"}, true},
 	{
-		"newer", segmentName(20, 1), func(b []byte) []byte {
+		"another version", segmentName(20, 1), func(b []byte) []byte {
 			b = slices.Clone(b)
-			binary.LittleEndian.PutUint32(b[8:], 9)
+			binary.LittleEndian.PutUint16(b[8:], 9)
 			return b
-		}, []string{", header: written by a newer Perdure (format 9)"}, false,
+		}, []string{", header: written by another version of Perdure (format 9,"}, false,
 	},
 	{"what it follows", segmentName(10, 1), flipped(-16), []string{" (values of table s): section checksum"}, false},
 	{"manifest", manifestName(20), flipped(-3), []string{": checksum mismatch"}, true},
@@ -90,13 +90,13 @@ var damages = []damage{
 	},
 	{
 		"manifest emptied", manifestName(20), func([]byte) []byte { return nil },
-		[]string{`: it does not begin with "PERDURE MANIFEST "`},
+		[]string{`: it does not begin with "PERDURE CHECKPOINT "`},
 		true,
 	},
 	{
 		"newer manifest", manifestName(20),
-		func(b []byte) []byte { return bytes.Replace(b, []byte("MANIFEST 4"), []byte("MANIFEST 9"), 1) },
-		[]string{": written by a newer Perdure (format 9)"},
+		func(b []byte) []byte { return bytes.Replace(b, []byte("CHECKPOINT 1"), []byte("CHECKPOINT 9"), 1) },
+		[]string{": written by another version of Perdure (format 9,"},
 		true,
 	},
 	{
@@ -197,16 +197,16 @@ func TestOddFolders(t *testing.T) {
 	mkdir("foreign")
 	file("x", "foreign", "notes.txt")
 	mkdir("begun", "checkpoint")
-	file(`{"job":{"recovery":"resend:5","consistency":"bsp"}}`, "begun", "run.json")
+	file(`{"schema":1,"job":{"recovery":"resend:5","consistency":"bsp"}}`, "begun", "run.json")
 	file("x", "begun", "checkpoint", segmentName(10, 0))
 	mkdir("bare")
-	file("{}", "bare", "run.json")
+	file(`{"schema":1}`, "bare", "run.json")
 	mkdir("none", "checkpoint")
-	file(`{"job":{"recovery":"none","consistency":"bsp"}}`, "none", "run.json")
+	file(`{"schema":1,"job":{"recovery":"none","consistency":"bsp"}}`, "none", "run.json")
 	mkdir("rows", "checkpoint")
-	file(`{"job":{"recovery":"scar:20","consistency":"bsp"}}`, "rows", "run.json")
+	file(`{"schema":1,"job":{"recovery":"scar:20","consistency":"bsp"}}`, "rows", "run.json")
 	mkdir("odd")
-	file("{}", "odd", "run.json")
+	file(`{"schema":1}`, "odd", "run.json")
 	file("x", "odd", "checkpoint")
 	mkdir("a@b")
 	for name, want := range map[string]string{
@@ -243,7 +243,7 @@ func TestOpen(t *testing.T) {
 	must(t, err)
 	run := filepath.Join(dir, "run")
 	must(t, os.MkdirAll(filepath.Join(run, "checkpoint"), 0o777))
-	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte("{}"), 0o666))
+	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(`{"schema":1}`), 0o666))
 	link := filepath.Join(dir, "link")
 	must(t, os.Symlink(filepath.Join(run, "checkpoint"), link))
 	url := "file://" + filepath.ToSlash(run)

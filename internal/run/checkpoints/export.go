@@ -16,9 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/table"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -131,7 +131,7 @@ func (f *Folder) finish(t *plain.Teller, m *checkpoint.Manifest, tensors []safet
 			plain.Text(err))
 		return
 	}
-	training.Mend(w, tensors)
+	modelfile.Mend(w, tensors)
 	o.Version, o.Data, o.Constants = s.Version, w.Describe().Data, w.Constants()
 }
 

@@ -1,5 +1,6 @@
 // Package checkpoints looks into the checkpoints that a job keeps, of one clock or running: it
-// lists, shows and verifies them, makes a model of one, and deletes old ones. A Folder is where they
+// lists, shows and verifies them, makes a model of one, and deletes old ones. It does the same for the update
+// log and the snapshots that some jobs keep instead. A Folder is where checkpoints
 // are; it is found by a run's folder, or by its folder of checkpoints. All that is read of a
 // checkpoint goes through it and package checkpoint: whatever else may come to keep checkpoints is
 // to be one too.

@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/rounds"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -152,7 +151,7 @@ func (f *Folder) layers(k *checkpoint.Kept, shard perdure.ShardID) ([]*checkpoin
 			continue
 		}
 		for t, p := range r.parts {
-			s.Tables = append(s.Tables, rounds.RowsOf(p, runsOf(r.layers.Of[t], int32(i))))
+			s.Tables = append(s.Tables, SegmentRows(p, runsOf(r.layers.Of[t], int32(i))))
 		}
 		out = append(out, s)
 	}

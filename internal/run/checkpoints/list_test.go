@@ -81,7 +81,7 @@ func TestShow(t *testing.T) {
 	must(t, f.Show(&out, false))
 	want := `^checkpoint of clock 20, generation 1: whole, the newest
   in        c
-  manifest  ` + manifestName(20) + `, format 4
+  manifest  ` + manifestName(20) + `
   saved     2026-11-23T12:00:20Z, 59m40s ago
   job       first \(own\), seed 0
   begun as  1 worker, 1 server, 2 shards
@@ -110,7 +110,7 @@ $`
 	}
 	var got shown
 	must(t, json.Unmarshal(out.Bytes(), &got))
-	if got.Clock != 10 || got.Whole || got.Format != 4 || got.Job.ID != "first" || len(got.Shards) != 2 ||
+	if got.Clock != 10 || got.Whole || got.Job.ID != "first" || len(got.Shards) != 2 ||
 		len(got.Tables) != 2 || got.Tables[0].Name != "w" || got.Tables[0].Stored != nil {
 		t.Errorf("%+v", got)
 	}

@@ -110,7 +110,7 @@ func (f *Folder) left() error {
 // there are as many whole ones as are to be kept; where there are not, all stay.
 func (f *Folder) chosen(tell *plain.Teller, found *checkpoint.Found, keep int, p *pruned) (stay int, err error) {
 	for i := range found.Kept {
-		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrNewerVersion) {
+		if k := &found.Kept[i]; errors.Is(k.Err, checkpoint.ErrOtherVersion) {
 			return 0, fmt.Errorf("%s/%s; nothing is deleted", f.Store, k.Defects()[0])
 		}
 	}

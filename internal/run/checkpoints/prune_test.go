@@ -145,10 +145,10 @@ func TestPruneRefused(t *testing.T) {
 		"none whole": {1, func(_ *Folder, fsys *disk.Memory) {
 			remove(t, fsys, segmentName(10, 0), segmentName(30, 0))
 		}, "c holds no checkpoint that is whole; nothing is deleted", false},
-		"a newer manifest": {1, func(_ *Folder, fsys *disk.Memory) {
-			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("MANIFEST 4"),
-				[]byte("MANIFEST 9"), 1))
-		}, "written by a newer Perdure (format 9), this one reads up to 5; nothing is deleted", false},
+		"another version's manifest": {1, func(_ *Folder, fsys *disk.Memory) {
+			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("CHECKPOINT 1"),
+				[]byte("CHECKPOINT 9"), 1))
+		}, "(format 9, this one reads format 1); use the version that wrote it; nothing is deleted", false},
 		"nothing": {1, func(_ *Folder, fsys *disk.Memory) {
 			remove(t, fsys, held(t, fsys)...)
 		}, "c holds no checkpoint", false},

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/rounds"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -103,7 +102,7 @@ type rewinding struct {
 	from  store.Store
 	shard perdure.ShardID
 	parts []*table.Part
-	saved *rounds.Shard
+	saved *PartialSaves
 }
 
 func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdure.JobSpec, shard perdure.ShardID,
@@ -113,7 +112,7 @@ func newRewinding(f *Folder, m *checkpoint.Manifest, to store.Store, job *perdur
 		first, rows := placement.Range(&spec, job.Shards, shard)
 		r.parts = append(r.parts, table.New(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
-	r.saved = rounds.New(to, job, shard, r.parts)
+	r.saved = NewPartialSaves(to, job, shard, r.parts)
 	return r
 }
 

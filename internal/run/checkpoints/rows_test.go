@@ -154,7 +154,7 @@ func TestShowRows(t *testing.T) {
 	must(t, f.Show(&out, false))
 	want := `^running checkpoint of clock 33, generation 1: whole, the newest
   in        c
-  manifest  ` + runningName(3) + `, format 1
+  manifest  ` + runningName(3) + `
   saved     2026-11-23T12:02:00Z, 58m00s ago
   job       first \(own\), seed 0
   begun as  1 worker, 1 server, 2 shards
@@ -215,8 +215,8 @@ var rowDamages = []damage{
 	},
 	{
 		"newer manifest", runningName(3),
-		func(b []byte) []byte { return bytes.Replace(b, []byte("RUNNING 1"), []byte("RUNNING 9"), 1) },
-		[]string{": written by a newer Perdure (format 9)"},
+		func(b []byte) []byte { return bytes.Replace(b, []byte("CHECKPOINT 1"), []byte("CHECKPOINT 9"), 1) },
+		[]string{": written by another version of Perdure (format 9,"},
 		true,
 	},
 }

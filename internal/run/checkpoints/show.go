@@ -15,7 +15,6 @@ import (
 // shown is what Show writes for programs.
 type shown struct {
 	line
-	Format int             `json:"format"`
 	Job    perdure.JobSpec `json:"job"`
 	Tables []shownTable    `json:"tables"`
 	Slots  []perdure.Span  `json:"slots"`
@@ -94,7 +93,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 // shown describes a checkpoint. Its error says why something is not known that files say.
 func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error) {
 	m := &k.Manifest
-	s = &shown{line: lineOf(k, newest), Format: m.Version, Job: m.Job, Slots: []perdure.Span{}, Tables: []shownTable{}}
+	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []perdure.Span{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
@@ -171,7 +170,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	}
 	fmt.Fprintf(out, "%s of clock %d, generation %d: %s\n", what, s.Clock, s.Generation, state)
 	fmt.Fprintf(out, "  in        %s\n", dir)
-	fmt.Fprintf(out, "  manifest  %s, format %d\n", s.Manifest, s.Format)
+	fmt.Fprintf(out, "  manifest  %s\n", s.Manifest)
 	fmt.Fprintf(out, "  saved     %s, %s ago\n", s.SavedAt.UTC().Format(time.RFC3339), age(now.Sub(*s.SavedAt)))
 	fmt.Fprintf(out, "  job       %s (%s), seed %d\n", j.ID, j.Workload, j.Seed)
 	fmt.Fprintf(out, "  begun as  %s, %s, %s\n", count(j.Slots, "worker"), count(j.Servers, "server"),

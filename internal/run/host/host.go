@@ -1,9 +1,11 @@
-// Package host keeps the servers and workers of one machine alive, in a job of many hosts. It finds the job by
-// the addresses of its coordinators, starts its processes once the job is there, starts each again when it
-// ends, and has them end in order when it is told to: workers first, which leave at a clock, then servers,
-// which hand over what they hold.
+// Package host runs the processes of a job of many hosts: its coordinator (Coordinator), and the servers and
+// workers of one machine (Host).
 //
-//	err := (&host.Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
+// A Host finds the job by the addresses of its coordinators, starts its processes once the job is there, starts
+// each again when it ends, and ends them in order when it is asked to: workers first, which leave at a clock,
+// then servers, which hand over what they hold.
+//
+//	err := (&Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
 //
 // The processes are perdure's servers, and perdure's workers or a program of the user's. They join by
 // themselves: the host tells them where, and is no part of the job. It only looks, to know when the job is
@@ -35,7 +37,6 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -214,12 +215,12 @@ func (h *Host) identify(ctx context.Context) (err error) {
 		from = h.ring.SecretFile()
 	}
 	if from == "" {
-		from = filepath.Join(h.Dir, secrets.File)
+		from = filepath.Join(h.Dir, reach.SecretFile)
 	}
 	if h.secret = from; h.ring != nil && h.SecretFile == "" {
 		h.secret = "" // its processes find theirs beside their keys
 	}
-	h.keys, err = secrets.Read(from, "", needs)
+	h.keys, err = reach.ReadSecrets(from, "", needs)
 	return err
 }
 

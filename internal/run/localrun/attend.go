@@ -14,11 +14,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // This file has a job of many hosts: its coordinator is in this process, and others start its servers and
@@ -67,7 +66,7 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	if err != nil {
 		return err
 	}
-	drawn, err := secrets.Put(folder, known)
+	drawn, err := reach.PutSecrets(folder, known)
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ type Attendant struct{ *Run }
 func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
-		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: tally.New(&o.Settings, time.Now()),
+		addr: o.Coordinator, web: o.Control, complete: make(chan struct{}), tally: newTally(&o.Settings, time.Now()),
 	}
 	if r.view == nil {
 		r.view = screen.Silent{}
@@ -105,7 +104,7 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	if r.dir, err = rundir.Reopen(o.Folder); err != nil {
 		return nil, err
 	}
-	if r.secrets, err = secrets.Kept(o.Folder); err != nil {
+	if r.secrets, err = reach.KeptSecrets(o.Folder); err != nil {
 		return nil, err
 	}
 	r.held = append(r.held, r.secrets)

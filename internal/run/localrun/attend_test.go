@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // What is left of a job of many hosts that was ended early depends on its strategy, and people are told.
@@ -32,7 +31,7 @@ func TestEndedEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := settings.Run{Job: perdure.JobSpec{Recovery: recovery}}
-		a := Attendant{&Run{s: s, tally: tally.New(&s, time.Now()), dir: dir}}
+		a := Attendant{&Run{s: s, tally: newTally(&s, time.Now()), dir: dir}}
 		err = a.endedEarly(supervisor.ErrStopAsked)
 		if !errors.Is(err, ErrStopped) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", strategy, err, want)

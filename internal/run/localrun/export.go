@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -36,7 +36,7 @@ type made struct {
 
 // export reads the whole model as of the job's end from the servers, judges it on the test set where
 // it is a workload's, and writes it. Without tables, or of too large ones, there is none: nil.
-func (r *Run) export(ctx context.Context) (*tally.Model, error) {
+func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	network, err := r.s.Network(wire.RoleObserver, 0, r.ring)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (r *Run) export(ctx context.Context) (*tally.Model, error) {
 	if err != nil || m == nil {
 		return nil, err
 	}
-	return &tally.Model{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval, Findings: m.findings},
+	return &finalModel{Clock: end, SHA256: safetensors.Hash(m.tensors), Eval: m.eval, Findings: m.findings},
 		r.keepModel(ctx, func(out io.Writer) error {
 			buf := bufio.NewWriterSize(out, 1<<20)
 			meta := safetensors.Metadata(safetensors.Origin{
@@ -75,7 +75,7 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 	if err != nil {
 		return nil, err
 	}
-	t, err := training.Open(ctx, c, w)
+	t, err := role.OpenTables(ctx, c, w)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 		}
 		m.tensors = append(m.tensors, more...)
 	}
-	training.Mend(w, m.tensors)
+	modelfile.Mend(w, m.tensors)
 	if m.eval, err = w.Evaluate(ctx, t); err != nil {
 		return m, err
 	}

@@ -18,16 +18,12 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/role/roletest"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/softmax"
+	"github.com/perdure/perdure/workload/logreg"
 )
-
-func TestMain(m *testing.M) { os.Exit(roletest.Main(m)) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -39,12 +35,12 @@ func must(t *testing.T, err error) {
 // small are the settings of a job that takes a moment.
 func small(t *testing.T, recovery string) settings.Run {
 	t.Helper()
-	roletest.Parent(t)
+	startsItself(t)
 	shape := settings.Shape{
 		Workers: 2, Servers: 2, Shards: 4, Consistency: "bsp", Recovery: recovery, Clocks: 30,
 		Seed: 7,
 	}
-	job, err := shape.Job(softmax.Name)
+	job, err := shape.Job(logreg.SoftmaxName)
 	must(t, err)
 	s := settings.Run{
 		Job: job, Reach: settings.Reach{Listen: AnyPort}, CacheMB: settings.DefaultCacheMB,
@@ -52,7 +48,7 @@ func small(t *testing.T, recovery string) settings.Run {
 		Checkpoints: settings.Checkpoints{Keep: 1},
 		Params: workload.Params{
 			Seed: job.Seed, Slots: job.Slots, Batch: 8,
-			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: softmax.DefaultRate},
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate},
 		},
 	}
 	must(t, s.Check())
@@ -72,7 +68,7 @@ type record struct {
 func (v *record) Begin(_ *settings.Run, folder string) { v.began = folder }
 func (v *record) Close()                               { v.closed = true }
 
-func (v *record) Event(_ *tally.Now, e wire.Event) {
+func (v *record) Event(_ *screen.State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.events = append(v.events, e)

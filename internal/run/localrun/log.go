@@ -15,11 +15,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/logtool"
+	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -34,7 +33,7 @@ func (r *Run) leaveLog() {
 	rm := howToRemove(&r.s.Job)
 	if !r.safe {
 		r.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
-	} else if err := logtool.RemoveOf(&r.s); err != nil {
+	} else if err := checkpoints.RemoveLogOf(&r.s); err != nil {
 		r.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s",
 			plain.Text(err), rm))
 	}
@@ -90,7 +89,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
 	if s.Reach.Keys != "" {
-		u.Scheme = gate.Scheme
+		u.Scheme = updatelog.KeysScheme
 	}
 	s.Job.Log, s.Job.LogSecret = u.String(), true
 	if err = os.MkdirAll(settings.LogFolder(run), 0o777); err == nil {
@@ -106,7 +105,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 // tryLog makes the job's streams in a log elsewhere, before anything is started; it refuses
 // one that cannot be used, and leaves nothing behind there.
 func tryLog(ctx context.Context, s *settings.Run) error {
-	ctx, cancel := context.WithTimeout(ctx, logtool.Patience)
+	ctx, cancel := context.WithTimeout(ctx, checkpoints.LogPatience)
 	defer cancel()
 	access, err := s.LogAccess(keys.Coordinator)
 	if err != nil {

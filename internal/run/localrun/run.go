@@ -3,7 +3,7 @@
 // makes the run's folder, starts everything, carries faults out, starts anew what dies, keeps
 // the record and shows it; and in the end it exports the model and writes how it all went.
 //
-//	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
+//	r, err := Start(ctx, Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
 //	sum, err := r.Wait(ctx, atOnce)
 //	err = r.Close()
 //
@@ -36,9 +36,7 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // ErrOver ends a run from which nothing more is wanted: its model is exported, say.
@@ -71,10 +69,10 @@ type Run struct {
 	watched Watched
 	targets *targets // nil: nobody can watch the processes
 	view    screen.View
-	secrets *secrets.Set
+	secrets *reach.Secrets
 	ring    *keys.Ring  // an operator's; nil: the job has no keys
 	held    []io.Closer // addresses that outlive the processes that listen there
-	tally   *tally.Tally
+	tally   *jobTally
 
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the run's folder has no room for it
@@ -209,13 +207,13 @@ func Exposed(addr string, of *settings.Reach) (text string, err error) {
 // secretsOf are a new run's secrets: those beside its keys, where there are some, or new ones.
 func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	if of.Keys == "" {
-		return secrets.Drawn(), nil
+		return reach.NewKeys(), nil
 	}
-	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), secrets.File)
+	beside := filepath.Join(keys.Folder(of.Keys, keys.Coordinator), reach.SecretFile)
 	if _, err := os.Stat(beside); err != nil {
-		return secrets.Drawn(), nil
+		return reach.NewKeys(), nil
 	}
-	return secrets.Read(beside, "", wire.RoleServer)
+	return reach.ReadSecrets(beside, "", wire.RoleServer)
 }
 
 // prepare makes the run's folder, with all that the processes find there.
@@ -230,7 +228,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.secrets, err = secrets.Put(folder, known); err != nil {
+	if r.secrets, err = reach.PutSecrets(folder, known); err != nil {
 		return err
 	}
 	r.held = append(r.held, r.secrets)
@@ -250,7 +248,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	r.targets.in(folder)
-	r.tally = tally.New(&r.s, time.Now())
+	r.tally = newTally(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
 		return fmt.Errorf("run folder: %w", err)
 	}
@@ -321,7 +319,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 
 // exported is what has come of an export.
 type exported struct {
-	model *tally.Model
+	model *finalModel
 	err   error
 }
 
@@ -371,7 +369,7 @@ func (r *Run) Settings() *settings.Run { return &r.s }
 func (r *Run) Dir() *rundir.Dir { return r.dir }
 
 // Secrets are the run's, and the file that workers find theirs in.
-func (r *Run) Secrets() *secrets.Set { return r.secrets }
+func (r *Run) Secrets() *reach.Secrets { return r.secrets }
 
 // Coordinator is the coordinator's address.
 func (r *Run) Coordinator() string { return r.addr }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -86,7 +86,7 @@ func (r *Run) judgeByTime(ctx context.Context) {
 }
 
 // judged notes an evaluation of the rows as of at, after the first clock began.
-func (r *Run) judged(e training.Judgement, at time.Duration, clock perdure.Clock) {
+func (r *Run) judged(e role.Evaluation, at time.Duration, clock perdure.Clock) {
 	r.keep(r.dir.Point(r.tally.Judged(e.Eval, e.Backlog, at, clock)))
 	if r.s.Until.Reached(e.Eval) {
 		r.job.EndSoon()
@@ -103,7 +103,7 @@ type onlooker struct {
 
 // timedTables notes when rows were read last.
 type timedTables struct {
-	*training.Tables
+	*role.Tables
 	r     *Run
 	at    time.Duration // since the first clock began
 	clock perdure.Clock // the job's, then
@@ -123,11 +123,11 @@ func (t *timedTables) note() { t.at, t.clock = t.r.job.Since(), t.r.Clock() }
 
 // evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
 // or were of two courses of training.
-func (o *onlooker) evaluate(ctx context.Context) (e training.Judgement, ok bool) {
+func (o *onlooker) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
 	err := o.open(ctx)
 	if err == nil {
 		generation := o.c.Generation()
-		e, err = training.AtRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
+		e, err = role.EvaluateAtRest(ctx, o.c, func() (workload.Eval, error) { return o.w.Evaluate(ctx, o.t) })
 		ok = err == nil && o.c.Generation() == generation
 	}
 	if err != nil {
@@ -155,7 +155,7 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 		o.c = nil
 		return err
 	}
-	t, err := training.Open(ctx, o.c, o.w)
+	t, err := role.OpenTables(ctx, o.c, o.w)
 	o.t = &timedTables{Tables: t, r: o.r}
 	return err
 }

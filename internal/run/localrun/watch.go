@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/tally"
+	"github.com/perdure/perdure/internal/run/screen"
 )
 
 // What the supervisor hears of the job goes into the tally and into the run's folder, and to
 // the view.
 
 // shown is how the run stands, for the view.
-func (r *Run) shown() *tally.Now {
+func (r *Run) shown() *screen.State {
 	stands := r.tally.Now(r.job.Since(), time.Now())
 	return &stands
 }
@@ -105,12 +105,12 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 }
 
 // Summary is how the run has gone so far; model is nil where it is not known.
-func (r *Run) Summary(model *tally.Model) rundir.Summary {
+func (r *Run) Summary(model *finalModel) rundir.Summary {
 	if model != nil {
 		r.tally.Final(model.Eval)
 	}
 	r.point(r.tally.Told().End)
-	return r.tally.Summary(tally.Ending{
+	return r.tally.Summary(ending{
 		Since: r.job.Since(), Used: r.job.Group().Usage(), LogBytes: r.logUsed(), Failures: r.job.Timeline(),
 		Model: model,
 	})

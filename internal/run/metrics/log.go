@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 var (
@@ -26,7 +26,7 @@ var (
 )
 
 // Log asks whoever serves an update log, as long as ctx lasts.
-func Log(ctx context.Context, look func(context.Context) (updatelog.State, error), who Who) *httpdebug.Probe {
+func Log(ctx context.Context, look func(context.Context) (logserver.State, error), who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() httpdebug.Look {
 		s, err := look(ctx)
 		if err != nil {

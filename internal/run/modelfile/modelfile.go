@@ -1,4 +1,4 @@
-// Package modelfile reads the models that runs have made: for predictions, and for another run that begins with one.
+// Package modelfile reads the models that runs have made, and predicts with them. Another run can begin with one.
 // What such a run begins with it writes as a checkpoint of clock 0 ([Model.Write]), so that whoever loses rows before
 // anything else is saved has them from there.
 //

@@ -1,5 +1,5 @@
-// Package plain makes of errors what people read: one line, without the words that programs
-// tell errors apart by; and of results what programs read. It is safe for concurrent use.
+// Package plain writes errors and numbers as people read them (an error is one line, without the words by which
+// programs tell errors apart), and results as programs read them: JSON and CSV. It is safe for concurrent use.
 package plain
 
 import (

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/keys/authority"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -34,7 +33,7 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 		if ring != nil && file == "" && run == "" { // what the certificate says counts
 			return control.NewClient(address, "", ring), run, nil
 		}
-		k, err := secrets.Read(file, run, wire.RoleWorker)
+		k, err := ReadSecrets(file, run, wire.RoleWorker)
 		return control.NewClient(address, k.Job, ring), run, err
 	}
 	at, run, err := controlOf(run)
@@ -48,7 +47,7 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 	if err != nil {
 		return nil, run, err
 	}
-	k, err := secrets.ReadOf(secretFile, run)
+	k, err := ReadSecretsOf(secretFile, run)
 	return control.NewClient(at, k.Job, ring), run, err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -55,7 +54,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {
 			return s, err
 		}
-		if f.Keys, err = secrets.Read(secretOf(f.SecretFile, f.Ring), f.Run, role); err != nil {
+		if f.Keys, err = ReadSecrets(secretOf(f.SecretFile, f.Ring), f.Run, role); err != nil {
 			return s, err
 		}
 		return f.ask(ctx)
@@ -63,7 +62,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows",
 			perdure.ErrUsage)
 	}
-	if f.Keys, err = secrets.Inherited(role, FirstFD); err != nil {
+	if f.Keys, err = InheritedSecrets(role, FirstFD); err != nil {
 		return s, err
 	}
 	if f.Ring, err = Ring(ctx, f.KeysDir, role, f.Log); err != nil {

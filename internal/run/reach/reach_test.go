@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 func must(t *testing.T, err error) {
@@ -28,7 +27,7 @@ func must(t *testing.T, err error) {
 func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) {
 	t.Helper()
 	must(t, os.MkdirAll(path, 0o777))
-	s, err := secrets.Draw(path)
+	s, err := reach.DrawSecrets(path)
 	must(t, err)
 	must(t, s.Close())
 	file := filepath.Join(path, "control")

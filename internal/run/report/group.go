@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
-	"github.com/perdure/perdure/internal/run/study/plot"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // trial is one run with what was measured.
@@ -57,17 +57,17 @@ type group struct {
 }
 
 // Done are the trials that have a result.
-func (g *group) done() []*trial { return trials.Where(g.Trials, (*trial).done) }
+func (g *group) done() []*trial { return plot.Where(g.Trials, (*trial).done) }
 
 // spread is over the trials that have a result, and know that number.
-func (g *group) spread(of func(t *trial) *float64) trials.Spread {
+func (g *group) spread(of func(t *trial) *float64) plot.Spread {
 	var values []float64
 	for _, t := range g.done() {
 		if v := of(t); v != nil {
 			values = append(values, *v)
 		}
 	}
-	return trials.SpreadOf(values)
+	return plot.SpreadOf(values)
 }
 
 func result(t *trial) *float64 { return t.line.Result }
@@ -258,7 +258,7 @@ func plural(n float64, noun string) string {
 func counted(n float64) string {
 	s := fmt.Sprintf("%.0f", math.Abs(n))
 	if n != math.Trunc(n) {
-		return trials.Short(n)
+		return plain.Short(n)
 	}
 	for at := len(s) - 3; at > 0; at -= 3 {
 		s = s[:at] + "," + s[at:]

@@ -5,8 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perdure/perdure/internal/run/study/plot"
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plot"
 )
 
 // picture is one with its heading, for wide pages and for narrow ones.
@@ -172,7 +171,7 @@ func (g *group) marks(c *plot.Curve) (all []plot.Item) {
 // ending is how each group ended, side by side.
 func (s *section) ending() (picture, bool) {
 	f := plot.Figure{Name: "How each group ended"}
-	rows := trials.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
+	rows := plot.Where(s.ordered(), func(g *group) bool { return len(g.done()) > 0 })
 	caption := ""
 	if s.bands() != "" {
 		caption = "Points are medians of a group's runs, lines go from the least to the most."
@@ -223,7 +222,7 @@ func (s *section) ending() (picture, bool) {
 	}), len(f.Panels) > 0
 }
 
-func mid(v trials.Spread, write func(float64) string) string {
+func mid(v plot.Spread, write func(float64) string) string {
 	if math.IsNaN(v.Mid) {
 		return ""
 	}

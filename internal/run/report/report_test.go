@@ -59,7 +59,10 @@ func fake(t testing.TB, folder string, s spec) {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666))
 	}
 	must(t, os.MkdirAll(folder, 0o777))
-	write("run.json", settings.Run{Version: "v1", Job: job, Params: workload.Params{Seed: s.seed, Batch: 64}})
+	params := workload.Params{Seed: s.seed, Batch: 64}
+	run, err := rundir.EncodeRun(settings.Run{Version: "v1", Job: job, Params: params})
+	must(t, err)
+	write("run.json", string(run))
 	write("events.jsonl", "")
 	var rows strings.Builder
 	rows.WriteString("seconds,clock,train_loss,test_accuracy,clocks_per_second\n")
@@ -231,7 +234,7 @@ func TestStudy(t *testing.T) {
 			must(t, err)
 			if plan == "drawn" {
 				fault := fmt.Sprintf(`"faults":["kill:server:0@%ds"]`, seed+1)
-				b = bytes.Replace(b, []byte(`"faults":null`), []byte(fault), 1)
+				b = bytes.Replace(b, []byte(`"faults": null`), []byte(fault), 1)
 			}
 			must(t, os.WriteFile(file, b, 0o666))
 		}
@@ -299,10 +302,10 @@ func TestSecrets(t *testing.T) {
 	b, err := os.ReadFile(file)
 	must(t, err)
 	for from, to := range map[string]string{
-		`"recovery":"stateless"`: `"recovery":"stateless","log":"nats://joe:pass<1@host:4222"`,
-		`"faults":null`: `"faults":null,"log":{"sync":"interval","mb":64,"snapshot_mb":64,` +
+		`"recovery": "stateless"`: `"recovery":"stateless","log":"nats://joe:pass<1@host:4222"`,
+		`"faults": null`: `"faults":null,"log":{"sync":"interval","mb":64,"snapshot_mb":64,` +
 			`"nats":"nats://joe:pass<1@host:4222,tls://token2@other:1"}`,
-		`"checkpoints":{`: `"checkpoints":{"store":"s3://key3:secret3@bucket/x",`,
+		`"checkpoints": {`: `"checkpoints":{"store":"s3://key3:secret3@bucket/x",`,
 	} {
 		if !bytes.Contains(b, []byte(from)) {
 			t.Fatalf("no %s in %s", from, b)

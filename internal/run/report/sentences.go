@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 //go:embed sentences.tmpl
@@ -157,7 +157,7 @@ func compareBy(
 ) *contest {
 	type entry struct {
 		g *group
-		s trials.Spread
+		s plot.Spread
 	}
 	var all []entry
 	for _, g := range groups {

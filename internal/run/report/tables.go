@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plot"
 )
 
 const unknown = "–"
@@ -28,7 +28,7 @@ func (s *section) tables() (all []table) {
 	return append(all, s.sharedTable())
 }
 
-func spreadText(s trials.Spread, write func(float64) string) string {
+func spreadText(s plot.Spread, write func(float64) string) string {
 	if math.IsNaN(s.Mid) {
 		return unknown
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	texttemplate "text/template"
 
-	"github.com/perdure/perdure/internal/run/study/plot"
+	"github.com/perdure/perdure/internal/run/plot"
 )
 
 var (

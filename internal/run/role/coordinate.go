@@ -24,7 +24,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -105,7 +104,7 @@ func (o *Opened) inherit(ctx context.Context, c *Coordinator) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: inherited control socket: %w", errNoParent, err)
 	}
-	if o.Keys, err = secrets.Inherited(wire.RoleCoordinator, secretsFD); err != nil {
+	if o.Keys, err = reach.InheritedSecrets(wire.RoleCoordinator, secretsFD); err != nil {
 		return errors.Join(err, o.Web.Close())
 	}
 	if o.Ring, err = reach.Ring(ctx, c.Keys, wire.RoleCoordinator, c.Log); err != nil {

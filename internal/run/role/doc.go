@@ -4,6 +4,10 @@
 // work (coordinator, server, worker, updatelog). It prints what people are told to its Out, and
 // all else to its Log.
 //
+// A worker trains its workload clock after clock, through roll-backs to the job's end, and evaluates the model
+// now and then. Processes without a slot get a workload's tables by OpenTables, and evaluate the model by
+// EvaluateAtRest.
+//
 // A process has one role, and runs it once. It sets GOMAXPROCS and the pace of the garbage
 // collector of the whole process.
 package role

@@ -15,11 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
-	"github.com/perdure/perdure/internal/run/secrets"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -51,7 +51,7 @@ func (c *Log) Run(ctx context.Context) error {
 	defer eye.Close()
 	var own wire.Keys
 	if c.Inherits {
-		if own, err = secrets.Inherited(wire.RoleWorker, reach.FirstFD); err != nil {
+		if own, err = reach.InheritedSecrets(wire.RoleWorker, reach.FirstFD); err != nil {
 			return err
 		}
 	}
@@ -59,9 +59,9 @@ func (c *Log) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := updatelog.Serve(c.Dir, updatelog.ServeOptions{
+	s, err := logserver.Serve(c.Dir, logserver.ServeOptions{
 		Listen: c.Listen, Sync: updatelog.Sync(c.Sync), MaxBytes: int64(c.MB) << 20, Token: own.Job.Reveal(),
-		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logkeys.Guard(ring, c.Inherits),
+		Log: c.Log, Refused: httpdebug.Sparing(c.Log), Guard: logserver.NewGuard(ring, c.Inherits),
 	})
 	if err != nil {
 		return err

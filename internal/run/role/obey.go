@@ -6,13 +6,12 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/internal/run/training"
 )
 
 // Obey makes this process's own network, or its computing, fail as asked:
 // "cut 0 2s", "slow 3 0s", "jitter 2 1s"; "end 0 0s" makes a worker end the job.
 // Jitter is drawn of the seed.
-func Obey(o wire.Order, faults *transport.FaultLayer, p *training.Pacer, seed uint64) {
+func Obey(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint64) {
 	var kind, duration string
 	var factor float64
 	if _, err := fmt.Sscanf(o.Spec, "%s %g %s", &kind, &factor, &duration); err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
-	"github.com/perdure/perdure/internal/run/secrets"
 )
 
 // TestLog: an update log is a role that needs nothing but a folder.
@@ -84,7 +83,7 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("a worker that is lost before it begins: %v", err)
 	}
 	run := t.TempDir()
-	drawn, err := secrets.Draw(run)
+	drawn, err := reach.DrawSecrets(run)
 	if err == nil {
 		err = drawn.Close()
 	}

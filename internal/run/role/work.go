@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/worker"
 	"github.com/perdure/perdure/workload"
 )
@@ -75,7 +74,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &training.Pacer{Least: time.Duration(s.ComputeMs) * time.Millisecond}
+	p := &pacer{Least: time.Duration(s.ComputeMs) * time.Millisecond}
 	client, err := worker.Dial(ctx, c.config(&s, faults, p))
 	if err != nil {
 		return quiet(c.unlessDone(err))
@@ -95,7 +94,7 @@ func (c *Worker) Run(ctx context.Context) error {
 			Log: c.Log,
 		})
 	}
-	err = training.Train(ctx, client, w, s, p, observer)
+	err = train(ctx, client, w, s, p, observer)
 	farewell(c.Out, client)
 	if ctx.Err() != nil {
 		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
@@ -123,7 +122,7 @@ func (c *Worker) check(s *settings.Run) error {
 
 // config is the worker's client. One that the run's parent or a host has started waits for a slot,
 // which a worker that joined may have taken: then it stands by.
-func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *training.Pacer) worker.Config {
+func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *pacer) worker.Config {
 	waits, patience := c.Waits || c.Job.Join == "", time.Duration(0)
 	if waits {
 		patience = math.MaxInt64

@@ -21,7 +21,7 @@ var ErrAlive = errors.New("rundir: the run goes on")
 // tells people who that is.
 const lockName = "lock"
 
-// coordinatorLock is what a run of an older version has instead: its coordinator's.
+// coordinatorLock is the lock of the run's coordinator, which may outlive the parent.
 var coordinatorLock = filepath.Join("registry", "facts.lock")
 
 // hold takes the lock of a new run's folder.
@@ -38,11 +38,7 @@ func (d *Dir) hold() (err error) {
 // Alive returns ErrAlive, and for people which process it is, while the run in a folder
 // goes on; nil when it has ended, however it did.
 func Alive(path string) (holder string, err error) {
-	name := filepath.Join(path, lockName)
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		name = filepath.Join(path, coordinatorLock)
-	}
-	lock, err := disk.Share(name)
+	lock, err := disk.Share(filepath.Join(path, lockName))
 	var locked *disk.LockedError
 	switch {
 	case errors.As(err, &locked):

@@ -85,8 +85,7 @@ type Series struct {
 	Rows    [][]string
 }
 
-// ReadSeries reads the series.csv of a run; older ones have fewer columns. Rows that are not whole
-// are left out.
+// ReadSeries reads the series.csv of a run. Rows that are not whole are left out.
 func ReadSeries(folder string) (s Series, err error) {
 	path := filepath.Join(folder, seriesFile)
 	b, err := disk.ReadRegular(path, mostHistory)
@@ -125,7 +124,7 @@ func (s *Series) Numbers(column string) (values []float64) {
 	return values
 }
 
-// Entries are the names that a run has in its folder, as this version and older ones write them.
+// Entries are the names that a run has in its folder.
 var Entries = []string{
 	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
 	"secret.servers", ModelFile, "log", "snapshots",

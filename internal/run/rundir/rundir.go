@@ -206,23 +206,31 @@ func (d *Dir) Checkpoint() string { return filepath.Join(d.path, checkpointDir) 
 // LogFile returns the path of a process's log file: logs/NAME.log.
 func (d *Dir) LogFile(name string) string { return filepath.Join(d.path, logsDir, name+".log") }
 
-// Schema says how a run's folder is laid out, and what its files mean: 1. Folders of before it had a
-// number have none, and are read, too.
+// Schema is the version of how a run's folder is laid out, and what its files mean.
 const Schema = 1
 
 const schemaKey = "schema"
 
-// WriteRun makes or replaces run.json: what run has, and the schema in front of it.
+// WriteRun makes or replaces run.json.
 func (d *Dir) WriteRun(run any) error {
+	b, err := EncodeRun(run)
+	if err != nil {
+		return err
+	}
+	return d.write(RunFile, b)
+}
+
+// EncodeRun returns the text of run.json: what run has, and the schema in front of it.
+func EncodeRun(run any) ([]byte, error) {
 	b, err := json.MarshalIndent(run, "", "  ")
 	if err != nil {
-		return fmt.Errorf("rundir: encode %s: %w", RunFile, err)
+		return nil, fmt.Errorf("rundir: encode %s: %w", RunFile, err)
 	}
 	b, ok := bytes.CutPrefix(b, []byte("{\n"))
 	if !ok {
-		return fmt.Errorf("rundir: encode %s: it is no object", RunFile)
+		return nil, fmt.Errorf("rundir: encode %s: it is no object", RunFile)
 	}
-	return d.write(RunFile, append(fmt.Appendf(nil, "{\n  %q: %d,\n", schemaKey, Schema), b...))
+	return append(fmt.Appendf(nil, "{\n  %q: %d,\n", schemaKey, Schema), b...), nil
 }
 
 // replace writes v as the whole content of a file, or leaves the file as it is.

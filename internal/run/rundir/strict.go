@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,9 +20,8 @@ const MostSettings = 64 << 20
 
 // ReadRun reads a run.json into what run points to. Every key must be one that run has,
 // and there once: what would be ignored is refused, and so is what json would take for the
-// same but for case. retired are keys of older versions, with the names of the objects
-// around them, that mean nothing any more. Each error is one line that names the file.
-func ReadRun(file string, run any, retired ...string) error {
+// same but for case. Each error is one line that names the file.
+func ReadRun(file string, run any) error {
 	b, err := disk.ReadRegular(file, MostSettings)
 	if err == nil && len(bytes.TrimSpace(b)) == 0 {
 		err = errors.New("it is empty")
@@ -41,39 +39,41 @@ func ReadRun(file string, run any, retired ...string) error {
 	if err := known(b); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	retired = append([]string{schemaKey}, retired...)
-	s := strict{tokens: json.NewDecoder(bytes.NewReader(b)), retired: retired}
+	s := strict{tokens: json.NewDecoder(bytes.NewReader(b))}
 	if err := s.value("", reflect.TypeOf(run)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if err := json.Unmarshal(b, run); err != nil {
-		if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
-			err = fmt.Errorf("%s cannot be %s", bad.Field, bad.Value)
-		}
+	if err := decode(b, run); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
 }
 
-// known refuses the settings of a run whose folder is of a newer schema.
+func decode(b []byte, v any) error {
+	err := json.Unmarshal(b, v)
+	if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
+		return fmt.Errorf("%s cannot be %s", bad.Field, bad.Value)
+	}
+	return err
+}
+
+// known refuses the settings of a run whose folder has another schema, or none.
 func known(b []byte) error {
 	var of struct {
-		Schema int `json:"schema"`
+		Schema uint64 `json:"schema"`
 	}
-	if err := json.Unmarshal(b, &of); err != nil {
-		return nil // the strict reader says what is wrong with it
+	if err := decode(b, &of); err != nil {
+		return err
 	}
-	if of.Schema > Schema {
-		return fmt.Errorf("%w: the run is of a newer version of Perdure, with schema %d; this one reads up to %d: use "+
-			"that version", perdure.ErrUsage, of.Schema, Schema)
+	if err := disk.CheckVersion(of.Schema, Schema); err != nil {
+		return fmt.Errorf("%w: the run was %w", perdure.ErrUsage, err)
 	}
 	return nil
 }
 
 // strict goes through JSON that is known to be valid, beside the type that it is for.
 type strict struct {
-	tokens  *json.Decoder
-	retired []string
+	tokens *json.Decoder
 }
 
 var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -169,7 +169,7 @@ func (s *strict) field(at, key string, t reflect.Type) (reflect.Type, error) {
 			like = "; write " + name
 		}
 	}
-	if slices.Contains(s.retired, at) {
+	if at == schemaKey {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("the key %s is not known%s", at, like)

@@ -7,12 +7,11 @@ import (
 
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // Cost is what a run has cost that came to its end, by a list of prices; nil: it did not, or there is no list.
-func (r *Run) Cost(prices *cost.Prices) *cost.Bill {
+func (r *Run) Cost(prices *Prices) *Bill {
 	if r.Summary == nil || prices == nil {
 		return nil
 	}
@@ -21,15 +20,15 @@ func (r *Run) Cost(prices *cost.Prices) *cost.Bill {
 
 // used is what the run used, as far as its folder says. Who joined or left meanwhile is not in it: machines are those
 // that the run began with.
-func (r *Run) used() cost.Used {
+func (r *Run) used() BillFor {
 	s := r.Summary
-	u := cost.Used{Seconds: s.WallSeconds, Roles: map[string]cost.RoleUsed{}}
+	u := BillFor{Seconds: s.WallSeconds, Roles: map[string]RoleUsage{}}
 	machines := map[string]int{
 		string(wire.RoleCoordinator): 1, string(wire.RoleServer): s.Servers, string(wire.RoleWorker): s.Workers,
 	}
 	absent := r.absent()
 	for role, n := range machines {
-		used := cost.RoleUsed{Machines: n, Absent: absent[role], CPU: s.Usage[role].CPUSeconds}
+		used := RoleUsage{Machines: n, Absent: absent[role], CPU: s.Usage[role].CPUSeconds}
 		if role == string(wire.RoleWorker) && s.TimeSplit != nil {
 			for _, w := range s.TimeSplit.Workers {
 				used.Waiting += w.StalenessS + w.CommunicationS

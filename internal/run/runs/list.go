@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
@@ -189,7 +188,7 @@ func (l *Line) cells() []string {
 // priced is a run's line with what the run cost; nil: it is not known.
 type priced struct {
 	Line
-	Cost *cost.Bill `json:"cost,omitempty"`
+	Cost *Bill `json:"cost,omitempty"`
 }
 
 // costs are what it cost, three ways.
@@ -197,7 +196,7 @@ func (l *priced) costs() []string {
 	if l.Cost == nil {
 		return []string{unknown, unknown, unknown}
 	}
-	return []string{cost.Text(l.Cost.OnDemand), cost.Text(l.Cost.Spot), cost.Text(l.Cost.Month)}
+	return []string{DollarsText(l.Cost.OnDemand), DollarsText(l.Cost.Spot), DollarsText(l.Cost.Month)}
 }
 
 // text is a number that may not be known.

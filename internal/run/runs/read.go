@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -36,7 +35,7 @@ type Run struct {
 	Summary  *rundir.Summary // nil: it has none
 	Clock    perdure.Clock   // that was reached, as far as is known
 	Last     string          // what happened last, in words; "": nothing
-	Prices   *cost.Prices    // that its cost is told by; nil: it is not told
+	Prices   *Prices         // that its cost is told by; nil: it is not told
 	Problem  error           // why it cannot be read, wholly or in part; nil: it can
 }
 

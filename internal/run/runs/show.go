@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// document is a run for programs: its line, what it was asked to be, and how it ended.
-type document struct {
+// shown is a run for programs: its line, what it was asked to be, and how it ended.
+type shown struct {
 	priced
 	Last     string          `json:"last_event"`
 	Settings any             `json:"settings"`
@@ -28,7 +28,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 		return fmt.Errorf("%s: %w", r.Folder, r.Problem)
 	}
 	if asJSON {
-		return plain.JSON(out, document{priced{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
+		return plain.JSON(out, shown{priced{r.Line(), r.Cost(r.Prices)}, r.Last, &r.Settings, r.Summary})
 	}
 	if r.Summary != nil {
 		screen.Ended(out, r.Folder, r.Summary)

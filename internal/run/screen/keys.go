@@ -74,11 +74,12 @@ func Revoked(out io.Writer, list []authority.Holder) {
 	}
 }
 
-// Missing warns that the record of an authority lacks certificates that an earlier version has signed.
+// Missing warns that the record of an authority was lost, or is an older copy, and lacks certificates.
 func Missing(out io.Writer, c authority.Completeness) {
 	if !c.Since.IsZero() {
-		fmt.Fprintf(out, "Certificates that were replaced before %s, and tokens from before, are not recorded: an "+
-			"earlier version of Perdure made them. They stay good until they run out, unless you revoke their serial "+
-			"numbers; perdure keys new makes an authority that does not trust them.\n", c.Since.Format(time.RFC3339))
+		fmt.Fprintf(out, "Certificates that were replaced before %s, and tokens from before, are not recorded: the "+
+			"record was lost, or an older copy took its place. They stay good until they run out, unless you revoke "+
+			"their serial numbers; perdure keys new makes an authority that does not trust them.\n",
+			c.Since.Format(time.RFC3339))
 	}
 }

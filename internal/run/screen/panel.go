@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // panel is a block of lines at the bottom of a terminal, drawn anew in place;
@@ -32,7 +31,7 @@ const redraw = 100 * time.Millisecond
 // mostMarks is how many failures the bar marks, the first: a cell shows one of many.
 const mostMarks = 10_000
 
-func (v *panel) Event(now *tally.Now, e wire.Event) {
+func (v *panel) Event(now *State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if (e.Kind == "fault" || e.Kind == "detected") && len(v.faults) < mostMarks {
@@ -43,7 +42,7 @@ func (v *panel) Event(now *tally.Now, e wire.Event) {
 	v.draw(now)
 }
 
-func (v *panel) Progress(now *tally.Now) {
+func (v *panel) Progress(now *State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if time.Since(v.last) < redraw {
@@ -79,7 +78,7 @@ func (v *panel) erase() {
 	}
 }
 
-func (v *panel) draw(now *tally.Now) {
+func (v *panel) draw(now *State) {
 	width, height, err := term.GetSize(v.fd)
 	if err != nil || width < 20 {
 		width, height = 80, 24
@@ -95,7 +94,7 @@ func (v *panel) draw(now *tally.Now) {
 const besideLanes = 7
 
 // picture is the panel in lines of at most width columns, and of fewer lines than height, the screen's.
-func (v *panel) picture(now *tally.Now, width, height int) (lines []string) {
+func (v *panel) picture(now *State, width, height int) (lines []string) {
 	p := &now.Told
 	add := func(line string, coloured bool) {
 		if line = cut(line, width); coloured && v.colour {
@@ -122,7 +121,7 @@ func (v *panel) picture(now *tally.Now, width, height int) (lines []string) {
 }
 
 // headline says first how fast the job is and how long it will take, and then as much as there is room for.
-func headline(now *tally.Now, width int) string {
+func headline(now *State, width int) string {
 	var parts []string
 	if now.ClocksPerSecond != nil {
 		parts = append(parts, clocksPerSecond(*now.ClocksPerSecond))

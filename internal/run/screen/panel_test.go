@@ -10,12 +10,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // job is one that has run for a while, with n workers.
-func job(n int) *tally.Now {
-	now := &tally.Now{
+func job(n int) *State {
+	now := &State{
 		Clocks: 300, Told: wire.Progress{Clock: 231, End: 300}, LastEvent: "server 1 serves again",
 		TrainLoss: new(0.4312), TestAccuracy: new(0.8431), ClocksPerSecond: new(41.0), MBPerSecond: 3.2,
 	}

@@ -5,7 +5,6 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // Silent is a view that shows nothing.
@@ -18,10 +17,10 @@ func (Silent) Say(string) {}
 func (Silent) Begin(*settings.Run, string) {}
 
 // Event implements View.
-func (Silent) Event(*tally.Now, wire.Event) {}
+func (Silent) Event(*State, wire.Event) {}
 
 // Progress implements View.
-func (Silent) Progress(*tally.Now) {}
+func (Silent) Progress(*State) {}
 
 // End implements View.
 func (Silent) End(*rundir.Summary, string, []supervisor.Fault) {}

@@ -20,16 +20,29 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
+
+// State is a job at a moment, as people are shown it. What is not known is nil.
+type State struct {
+	Since     time.Duration // the first clock began
+	Told      wire.Progress
+	Clocks    perdure.Clock // that the job is to have
+	LastEvent string
+
+	TrainLoss, TrainRMSE   *float64
+	TestAccuracy, TestRMSE *float64
+	ClocksPerSecond        *float64
+	MBPerSecond            float64 // pushed and pulled
+	OutageClocks           int64   // done while some shard was out
+}
 
 // View shows a run while it goes on. Nobody calls it from two goroutines before it has begun;
 // then it is safe for concurrent use.
 type View interface {
 	Say(line string)                      // before the run begins
 	Begin(s *settings.Run, folder string) // its processes are started
-	Event(now *tally.Now, e wire.Event)   // something happened
-	Progress(now *tally.Now)              // it goes on
+	Event(now *State, e wire.Event)       // something happened
+	Progress(now *State)                  // it goes on
 	// it has its model; missed: planned, and the run had ended before
 	End(s *rundir.Summary, folder string, missed []supervisor.Fault)
 	Close() // nothing more is shown
@@ -94,7 +107,7 @@ var shown = map[string]bool{
 	"interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
 }
 
-func (v *plainView) Event(now *tally.Now, e wire.Event) {
+func (v *plainView) Event(now *State, e wire.Event) {
 	if !v.quiet && shown[e.Kind] {
 		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", now.Since.Seconds(), e.Clock, e.Text)
 		for line := range strings.Lines(e.Said) {
@@ -103,7 +116,7 @@ func (v *plainView) Event(now *tally.Now, e wire.Event) {
 	}
 }
 
-func (v *plainView) Progress(now *tally.Now) {
+func (v *plainView) Progress(now *State) {
 	if v.quiet || time.Since(v.last) < time.Second {
 		return
 	}
@@ -112,7 +125,7 @@ func (v *plainView) Progress(now *tally.Now) {
 }
 
 // status is one line about a run: how far, how good, how fast.
-func status(now *tally.Now) string {
+func status(now *State) string {
 	line := fmt.Sprintf("%7.2fs  %s", now.Since.Seconds(), far(now))
 	for _, part := range append(quality(now), speed(now)...) {
 		line += "  " + part
@@ -121,12 +134,12 @@ func status(now *tally.Now) string {
 }
 
 // far says how far a run is.
-func far(now *tally.Now) string {
+func far(now *State) string {
 	return fmt.Sprintf("clock %5d of %d", now.Told.Clock, cmp.Or(now.Told.End, now.Clocks))
 }
 
 // quality says how good the model is, as far as that is known.
-func quality(now *tally.Now) (parts []string) {
+func quality(now *State) (parts []string) {
 	add := func(format string, v *float64) {
 		if v != nil {
 			parts = append(parts, fmt.Sprintf(format, *v))
@@ -143,7 +156,7 @@ func quality(now *tally.Now) (parts []string) {
 }
 
 // speed says how fast a run is, and how long it will take, as far as that is known.
-func speed(now *tally.Now) (parts []string) {
+func speed(now *State) (parts []string) {
 	if now.ClocksPerSecond != nil {
 		parts = append(parts, clocksPerSecond(*now.ClocksPerSecond))
 	}
@@ -158,7 +171,7 @@ func speed(now *tally.Now) (parts []string) {
 }
 
 // left says how long a run will take; "": that is not known.
-func left(now *tally.Now) string {
+func left(now *State) string {
 	if now.ClocksPerSecond == nil {
 		return ""
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/tally"
 )
 
 // TestPanelCoversCtrlC: the terminal shows ^C where the panel ends; what comes next begins
@@ -19,7 +18,7 @@ import (
 func TestPanelCoversCtrlC(t *testing.T) {
 	var out bytes.Buffer
 	v := &panel{plainView: &plainView{out: &out}, lines: 3}
-	v.Event(&tally.Now{}, wire.Event{Kind: "closing", Text: "the job is to end"})
+	v.Event(&State{}, wire.Event{Kind: "closing", Text: "the job is to end"})
 	if !strings.HasPrefix(out.String(), "\r\x1b[3A\x1b[J") || !strings.Contains(out.String(), "the job is to end\n") {
 		t.Errorf("drawn: %q", out.String())
 	}
@@ -27,7 +26,7 @@ func TestPanelCoversCtrlC(t *testing.T) {
 
 // TestStatusLine: what is known of a run is in its line, and what is not is left out.
 func TestStatusLine(t *testing.T) {
-	for want, now := range map[string]tally.Now{
+	for want, now := range map[string]State{
 		"   0.00s  clock     0 of 300  0.0 MB/s": {Clocks: 300},
 		"   2.50s  clock    50 of 100  loss 0.5000  test accuracy 0.8000  25 clocks/s  1.5 MB/s  2s left": {
 			Since: 2500 * time.Millisecond, Clocks: 300, Told: wire.Progress{Clock: 50, End: 100},
@@ -55,7 +54,7 @@ func TestPlainView(t *testing.T) {
 		var out bytes.Buffer
 		synctest.Test(t, func(t *testing.T) {
 			v := &plainView{out: &out, quiet: quiet}
-			now := &tally.Now{Clocks: 10}
+			now := &State{Clocks: 10}
 			v.Say("it is large")
 			v.Begin(&settings.Run{Job: perdure.JobSpec{Workload: "softmax", Slots: 3, Servers: 2, Shards: 6}}, "runs/x")
 			v.Event(now, wire.Event{Kind: "serving", Clock: 7, Text: "it serves again"})

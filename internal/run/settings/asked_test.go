@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/rundir"
 )
 
 // asks is what the least says that there is to say of a run of a workload.
@@ -35,9 +35,10 @@ func TestNew(t *testing.T) {
 	s, err := asks(DefaultWorkload).New()
 	must(t, err)
 	if s.Version != "v" || s.Reach.Listen != "here" || s.Checkpoints.Grace != 3*time.Second || s.Job.OwnWorkers ||
-		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB || !s.Job.Seal.Sealed() ||
-		s.Params.Rule.Kind != perdure.RuleSGD || s.Params.Rule.Schedule != perdure.ScheduleConst ||
-		s.Params.Batch == 0 || s.Job.SuspendMs != suspendUsually.Milliseconds() || s.Log != nil {
+		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB ||
+		s.Job.Seal.SHA256 == "" || s.Params.Rule.Kind != perdure.RuleSGD ||
+		s.Params.Rule.Schedule != perdure.ScheduleConst || s.Params.Batch == 0 ||
+		s.Job.SuspendMs != suspendUsually.Milliseconds() || s.Log != nil {
 		t.Errorf("%+v", s)
 	}
 	going := asks(DefaultWorkload, "on-outage")
@@ -51,7 +52,7 @@ func TestNew(t *testing.T) {
 	own.Shape.Clocks = 9
 	s, err = own.New()
 	must(t, err)
-	if !s.Job.OwnWorkers || s.CacheMB != 0 || s.RetainMB != 0 || s.Job.Clocks != 9 || !s.Job.Seal.Sealed() {
+	if !s.Job.OwnWorkers || s.CacheMB != 0 || s.RetainMB != 0 || s.Job.Clocks != 9 || s.Job.Seal.SHA256 == "" {
 		t.Errorf("of programs of the user's own: %+v", s)
 	}
 }
@@ -123,7 +124,7 @@ func TestRepeat(t *testing.T) {
 	first.Faults, first.Delay = []string{"kill:server:0@1s"}, "2ms"
 	s, err := first.New()
 	must(t, err)
-	text, err := json.Marshal(&s)
+	text, err := rundir.EncodeRun(&s)
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "run.json")
 	must(t, os.WriteFile(file, text, 0o666))

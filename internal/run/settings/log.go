@@ -19,10 +19,9 @@ import (
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
-	"github.com/perdure/perdure/internal/run/ended"
+	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
 // Log are what they ask for, in run.json.
@@ -189,7 +188,7 @@ func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, strin
 
 // LogOptions are how the run's settings say that its log is to be reached, and what it is like; access is what is shown
 // to one that asks for keys.
-func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.DialOptions {
+func (s *Run) LogOptions(o updatelog.Options, access *updatelog.Access) updatelog.DialOptions {
 	d := updatelog.DialOptions{Options: o, Access: access}
 	if l := s.Log; l != nil {
 		d.MaxBytes, d.Credentials, d.CA, d.Cert, d.Key, d.Replicas = l.bytes(d.Shards), l.Creds, l.CA, l.Cert, l.Key,
@@ -199,20 +198,20 @@ func (s *Run) LogOptions(o updatelog.Options, access *gate.Access) updatelog.Dia
 }
 
 // LogAccess returns the credentials of a role for the run's log, from the run's keys; nil if the log asks for none.
-func (s *Run) LogAccess(role keys.Role) (*gate.Access, error) {
-	if !gate.Asks(s.Job.Log) {
+func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
+	if !updatelog.AsksForKeys(s.Job.Log) {
 		return nil, nil
 	}
 	return logkeys.Open(s.Reach.Keys, role)
 }
 
 // readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
-func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, err error) {
+func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err error) {
 	begin, err := s.Begin()
 	if err != nil {
 		return nil, err
 	}
-	r := ended.Run{Job: s.Job, View: begin.View}
+	r := EndedRun{Job: s.Job, View: begin.View}
 	if f := recorded(ctx, folder); f != nil {
 		r.Job = f.Job
 	}
@@ -229,7 +228,7 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	var log *updatelog.Inspector
 	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = updatelog.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
+		log, err = logserver.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
 	} else {
 		soon, cancel := context.WithTimeout(ctx, logPatience)
 		defer cancel()
@@ -240,12 +239,12 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *ended.State, er
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r.Log = log
-	return ended.Read(ctx, &r)
+	return ReadEnded(ctx, &r)
 }
 
 // TakeEnded has a run go on from what an earlier one has left in its update log. It returns what a checkpoint
 // of that would say of the job.
-func TakeEnded(st *ended.State, s *Run) checkpoint.Manifest {
+func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
 	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
 	m := st.Manifest()
 	if len(m.Slots) == 0 {

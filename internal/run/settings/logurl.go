@@ -12,7 +12,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/data/updatelog/gate"
 )
 
 // logOption is what may stand behind the ? of --log.
@@ -69,7 +68,7 @@ const OwnLog = "file:"
 
 // IsLogURL reports whether a text is the address of a log, and no folder.
 func IsLogURL(text string) bool {
-	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || gate.Asks(text)
+	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || updatelog.AsksForKeys(text)
 }
 
 // ParseLog reads a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
@@ -103,7 +102,8 @@ func ParseLog(written string) (l LogAsked, err error) {
 func (l *LogAsked) take(name, value string) error {
 	var known []string
 	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
-		if o := logOptions[n]; o.own && l.NATS == "" || o.elsewhere && l.NATS != "" && !(o.nats && gate.Asks(l.NATS)) {
+		if o := logOptions[n]; o.own && l.NATS == "" ||
+			o.elsewhere && l.NATS != "" && !(o.nats && updatelog.AsksForKeys(l.NATS)) {
 			known = append(known, n)
 		}
 	}
@@ -115,7 +115,7 @@ func (l *LogAsked) take(name, value string) error {
 			perdure.ErrUsage, name, OwnLog)
 	case there && logOptions[name].nats && !slices.Contains(known, name):
 		return fmt.Errorf("%w: --log: %s is for a NATS cluster; %s://HOST:PORT takes the job's keys: name them with "+
-			"--keys", perdure.ErrUsage, name, gate.Scheme)
+			"--keys", perdure.ErrUsage, name, updatelog.KeysScheme)
 	case there && !slices.Contains(known, name):
 		return fmt.Errorf("%w: --log: %s is for the job's own log; a cluster syncs as it is configured",
 			perdure.ErrUsage, name)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -58,35 +57,10 @@ func (s *Run) Seal(w workload.Workload, data string) (perdure.Seal, error) {
 	return perdure.NewSeal(values)
 }
 
-// sealOf returns the seal of the job that made a checkpoint. A version that sealed nothing
-// told of the job and the tables only: whole says that nothing is missing.
-func sealOf(m *checkpoint.Manifest) (seal perdure.Seal, whole bool, err error) {
-	if m.Job.Seal.Sealed() {
-		return m.Job.Seal, true, nil
-	}
-	values := map[string]any{sealJob: sealedJob(&m.Job)}
-	if m.Job.Workload != OwnWorkload {
-		values[sealTables] = sealedTables(m.Tables)
-	}
-	seal, err = perdure.NewSeal(values)
-	return seal, false, err
-}
-
 // checkSeal refuses settings, of the run.json at path, that would go on from a checkpoint
 // to another model than the one that it is of.
 func (s *Run) checkSeal(path string, m *checkpoint.Manifest) error {
-	was, whole, err := sealOf(m)
-	if err != nil {
-		return err
-	}
-	now := s.Job.Seal
-	if !whole {
-		now = now.Without(func(name string) bool {
-			part, _, _ := strings.Cut(name, ".")
-			return part != sealJob && part != sealTables
-		})
-	}
-	return sameSeal(path, &now, "the checkpoint was made", &was)
+	return sameSeal(path, &s.Job.Seal, "the checkpoint was made", &m.Job.Seal)
 }
 
 // sameSeal says which setting of a run.json is another one than it was.
@@ -178,9 +152,6 @@ func refuseAlive(folder string) error {
 // CheckSameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
 // since the job began, say. The data are not read again: the run that began the job has read them.
 func (s *Run) CheckSameJob(path string, w workload.Workload, job perdure.JobSpec) error {
-	if !job.Seal.Sealed() {
-		return nil
-	}
 	now, err := s.Seal(w, "")
 	if err != nil {
 		return err

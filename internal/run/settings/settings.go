@@ -6,7 +6,8 @@
 // What somebody asks for is an Asked, in his own words: New makes the settings of it, Repeat those
 // of a run that begins another again, Resume those of one that goes on. What people write is read
 // here too (parseDelay, parseGoal, …), whether it comes from flags or from a run.json that
-// somebody has changed. Messages name the flag, since that is what people know.
+// somebody has changed. Messages name the flag, since that is what people know. The YAML and JSON files
+// that people write for the command, a job among them, are read as trees of a Node that knows its line.
 //
 // Nothing here is changed once the run has begun, and then it is safe for concurrent use.
 package settings
@@ -19,7 +20,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/run/ended"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/workload"
 )
@@ -81,7 +81,7 @@ type Checkpoints struct {
 	From    []string `json:"-"`
 	Earlier string   `json:"-"`
 	// Ended is what the earlier run has left in its update log, where the run goes on from that.
-	Ended *ended.State `json:"-"`
+	Ended *EndedState `json:"-"`
 	// Fork is what a run goes on from that is another job, and Forked says that it did.
 	Fork   *checkpoint.Kept `json:"-"`
 	Forked bool             `json:"forked,omitempty"`
@@ -99,14 +99,11 @@ type Checkpoints struct {
 	furthest perdure.Clock // of what the run goes on from, the furthest clock that some shard has
 }
 
-// retired are keys that older versions wrote into run.json, and that mean nothing any more.
-var retired = []string{"params.Consistency", "params.Rate", "params.Schedule", "params.StepEvery", "params.StepFactor"}
-
 // Read reads the run.json of a run.
 func Read(path string) (s Run, err error) {
 	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1 // of runs that do not say
 	s.Folder = filepath.Dir(path)
-	return s, rundir.ReadRun(path, &s, retired...)
+	return s, rundir.ReadRun(path, &s)
 }
 
 // Tell is what a process of the run that does not know its folder is told of the settings.

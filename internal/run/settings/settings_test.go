@@ -101,7 +101,7 @@ func TestDistanceOfSettings(t *testing.T) {
 		t.Error("a delay of soon was accepted")
 	}
 	path := filepath.Join(t.TempDir(), "run.json")
-	must(t, os.WriteFile(path, []byte(`{"delay":"5ms±2ms","bandwidth":"10MB"}`), 0o666))
+	must(t, os.WriteFile(path, []byte(`{"schema":1,"delay":"5ms±2ms","bandwidth":"10MB"}`), 0o666))
 	s, err := Read(path)
 	must(t, err)
 	m, err := s.Link()
@@ -197,7 +197,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/cost"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/study/failures"
 )
 
 // Cell is what is the same in some runs but for their seeds.
@@ -23,8 +22,8 @@ type Cell struct {
 	kind *Kind
 	own  []string // flags of the kind's command itself
 	args []string // of perdure train, but for seed, faults and folder
-	plan *failures.Plan
-	job  failures.Job // but for the seed
+	plan *faultPlan
+	job  faultJob // but for the seed
 }
 
 // LeftOut is a cell that no run can be.
@@ -40,7 +39,7 @@ type Study struct {
 	LeftOut []LeftOut
 	Notes   []string // what plans mean, for people
 
-	prices *cost.Prices // nil: none
+	prices *runs.Prices // nil: none
 }
 
 // mostCells bounds a study, far beyond use: a list too many is told, and not tried.
@@ -50,7 +49,7 @@ const mostCells = 10_000
 func (f File) Check() (*Study, error) {
 	s := &Study{File: f}
 	if f.Prices != "" {
-		prices, err := cost.Read(f.Prices)
+		prices, err := runs.ReadPrices(f.Prices)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +109,7 @@ func combinations(axes []Axis) [][]Choice {
 
 // cell makes the cell of some choices. What is chosen wins over the job.
 func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
-	c := &Cell{Plan: plan.Name, plan: &plan.Plan, kind: &f.Kind}
+	c := &Cell{Plan: plan.Name, plan: &plan.faultPlan, kind: &f.Kind}
 	job := slices.Clone(f.Job)
 	var names []string
 	for _, choice := range chosen {
@@ -151,7 +150,7 @@ func (c *Cell) check(seeds []uint64) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.job = failures.Job{Workers: s.Job.Slots, Servers: s.Job.Servers, Clocks: s.Job.Clocks}
+	c.job = faultJob{Workers: s.Job.Slots, Servers: s.Job.Servers, Clocks: s.Job.Clocks}
 	if s.Until.Metric == settings.OverTime {
 		c.job.Time = time.Duration(s.Until.Value * float64(time.Second))
 	}
@@ -170,7 +169,7 @@ func (c *Cell) check(seeds []uint64) (notes []string, err error) {
 }
 
 // faults are what machines do in the run of a seed.
-func (c *Cell) faults(seed uint64) (failures.Faults, error) {
+func (c *Cell) faults(seed uint64) (faultList, error) {
 	job := c.job
 	job.Seed = seed
 	return c.plan.Of(job)

@@ -15,10 +15,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Conducting is how a study is run.
@@ -204,7 +204,7 @@ func (c *conductor) isDone(r *run) bool {
 
 // doAll does what is not done. The first error ends it, when the runs that have begun are over.
 func (c *conductor) doAll(ctx context.Context, all []run) error {
-	all = trials.Where(all, func(r run) bool { return !c.isDone(&r) })
+	all = plot.Where(all, func(r run) bool { return !c.isDone(&r) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	places := make(chan struct{}, max(1, c.Parallel))
@@ -261,7 +261,7 @@ func (c *conductor) do(ctx context.Context, r *run, program Program) (line strin
 	if err != nil {
 		return "", err
 	}
-	text, late, err := trials.Run(ctx, program.Path, command, r.folder, c.Timeout)
+	text, late, err := failurecost.RunProgram(ctx, program.Path, command, r.folder, c.Timeout)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx) // interrupted: it is begun again
 	}
@@ -387,7 +387,7 @@ func (c *conductor) tell(line string, all []run) {
 	defer c.mu.Unlock()
 	left := ""
 	if c.count < c.total {
-		left = "; " + trials.Roughly(c.left(all)) + " left"
+		left = "; " + plain.Roughly(c.left(all)) + " left"
 	}
 	fmt.Fprintf(c.Screen, "%4d/%d  %s%s\n", c.count, c.total, line, left)
 }
@@ -401,7 +401,7 @@ func (c *conductor) left(all []run) time.Duration {
 	if len(every) == 0 {
 		return 0
 	}
-	usual, seconds := trials.SpreadOf(every).Mid, 0.0
+	usual, seconds := plot.SpreadOf(every).Mid, 0.0
 	over := map[*Cell]int{} // runs that are done
 	for cell := range c.trials {
 		over[cell] += len(c.trials[cell])
@@ -412,7 +412,7 @@ func (c *conductor) left(all []run) time.Duration {
 	for _, cell := range c.Cells {
 		each := usual
 		if took := c.took[cell]; len(took) > 0 {
-			each = trials.SpreadOf(took).Mid
+			each = plot.SpreadOf(took).Mid
 		}
 		asked := len(c.Seeds)
 		for i := range all {

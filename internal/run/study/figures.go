@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Figures are what each trial is measured by. A trial has none of those that its run does not know.
@@ -67,7 +67,7 @@ type Figure struct {
 
 // figureOf sums values up; there is one at least.
 func figureOf(values []float64) Figure {
-	s := trials.SpreadOf(values)
+	s := plot.SpreadOf(values)
 	f := Figure{Trials: len(values), Median: s.Mid, Low: s.Low, High: s.High, Mean: stat.Mean(values, nil)}
 	if n := float64(len(values)); n > 1 {
 		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(.975)

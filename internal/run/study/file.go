@@ -14,9 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/study/failures"
 )
 
 // Setting is a key of a job with its values: several of what may be given again.
@@ -40,7 +38,7 @@ type Axis struct {
 // Plan is how machines fail, by name.
 type Plan struct {
 	Name string
-	failures.Plan
+	faultPlan
 }
 
 // Stop says when a cell has trials enough: when the interval of a figure is narrow, or there are as many.
@@ -86,26 +84,26 @@ type File struct {
 // Words that a file may have at its top, and under quick.
 var (
 	quickKeys = []string{"job", "vary", "failures", "seeds", "until", "timeout"}
-	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "page", "quick"}, quickKeys...)
+	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "quick"}, quickKeys...)
 )
 
 // reader reads a file. known are the keys that a job may have.
 type reader struct {
 	File
 	known []string
-	quick document.Value
+	quick settings.Node
 }
 
 // Read reads a study of one of some kinds, the first where it names none. With quick, what it says under quick counts.
 func Read(path string, kinds []Kind, quick bool) (File, error) {
-	v, err := document.Read(path)
+	v, err := settings.ReadDocument(path)
 	if err != nil {
 		return File{}, err
 	}
 	return parse(v, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), kinds, quick)
 }
 
-func parse(v document.Value, name string, kinds []Kind, quick bool) (File, error) {
+func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error) {
 	r := reader{File: File{Name: name, Quick: quick, Seeds: seedsUpTo(3), Timeout: time.Hour}}
 	entries, err := v.Map(fileKeys...)
 	if err != nil {
@@ -136,7 +134,7 @@ func parse(v document.Value, name string, kinds []Kind, quick bool) (File, error
 	if len(r.Plans) == 0 {
 		r.Plans = []Plan{{Name: "none"}}
 	}
-	if !slices.ContainsFunc(entries, func(e document.Entry) bool { return slices.Contains(quickKeys, e.Key) }) {
+	if !slices.ContainsFunc(entries, func(e settings.Entry) bool { return slices.Contains(quickKeys, e.Key) }) {
 		return r.File, v.Errorf("the study does not say what runs; write job: {workload: mf}, for example")
 	}
 	if s := r.Stop; s != nil && s.Seeds < len(r.Seeds) {
@@ -147,7 +145,7 @@ func parse(v document.Value, name string, kinds []Kind, quick bool) (File, error
 }
 
 // takeKind takes the kind of a study over, which says how all else is read.
-func (r *reader) takeKind(entries []document.Entry, kinds []Kind) error {
+func (r *reader) takeKind(entries []settings.Entry, kinds []Kind) error {
 	r.Kind = kinds[0]
 	for _, e := range entries {
 		if e.Key != "kind" {
@@ -188,7 +186,7 @@ func (r *reader) takeQuick() error {
 }
 
 // take takes a key of the file over, or of what is under quick: there it replaces what it names.
-func (r *reader) take(e document.Entry) (err error) {
+func (r *reader) take(e settings.Entry) (err error) {
 	v := e.Value
 	if r.Kind.Name == OfLosses && (e.Key == "failures" || e.Key == "until" || e.Key == "prices") {
 		return v.Errorf("a study of losses has no %s: its trials draw their failures, and take place in memory; write "+
@@ -218,16 +216,13 @@ func (r *reader) take(e document.Entry) (err error) {
 		r.LeaveOut, err = oneOf(v, "leave-out", "refuse")
 	case "prices":
 		r.Prices, err = beside(v)
-	case "page":
-		err = v.Errorf("page is no longer a key of a study: remove it, and read runs.csv and series.csv in the " +
-			"folder of its runs, with pandas for example")
 	case "quick":
 		r.quick = v
 	}
 	return err
 }
 
-func (r *reader) takeJob(v document.Value) error {
+func (r *reader) takeJob(v settings.Node) error {
 	settings, err := r.settings(v)
 	for _, s := range settings {
 		r.Job = put(r.Job, s, func(a, b Setting) bool { return a.Key == b.Key })
@@ -236,7 +231,7 @@ func (r *reader) takeJob(v document.Value) error {
 }
 
 // settings reads keys of a job.
-func (r *reader) settings(v document.Value) (all []Setting, err error) {
+func (r *reader) settings(v settings.Node) (all []Setting, err error) {
 	entries, err := v.Map()
 	if err != nil {
 		return nil, err
@@ -260,7 +255,7 @@ func (r *reader) settings(v document.Value) (all []Setting, err error) {
 	return all, nil
 }
 
-func (r *reader) takeVary(v document.Value) error {
+func (r *reader) takeVary(v settings.Node) error {
 	entries, err := v.Map()
 	if err != nil {
 		return err
@@ -293,7 +288,7 @@ func (r *reader) takeVary(v document.Value) error {
 }
 
 // itemsOf are the values of what is varied: a list, or a map that has a name for each map of keys that go together.
-func itemsOf(v document.Value) (items []document.Value, names []string, err error) {
+func itemsOf(v settings.Node) (items []settings.Node, names []string, err error) {
 	if !v.IsMap() {
 		items, err = v.List()
 		return items, nil, err
@@ -309,7 +304,7 @@ func itemsOf(v document.Value) (items []document.Value, names []string, err erro
 }
 
 // choice reads a value of what is varied: a value of the key, or a map of keys that go together.
-func (r *reader) choice(of document.Entry, v document.Value) (c Choice, err error) {
+func (r *reader) choice(of settings.Entry, v settings.Node) (c Choice, err error) {
 	if v.IsMap() {
 		if c.Settings, err = r.settings(v); err != nil {
 			return c, err
@@ -356,7 +351,7 @@ func seedsUpTo(n int64) (seeds []uint64) {
 }
 
 // takeSeeds reads how many seeds there are, or which.
-func takeSeeds(v document.Value) (seeds []uint64, err error) {
+func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	if !v.IsList() {
 		n, err := v.Int()
 		if err == nil && (n < 1 || n > mostSeeds) {
@@ -388,7 +383,7 @@ func takeSeeds(v document.Value) (seeds []uint64, err error) {
 }
 
 // takeStop reads when there are trials enough.
-func takeStop(v document.Value) (s *Stop, err error) {
+func takeStop(v settings.Node) (s *Stop, err error) {
 	s = &Stop{}
 	entries, err := v.Map("figure", "within", "seeds")
 	if err != nil {
@@ -422,7 +417,7 @@ func takeStop(v document.Value) (s *Stop, err error) {
 	return s, nil
 }
 
-func oneOf(v document.Value, yes, no string) (bool, error) {
+func oneOf(v settings.Node, yes, no string) (bool, error) {
 	text, err := v.Text()
 	if err == nil && text != yes && text != no {
 		err = v.Errorf("%s is %s; write %s or %s", v.Path(), text, yes, no)
@@ -430,7 +425,7 @@ func oneOf(v document.Value, yes, no string) (bool, error) {
 	return text == yes, err
 }
 
-func duration(v document.Value) (time.Duration, error) {
+func duration(v settings.Node) (time.Duration, error) {
 	text, err := v.Text()
 	if err != nil {
 		return 0, err
@@ -443,7 +438,7 @@ func duration(v document.Value) (time.Duration, error) {
 }
 
 // beside reads the path of a file, from the folder that the study is in.
-func beside(v document.Value) (string, error) {
+func beside(v settings.Node) (string, error) {
 	path, err := v.Text()
 	if err != nil || filepath.IsAbs(path) {
 		return path, err

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plain"
 )
 
 // List says what would be run: each cell with the command of its first run, what is left out, and what plans mean.
@@ -27,7 +27,7 @@ func (s *Study) List(out io.Writer) error {
 	}
 	text := fmt.Sprintf("%d cells, %d seeds: %d runs", len(s.Cells), len(s.Seeds), len(s.Cells)*len(s.Seeds))
 	if t := s.time(); t > 0 {
-		text += ", of " + trials.Roughly(t) + " of training, one at a time"
+		text += ", of " + plain.Roughly(t) + " of training, one at a time"
 	}
 	if s.Stop != nil {
 		text += fmt.Sprintf("; and up to %d seeds in cells where half of the interval of %s is above %g", s.Stop.Seeds,

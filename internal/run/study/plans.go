@@ -6,13 +6,12 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/study/failures"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // takePlans reads how machines fail: a list of faults, what is drawn, or a record that is replayed.
-func (r *reader) takePlans(v document.Value) error {
+func (r *reader) takePlans(v settings.Node) error {
 	entries, err := v.Map()
 	if err != nil {
 		return err
@@ -24,7 +23,7 @@ func (r *reader) takePlans(v document.Value) error {
 		}
 		switch v := e.Value; {
 		case v.IsMap():
-			err = takePlan(v, &p.Plan)
+			err = takePlan(v, &p.faultPlan)
 		default:
 			p.Given, err = faults(v)
 		}
@@ -37,13 +36,13 @@ func (r *reader) takePlans(v document.Value) error {
 }
 
 // faults reads a list of faults; "none" is none.
-func faults(v document.Value) (given []string, err error) {
+func faults(v settings.Node) (given []string, err error) {
 	given, err = v.Texts()
 	if err != nil || len(given) == 1 && given[0] == "none" {
 		return nil, err
 	}
 	for _, text := range given {
-		if _, err := (&failures.Plan{Given: []string{text}}).Of(failures.Job{}); err != nil {
+		if _, err := (&faultPlan{Given: []string{text}}).Of(faultJob{}); err != nil {
 			return nil, v.Errorf("%s", plain.Text(err))
 		}
 	}
@@ -57,7 +56,7 @@ var (
 	replayKeys = append([]string{"replay", "from", "length", "into", "boot"}, sharedKeys...)
 )
 
-func takePlan(v document.Value, p *failures.Plan) error {
+func takePlan(v settings.Node, p *faultPlan) error {
 	entries, err := v.Map()
 	if err != nil {
 		return err
@@ -86,12 +85,12 @@ func takePlan(v document.Value, p *failures.Plan) error {
 		"are a list, as in [kill:server:0@10s]", v.Path())
 }
 
-func takeDraw(v document.Value, p *failures.Plan) error {
+func takeDraw(v settings.Node, p *faultPlan) error {
 	entries, err := v.Map(drawKeys...)
 	if err != nil {
 		return err
 	}
-	d := &failures.Draw{}
+	d := &faultDraw{}
 	p.Draw = d
 	for _, e := range entries {
 		v := e.Value
@@ -101,7 +100,7 @@ func takeDraw(v document.Value, p *failures.Plan) error {
 			p.Given, err = faults(v)
 		case "draw":
 			text, err = v.Text()
-			d.Law = failures.Law(text)
+			d.Law = failureLaw(text)
 		case "mean":
 			d.Mean, err = duration(v)
 		case "scale":
@@ -114,7 +113,7 @@ func takeDraw(v document.Value, p *failures.Plan) error {
 			d.OfJob, err = oneOf(v, "job", "machine")
 		case "who":
 			text, err = v.Text()
-			d.Who = failures.Who(text)
+			d.Who = machineGroup(text)
 		case "how":
 			d.How, err = v.Text()
 		case "away":
@@ -129,12 +128,12 @@ func takeDraw(v document.Value, p *failures.Plan) error {
 	return nil
 }
 
-func takeReplay(v document.Value, p *failures.Plan) error {
+func takeReplay(v settings.Node, p *faultPlan) error {
 	entries, err := v.Map(replayKeys...)
 	if err != nil {
 		return err
 	}
-	r := &failures.Replay{}
+	r := &faultReplay{}
 	p.Replay = r
 	for _, e := range entries {
 		v := e.Value
@@ -156,7 +155,7 @@ func takeReplay(v document.Value, p *failures.Plan) error {
 			r.Boot, err = duration(v)
 		case "who":
 			text, err = v.Text()
-			r.Who = failures.Who(text)
+			r.Who = machineGroup(text)
 		case "how":
 			r.How, err = v.Text()
 		}
@@ -171,7 +170,7 @@ func takeReplay(v document.Value, p *failures.Plan) error {
 const mostRecord = 256 << 20
 
 // record reads a record of machines.
-func record(v document.Value) (*failures.Record, error) {
+func record(v settings.Node) (*machineRecord, error) {
 	path, err := beside(v)
 	if err != nil {
 		return nil, err
@@ -180,7 +179,7 @@ func record(v document.Value) (*failures.Record, error) {
 	if err != nil {
 		return nil, v.Errorf("%s cannot be read: %w", path, plain.Cause(err))
 	}
-	r, err := failures.ReadRecord(b)
+	r, err := readMachineRecord(b)
 	if err != nil {
 		return nil, v.Errorf("%s: %s", path, strings.ReplaceAll(plain.Text(err), "\n", "; "))
 	}

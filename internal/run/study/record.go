@@ -47,9 +47,6 @@ func readDone(folder string) (*done, error) {
 	if err := json.Unmarshal(b, &d); err != nil {
 		return nil, nil // written in part: the run is begun again
 	}
-	if info, err := os.Stat(folder + doneEnd); d.Ended.IsZero() && err == nil {
-		d.Ended = info.ModTime() // it is of a version that did not say when the run had ended
-	}
 	return &d, nil
 }
 

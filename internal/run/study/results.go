@@ -8,16 +8,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/run/cost"
+	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/runs"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Schema is that of study.json.
@@ -71,8 +74,7 @@ func (c *conductor) results() (*Results, error) {
 	if c.prices != nil {
 		r.Prices = c.prices.Source
 	}
-	now := trials.MachineNow()
-	r.Machine = Machine{now.Cores, now.CPU}
+	r.Machine = Machine{runtime.NumCPU(), machine.CPUModel()}
 	r.AtOnce, r.Version = atOnce(c.spans), cmp.Or(strings.Join(c.by, ", "), c.Program.Version)
 	for _, a := range c.Vary {
 		r.Axes = append(r.Axes, a.Name)
@@ -164,7 +166,7 @@ func (r *Results) WriteRuns(folder string) error {
 			for _, name := range Figures {
 				cell := ""
 				if v, ok := t.Figures[name]; ok {
-					cell = trials.Format(v)
+					cell = plain.Format(v)
 				}
 				row = append(row, cell)
 			}
@@ -180,7 +182,7 @@ func (r *Results) WriteRuns(folder string) error {
 			rows = append(rows, append(row, "", "", within(f.Folder), f.Why))
 		}
 	}
-	return trials.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
+	return plain.WriteCSV(filepath.Join(folder, "runs.csv"), rows)
 }
 
 // writeSeries writes series.csv: a line for each line of each run's series.csv, with the run's cell and seed. Columns
@@ -252,22 +254,22 @@ type column struct {
 
 // columns of the table, where some cell has the figure.
 var columns = []column{
-	{"accuracy", "ACCURACY", trials.Percent1},
-	{"rmse", "RMSE", trials.Short},
-	{"loss", "LOSS", trials.Short},
-	{"seconds", "SECONDS", trials.Short},
-	{"goal-seconds", "TO GOAL", trials.Short},
-	{"clocks", "CLOCKS", trials.Short},
-	{"faults", "FAULTS", trials.Short},
-	{"lost", "LOST", trials.Short},
-	{"redone", "REDONE", trials.Short},
-	{"away", "AWAY s", trials.Short},
+	{"accuracy", "ACCURACY", plain.Percent1},
+	{"rmse", "RMSE", plain.Short},
+	{"loss", "LOSS", plain.Short},
+	{"seconds", "SECONDS", plain.Short},
+	{"goal-seconds", "TO GOAL", plain.Short},
+	{"clocks", "CLOCKS", plain.Short},
+	{"faults", "FAULTS", plain.Short},
+	{"lost", "LOST", plain.Short},
+	{"redone", "REDONE", plain.Short},
+	{"away", "AWAY s", plain.Short},
 	{"cost", "ON DEMAND", dollars},
 	{"cost-spot", "SPOT", dollars},
 	{"cost-month", "MONTH", dollars},
 }
 
-func dollars(v float64) string { return cost.Text(&v) }
+func dollars(v float64) string { return runs.DollarsText(&v) }
 
 // has reports whether some cell has one of the figures.
 func (r *Results) has(figures ...string) bool {
@@ -311,7 +313,7 @@ func (r *Results) Print(out io.Writer) error {
 		for _, c := range shown {
 			text := "-"
 			if f, ok := cell.Figures[c.figure]; ok {
-				text = trials.Spread{Mid: f.Median, Low: f.Low, High: f.High}.Text(c.write)
+				text = plot.Spread{Mid: f.Median, Low: f.Low, High: f.High}.Text(c.write)
 			}
 			cells = append(cells, text)
 		}

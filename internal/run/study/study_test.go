@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/document"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/study/failurecost"
 )
@@ -108,7 +107,7 @@ func kinds(keys []string) []Kind {
 
 func read(t *testing.T, text string, quick bool) (File, error) {
 	t.Helper()
-	v, err := document.Parse("a.yaml", []byte(text))
+	v, err := settings.ParseDocument("a.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .errors import UsageError
 
-_MAGIC = b"PERDURE1"
+_MAGIC = b"PERDURE2"  # the last byte is the version of the format
 _HEAD = struct.Struct("<8sQ")
 
 
@@ -114,8 +114,14 @@ def _a(value: Any) -> str:
 def decode(data: bytes) -> Any:
     """Read what an ``Encoded`` has written."""
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
-    if magic != _MAGIC or size > len(data) - _HEAD.size:
+    if magic[:-1] != _MAGIC[:-1] or size > len(data) - _HEAD.size:
         raise UsageError("the slot's saved state is of another program: it was not saved by this class")
+    if magic != _MAGIC:
+        was, reads = magic[-1:].decode(errors="replace"), _MAGIC[-1:].decode()
+        raise UsageError(
+            f"the slot's saved state was written by another version of perdure (format {was}, this one reads format "
+            f"{reads}); install the version that wrote it"
+        )
     start = _HEAD.size + size
     return _grow(json.loads(data[_HEAD.size : start]), memoryview(data)[start:])
 
@@ -133,17 +139,12 @@ def _grow(value: Any, data: memoryview) -> Any:
         return tuple(_grow(v, data) for v in value["tuple"])
     if "bytes" in value:
         return bytes(data[value["bytes"] : value["bytes"] + value["size"]])
-    kind = next(kind for kind in ("array", "scalar", "tensor", "bfloat16") if kind in value)
-    if value["type"].startswith("torch."):
+    if "tensor" in value:
         return _grown_tensor(value, data)
+    kind = "array" if "array" in value else "scalar"
     dtype, shape = np.dtype(value["type"]), value["shape"]
     count = int(np.prod(shape, dtype=np.int64))
     array = np.frombuffer(data, dtype, count, value[kind]).reshape(shape).copy()
-    if kind in ("tensor", "bfloat16"):  # of a program that named types as numpy does
-        import torch
-
-        tensor = torch.from_numpy(array)
-        return tensor.view(torch.bfloat16) if kind == "bfloat16" else tensor
     return array[()] if kind == "scalar" else array
 
 

@@ -415,7 +415,7 @@ class _Model:
             self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
         else:
             kept = _state.decode(saved)
-            rank, slots = kept.get("share", self._share)
+            rank, slots = kept["share"]
             self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
             if len(kept["state"]) != len(self._state):
                 raise UsageError(

@@ -38,15 +38,6 @@ def test_tensors() -> None:
     assert through([turned])[0].equal(turned)
 
 
-def test_tensors_of_an_earlier_version() -> None:
-    """Their types were named as numpy names them."""
-    data = memoryview(np.array([1.5, -2.0], np.float32).tobytes())
-    assert _state._grow({"tensor": 0, "type": "<f4", "shape": [2]}, data).tolist() == [1.5, -2.0]
-    half = torch.tensor([1.5], dtype=torch.bfloat16)
-    data = memoryview(half.view(torch.int16).numpy().tobytes())
-    assert _state._grow({"bfloat16": 0, "type": "<i2", "shape": [1]}, data).equal(half)
-
-
 class Wrapped(torch.Tensor):
     """A tensor of a class of its own, as those of 8-bit optimizers."""
 

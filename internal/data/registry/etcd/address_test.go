@@ -17,7 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
 func TestParse(t *testing.T) {
@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
-	f := etcdtest.New(t, &tls.Config{
+	f := registrytest.NewEtcd(t, &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 	})
 	hasty := quick

@@ -19,8 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/conformance"
-	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
 var seedFlag = flag.Uint64("etcd.seed", 1, "the seed of what is drawn")
@@ -41,7 +40,7 @@ var quick = timing{
 	patience: 10 * time.Second, pause: time.Millisecond, release: time.Second, now: time.Now,
 }
 
-func open(t testing.TB, f *etcdtest.Server, change ...func(*timing)) *Registry {
+func open(t testing.TB, f *registrytest.EtcdServer, change ...func(*timing)) *Registry {
 	t.Helper()
 	timing := quick
 	for _, c := range change {
@@ -53,17 +52,17 @@ func open(t testing.TB, f *etcdtest.Server, change ...func(*timing)) *Registry {
 	return r
 }
 
-func subject(t testing.TB) (conformance.Clients, func()) {
-	f := etcdtest.New(t, nil)
+func subject(t testing.TB) (registrytest.Clients, func()) {
+	f := registrytest.NewEtcd(t, nil)
 	return func(t testing.TB) registry.Registry { return open(t, f) }, f.Expire
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Name: "etcd", Make: subject})
+	registrytest.Run(t, registrytest.Subject{Name: "etcd", Make: subject})
 }
 
 func TestLinearizable(t *testing.T) {
-	conformance.Linearizable(t, conformance.Subject{Name: "etcd", Make: subject})
+	registrytest.Linearizable(t, registrytest.Subject{Name: "etcd", Make: subject})
 }
 
 func acquire(t testing.TB, r *Registry) *lease {
@@ -113,7 +112,7 @@ func small(r *Registry) *Registry {
 }
 
 // keys are those of a registry, without its prefix.
-func names(f *etcdtest.Server) (names []string) {
+func names(f *registrytest.EtcdServer) (names []string) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	for key := range maps.Keys(f.Keys) {
@@ -124,15 +123,15 @@ func names(f *etcdtest.Server) (names []string) {
 }
 
 // nth makes a fault of the nth call from now on, and says whether there was one.
-func nth(f *etcdtest.Server, n int, is etcdtest.Fault) (struck func() bool) {
+func nth(f *registrytest.EtcdServer, n int, is registrytest.Fault) (struck func() bool) {
 	var mu sync.Mutex
-	f.Strike(func(string) etcdtest.Fault {
+	f.Strike(func(string) registrytest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if n--; n == 0 {
 			return is
 		}
-		return etcdtest.None
+		return registrytest.NoFault
 	})
 	return func() bool { mu.Lock(); defer mu.Unlock(); return n <= 0 }
 }
@@ -142,10 +141,10 @@ func nth(f *etcdtest.Server, n int, is etcdtest.Fault) (struck func() bool) {
 func TestSaveAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 0))
 	one, two := document(rng, 90<<10), document(rng, 150<<10)
-	for _, is := range []etcdtest.Fault{etcdtest.Lost, etcdtest.Unheard} {
+	for _, is := range []registrytest.Fault{registrytest.Lost, registrytest.Unheard} {
 		for _, patience := range []time.Duration{quick.patience, 0} {
 			for n, struck := 1, true; struck; n++ {
-				f := etcdtest.New(t, nil)
+				f := registrytest.NewEtcd(t, nil)
 				// Renewals are calls, too.
 				r := small(open(t, f, func(t *timing) { t.patience, t.renew = patience, time.Hour }))
 				l := acquire(t, r)
@@ -172,7 +171,7 @@ func TestSaveAgain(t *testing.T) {
 
 // TestMemberSilent: where a member says nothing, as one whose machine is gone, another one is asked once and for all.
 func TestMemberSilent(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	must(t, err)
 	defer silent.Close()
@@ -212,7 +211,7 @@ func TestMay(t *testing.T) {
 }
 
 // clean asks that there is nothing but what a document needs.
-func clean(t testing.TB, f *etcdtest.Server, doc []byte) {
+func clean(t testing.TB, f *registrytest.EtcdServer, doc []byte) {
 	t.Helper()
 	want := []string{headKey, holderKey}
 	for _, c := range cut(doc) {
@@ -227,19 +226,19 @@ func clean(t testing.TB, f *etcdtest.Server, doc []byte) {
 // TestSaveOtherwise: who has not heard what became of a Save cannot put another document in its place
 // unseen, and another process's document of the same content is not taken for his own.
 func TestSaveOtherwise(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 0 })
 	l := acquire(t, r)
-	fail := func(is etcdtest.Fault) {
-		f.Strike(func(call string) etcdtest.Fault {
+	fail := func(is registrytest.Fault) {
+		f.Strike(func(call string) registrytest.Fault {
 			if call == "Txn" {
 				return is
 			}
-			return etcdtest.None
+			return registrytest.NoFault
 		})
 	}
 	first := save(t, l, []byte("zero"), 0)
-	fail(etcdtest.Unheard)
+	fail(registrytest.Unheard)
 	_, err := l.Save(t.Context(), []byte("one"), first)
 	wantError(t, "Save", err, registry.ErrAway)
 	f.Strike(nil)
@@ -248,7 +247,7 @@ func TestSaveOtherwise(t *testing.T) {
 	second := save(t, l, []byte("one"), first) // which was carried out
 	wantDoc(t, r, []byte("one"), second)
 
-	fail(etcdtest.Lost)
+	fail(registrytest.Lost)
 	_, err = l.Save(t.Context(), []byte("two"), second)
 	wantError(t, "Save", err, registry.ErrAway)
 	f.Strike(nil)
@@ -262,18 +261,18 @@ func TestSaveOtherwise(t *testing.T) {
 
 // TestLate: a Save that was given up, and reaches etcd when another one has been made, changes nothing.
 func TestLate(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	first := save(t, l, []byte("one"), 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	f.Strike(func(call string) etcdtest.Fault {
+	f.Strike(func(call string) registrytest.Fault {
 		if call != "Txn" {
-			return etcdtest.None
+			return registrytest.NoFault
 		}
 		f.Strike(nil)
 		cancel()
-		return etcdtest.Late
+		return registrytest.Late
 	})
 	_, err := l.Save(ctx, []byte("late"), first)
 	wantError(t, "Save", err, context.Canceled)
@@ -290,20 +289,20 @@ func TestLostMidway(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seedFlag, 1))
 	zero, mine, others := document(rng, 60<<10), document(rng, 150<<10), document(rng, 90<<10)
 	for n, more := 1, true; more; n++ {
-		f := etcdtest.New(t, nil)
+		f := registrytest.NewEtcd(t, nil)
 		slow := func(t *timing) { t.renew = time.Hour }
 		r, other := small(open(t, f, slow)), small(open(t, f, slow))
 		l := acquire(t, r)
 		first := save(t, l, zero, 0)
 		var second uint64
 		left := n
-		f.Strike(func(string) etcdtest.Fault {
+		f.Strike(func(string) registrytest.Fault {
 			if left--; left == 0 {
 				f.Strike(nil)
 				f.Expire()
 				second = save(t, acquire(t, other), others, first)
 			}
-			return etcdtest.None
+			return registrytest.NoFault
 		})
 		saved, err := l.Save(t.Context(), mine, first)
 		f.Strike(nil)
@@ -324,7 +323,7 @@ func TestLostMidway(t *testing.T) {
 // TestNeverHalf: whoever loads while large documents are saved in several transactions gets one of them, whole, at its
 // revision.
 func TestNeverHalf(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := small(open(t, f))
 	l := acquire(t, r)
 	rng := rand.New(rand.NewPCG(*seedFlag, 2))
@@ -378,7 +377,7 @@ func TestNeverHalf(t *testing.T) {
 
 // TestSmallChange: of a large document a change writes little more than itself, also one that moves all behind it.
 func TestSmallChange(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	rng := rand.New(rand.NewPCG(*seedFlag, 3))
@@ -408,7 +407,7 @@ func TestSmallChange(t *testing.T) {
 // TestAway: a registry that is away ends no lease. When it is back, who had the lease has it, and saves; if it is not
 // there any more, its holder hears so.
 func TestAway(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.patience = 5 * time.Millisecond })
 	l := acquire(t, r)
 	first := save(t, l, []byte("one"), 0)
@@ -416,7 +415,7 @@ func TestAway(t *testing.T) {
 	away := func() {
 		n := 0
 		var mu sync.Mutex
-		f.Strike(func(call string) etcdtest.Fault {
+		f.Strike(func(call string) registrytest.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			if call == "LeaseKeepAlive" {
@@ -424,7 +423,7 @@ func TestAway(t *testing.T) {
 					close(tried)
 				}
 			}
-			return etcdtest.Lost
+			return registrytest.Lost
 		})
 	}
 	away()
@@ -454,10 +453,10 @@ func TestAway(t *testing.T) {
 
 // TestGivenUp: who alone is cut off for long does not lead for ever.
 func TestGivenUp(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f, func(t *timing) { t.giveUp, t.patience = 20*time.Millisecond, 0 })
 	l := acquire(t, r)
-	f.Strike(func(string) etcdtest.Fault { return etcdtest.Lost })
+	f.Strike(func(string) registrytest.Fault { return registrytest.Lost })
 	<-l.Done()
 	f.Strike(nil)
 	_, err := l.Save(t.Context(), nil, 0)
@@ -466,7 +465,7 @@ func TestGivenUp(t *testing.T) {
 
 // TestKeyTakenAway: whoever deletes the holder's key takes the lease away.
 func TestKeyTakenAway(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	f.Mu.Lock()
@@ -477,9 +476,9 @@ func TestKeyTakenAway(t *testing.T) {
 
 // TestAcquireUnheard: a try to acquire that took effect unheard keeps nobody out, and nor does a call that failed.
 func TestAcquireUnheard(t *testing.T) {
-	for _, is := range []etcdtest.Fault{etcdtest.Lost, etcdtest.Unheard} {
+	for _, is := range []registrytest.Fault{registrytest.Lost, registrytest.Unheard} {
 		for n, struck := 1, true; struck; n++ {
-			f := etcdtest.New(t, nil)
+			f := registrytest.NewEtcd(t, nil)
 			r := open(t, f)
 			was := nth(f, n, is)
 			l := acquire(t, r)
@@ -488,7 +487,7 @@ func TestAcquireUnheard(t *testing.T) {
 			save(t, l, []byte("one"), 0)
 			must(t, l.Release())
 			f.Mu.Lock()
-			if len(f.Leases) > 0 && is != etcdtest.Unheard { // one that was granted unheard ends by itself
+			if len(f.Leases) > 0 && is != registrytest.Unheard { // one that was granted unheard ends by itself
 				t.Errorf("call %d: %d leases are left", n, len(f.Leases))
 			}
 			f.Mu.Unlock()
@@ -498,7 +497,7 @@ func TestAcquireUnheard(t *testing.T) {
 
 // TestErrors: what etcd refuses is one line that names the registry; what may pass is waited for by who can.
 func TestErrors(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	_, err := l.Save(t.Context(), make([]byte, mostBytes+1), 0)
@@ -508,19 +507,20 @@ func TestErrors(t *testing.T) {
 		"head":  func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 1 x") },
 		"chunk": func() { f.Keys["a/job/"+chunkKeys+nameOf([]byte("one"))].Value = []byte("two") },
 		"none":  func() { delete(f.Keys, "a/job/"+chunkKeys+nameOf([]byte("one"))) },
+		"older": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 0 x") },
 		"newer": func() { f.Keys["a/job/"+headKey].Value = []byte("PERDURE REGISTRY-HEAD 2 x") },
 	} {
 		f.Mu.Lock()
 		was := maps.Clone(f.Keys)
 		for key, kv := range was {
-			f.Keys[key] = etcdtest.Copy(kv)
+			f.Keys[key] = registrytest.Copy(kv)
 		}
 		spoil()
 		f.Mu.Unlock()
 		_, _, err := r.Load(t.Context())
 		want := registry.ErrCorrupt
-		if what == "newer" {
-			want = registry.ErrNewerVersion
+		if what == "newer" || what == "older" {
+			want = registry.ErrOtherVersion
 		}
 		wantError(t, what, err, want)
 		if err != nil && !strings.HasPrefix(err.Error(), "registry: etcd://"+f.Addr+"/a/job: ") {
@@ -538,7 +538,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestGolden: what is in etcd can be read by later versions.
 func TestGolden(t *testing.T) {
 	const golden = "testdata/keys-1.golden"
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	r := open(t, f)
 	l := acquire(t, r)
 	save(t, l, document(rand.New(rand.NewPCG(1, 1)), 100<<10), save(t, l, []byte("one"), 0))
@@ -569,7 +569,7 @@ func FuzzHead(f *testing.F) {
 		if err == nil {
 			_, err = h.document(map[string][]byte{nameOf([]byte("one")): []byte("one")})
 		}
-		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrNewerVersion) {
+		if err != nil && !errors.Is(err, registry.ErrCorrupt) && !errors.Is(err, registry.ErrOtherVersion) {
 			t.Fatalf("an error of no kind: %v", err)
 		}
 	})

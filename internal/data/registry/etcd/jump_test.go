@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/data/registry/etcd/etcdtest"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 	"github.com/perdure/perdure/internal/rig/wall"
 )
 
 // TestJumpedLease: whose registry is away gives no lease up because the wall clock jumps, an hour forward and back at
 // each look; and gives it up in time by the monotonic clock.
 func TestJumpedLease(t *testing.T) {
-	f := etcdtest.New(t, nil)
+	f := registrytest.NewEtcd(t, nil)
 	var looks, passed atomic.Int64
 	r := open(t, f, func(t *timing) {
 		t.patience = 0
@@ -25,11 +25,11 @@ func TestJumpedLease(t *testing.T) {
 	const failures = 20
 	failed := make(chan struct{})
 	var calls atomic.Int64
-	f.Strike(func(string) etcdtest.Fault {
+	f.Strike(func(string) registrytest.Fault {
 		if calls.Add(1) == failures {
 			close(failed)
 		}
-		return etcdtest.Lost
+		return registrytest.Lost
 	})
 	select {
 	case <-failed:

@@ -26,7 +26,7 @@ import (
 
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/conformance"
+	"github.com/perdure/perdure/internal/data/registry/registrytest"
 )
 
 var serverFlag = flag.String("etcd.server", "", "a program to be the servers of tests: etcd; none: no such test")
@@ -164,13 +164,13 @@ func after(d time.Duration) { <-time.After(d) }
 // TestServerConformance: the suite, with etcd's own server.
 func TestServerConformance(t *testing.T) {
 	c := start(t, 1)
-	s := conformance.Subject{Name: "server", Make: func(t testing.TB) (conformance.Clients, func()) {
+	s := registrytest.Subject{Name: "server", Make: func(t testing.TB) (registrytest.Clients, func()) {
 		prefix := c.prefix()
 		return func(t testing.TB) registry.Registry { return c.open(t, prefix) },
 			func() { must(t, c.expire(context.Background(), prefix)) }
 	}}
-	conformance.Run(t, s)
-	conformance.Linearizable(t, s)
+	registrytest.Run(t, s)
+	registrytest.Linearizable(t, s)
 }
 
 // TestServerLarge: documents of several transactions, as the limits of a server are that nobody has configured.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
 
@@ -176,12 +177,13 @@ func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int
 		return err
 	}
 	le := binary.LittleEndian
-	switch {
-	case string(b[:len(magic)]) != magic:
+	if string(b[:len(magic)]) != magic {
 		return corrupt("it is no saved state")
-	case le.Uint32(b[8:]) > version:
-		return fmt.Errorf("version %d, of a newer Perdure; this one reads version %d", le.Uint32(b[8:]), version)
-	case string(b) != string(head(k.Slot, int(n))):
+	}
+	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), version); err != nil {
+		return err
+	}
+	if string(b) != string(head(k.Slot, int(n))) {
 		return corrupt("its head is another one's")
 	}
 	s := &summed{o: o, sum: crc32.New(castagnoli)}

@@ -102,6 +102,14 @@ func TestDamage(t *testing.T) {
 		wrong(fmt.Sprintf("byte %d changed", i), bad)
 		wrong(fmt.Sprintf("cut to %d", i), good[:i])
 	}
+	for _, version := range []byte{0, 2} {
+		bad := bytes.Clone(good)
+		bad[8] = version
+		wrong(fmt.Sprintf("version %d", version), bad)
+		if _, err := savedstate.Get(in, ref); !errors.Is(err, disk.ErrOtherVersion) {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
 	other := savedstate.Ref(key, []byte("other"))
 	must(t, savedstate.Put(in, other, []byte("other"), never))
 	if _, err := savedstate.Get(in, ref); !errors.Is(err, store.ErrCorrupt) {

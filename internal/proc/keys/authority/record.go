@@ -46,8 +46,8 @@ type record struct {
 
 // Completeness says which certificates and tokens may be missing from the record.
 type Completeness struct {
-	// Since is when the record of an older folder was started: an earlier version recorded nothing that it signed. The
-	// zero time means that nothing is missing.
+	// Since is when the record was started again after it was lost, or when it lacked a certificate, as an older copy
+	// does. The zero time means that nothing is missing.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -109,7 +109,7 @@ func (a *Authority) lock() (disk.Lock, error) {
 }
 
 // load reads the record, without entries that ran out long ago. It adds certificates that lie in folders and are not
-// recorded: a version of Perdure without a record has signed them, so it may have signed more.
+// recorded: the record is then an older copy, or was lost, so more may be missing.
 func (a *Authority) load() (*record, error) {
 	r, err := a.read()
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *Authority) load() (*record, error) {
 	return r, nil
 }
 
-// read reads the record's file. A folder without one was made by a version that had no record.
+// read reads the record's file. A folder that has lost it gets a new one.
 func (a *Authority) read() (*record, error) {
 	path := filepath.Join(a.dir, root, recordFile)
 	text, err := os.ReadFile(path)

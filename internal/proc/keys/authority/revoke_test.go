@@ -123,9 +123,9 @@ func TestRevokeNumber(t *testing.T) {
 	}
 }
 
-// TestRecordOfOlderFolder: a folder of a version without a record is taken over. What its folders have is recorded, and
-// the authority says that there may be more; a serial number that it does not know may be one of these.
-func TestRecordOfOlderFolder(t *testing.T) {
+// TestLostRecord: a record that was lost starts again. It contains the certificates in the folders, and the authority
+// says that there may be more; a serial number that it does not know may be one of these.
+func TestLostRecord(t *testing.T) {
 	at := time.Now()
 	a, dir := newAuthority(t, &at)
 	stolen, err := a.Issue(keys.Worker, "alice", time.Hour)

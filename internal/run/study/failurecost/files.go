@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // resultName is the file that has all of a result.
@@ -34,7 +33,7 @@ func (r *Result) Write(folder string) error {
 	if err := errors.Join(plain.JSON(f, r), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(trials.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
+	return errors.Join(plain.WriteCSV(filepath.Join(folder, "trials.csv"), r.Rows()),
 		os.WriteFile(filepath.Join(folder, "costs.md"), []byte(r.tables()), 0o666),
 		os.WriteFile(filepath.Join(folder, "costs.svg"), r.Picture().SVG(true), 0o666))
 }
@@ -61,13 +60,13 @@ func (r *Result) Rows() [][]string {
 			clocks = append(clocks, fmt.Sprint(f.Clock))
 			servers = append(servers, strings.Trim(fmt.Sprint(f.Servers), "[]"))
 			shards = append(shards, strings.Trim(fmt.Sprint(f.Shards), "[]"))
-			norms = append(norms, trials.Format(f.Norm))
+			norms = append(norms, plain.Format(f.Norm))
 		}
 		bound := math.NaN()
 		if t.Bound != nil {
 			bound = float64(*t.Bound)
 		}
-		rows = append(rows, trials.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
+		rows = append(rows, plain.Record(t.Strategy, t.Lost, t.Seed, strings.Join(clocks, ";"),
 			strings.Join(servers, ";"), strings.Join(shards, ";"), strings.Join(norms, ";"), t.Cost, t.Censored,
 			bound, t.Neat))
 	}

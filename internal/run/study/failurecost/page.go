@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/study/plot"
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/plot"
 )
 
 // Table is what deaths of servers cost, as a table of Markdown: a row for each strategy, with what was written for all
@@ -63,7 +63,7 @@ func (r *Result) Bounded() string {
 			lost = share(c.Lost)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %.1f | %d of %d | %.1f | %d of %d |\n", c.Strategy, lost,
-			trials.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.Neat,
+			plain.Short(c.Bounds.Norm), c.cost(), c.Bounds.Mean, c.Bounds.Below, c.Bounds.Known, c.Bounds.Neat,
 			c.Bounds.Under, c.Bounds.Neats)
 	}
 	if b.Len() == 0 {
@@ -107,7 +107,7 @@ func share(part float64) string {
 			return text
 		}
 	}
-	return trials.Percent0(part)
+	return plain.Percent0(part)
 }
 
 // cost is the mean with its interval, and how many trials are in none of both.
@@ -129,7 +129,7 @@ func (c *Cell) Less() string {
 	if c.Fewer == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%s [%s]", trials.Percent0(*c.Fewer), c.FewerIn.text(", ", trials.Percent0))
+	return fmt.Sprintf("%s [%s]", plain.Percent0(*c.Fewer), c.FewerIn.text(", ", plain.Percent0))
 }
 
 // Family is what a strategy costs and writes with each of its intervals that was tried, the fewest bytes first. Low and

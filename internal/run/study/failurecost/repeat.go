@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/study/trials"
 )
 
 // Repeat is a trial with servers that were really killed.
@@ -126,7 +125,7 @@ func (real *Real) run(ctx context.Context, t *Trial, ms int, want string) (same 
 			args = append(args, fmt.Sprintf("--fault=kill:server:%d@clock:%d,%dms", server, f.Clock, ms/2))
 		}
 	}
-	text, late, err := trials.Run(ctx, real.Program, args, folder, patience)
+	text, late, err := RunProgram(ctx, real.Program, args, folder, patience)
 	switch {
 	case ctx.Err() != nil:
 		return false, "", context.Cause(ctx)

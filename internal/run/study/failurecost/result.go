@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/run/study/trials"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/itercost"
 )
 
@@ -225,21 +225,21 @@ func (r *Result) Print(out io.Writer) error {
 	for _, c := range r.Cells {
 		mean, within, fewer, between := "-", "-", "-", "-"
 		if c.Mean != nil {
-			mean, within = trials.Short(*c.Mean), c.Within.text(" to ", trials.Short)
+			mean, within = plain.Short(*c.Mean), c.Within.text(" to ", plain.Short)
 		}
 		if c.Fewer != nil {
-			fewer = trials.Percent0(*c.Fewer)
-			between = c.FewerIn.text(" to ", trials.Percent0)
+			fewer = plain.Percent0(*c.Fewer)
+			between = c.FewerIn.text(" to ", plain.Percent0)
 		}
-		median := trials.Short(c.Median[0])
+		median := plain.Short(c.Median[0])
 		if c.Median[1] < 0 {
 			median += " or more"
 		} else if c.Median[1] > c.Median[0] {
-			median += " to " + trials.Short(c.Median[1])
+			median += " to " + plain.Short(c.Median[1])
 		}
 		lost := "-"
 		if c.Lost > 0 {
-			lost = trials.Short(c.Lost)
+			lost = plain.Short(c.Lost)
 		}
 		fmt.Fprintln(w, strings.Join([]string{
 			c.Strategy, lost, fmt.Sprint(c.Trials), mean, within, median, fmt.Sprint(c.Censored), fewer,
@@ -253,7 +253,7 @@ func (r *Result) Print(out io.Writer) error {
 		if c := &r.Cells[i]; c.Bounds != nil {
 			fmt.Fprintf(out, "%s, %s lost: %d of %d trials cost no more than their bounds, on average %s clocks; %d "+
 				"of %d no more than the neat form, %s\n", c.Strategy, share(c.Lost), c.Bounds.Below, c.Bounds.Known,
-				trials.Short(c.Bounds.Mean), c.Bounds.Under, c.Bounds.Neats, trials.Short(c.Bounds.Neat))
+				plain.Short(c.Bounds.Mean), c.Bounds.Under, c.Bounds.Neats, plain.Short(c.Bounds.Neat))
 		}
 	}
 	if n, same, once := r.Repeated(); n > 0 {

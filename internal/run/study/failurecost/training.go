@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/internal/run/rounds"
+	"github.com/perdure/perdure/internal/run/checkpoints"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/internal/run/training"
 	"github.com/perdure/perdure/workload"
 )
 
@@ -70,10 +70,10 @@ type Training struct {
 	slots []*updates
 	seq   uint64
 	due   recovery.Rounds
-	saved []*rounds.Shard   // by shard; nil: no rows are saved
-	past  [][][]*table.Part // of the last Stale clocks, the oldest first
-	read  [][]*table.Part   // what slots read instead of parts while they compute; nil: parts
-	loose *loose            // nil: all slots do a clock together
+	saved []*checkpoints.PartialSaves // by shard; nil: no rows are saved
+	past  [][][]*table.Part           // of the last Stale clocks, the oldest first
+	read  [][]*table.Part             // what slots read instead of parts while they compute; nil: parts
+	loose *loose                      // nil: all slots do a clock together
 }
 
 // checkTraining refuses a run that cannot be trained here, and says why.
@@ -117,7 +117,7 @@ func NewTraining(s *settings.Run, crew Crew) (*Training, error) {
 			return nil, err
 		}
 		for id, parts := range t.parts {
-			t.saved = append(t.saved, rounds.New(in, t.Job, perdure.ShardID(id), parts))
+			t.saved = append(t.saved, checkpoints.NewPartialSaves(in, t.Job, perdure.ShardID(id), parts))
 		}
 	}
 	t.loose = looseOf(&job)
@@ -343,7 +343,7 @@ func (t *Training) Size() (bytes int64, err error) {
 			Seed: t.Job.Seed, Seq: t.seq, Applied: make([]perdure.Clock, len(t.slots)),
 		}
 		for _, p := range parts {
-			of.Tables = append(of.Tables, rounds.RowsOf(p, []table.Run{{First: 0, Rows: p.Stored()}}))
+			of.Tables = append(of.Tables, checkpoints.SegmentRows(p, []table.Run{{First: 0, Rows: p.Stored()}}))
 		}
 		ref, err := checkpoint.WriteSegment(in, of)
 		if err != nil {
@@ -388,6 +388,6 @@ func (t *Training) Hash() (string, error) {
 		}
 		all = append(all, rows, numbers)
 	}
-	training.Mend(t.crew[0], all)
+	modelfile.Mend(t.crew[0], all)
 	return safetensors.Hash(all), nil
 }

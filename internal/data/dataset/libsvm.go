@@ -1,0 +1,457 @@
+package dataset
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Files in the LIBSVM format have an example a line: "label feature:value feature:value …", as LIBSVM, XGBoost and
+// Vowpal Wabbit's users have them, plain or compressed by gzip. Features are numbers, or names, which are hashed;
+// labels are numbers or names. A feature without a value is 1, and text after a # is ignored. A file is read as a
+// stream, and a SparseSet keeps 8 bytes of it for each value and 10 for each example.
+
+// SparseSet is a set of examples, parted into what is trained on and what is only evaluated on.
+type SparseSet struct {
+	Name        string
+	Classes     []string // the labels: in order of what they are as numbers, or of the alphabet
+	Features    int      // the highest number + 1; of names, HashedFeatures
+	Train, Test SparseSplit
+
+	Hashed    bool // features are names
+	Synthetic bool // a function of its name
+	Marked    bool // a file says that it is made up, see Mark
+
+	Scaling *Scaling // of rows of numbers, see Dense; nil: it is of no such rows
+}
+
+// Digest tells sets apart by what is in them: "sha256:" and a hash over the classes' names, a line each, and of both
+// parts the examples' lengths, features, values and labels, each behind how many they are, little-endian. That of a
+// synthetic set is its name.
+func (s *SparseSet) Digest() string {
+	if s.Synthetic {
+		return s.Name
+	}
+	h := sha256.New() // its Write never fails
+	add := func(n int, v any) {
+		_ = binary.Write(h, binary.LittleEndian, uint64(n))
+		_ = binary.Write(h, binary.LittleEndian, v)
+	}
+	names := []byte(strings.Join(s.Classes, "\n"))
+	add(len(names), names)
+	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
+		add(len(p.Starts), p.Starts)
+		add(len(p.Feature), p.Feature)
+		add(len(p.Value), p.Value)
+		add(len(p.Label), p.Label)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// SparseSplit is one part of a set.
+type SparseSplit struct {
+	Starts  []int64   // by example, and one more: where its features begin
+	Feature []uint32  // of an example, in the order of its line
+	Value   []float32 // finite
+	Label   []uint8   // by example: the number of its class
+}
+
+// Len returns the number of examples.
+func (s *SparseSplit) Len() int { return len(s.Label) }
+
+// Example returns the features of an example and their values.
+func (s *SparseSplit) Example(i int) ([]uint32, []float32) {
+	from, to := s.Starts[i], s.Starts[i+1]
+	return s.Feature[from:to:to], s.Value[from:to:to]
+}
+
+// Bytes returns what the set takes in memory.
+func (s *SparseSet) Bytes() (n int64) {
+	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
+		n += int64(8*len(p.Starts) + 4*len(p.Feature) + 4*len(p.Value) + len(p.Label))
+	}
+	return n
+}
+
+// HashedFeatures is to how many numbers names are hashed, by FNV-1a: two names in 4 million have the same one.
+const HashedFeatures = 1 << 22
+
+// FeatureNaming says what the features of examples are that a model is to judge, as its file has it.
+type FeatureNaming string
+
+// How a file names its features.
+const (
+	FirstSays        FeatureNaming = ""      // the model does not say: the first feature of the examples decides
+	NamedFeatures    FeatureNaming = "true"  // names, which are hashed, also where they look like numbers
+	NumberedFeatures FeatureNaming = "false" // numbers
+)
+
+// Limits, far beyond use: so that one mistyped number does not take all memory.
+const (
+	maxFeature = 1<<30 - 1
+	maxClasses = 255
+)
+
+// DefaultSparse is the set that is used where the user names none.
+const DefaultSparse = SyntheticPrefix + "4000"
+
+// OpenSparse reads a file, of which every tenth example or so is held out; or a folder with train.libsvm and
+// test.libsvm; or one of CoverType; or one with train.ldac, train.labels, test.ldac and test.labels, of documents in
+// the LDA-C format and a label a line for each. All may be compressed, with .gz behind their names. "synthetic:N"
+// makes N clicks up, as WriteSyntheticSparse writes them.
+func OpenSparse(path string) (*SparseSet, error) {
+	if path == "" {
+		path = DefaultSparse
+	}
+	if n, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
+		return openSyntheticSparse(n)
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		if HoldsCovertype(path) {
+			e, err := LoadCovertype(path)
+			if err != nil {
+				return nil, err
+			}
+			return SparseOf(e), nil
+		}
+		return openSparseFolder(path, FirstSays)
+	}
+	r := newSparseReader(path)
+	if err := r.read(path, nil, func(i int) *sparsePart {
+		if HeldOut(i) {
+			return &r.test
+		}
+		return &r.train
+	}); err != nil {
+		return nil, err
+	}
+	return r.finish()
+}
+
+// SparseOf makes a set of rows of numbers: a class's label is its number, from 1.
+func SparseOf(e *Examples) *SparseSet {
+	s := &SparseSet{Name: e.Name, Features: e.Train.Dim, Scaling: e.Scaling}
+	for k := range e.Train.Classes {
+		s.Classes = append(s.Classes, strconv.Itoa(k+1))
+	}
+	for to, from := range map[*SparseSplit]*Split{&s.Train: &e.Train, &s.Test: &e.Test} {
+		to.Starts, to.Label = append(to.Starts, 0), from.Labels
+		for i := range from.N {
+			for f, v := range from.Row(i) {
+				if v != 0 {
+					to.Feature, to.Value = append(to.Feature, uint32(f)), append(to.Value, v)
+				}
+			}
+			to.Starts = append(to.Starts, int64(len(to.Feature)))
+		}
+	}
+	return s
+}
+
+// OpenAllSparse reads all examples of a file, or the test ones of a folder, to be classified: they are both parts of
+// the set. A label that is none of the classes is not known: its number is how many these are. Features are what
+// naming says.
+func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*SparseSet, error) {
+	info, err := os.Stat(path)
+	if path == "" || strings.HasPrefix(path, SyntheticPrefix) || err == nil && info.IsDir() {
+		var s *SparseSet
+		if err == nil {
+			s, err = openSparseFolder(path, naming)
+		} else {
+			s, err = OpenSparse(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range s.Test.Label {
+			s.Test.Label[i] = classOf(s.Classes[n], classes)
+		}
+		s.Train, s.Classes = s.Test, classes
+		return s, nil
+	}
+	r := newSparseReader(path)
+	r.expect(naming)
+	if err := r.read(path, nil, func(int) *sparsePart { return &r.test }); err != nil {
+		return nil, err
+	}
+	if len(r.test.labels) == 0 {
+		return nil, Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
+	}
+	s := &r.set
+	if s.Hashed = r.named == 1; s.Hashed {
+		s.Features = HashedFeatures
+	}
+	s.Test, s.Classes = r.test.SparseSplit, classes
+	s.Test.Label = make([]uint8, len(r.test.labels))
+	for i, n := range r.test.labels {
+		s.Test.Label[i] = classOf(r.labels[n], classes)
+	}
+	s.Train = s.Test
+	return s, nil
+}
+
+func classOf(label string, classes []string) uint8 {
+	if i := slices.Index(classes, label); i >= 0 {
+		return uint8(i)
+	}
+	return uint8(len(classes))
+}
+
+func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
+	r := newSparseReader(dir)
+	r.expect(naming)
+	for _, kind := range []string{".libsvm", ".ldac"} {
+		if _, err := findSparse(dir, "train"+kind); err != nil {
+			continue
+		}
+		for _, p := range []struct {
+			name string
+			to   *sparsePart
+		}{{"train", &r.train}, {"test", &r.test}} {
+			path, err := findSparse(dir, p.name+kind)
+			if err != nil {
+				return nil, err
+			}
+			var labels []string
+			if kind == ".ldac" {
+				if labels, err = readLabels(dir, p.name+".labels"); err != nil {
+					return nil, err
+				}
+			}
+			if err := r.read(path, labels, func(int) *sparsePart { return p.to }); err != nil {
+				return nil, err
+			}
+		}
+		return r.finish()
+	}
+	return nil, &FileError{
+		Path: dir,
+		Problem: "has no train.libsvm and test.libsvm, no train.ldac and test.ldac with labels, and no covtrain.csv " +
+			"and covtest.csv",
+		Kind: ErrMissing,
+	}
+}
+
+// findSparse returns the path of a file, or of what it is compressed.
+func findSparse(dir, name string) (string, error) {
+	for _, more := range []string{"", ".gz"} {
+		path := filepath.Join(dir, name+more)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", &FileError{Path: filepath.Join(dir, name), Problem: "no such file", Kind: ErrMissing}
+}
+
+func readLabels(dir, name string) (labels []string, err error) {
+	path, err := findSparse(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	err = ReadBlocks(path, func(b []byte) error {
+		for line := range bytes.Lines(b) {
+			labels = append(labels, string(bytes.TrimSpace(line)))
+		}
+		return nil
+	})
+	return labels, err
+}
+
+// sparsePart is a split whose labels are numbered as they come.
+type sparsePart struct {
+	SparseSplit
+	labels []int
+}
+
+// sparseReader reads the files of a set.
+type sparseReader struct {
+	set         SparseSet
+	train, test sparsePart
+	known       map[string]int // labels, as they come
+	labels      []string
+	named       int8 // features are names: -1 not known yet, 0 no, 1 yes
+}
+
+func newSparseReader(name string) *sparseReader {
+	r := &sparseReader{set: SparseSet{Name: name}, known: map[string]int{}, named: -1}
+	r.train.Starts, r.test.Starts = []int64{0}, []int64{0}
+	return r
+}
+
+// expect says what features are.
+func (r *sparseReader) expect(naming FeatureNaming) {
+	switch naming {
+	case NamedFeatures:
+		r.named = 1
+	case NumberedFeatures:
+		r.named = 0
+	}
+}
+
+// mark notes that examples are made up.
+func (r *sparseReader) mark() {
+	if !r.set.Marked {
+		r.set.Marked, r.set.Name = true, MadeUp(filepath.Base(r.set.Name))
+	}
+}
+
+// read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
+func (r *sparseReader) read(path string, labels []string, to func(example int) *sparsePart) error {
+	line, examples := 0, 0
+	err := ReadBlocks(path, func(b []byte) error {
+		for text := range bytes.Lines(b) {
+			line++
+			if line == 1 && bytes.HasPrefix(text, []byte(SyntheticMark)) {
+				r.mark()
+			}
+			if at := bytes.IndexByte(text, '#'); at >= 0 {
+				text = text[:at]
+			}
+			fields := bytes.Fields(text)
+			if len(fields) == 0 {
+				continue
+			}
+			label := string(fields[0])
+			if labels != nil {
+				if examples >= len(labels) {
+					return Corrupt(path, "line %d: has no label; there are %d", line, len(labels))
+				}
+				label = labels[examples]
+			}
+			p := to(examples)
+			examples++
+			if err := r.example(p, label, fields[1:]); err != nil {
+				return Corrupt(path, "line %d: %v", line, err)
+			}
+		}
+		return nil
+	})
+	if err == nil && labels != nil && examples != len(labels) {
+		err = Corrupt(path, "has %d examples for %d labels", examples, len(labels))
+	}
+	return err
+}
+
+// example takes one.
+func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) error {
+	number, known := r.known[label]
+	if !known {
+		if strings.ContainsRune(label, ':') || label == "" {
+			return fmt.Errorf("label %.40q; a line begins with its label, and features follow", label)
+		}
+		if number = len(r.labels); number == maxClasses {
+			return fmt.Errorf("label %.40q is one too many; at most %d are accepted", label, maxClasses)
+		}
+		r.known[label], r.labels = number, append(r.labels, label)
+	}
+	for _, f := range fields {
+		name, text, has := f, []byte(nil), false
+		if at := bytes.LastIndexByte(f, ':'); at >= 0 {
+			name, text, has = f[:at], f[at+1:], true
+		}
+		value := 1.0
+		if has {
+			var err error
+			value, err = strconv.ParseFloat(string(text), 32)
+			if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+				return fmt.Errorf("value %.40q of feature %.40q is not a finite number", text, name)
+			}
+		}
+		feature, err := r.feature(name)
+		if err != nil {
+			return err
+		}
+		r.set.Features = max(r.set.Features, int(feature)+1)
+		p.Feature, p.Value = append(p.Feature, feature), append(p.Value, float32(value))
+	}
+	p.Starts, p.labels = append(p.Starts, int64(len(p.Feature))), append(p.labels, number)
+	return nil
+}
+
+// feature returns the number of a feature. The first one says whether they are numbers or names.
+func (r *sparseReader) feature(name []byte) (uint32, error) {
+	v, err := strconv.ParseUint(string(name), 10, 64)
+	if r.named < 0 {
+		r.named = 0
+		if err != nil {
+			r.named = 1
+		}
+	}
+	switch {
+	case r.named == 1 && len(name) == 0:
+		return 0, fmt.Errorf("a feature has no name; write name:value")
+	case r.named == 1:
+		return hashFeature(name), nil
+	case err != nil || v > maxFeature:
+		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, as the others are", name, maxFeature)
+	}
+	return uint32(v), nil
+}
+
+// hashFeature is FNV-1a, folded.
+func hashFeature(name []byte) uint32 {
+	h := uint64(14695981039346656037)
+	for _, b := range name {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return uint32((h ^ h>>32) % HashedFeatures)
+}
+
+// finish puts the classes in order.
+func (r *sparseReader) finish() (*SparseSet, error) {
+	s := &r.set
+	switch {
+	case len(r.train.labels) == 0:
+		return nil, Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
+	case len(r.test.labels) == 0:
+		return nil, Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
+			len(r.train.labels))
+	case len(r.labels) < 2:
+		return nil, Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+			r.labels[0])
+	}
+	if s.Hashed = r.named == 1; s.Hashed {
+		s.Features = HashedFeatures
+	}
+	s.Classes = slices.Clone(r.labels)
+	sortLabels(s.Classes)
+	for to, p := range map[*SparseSplit]*sparsePart{&s.Train: &r.train, &s.Test: &r.test} {
+		*to = p.SparseSplit
+		to.Label = make([]uint8, len(p.labels))
+		for i, n := range p.labels {
+			to.Label[i] = uint8(slices.Index(s.Classes, r.labels[n]))
+		}
+	}
+	return s, nil
+}
+
+// sortLabels puts labels in order: of numbers, if all are.
+func sortLabels(labels []string) {
+	numbers := map[string]float64{}
+	for _, l := range labels {
+		v, err := strconv.ParseFloat(l, 64)
+		if err != nil {
+			slices.Sort(labels)
+			return
+		}
+		numbers[l] = v
+	}
+	slices.SortFunc(labels, func(a, b string) int {
+		if numbers[a] != numbers[b] {
+			if numbers[a] < numbers[b] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+}

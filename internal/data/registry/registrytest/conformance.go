@@ -1,0 +1,264 @@
+// Package registrytest has the tests that every registry passes ([Run], [Linearizable]) and an etcd server in memory
+// ([NewEtcd]). It is for tests only.
+package registrytest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/registry"
+)
+
+// Clients opens clients of one registry, each as another process would. They are closed when the test ends.
+type Clients func(t testing.TB) registry.Registry
+
+// Subject is an implementation that is tested.
+type Subject struct {
+	Name   string
+	Bubble bool // in virtual time
+	// Make returns the clients of a new registry, and what takes its lease away
+	// from a holder that lives.
+	Make func(t testing.TB) (open Clients, expire func())
+}
+
+// Run tests an implementation.
+func Run(t *testing.T, s Subject) {
+	cases := []struct {
+		name string
+		run  func(t *testing.T, open Clients, expire func())
+	}{
+		{"compare and swap", testCompareAndSwap},
+		{"documents are copied", testCopies},
+		{"one of many writers wins", testManyWriters},
+		{"what was saved outlives its client", testReopen},
+		{"closed and cancelled", testClosed},
+		{"one has the lease", testOneHolder},
+		{"a lease that ended saves nothing", testEndedLease},
+		{"a lease that was taken away", testExpiredLease},
+	}
+	for _, c := range cases {
+		run := func(t *testing.T) {
+			open, expire := s.Make(t)
+			c.run(t, open, expire)
+		}
+		t.Run(s.Name+"/"+c.name, func(t *testing.T) {
+			if s.Bubble {
+				synctest.Test(t, run)
+				return
+			}
+			run(t)
+		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// someone is a holder; nothing depends on what its wall clock showed.
+var someone = registry.Holder{PID: 7, Host: "box", Since: time.Date(1970, 1, 1, 1, 2, 3, 0, time.UTC)}
+
+func acquire(t testing.TB, r registry.Registry) registry.Lease {
+	t.Helper()
+	l, err := r.Acquire(t.Context(), someone)
+	must(t, err)
+	return l
+}
+
+func save(t testing.TB, l registry.Lease, doc string, previous uint64) uint64 {
+	t.Helper()
+	revision, err := l.Save(t.Context(), []byte(doc), previous)
+	must(t, err)
+	return revision
+}
+
+func wantDoc(t testing.TB, r registry.Registry, doc string, revision uint64) {
+	t.Helper()
+	got, at, err := r.Load(t.Context())
+	if err != nil || string(got) != doc || at != revision {
+		t.Errorf("it holds %q at %d, %v; want %q at %d", got, at, err, doc, revision)
+	}
+}
+
+func wantError(t testing.TB, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) || strings.Contains(got.Error(), "\n") {
+		t.Errorf("%s gives %v; want one line that is %q", what, got, want)
+	}
+}
+
+func testCompareAndSwap(t *testing.T, open Clients, _ func()) {
+	r, other := open(t), open(t)
+	l := acquire(t, r)
+	wantDoc(t, r, "", 0)
+	_, err := l.Save(t.Context(), []byte("x"), 1)
+	wantError(t, "saving over a revision that never was", err, registry.ErrConflict)
+	first := save(t, l, "one\n", 0)
+	wantDoc(t, r, "one\n", first)
+	wantDoc(t, other, "one\n", first)
+	_, err = l.Save(t.Context(), []byte("x"), 0)
+	wantError(t, "saving over an old revision", err, registry.ErrConflict)
+	_, err = l.Save(t.Context(), []byte("one\n"), 0)
+	wantError(t, "saving the same over an old revision", err, registry.ErrConflict)
+	wantDoc(t, r, "one\n", first)
+	second := save(t, l, "", first)
+	if second <= first || first == 0 {
+		t.Errorf("revisions %d, then %d", first, second)
+	}
+	wantDoc(t, r, "", second)
+	wantDoc(t, other, "", second)
+}
+
+func testCopies(t *testing.T, open Clients, _ func()) {
+	r := open(t)
+	doc := []byte("one")
+	revision, err := acquire(t, r).Save(t.Context(), doc, 0)
+	must(t, err)
+	doc[0] = 'x'
+	got, _, err := r.Load(t.Context())
+	must(t, err)
+	got[1] = 'x'
+	wantDoc(t, r, "one", revision)
+}
+
+func testManyWriters(t *testing.T, open Clients, _ func()) {
+	r := open(t)
+	l := acquire(t, r)
+	const writers = 8
+	var errs [writers]error
+	var revisions [writers]uint64
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() { revisions[i], errs[i] = l.Save(t.Context(), []byte{byte(i)}, 0) })
+	}
+	wg.Wait()
+	won := 0
+	for i, err := range errs {
+		if err == nil {
+			won++
+			wantDoc(t, r, string([]byte{byte(i)}), revisions[i])
+		} else {
+			wantError(t, "losing", err, registry.ErrConflict)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d writers won", won)
+	}
+}
+
+func testReopen(t *testing.T, open Clients, _ func()) {
+	var revision uint64
+	for _, doc := range []string{"one", "two", "three"} {
+		r := open(t)
+		revision = save(t, acquire(t, r), doc, revision)
+		must(t, r.Close())
+		wantDoc(t, open(t), doc, revision)
+	}
+}
+
+func testClosed(t *testing.T, open Clients, _ func()) {
+	r := open(t)
+	l := acquire(t, r)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	try := func(ctx context.Context, want error) {
+		t.Helper()
+		_, _, err := r.Load(ctx)
+		wantError(t, "Load", err, want)
+		_, err = l.Save(ctx, nil, 0)
+		wantError(t, "Save", err, want)
+		_, err = r.Acquire(ctx, someone)
+		wantError(t, "Acquire", err, want)
+	}
+	try(cancelled, context.Canceled)
+	wantDoc(t, r, "", 0)
+	must(t, r.Close())
+	must(t, r.Close())
+	try(t.Context(), registry.ErrClosed)
+	wantDoc(t, open(t), "", 0)
+}
+
+func testOneHolder(t *testing.T, open Clients, _ func()) {
+	a, b := open(t), open(t)
+	l := acquire(t, a)
+	refused := func(by registry.Registry) {
+		t.Helper()
+		_, err := by.Acquire(t.Context(), registry.Holder{PID: 8})
+		wantError(t, "a second holder", err, registry.ErrHeld)
+		if !strings.Contains(err.Error(), "pid 7 on box since 1970-01-01T01:02:03Z") {
+			t.Errorf("%q does not say who has it, where, and since when", err)
+		}
+	}
+	refused(b)
+	refused(a)
+	must(t, l.Release())
+	must(t, l.Release())
+	l = acquire(t, b)
+	refused(a)
+	must(t, b.Close())
+	<-l.Done()
+	l = acquire(t, a)
+	must(t, l.Release())
+	l = acquire(t, a)
+	refused(open(t))
+	must(t, open(t).Close()) // which gives back nothing of others
+	save(t, l, "one", 0)
+	must(t, a.Close())
+	<-l.Done()
+}
+
+func testEndedLease(t *testing.T, open Clients, _ func()) {
+	a, b := open(t), open(t)
+	old := acquire(t, a)
+	one := save(t, old, "one", 0)
+	select {
+	case <-old.Done():
+		t.Error("a lease that is held is done")
+	default:
+	}
+	must(t, old.Release())
+	<-old.Done()
+	_, err := old.Save(t.Context(), []byte("late"), one)
+	wantError(t, "Save after Release", err, registry.ErrLost)
+	held := acquire(t, b)
+	_, err = old.Save(t.Context(), []byte("late"), one)
+	wantError(t, "Save while another has the lease", err, registry.ErrLost)
+	must(t, old.Release()) // which takes it from nobody
+	two := save(t, held, "two", one)
+	wantDoc(t, a, "two", two)
+}
+
+func testExpiredLease(t *testing.T, open Clients, expire func()) {
+	a, b := open(t), open(t)
+	old := acquire(t, a)
+	one := save(t, old, "one", 0)
+	expire()
+	// The next holder has saved nothing yet: the revision alone would not do.
+	held := acquire(t, b)
+	_, err := old.Save(t.Context(), []byte("late"), one)
+	wantError(t, "Save with a lease that was taken away", err, registry.ErrLost)
+	wantDoc(t, b, "one", one)
+	two := save(t, held, "two", one)
+
+	expire()
+	<-held.Done() // without a Save
+	_, err = held.Save(t.Context(), []byte("late"), two)
+	wantError(t, "Save with a lease that was taken away", err, registry.ErrLost)
+	must(t, old.Release())
+	must(t, held.Release())
+	l := acquire(t, a)
+	save(t, l, "three", two)
+	select {
+	case <-l.Done():
+		t.Error("the end of older leases ended a newer one")
+	default:
+	}
+}

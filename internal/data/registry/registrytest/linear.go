@@ -1,0 +1,180 @@
+package registrytest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/perdure/perdure/internal/data/registry"
+)
+
+// asked and answered are an operation of a history, as its client saw it.
+type asked struct {
+	op       string // load, acquire, save, release
+	client   int
+	doc      string // to save
+	previous uint64 // of save
+}
+
+type answered struct {
+	doc      string // loaded
+	revision uint64
+	refused  bool // the lease was held, or the revision was another
+}
+
+// known is the whole of a registry: what one process would keep in three
+// variables.
+type known struct {
+	doc      string
+	revision uint64
+	holder   int // 0: nobody
+}
+
+// model is what a registry promises, one operation at a time.
+var model = porcupine.Model{
+	Init: func() any { return known{} },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(known), input.(asked), output.(answered)
+		switch in.op {
+		case "load":
+			return out.doc == s.doc && out.revision == s.revision, s
+		case "acquire":
+			if out.refused {
+				return s.holder != 0, s
+			}
+			next := s
+			next.holder = in.client
+			return s.holder == 0, next
+		case "release":
+			next := s
+			next.holder = 0
+			return s.holder == in.client, next
+		}
+		if out.refused {
+			return s.revision != in.previous, s
+		}
+		return s.holder == in.client && s.revision == in.previous && out.revision > s.revision,
+			known{in.doc, out.revision, s.holder}
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %+v", input, output) },
+}
+
+// history notes operations of many clients. Its time is a counter: what has one
+// number less had ended before.
+type history struct {
+	now atomic.Int64
+	mu  sync.Mutex // guards ops
+	ops []porcupine.Operation
+}
+
+// note runs an operation and notes it. An error that is none of refusals fails
+// the test.
+func (h *history) note(t *testing.T, in asked, run func() (answered, error), refusal error) answered {
+	op := porcupine.Operation{ClientId: in.client, Input: in, Call: h.now.Add(1)}
+	out, err := run()
+	op.Return = h.now.Add(1)
+	if out.refused = refusal != nil && errors.Is(err, refusal); err != nil && !out.refused {
+		t.Errorf("%+v: %v", in, err)
+	}
+	op.Output = out
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, op)
+	return out
+}
+
+func (h *history) load(t *testing.T, r registry.Registry, client int) (revision uint64) {
+	return h.note(t, asked{op: "load", client: client}, func() (answered, error) {
+		doc, revision, err := r.Load(t.Context())
+		return answered{doc: string(doc), revision: revision}, err
+	}, nil).revision
+}
+
+// hold is one client's time with the lease: two of its goroutines save at once,
+// now and then over a revision that is old.
+func (h *history) hold(t *testing.T, r registry.Registry, client int, rng *rand.Rand) {
+	var l registry.Lease
+	if h.note(t, asked{op: "acquire", client: client}, func() (out answered, err error) {
+		l, err = r.Acquire(t.Context(), registry.Holder{PID: client})
+		return out, err
+	}, registry.ErrHeld).refused {
+		runtime.Gosched()
+		return
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		doc, stale := fmt.Sprintf("%d by %d", rng.Uint32(), client), rng.IntN(4) == 0
+		wg.Go(func() {
+			previous := h.load(t, r, client)
+			if stale && previous > 0 {
+				previous--
+			}
+			h.note(t, asked{op: "save", client: client, doc: doc, previous: previous}, func() (answered, error) {
+				revision, err := l.Save(t.Context(), []byte(doc), previous)
+				return answered{revision: revision}, err
+			}, registry.ErrConflict)
+		})
+	}
+	wg.Wait()
+	h.note(t, asked{op: "release", client: client}, func() (answered, error) { return answered{}, l.Release() }, nil)
+}
+
+// play has many clients use a registry at once, and returns what they saw.
+func play(t *testing.T, seed uint64, open Clients) []porcupine.Operation {
+	const writers, readers, turns = 3, 4, 12
+	h := &history{}
+	var wg sync.WaitGroup
+	for client := 1; client <= writers+readers; client++ {
+		r, rng := open(t), rand.New(rand.NewPCG(seed, uint64(client)))
+		wg.Go(func() {
+			for range turns {
+				if client <= writers && rng.IntN(3) > 0 {
+					h.hold(t, r, client, rng)
+				} else {
+					h.load(t, r, client)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return h.ops
+}
+
+const checking = 30 * time.Second
+
+// Linearizable tests that, whatever many clients do at once, what each saw is what it
+// would have seen had they taken turns.
+func Linearizable(t *testing.T, s Subject) {
+	t.Run(s.Name, func(t *testing.T) {
+		conflicts, saves, refusals := 0, 0, 0
+		for seed := range uint64(8) {
+			open, _ := s.Make(t)
+			h := play(t, seed, open)
+			for _, op := range h {
+				in, out := op.Input.(asked), op.Output.(answered)
+				switch {
+				case in.op == "save" && out.refused:
+					conflicts++
+				case in.op == "save":
+					saves++
+				case out.refused:
+					refusals++
+				}
+			}
+			if r := porcupine.CheckOperationsTimeout(model, h, checking); r != porcupine.Ok {
+				t.Errorf("seed %d: %v: a history of %d operations is not linearizable", seed, r, len(h))
+			}
+		}
+		t.Logf("%d saves, %d conflicts, %d refused leases", saves, conflicts, refusals)
+		if saves == 0 || conflicts == 0 {
+			t.Error("not everything was tried")
+		}
+	})
+}

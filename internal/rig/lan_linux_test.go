@@ -1,0 +1,145 @@
+package rig_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/rig"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, n int) *rig.LAN {
+	t.Helper()
+	l, err := rig.NewLAN(n, 1)
+	if errors.Is(err, rig.ErrNoLAN) {
+		t.Skip(err)
+	}
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	return l
+}
+
+// echo answers on a host with what it is sent.
+func echo(t *testing.T, h *rig.LANHost) string {
+	t.Helper()
+	l, err := h.Listen(7000)
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// ping sends a word, and returns how long the answer took; it waits for so long at most.
+func ping(c net.Conn, patience time.Duration) (time.Duration, error) {
+	began := time.Now()
+	_ = c.SetDeadline(began.Add(patience))
+	if _, err := c.Write([]byte("ping")); err != nil {
+		return 0, err
+	}
+	_, err := io.ReadFull(c, make([]byte, 4))
+	return time.Since(began), err
+}
+
+// TestSwitch: hosts reach each other through the switch alone, which delays, loses and cuts as it is told.
+func TestSwitch(t *testing.T) {
+	l := start(t, 3)
+	addr := echo(t, l.Host(0))
+	if c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond); err == nil { // somebody else, at that address
+		_, err = ping(c, 50*time.Millisecond)
+		if c.Close(); err == nil {
+			t.Fatal("a host can be reached from outside")
+		}
+	}
+	c, err := l.Host(1).Dial(addr, 10*time.Second)
+	must(t, err)
+	defer c.Close()
+	_, err = ping(c, 10*time.Second)
+	must(t, err)
+	l.SetAll(rig.LANLink{Delay: 30 * time.Millisecond})
+	if took, err := ping(c, 10*time.Second); err != nil || took < 60*time.Millisecond {
+		t.Errorf("with 30 ms on each way an answer took %v, %v", took, err)
+	}
+	l.SetAll(rig.LANLink{Delay: time.Millisecond, Spread: time.Millisecond, Lose: 0.1, Hurry: 0.2})
+	for range 20 {
+		_, err := ping(c, 30*time.Second)
+		must(t, err)
+	}
+	l.SetAll(rig.LANLink{})
+	l.Cut(0, 1) // answers get lost
+	if _, err := ping(c, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer came on a way that is cut: %v", err)
+	}
+	other, err := l.Host(2).Dial(addr, 10*time.Second)
+	must(t, err)
+	defer other.Close()
+	_, err = ping(other, 10*time.Second)
+	must(t, err)
+	l.Part([]int{0}, []int{1, 2})
+	if _, err := ping(other, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer came through a partition: %v", err)
+	}
+	l.Heal()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_, err = io.ReadFull(c, make([]byte, 4)) // that was on its way when the way was cut
+	must(t, err)
+}
+
+// TestProcess: a process on a host has that host's addresses, and no other.
+func TestProcess(t *testing.T) {
+	l := start(t, 2)
+	c := exec.Command("/bin/cat", "/proc/self/net/fib_trie")
+	out, err := c.StdoutPipe()
+	must(t, err)
+	must(t, l.Host(1).Start(c))
+	text, err := io.ReadAll(out)
+	must(t, err)
+	must(t, c.Wait())
+	if !strings.Contains(string(text), rig.LANAddr(1).String()) || strings.Contains(string(text),
+		rig.LANAddr(0).String()) {
+		t.Errorf("its addresses are\n%s", text)
+	}
+}
+
+// TestNewAt: hosts have the addresses that somebody asks for, of one network.
+func TestNewAt(t *testing.T) {
+	for _, wrong := range []string{"10.0.0.254", "fd00::5"} {
+		if _, err := rig.NewLANAt(netip.MustParseAddr(wrong), 2, 1); err == nil || errors.Is(err, rig.ErrNoLAN) {
+			t.Errorf("two hosts from %s: %v", wrong, err)
+		}
+	}
+	l, err := rig.NewLANAt(netip.MustParseAddr("10.0.0.5"), 2, 1)
+	if errors.Is(err, rig.ErrNoLAN) {
+		t.Skip(err)
+	}
+	must(t, err)
+	defer func() { must(t, l.Close()) }()
+	c, err := l.Host(0).Dial(echo(t, l.Host(1)), 10*time.Second)
+	must(t, err)
+	defer c.Close()
+	_, err = ping(c, 10*time.Second)
+	must(t, err)
+	if at := c.RemoteAddr().String(); at != "10.0.0.6:7000" {
+		t.Errorf("the second is at %s", at)
+	}
+}

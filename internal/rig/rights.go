@@ -1,0 +1,141 @@
+package rig
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// Right is which roles may send a kind of message, and to whom.
+type Right struct {
+	Name                string // without its Kind
+	Coordinator, Server []wire.Role
+	Back                []wire.Role // who says it to whom has called
+}
+
+const (
+	rightsPage  = "docs/design/security.md"
+	rightsBegin = "| kind | message | to the coordinator | to a server | back |\n|---|---|---|---|---|\n"
+	kindsFile   = "internal/data/wire/frame.go"
+)
+
+// Rights is the table of docs/design/security.md, of the repository in a folder. It is an error if the table lacks a
+// kind of message, has one that there is not, or has one that nobody ever sends.
+func Rights(root string) (map[wire.Kind]Right, error) {
+	page, err := os.ReadFile(filepath.Join(root, rightsPage))
+	if err != nil {
+		return nil, err
+	}
+	_, rest, found := strings.Cut(string(page), rightsBegin)
+	if !found {
+		return nil, fmt.Errorf("%s has no table that begins with\n%s", rightsPage, rightsBegin)
+	}
+	rights := map[wire.Kind]Right{}
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		kind, right, err := parseRight(line)
+		if err == nil && rights[kind].Name != "" {
+			err = fmt.Errorf("kind %d has two rows", kind)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", rightsPage, line, err)
+		}
+		rights[kind] = right
+	}
+	return rights, compareRights(rights, filepath.Join(root, kindsFile))
+}
+
+// parseRight reads a row.
+func parseRight(line string) (kind wire.Kind, r Right, err error) {
+	cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+	if len(cells) != 5 {
+		return 0, r, fmt.Errorf("%d cells, want 5", len(cells))
+	}
+	n, err := strconv.ParseUint(cells[0], 10, 8)
+	if err != nil {
+		return 0, r, err
+	}
+	r.Name = cells[1]
+	for i, to := range []*[]wire.Role{&r.Coordinator, &r.Server, &r.Back} {
+		if cells[i+2] == "–" {
+			continue
+		}
+		for name := range strings.SplitSeq(cells[i+2], ", ") {
+			if wire.Role(name).Known() != wire.Role(name) {
+				return 0, r, fmt.Errorf("there is no role %q", name)
+			}
+			*to = append(*to, wire.Role(name))
+		}
+	}
+	return wire.Kind(n), r, nil
+}
+
+// compareRights compares the table with the kinds that there are.
+func compareRights(rights map[wire.Kind]Right, file string) error {
+	kinds, err := kindsOf(file)
+	if err != nil {
+		return err
+	}
+	for kind, name := range kinds {
+		if r := rights[kind]; r.Name != name {
+			return fmt.Errorf("%s calls kind %d %q; it is Kind%s: say there who may send it", rightsPage, kind, r.Name,
+				name)
+		}
+	}
+	unsent := []string{"Hello", "Life"} // the greeting, and what is in an update log only
+	for kind, r := range rights {
+		if kinds[kind] == "" {
+			return fmt.Errorf("%s has kind %d, %s, which is not", rightsPage, kind, r.Name)
+		}
+		said := len(r.Coordinator)+len(r.Server)+len(r.Back) > 0
+		if said == slices.Contains(unsent, r.Name) {
+			return fmt.Errorf("%s says of %s that somebody sends it: %v", rightsPage, r.Name, said)
+		}
+	}
+	return nil
+}
+
+// kindsOf reads the constants of type Kind from a Go file.
+func kindsOf(file string) (map[wire.Kind]string, error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	kinds := map[wire.Kind]string{}
+	for _, d := range parsed.Decls {
+		group, ok := d.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST {
+			continue
+		}
+		for _, s := range group.Specs {
+			value := s.(*ast.ValueSpec)
+			name, is := strings.CutPrefix(value.Names[0].Name, "Kind")
+			if !is {
+				continue
+			}
+			number, ok := value.Values[0].(*ast.BasicLit)
+			if !ok {
+				return nil, fmt.Errorf("%s: Kind%s is not a plain number", file, name)
+			}
+			n, err := strconv.ParseUint(number.Value, 10, 8)
+			if err != nil {
+				return nil, fmt.Errorf("%s: Kind%s: %w", file, name, err)
+			}
+			kinds[wire.Kind(n)] = name
+		}
+	}
+	if len(kinds) == 0 {
+		return nil, fmt.Errorf("%s has no kinds of messages", file)
+	}
+	return kinds, nil
+}

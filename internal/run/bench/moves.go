@@ -1,0 +1,313 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/keys/authority"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+// The benchmark of moves measures what it costs to push and to pull: blocks of dense tables and rows of
+// sparse ones, between this process and a server of a job of its own, in rounds that take turns
+// with a raw exchange of the same bytes. A line of the results is one operation with one rule,
+// one size, one number of connections and one kind of sockets. What was pushed is verified:
+// figures of something else than what they are called are worth nothing.
+
+// MovesOptions are what is asked of the benchmark; what is empty is all there is.
+type MovesOptions struct {
+	Op, Rule, Size []string
+	Conns          []int
+	Socket         []string
+	Rounds         int
+	Time           time.Duration // of a measurement, all its rounds together
+	Shards         int           // 0: what suits the size
+	Raw            int           // connections of the raw exchange; 0: whichever is faster
+	JSON           string        // a file for all results; "": none
+	Version        string        // of Perdure, as it is told
+}
+
+// What can be chosen, and is measured where nothing is chosen.
+var (
+	allOps   = []string{"pull", "push", "inc"}
+	allRules = []string{string(perdure.RuleAdd), string(perdure.RuleSGD), string(perdure.RuleAdam)}
+	allConns = []int{1, 4}
+
+	usualSockets = []string{"tcp", "unix"} // TLS is measured where it is asked for
+
+	moveSizes = []moveSize{
+		{Name: "4KiB", Bytes: 4 << 10},
+		{Name: "64KiB", Bytes: 64 << 10},
+		{Name: "4MiB", Bytes: 4 << 20},
+		{Name: "40MB", Bytes: 40e6},
+		{Name: "1000rows", Bytes: 1000 * 4 * sparseDim, rows: 1000},
+		{Name: "100000rows", Bytes: 100_000 * 4 * sparseDim, rows: 100_000},
+	}
+)
+
+const (
+	maxConns  = 64
+	maxShards = 4096 / 4 // the values in a block of 4 KiB
+	maxRounds = 1000
+	maxTime   = time.Hour
+)
+
+// moveSize is how much one operation moves.
+type moveSize struct {
+	Name  string
+	Bytes int64 // of values
+	rows  int   // drawn at random from a sparse table; 0: all of a dense one
+}
+
+// measurement is one line of the results.
+type measurement struct {
+	Op     string
+	Rule   perdure.RuleKind // push only
+	Size   moveSize
+	Conns  int
+	Shards int
+	Socket string
+}
+
+// RunMoves measures, prints a line as soon as it is there, and writes the results.
+func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
+	plan, skipped, err := o.plan()
+	if err != nil {
+		return err
+	}
+	dir, err := prepare(o.JSON)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	raw, err := startRawPeer(dir)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	fmt.Fprint(out, o.header(skipped))
+	run := &movesRun{MovesOptions: o, out: out, dir: dir, raw: raw}
+	for _, bed := range plan {
+		if err := run.measure(ctx, bed); err != nil {
+			if ctx.Err() != nil {
+				return localrun.ErrInterrupted
+			}
+			return err
+		}
+	}
+	return writeResults(o.JSON, run.results)
+}
+
+// movesBed is what is measured on one job: the same connections throughout.
+type movesBed struct {
+	Conns    int
+	Shards   int
+	Socket   string
+	Servers  int    // 0: one
+	Recovery string // "": none
+	Lines    []measurement
+}
+
+// plan turns the flags into beds, or says what is wrong. skipped is what this
+// build cannot do.
+func (b *MovesOptions) plan() (beds []movesBed, skipped []string, err error) {
+	switch {
+	case b.Rounds < 1 || b.Rounds > maxRounds:
+		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, maxRounds)
+	case b.Time <= 0 || b.Time > maxTime:
+		return nil, nil, fmt.Errorf("%w: --time %v; choose more than 0, at most %v", perdure.ErrUsage, b.Time, maxTime)
+	case b.Raw < 0 || b.Raw > maxConns:
+		return nil, nil, fmt.Errorf("%w: --raw-conns %d; choose 1 to %d", perdure.ErrUsage, b.Raw, maxConns)
+	case b.Shards < 0 || b.Shards > maxShards:
+		return nil, nil, fmt.Errorf("%w: %d shards; choose 1 to %d", perdure.ErrUsage, b.Shards, maxShards)
+	}
+	ops, err1 := choose("op", b.Op, allOps, itself)
+	rules, err2 := choose("rule", b.Rule, allRules, itself)
+	sizes, err3 := choose("size", b.Size, moveSizes, func(s moveSize) string { return s.Name })
+	if len(b.Socket) == 0 {
+		b.Socket = usualSockets
+	}
+	sockets, err4 := choose("socket", b.Socket, socketKinds, itself)
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	conns := slices.Compact(slices.Sorted(slices.Values(b.Conns)))
+	if len(conns) == 0 {
+		conns = allConns
+	}
+	if conns[0] < 1 || conns[len(conns)-1] > maxConns {
+		return nil, nil, fmt.Errorf("%w: --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0],
+			conns[len(conns)-1], maxConns)
+	}
+	for _, socket := range sockets {
+		for _, n := range conns {
+			for _, lines := range groupMoves(ops, rules, sizes) {
+				if len(lines) == 0 {
+					continue
+				}
+				bed := movesBed{Conns: n, Socket: socket, Shards: b.Shards}
+				if b.Shards == 0 {
+					bed.Shards = max(n, usualShards(lines))
+				}
+				for _, m := range lines {
+					m.Conns, m.Socket, m.Shards = n, socket, bed.Shards
+					if lack := missingFor(&m); lack != "" {
+						skipped = append(skipped, lack)
+						continue
+					}
+					bed.Lines = append(bed.Lines, m)
+				}
+				if len(bed.Lines) > 0 {
+					beds = append(beds, bed)
+				}
+			}
+		}
+	}
+	slices.Sort(skipped)
+	skipped = slices.Compact(skipped)
+	if len(beds) == 0 {
+		return nil, nil, fmt.Errorf("%w: nothing is left to measure: this build has no %s", perdure.ErrUsage,
+			strings.Join(skipped, ", no "))
+	}
+	return beds, skipped, nil
+}
+
+// largeShards is into how many parts a table of large blocks is split: each
+// is then applied while its part of the update is still in the processor's cache.
+const largeShards = 8
+
+// usualShards returns how many shards a job for such measurements has. A small
+// block is one message: to split it costs more than to apply its parts side by
+// side gains.
+func usualShards(lines []measurement) int {
+	switch size := lines[0].Size; {
+	case size.large():
+		return largeShards
+	case size.rows == 0:
+		return 1
+	}
+	return min(runtime.NumCPU(), maxShards)
+}
+
+func (s moveSize) large() bool { return s.rows == 0 && s.Bytes >= 1<<20 }
+
+// groupMoves makes up the measurements of one kind of connection, those on one job
+// together: small dense tables, large ones, and each sparse table by itself.
+func groupMoves(ops, rules []string, sizes []moveSize) (groups [][]measurement) {
+	if len(ops) == 1 && ops[0] == "pull" {
+		rules = []string{""}
+	}
+	var dense, large []measurement
+	for i, rule := range rules {
+		var sparse []measurement
+		for _, op := range ops {
+			if op != "push" && i > 0 {
+				continue // costs the same under every rule, or is only for comparison
+			}
+			for _, s := range sizes {
+				m := measurement{Op: op, Size: s}
+				if op == "inc" && s.rows > 0 {
+					continue // rows of sparse tables are always copied
+				}
+				if op != "pull" {
+					m.Rule = perdure.RuleKind(rule)
+				}
+				switch {
+				case s.rows > 0:
+					sparse = append(sparse, m)
+				case s.large():
+					large = append(large, m)
+				default:
+					dense = append(dense, m)
+				}
+			}
+		}
+		groups = append(groups, sparse)
+	}
+	return append([][]measurement{dense, large}, groups...)
+}
+
+// movesJob is a job of one server, and this process as its worker.
+type movesJob struct {
+	*localrun.Run
+	ended  chan struct{}
+	Client soleWorker
+}
+
+// startMovesJob starts a job as `perdure up` does, in a folder of its own, and
+// joins it. Its end by itself cancels with why.
+func startMovesJob(
+	ctx context.Context, cancel context.CancelCauseFunc, out string, bed *movesBed, version string,
+) (b *movesJob, err error) {
+	shape := settings.Shape{
+		Workers: 1, Servers: cmp.Or(bed.Servers, 1), Shards: bed.Shards, Consistency: string(perdure.ASP),
+		Recovery: cmp.Or(bed.Recovery, string(perdure.RecoverNone)), Clocks: endlessClocks, Seed: 1,
+	}
+	job, err := shape.Job(settings.OwnWorkload)
+	if err != nil {
+		return nil, err
+	}
+	reach := settings.Reach{Listen: localrun.AnyPort}
+	if bed.Socket == socketTLS {
+		reach.Keys = out + "-keys"
+		if _, err := authority.New(reach.Keys, "bench", goodFor, time.Now); err != nil {
+			return nil, err
+		}
+	}
+	s := settings.Run{
+		Version: version, Job: job, Reach: reach,
+		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
+	}
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: screen.Silent{}})
+	if err != nil {
+		return nil, err
+	}
+	b = &movesJob{Run: r, ended: make(chan struct{})}
+	go func() {
+		defer close(b.ended)
+		cancel(r.Job().Run())
+	}()
+	if b.Client, err = joinAlone(ctx, r, bed); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// goodFor is how long the keys of a job are good that is measured over TLS.
+const goodFor = 24 * time.Hour
+
+// endlessClocks are more than any bench counts.
+const endlessClocks = 1<<31 - 1
+
+// Undisturbed says that the figures are worth nothing if a process of the job
+// had to be replaced meanwhile.
+func (b *movesJob) Undisturbed() error {
+	if f := b.Job().Timeline(); len(f) > 0 {
+		return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine has "+
+			"less to do", f[0].Target, f[0].Kind)
+	}
+	return nil
+}
+
+func (b *movesJob) Close() error {
+	if b.Client.Client != nil {
+		b.Client.Close()
+	}
+	b.Job().End(localrun.ErrOver)
+	<-b.ended
+	return b.Run.Close()
+}

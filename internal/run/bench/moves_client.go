@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/worker"
+)
+
+// Only this file of the benchmark of moves touches the client, and it uses what a user's program would.
+
+// missingFor says what a measurement needs that this machine has not; "": nothing.
+func missingFor(m *measurement) string {
+	if m.Socket == "unix" && !unixWorks() {
+		return "Unix sockets that are chosen by themselves"
+	}
+	return ""
+}
+
+// unixWorks reports whether processes of this machine find each other's Unix
+// sockets.
+var unixWorks = sync.OnceValue(func() bool {
+	l, err := transport.TCP{}.Listen(localrun.AnyPort)
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	c, err := transport.TCP{Socket: transport.SocketUnix}.Dial(context.Background(), l.Addr())
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
+})
+
+// soleWorker is this process as the job's one worker.
+type soleWorker struct{ *worker.Client }
+
+// joinAlone joins a job over the connections that the bed asks for.
+func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, error) {
+	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
+	switch b.Socket {
+	case socketTLS:
+		c.Keys = r.Settings().Reach.Keys
+	case "unix":
+		// The coordinator is reached over TCP, its servers are not.
+		c.Network = transport.TCP{Socket: transport.SocketAuto}
+	default:
+		c.Network = transport.TCP{Socket: transport.SocketTCP}
+	}
+	w, err := worker.Dial(ctx, c)
+	return soleWorker{w}, err
+}
+
+func (c soleWorker) Close() { _ = c.Client.Close() } // never fails
+
+// movedTable makes a table.
+func (c soleWorker) Table(ctx context.Context, spec perdure.TableSpec) (*movedTable, error) {
+	t, err := c.Client.Table(ctx, spec)
+	return &movedTable{Table: t, c: c}, err
+}
+
+// movedTable is one table that is pushed to and pulled from.
+type movedTable struct {
+	*worker.Table
+	c        soleWorker
+	Pushes   int
+	computed error // of the last compute
+}
+
+// pushed applies delta on the server, and returns when it is applied. rows are
+// the ids to move; nil: all rows of a dense table.
+func (t *movedTable) pushed(ctx context.Context, rows []perdure.RowID, delta []float32) (err error) {
+	if rows == nil {
+		err = t.IncRun(0, delta)
+	} else {
+		err = t.IncRows(rows, delta)
+	}
+	if err != nil {
+		return err
+	}
+	return t.finished(ctx)
+}
+
+// compute puts delta where the table's next update has it, as a program would that
+// computes it there.
+func (t *movedTable) compute(delta []float32) {
+	to, err := t.Deltas(0, int(t.Spec().Rows))
+	if t.computed = err; err == nil {
+		copy(to, delta)
+	}
+}
+
+// finished ends the clock, and returns when its update is applied.
+func (t *movedTable) finished(ctx context.Context) error {
+	if t.computed != nil {
+		return t.computed
+	}
+	if _, err := t.c.Clock(ctx); err != nil {
+		return err
+	}
+	t.Pushes++
+	return t.c.Settle(ctx)
+}
+
+// pulled reads rows from the server; Forget comes before.
+func (t *movedTable) pulled(ctx context.Context, rows []perdure.RowID, dst []float32) error {
+	if rows == nil {
+		return t.GetRun(ctx, 0, dst)
+	}
+	return t.GetRows(ctx, rows, dst)
+}
+
+// Verify reads a dense table of rule add, and holds it against all that was
+// pushed: figures of something else than what they are called are worth nothing.
+func (t *movedTable) Verify(ctx context.Context) error {
+	spec := t.Spec()
+	if spec.Sparse || spec.Rule.Kind != perdure.RuleAdd || t.Pushes > mostExact {
+		return nil
+	}
+	got := make([]float32, spec.Rows*int64(spec.Dim))
+	delta := pushDelta(len(got))
+	t.Forget()
+	if err := t.pulled(ctx, nil, got); err != nil {
+		return err
+	}
+	for i, v := range got {
+		if want := delta[i] * float32(t.Pushes); v != want {
+			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v,
+				want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,411 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/machine"
+)
+
+const (
+	rowDim     = 128       // values in a row of a dense table
+	sparseDim  = 64        // values in a row of a sparse table
+	sparseRows = 1_000_000 // rows that a sparse table holds
+	seedRows   = 50_000    // rows of one push that fills it
+	idLists    = 8         // draws of random rows, used in turn
+)
+
+// movesRun is one run of the bench.
+type movesRun struct {
+	MovesOptions
+	out     io.Writer
+	dir     string
+	raw     *rawPeer
+	jobs    int
+	results []MovesResult
+	best    map[rawKey]rawWay
+}
+
+// measure does all measurements of a bed, on one job.
+func (r *movesRun) measure(ctx context.Context, bed movesBed) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.jobs++
+	job, err := startMovesJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // of the job, rather than what came of it
+		}
+		err = errors.Join(err, job.Close())
+	}()
+	tables, err := makeTables(ctx, job.Client, &bed)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if spec := t.Spec(); !spec.Sparse { // rows of 0 would be pulled packed
+			if err := t.pushed(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range bed.Lines {
+		m := &bed.Lines[i]
+		res, err := r.line(ctx, m, tables[bed.TableOf(m)])
+		if err == nil {
+			err = job.Undisturbed()
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(r.out, res.Line())
+		r.results = append(r.results, res)
+	}
+	for _, t := range tables {
+		if err := t.Verify(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TableOf names the table that a measurement uses: every push has one of its
+// rule, every pull one that is there anyway.
+func (b *movesBed) TableOf(m *measurement) string {
+	rule := m.Rule
+	if i := slices.IndexFunc(b.Lines, func(m measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
+		rule = b.Lines[i].Rule
+	}
+	size := m.Size.Name
+	if m.Size.rows > 0 {
+		size = "rows"
+	}
+	return string(cmp.Or(rule, perdure.RuleAdd)) + "-" + size
+}
+
+// makeTables makes all tables of a bed, for a job must have them before its first
+// clock ends, and fills the sparse ones.
+func makeTables(ctx context.Context, c soleWorker, bed *movesBed) (map[string]*movedTable, error) {
+	tables := map[string]*movedTable{}
+	for i := range bed.Lines {
+		m := &bed.Lines[i]
+		name := bed.TableOf(m)
+		if tables[name] != nil {
+			continue
+		}
+		spec := perdure.TableSpec{Name: name, Rule: ruleOf(name)}
+		if m.Size.rows > 0 {
+			spec.Sparse, spec.Dim = true, sparseDim
+		} else {
+			spec.Dim = rowDim
+			for m.Size.Bytes/4/int64(spec.Dim) < int64(bed.Shards) {
+				spec.Dim /= 2
+			}
+			spec.Rows = m.Size.Bytes / 4 / int64(spec.Dim)
+		}
+		t, err := c.Table(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		tables[name] = t
+	}
+	for _, t := range tables {
+		if t.Spec().Sparse {
+			if err := t.fill(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return tables, nil
+}
+
+// ruleOf is the rule that a table is named for.
+func ruleOf(table string) perdure.Rule {
+	for _, kind := range allRules {
+		if table[:len(kind)] == kind && kind != string(perdure.RuleAdd) {
+			return perdure.Rule{Kind: perdure.RuleKind(kind), Rate: 0.001}.WithDefaults()
+		}
+	}
+	return perdure.Rule{Kind: perdure.RuleAdd}
+}
+
+// fill stores all rows of a sparse table, by one push to each.
+func (t *movedTable) fill(ctx context.Context) error {
+	delta := pushDelta(seedRows * sparseDim)
+	ids := make([]perdure.RowID, seedRows)
+	for at := 0; at < sparseRows; at += len(ids) {
+		for i := range ids {
+			ids[i] = sparseID(at + i)
+		}
+		if err := t.pushed(ctx, ids, delta); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sparseID spreads the rows of a sparse table over all numbers there are, no two
+// in one place: every step can be undone.
+func sparseID(i int) perdure.RowID {
+	z := uint64(i) * 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	return perdure.RowID(z ^ z>>31)
+}
+
+// mostExact pushes of Delta add up without rounding.
+const mostExact = (1 << 24) / 7
+
+// pushDelta is what a push adds: small multiples of 1/1024.
+func pushDelta(values int) []float32 {
+	delta := make([]float32, values)
+	for i := range delta {
+		delta[i] = float32(i%7+1) / 1024
+	}
+	return delta
+}
+
+// operation is what one side of a measurement does again and again.
+type operation struct {
+	Cores   func() // sets the processor's cores to be used, before a round
+	Prepare func() // before each, not timed; may be nil
+	Do      func() error
+}
+
+// A worker process of a local job shares the cores with others; the raw exchange
+// may use them all.
+func workerCores() { machine.Cores(1) }
+func allCores()    { machine.UseCores(runtime.NumCPU()) }
+
+// Operation makes up Perdure's side.
+func (t *movedTable) Operation(ctx context.Context, m *measurement) operation {
+	var lists [][]perdure.RowID
+	if m.Size.rows > 0 {
+		rng := rand.New(rand.NewPCG(1, uint64(m.Size.rows)))
+		for range idLists {
+			lists = append(lists, drawRows(rng, m.Size.rows))
+		}
+	}
+	var ids []perdure.RowID // of the next operation; nil: all
+	turn := func() {
+		if lists != nil {
+			ids = lists[0]
+			lists = append(lists[1:], ids)
+		}
+	}
+	if m.Op != "pull" {
+		delta := pushDelta(int(m.Size.Bytes / 4))
+		if m.Op == "push" && ids == nil && lists == nil {
+			return operation{
+				Cores: workerCores, Prepare: func() { t.compute(delta) },
+				Do: func() error { return t.finished(ctx) },
+			}
+		}
+		return operation{Cores: workerCores, Prepare: turn, Do: func() error { return t.pushed(ctx, ids, delta) }}
+	}
+	dst := make([]float32, m.Size.Bytes/4)
+	return operation{
+		Cores: workerCores, Prepare: func() { turn(); t.Forget() },
+		Do: func() error { return t.pulled(ctx, ids, dst) },
+	}
+}
+
+// drawRows draws n different rows of a filled sparse table.
+func drawRows(rng *rand.Rand, n int) (ids []perdure.RowID) {
+	drawn := make(map[int]bool, n)
+	for len(ids) < n {
+		if i := rng.IntN(sparseRows); !drawn[i] {
+			drawn[i] = true
+			ids = append(ids, sparseID(i))
+		}
+	}
+	return ids
+}
+
+// stretch is what one side did in one round.
+type stretch struct {
+	Ops  int
+	Took time.Duration // of the operations alone
+}
+
+// GBPerSecond is the speed at which values were moved.
+func (s stretch) GBPerSecond(bytes int64) float64 {
+	return float64(bytes) * float64(s.Ops) / s.Took.Seconds() / 1e9
+}
+
+// Repeat does an operation, one after the other, for so long, and at least once.
+// It appends how long each took to laps.
+func (o *operation) Repeat(ctx context.Context, budget time.Duration, laps *[]time.Duration) (s stretch, err error) {
+	o.Cores()
+	for begin := time.Now(); s.Ops == 0 || time.Since(begin) < budget; {
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+		if o.Prepare != nil {
+			o.Prepare()
+		}
+		start := time.Now()
+		if err := o.Do(); err != nil {
+			return s, err
+		}
+		lap := time.Since(start)
+		s.Ops++
+		s.Took += lap
+		*laps = append(*laps, lap)
+	}
+	return s, nil
+}
+
+// line measures one line: rounds of Perdure and of the raw exchange in turn, so
+// that whatever else this machine does hits both.
+func (r *movesRun) line(ctx context.Context, m *measurement, t *movedTable) (res MovesResult, err error) {
+	ours := t.Operation(ctx, m)
+	way, err := r.bestRaw(ctx, m)
+	if err != nil {
+		return res, err
+	}
+	client, err := r.dialRaw(ctx, m, way)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	raw := operation{Cores: allCores, Do: client.Exchange}
+	budget := r.Time / time.Duration(2*r.Rounds)
+	laps, rawLaps := make([]time.Duration, 0, 1<<16), make([]time.Duration, 0, 1<<16)
+	for _, o := range []*operation{&ours, &raw} { // caches, connections and buffers get warm
+		if _, err := o.Repeat(ctx, budget, &laps); err != nil {
+			return res, err
+		}
+	}
+	laps = laps[:0]
+	var mallocs uint64
+	var pairs [][2]stretch
+	for range r.Rounds {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		p, err := ours.Repeat(ctx, budget, &laps)
+		if err != nil {
+			return res, err
+		}
+		runtime.ReadMemStats(&after)
+		mallocs += after.Mallocs - before.Mallocs
+		q, err := raw.Repeat(ctx, budget, &rawLaps)
+		if err != nil {
+			return res, err
+		}
+		pairs = append(pairs, [2]stretch{p, q})
+	}
+	res = newMovesResult(m, pairs, laps, mallocs)
+	res.RawConns = way.conns
+	return res, nil
+}
+
+// rawWay is how a raw exchange is done.
+type rawWay struct {
+	conns         int
+	chunk, buffer int64
+}
+
+// rawKey is what the best way depends on.
+type rawKey struct {
+	op, size, socket string
+	conns            int
+}
+
+// rawWays are what is tried: with few bytes one connection is faster than
+// several, with many it depends on the machine. asked is how many connections
+// the raw exchange must have, 0 for whichever is faster.
+func rawWays(m *measurement, asked int) (ways []rawWay) {
+	conns, chunks := []int{1}, []int64{1 << 20}
+	switch {
+	case asked > 0:
+		conns[0] = asked
+	case m.Conns > 1:
+		conns = append(conns, m.Conns)
+	}
+	if m.Size.Bytes > 1<<20 {
+		chunks = []int64{256 << 10, 1 << 20, 8 << 20}
+	}
+	for _, n := range conns {
+		for _, chunk := range chunks {
+			for _, buffer := range []int64{0, 4 << 20} {
+				ways = append(ways, rawWay{n, chunk, buffer})
+			}
+		}
+	}
+	return ways
+}
+
+// tryRaw is how long each way is tried, at least.
+const tryRaw = 5 * time.Millisecond
+
+// bestRaw finds out, once for all rules, in which way the raw exchange is
+// fastest: it is measured at its best.
+func (r *movesRun) bestRaw(ctx context.Context, m *measurement) (best rawWay, err error) {
+	key := rawKey{m.Op, m.Size.Name, m.Socket, m.Conns}
+	if way, ok := r.best[key]; ok {
+		return way, nil
+	}
+	fastest := time.Duration(0)
+	ways := rawWays(m, r.Raw)
+	for _, way := range append(ways, ways...) { // twice: something else may have slowed one
+		typical, err := r.try(ctx, m, way)
+		if err != nil {
+			return best, err
+		}
+		if fastest == 0 || typical < fastest {
+			fastest, best = typical, way
+		}
+	}
+	if r.best == nil {
+		r.best = map[rawKey]rawWay{}
+	}
+	r.best[key] = best
+	return best, nil
+}
+
+// try returns how long an exchange typically takes in some way.
+func (r *movesRun) try(ctx context.Context, m *measurement, way rawWay) (typical time.Duration, err error) {
+	client, err := r.dialRaw(ctx, m, way)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	raw := operation{Cores: allCores, Do: client.Exchange}
+	var laps []time.Duration
+	for len(laps) < 3 {
+		if _, err := raw.Repeat(ctx, tryRaw, &laps); err != nil {
+			return 0, err
+		}
+	}
+	return Median(laps[1:]), nil
+}
+
+// A raw exchange has a header's bytes, and those that say which rows are meant.
+const (
+	rawHeaderBytes = 64
+	rawRowsBytes   = 24
+)
+
+// dialRaw opens the raw exchange of as many bytes.
+func (r *movesRun) dialRaw(ctx context.Context, m *measurement, way rawWay) (*rawClient, error) {
+	ids := int64(8 * m.Size.rows)
+	s := rawShape{Ask: rawHeaderBytes + rawRowsBytes + ids, Answer: m.Size.Bytes, Chunk: way.chunk, Buffer: way.buffer}
+	if m.Op != "pull" {
+		s.Ask, s.Answer = m.Size.Bytes+ids, rawHeaderBytes
+	}
+	return dialRaw(ctx, r.raw.Addrs[m.Socket], m.Socket == socketTLS, way.conns, s)
+}

@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Benchmarks compare Perdure with a raw exchange: two processes that exchange the same number of bytes on
+// plain connections, without frames, checksums, rows or rules, as fast as this machine lets them. A rawPeer
+// is the other process; it runs this program as COMMAND bench-peer, which is AnswerRaw. A rawClient belongs
+// to one goroutine; only Stop may be called from another.
+
+// Descriptors that the bench hands to its raw peer: listening sockets.
+const (
+	rawTCPFD  = 3
+	rawUnixFD = 4
+	rawTLSFD  = 5
+)
+
+// rawShape is what is exchanged on one connection, and how. It is the first
+// thing on the connection.
+type rawShape struct {
+	Ask, Answer int64 // bytes
+	Chunk       int64 // bytes of one Read or Write, at most
+	Buffer      int64 // bytes of the kernel's buffers; 0: as the system has them
+}
+
+// maxRawBytes bounds what a peer makes room for.
+const maxRawBytes = 1 << 30
+
+func (s *rawShape) check() error {
+	for _, n := range []int64{s.Ask, s.Answer, s.Chunk} {
+		if n < 1 || n > maxRawBytes {
+			return fmt.Errorf("raw exchange: %d bytes", n)
+		}
+	}
+	return nil
+}
+
+// setBuffers sets the kernel's buffers of a connection; the system may give less.
+func (s *rawShape) setBuffers(c net.Conn) error {
+	if t, is := c.(*tls.Conn); is {
+		c = t.NetConn()
+	}
+	b, ok := c.(interface {
+		SetReadBuffer(bytes int) error
+		SetWriteBuffer(bytes int) error
+	})
+	if !ok || s.Buffer == 0 {
+		return nil
+	}
+	return errors.Join(b.SetReadBuffer(int(s.Buffer)), b.SetWriteBuffer(int(s.Buffer)))
+}
+
+// read fills b.
+func (s *rawShape) read(c net.Conn, b []byte) error {
+	for len(b) > 0 {
+		n, err := c.Read(b[:min(len(b), int(s.Chunk))])
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// write writes all of b.
+func (s *rawShape) write(c net.Conn, b []byte) error {
+	for len(b) > 0 {
+		n, err := c.Write(b[:min(len(b), int(s.Chunk))])
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// AnswerRaw is what a peer's process does: it answers raw exchanges on the sockets that
+// it has inherited, until ctx ends.
+func AnswerRaw(ctx context.Context) error {
+	config, err := serverTLS()
+	if err != nil {
+		return err
+	}
+	for _, fd := range []uintptr{rawTCPFD, rawUnixFD, rawTLSFD} {
+		l, err := net.FileListener(os.NewFile(fd, "raw"))
+		if err != nil {
+			return fmt.Errorf("inherited socket: %w", err)
+		}
+		if fd == rawTLSFD {
+			l = tls.NewListener(l, config)
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return // the process ends
+				}
+				go answerRaw(c)
+			}
+		}()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// answerRaw is the peer's side of one connection, until it breaks.
+func answerRaw(c net.Conn) {
+	defer c.Close()
+	var s rawShape
+	if binary.Read(c, binary.LittleEndian, &s) != nil || s.check() != nil || s.setBuffers(c) != nil {
+		return
+	}
+	buf := make([]byte, max(s.Ask, s.Answer))
+	for s.read(c, buf[:s.Ask]) == nil && s.write(c, buf[:s.Answer]) == nil {
+	}
+}
+
+// rawClient is the bench's side of a raw exchange over one or more connections.
+type rawClient struct {
+	parts []*rawPart
+	fails chan error
+	done  sync.WaitGroup
+}
+
+// rawPart is what one connection carries.
+type rawPart struct {
+	rawShape
+	conn  net.Conn
+	buf   []byte
+	start chan struct{}
+}
+
+// dialRaw opens connections and splits what is exchanged evenly over them. private says that they are TLS's.
+func dialRaw(ctx context.Context, addr net.Addr, private bool, conns int, whole rawShape) (*rawClient, error) {
+	r := &rawClient{fails: make(chan error, conns)}
+	var d net.Dialer
+	for i := range int64(conns) {
+		n := int64(conns)
+		s := whole
+		s.Ask, s.Answer = max(1, whole.Ask*(i+1)/n-whole.Ask*i/n), max(1, whole.Answer*(i+1)/n-whole.Answer*i/n)
+		c, err := d.DialContext(ctx, addr.Network(), addr.String())
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		if private {
+			c = tls.Client(c, clientTLS())
+		}
+		p := &rawPart{rawShape: s, conn: c, buf: make([]byte, max(s.Ask, s.Answer)), start: make(chan struct{})}
+		r.parts = append(r.parts, p)
+		if err := errors.Join(s.setBuffers(c), binary.Write(c, binary.LittleEndian, &s)); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		if i > 0 {
+			r.done.Go(func() {
+				for range p.start {
+					r.fails <- p.exchange()
+				}
+			})
+		}
+	}
+	return r, nil
+}
+
+func (p *rawPart) exchange() error {
+	if err := p.write(p.conn, p.buf[:p.Ask]); err != nil {
+		return err
+	}
+	return p.read(p.conn, p.buf[:p.Answer])
+}
+
+// Exchange does one exchange on all connections at once.
+func (r *rawClient) Exchange() (err error) {
+	for _, p := range r.parts[1:] {
+		p.start <- struct{}{}
+	}
+	err = r.parts[0].exchange()
+	for range r.parts[1:] {
+		err = errors.Join(err, <-r.fails)
+	}
+	return err
+}
+
+// Fill writes something into what is sent first, so that its memory is there.
+func (r *rawClient) Fill() {
+	for i := range r.parts[0].buf {
+		r.parts[0].buf[i] = byte(i)
+	}
+}
+
+// Stop makes an exchange that is on its way fail.
+func (r *rawClient) Stop() {
+	for _, p := range r.parts {
+		_ = p.conn.SetDeadline(time.Unix(1, 0)) // one that is closed fails anyway
+	}
+}
+
+func (r *rawClient) Close() (err error) {
+	for _, p := range r.parts {
+		close(p.start)
+		err = errors.Join(err, p.conn.Close())
+	}
+	r.done.Wait()
+	return err
+}

@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/logreg"
+)
+
+// The benchmark of recovery measures what recovery strategies cost: the speed of training and of pushes
+// under each beside that under none, how long a failure is felt by readers and by workers, what
+// a checkpoint costs while training goes on, and how fast a server reads the update log again.
+// The jobs are real; their parent, and where it must see each clock their workers too, is this
+// process.
+
+// RecoveryOptions are what is asked of the benchmark; what is empty is chosen.
+type RecoveryOptions struct {
+	Recovery, Fault, Measure []string
+	Rounds                   int
+	MB                       int  // of a model beside softmax's small one
+	Snapshot                 bool // also how fast a server that joins a chain copies its shards
+	Servers, Workers, Shards int
+	Consistency              string
+	Workload                 string // that is trained, with Batch examples per worker and clock
+	Batch                    int
+	Clocks                   int64
+	Seed                     uint64 // of which servers fail
+	JSON                     string // a file for all results; "": none
+	Version                  string // of Perdure, as it is told
+
+	ServersGiven bool // Servers was chosen by a person
+}
+
+// What can be chosen, and is measured where nothing is chosen.
+var (
+	allRecoveries = []string{
+		"none", "checkpoint:20", "resend:20", "chain:2", "chain:3", "stateless", "scar:20,1/8,priority",
+	}
+	allMeasures = []string{"train", "push", "faults", "save", "rows", "replay"}
+	onDemand    = []string{"save", "rows", "replay"} // these take minutes, and a disk
+	allFailures = []failure{
+		{
+			name: "kill:head", kind: supervisor.FaultKill, copies: 2,
+			of: func(s *perdure.ShardView) perdure.Holder { return s.Holder },
+		},
+		{
+			name: "kill:middle", kind: supervisor.FaultKill, copies: 3,
+			of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) },
+		},
+		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*perdure.ShardView).Tail},
+		{name: "kill:server", kind: supervisor.FaultKill},
+		{name: "freeze:server", kind: supervisor.FaultFreeze},
+		{name: "cut:server", kind: supervisor.FaultCut},
+		{name: "kill:coordinator", kind: supervisor.FaultKill, role: wire.RoleCoordinator},
+		{name: "kill:log", kind: supervisor.FaultKill, role: supervisor.RoleLog},
+		{name: "term:server", kind: supervisor.FaultTerm},
+	}
+)
+
+// failure is one kind of failure.
+type failure struct {
+	name   string
+	kind   supervisor.FaultKind
+	role   wire.Role // of which there is one process; "": a server
+	copies int       // the least replicas of a chain that has it
+	// of names the replica that fails; nil: any server, in whatever chains.
+	of func(*perdure.ShardView) perdure.Holder
+}
+
+// applies reports whether a strategy has what fails.
+func (f *failure) applies(r perdure.Recovery) bool {
+	return recovery.Of(r).Traits().Copies >= f.copies &&
+		(f.role != supervisor.RoleLog || recovery.Of(r).Traits().Logged())
+}
+
+// needs says what it takes, for people.
+func (f *failure) needs() string {
+	if f.role == supervisor.RoleLog {
+		return "an update log; add --recovery stateless"
+	}
+	return fmt.Sprintf("a chain of %d replicas; add --recovery chain:%d", f.copies, f.copies)
+}
+
+// victim chooses whom the fault hits: of draws of [0, n) it makes one. affected
+// are the shards that have that replica.
+func (f *failure) victim(
+	v *perdure.View, servers int, draw func(n int) int,
+) (t supervisor.Target, affected []perdure.ShardID) {
+	if t.Role = f.role; f.role != "" {
+		for s := range v.Shards {
+			affected = append(affected, perdure.ShardID(s))
+		}
+		return t, affected
+	}
+	t.Role, t.Index = wire.RoleServer, draw(servers)
+	if f.of != nil {
+		t.Index = f.of(&v.Shards[draw(len(v.Shards))]).Server
+	}
+	for s := range v.Shards {
+		sv := &v.Shards[s]
+		hit := f.of != nil && f.of(sv).Server == t.Index
+		for i := 0; f.of == nil && i < sv.Replicas(); i++ {
+			hit = hit || sv.Replica(i).Server == t.Index
+		}
+		if hit {
+			affected = append(affected, perdure.ShardID(s))
+		}
+	}
+	return t, affected
+}
+
+// chosen is what the flags ask for.
+type chosen struct {
+	strategies []perdure.Recovery
+	faults     []failure
+	measures   map[string]bool
+}
+
+// RunRecovery measures, prints a line as soon as it is there, and writes the results. Where
+// people look on it shows on terminal what is going on; nil: nobody does.
+func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions) error {
+	plan, err := o.plan()
+	if err != nil {
+		return err
+	}
+	dir, err := prepare(o.JSON)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	run := &recoveryRun{RecoveryOptions: o, chosen: plan, out: out, dir: dir, terminal: terminal}
+	fmt.Fprint(out, run.header())
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"train", run.trainRatios},
+		{"push", run.pushRatios},
+		{"faults", run.allFaults},
+		{"save", run.allSaves},
+		{"rows", run.chosenSaves},
+		{"replay", run.allReplays},
+	} {
+		if !plan.measures[step.name] {
+			continue
+		}
+		err := step.do(ctx)
+		run.progress("")
+		if err != nil && ctx.Err() != nil {
+			return localrun.ErrInterrupted
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return writeResults(o.JSON, run.all())
+}
+
+// plan reads the flags, or says what is wrong with them.
+func (b *RecoveryOptions) plan() (p chosen, err error) {
+	for what, n := range map[string]int64{
+		"rounds": int64(b.Rounds), "clocks": b.Clocks,
+		"examples in a batch": int64(b.Batch),
+	} {
+		if n < 1 || n > 1_000_000 {
+			return p, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
+		}
+	}
+	if b.MB < 0 || b.MB > maxMB {
+		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)
+	}
+	if info, err := workload.Find(b.Workload); err != nil {
+		return p, err
+	} else if info.Batch == 0 {
+		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
+	}
+	measures, err1 := choose("measure", b.Measure, allMeasures, itself)
+	faults, err2 := choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
+	if err := cmp.Or(err1, err2); err != nil {
+		return p, err
+	}
+	p.measures = map[string]bool{}
+	for _, m := range measures {
+		p.measures[m] = len(b.Measure) > 0 || !slices.Contains(onDemand, m)
+	}
+	given, compares := b.Recovery, p.measures["train"] || p.measures["push"] || p.measures["faults"]
+	switch {
+	case len(given) > 0 && !compares:
+		return p, fmt.Errorf("%w: --recovery %s: --measure %s is of one strategy alone; leave out --recovery, or "+
+			"measure train, push or faults too", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
+	case len(given) > 0:
+	case compares:
+		given = allRecoveries
+	case p.measures["save"] || p.measures["rows"]:
+		given = []string{string(perdure.RecoverNone)} // to look at the other flags with
+	}
+	for _, text := range given {
+		job, err := b.shape(text).Job("bench")
+		if err != nil {
+			return p, err
+		}
+		if !slices.Contains(p.strategies, job.Recovery) {
+			p.strategies = append(p.strategies, job.Recovery)
+		}
+	}
+	if p.measures["replay"] {
+		if err := b.checkReplay(os.TempDir()); err != nil {
+			return p, err
+		}
+	}
+	p.faults = faults
+	if len(b.Fault) > 0 && p.measures["faults"] {
+		for _, f := range faults {
+			if !slices.ContainsFunc(p.strategies, f.applies) {
+				return p, fmt.Errorf("%w: --fault %s needs %s", perdure.ErrUsage, f.name, f.needs())
+			}
+		}
+	}
+	return p, nil
+}
+
+// maxMB keeps a job on the machines there are.
+const maxMB = 100_000
+
+// shape is a job like those that are measured.
+func (b *RecoveryOptions) shape(recovery string) settings.Shape {
+	return settings.Shape{
+		Workers: b.Workers, Servers: b.Servers, Shards: b.Shards, Consistency: b.Consistency, Recovery: recovery,
+		Clocks: endlessClocks, Seed: b.Seed,
+	}
+}
+
+// recoveryRun is one run of the bench.
+type recoveryRun struct {
+	RecoveryOptions
+	chosen
+	out      io.Writer
+	terminal io.Writer // nil: nobody looks on
+	dir      string
+	jobs     int
+	got      measured
+}
+
+// measured is what was measured so far.
+type measured struct {
+	train   map[perdure.Recovery]spread // of the speed under none
+	push    map[perdure.Recovery]spread
+	faulty  []RecoveryResult
+	saves   []RecoveryResult
+	replays []RecoveryResult
+}
+
+// header says what is measured, on what.
+func (r *recoveryRun) header() string {
+	var s strings.Builder
+	fmt.Fprintln(&s, machineLine(r.Version))
+	if maps.Equal(r.measures, map[string]bool{"replay": true}) {
+		return s.String() // whose job is another one
+	}
+	model := "softmax"
+	if r.MB > 0 {
+		model += fmt.Sprintf(" and a table of %d MB", r.MB)
+	}
+	fmt.Fprintf(&s, "%d servers, %d workers, %d shards, %s, %d rounds; what fails trains %s\n", r.Servers, r.Workers,
+		r.Shards, r.Consistency, r.Rounds, model)
+	return s.String()
+}
+
+// progress shows on a terminal what is going on; "": nothing any more.
+func (r *recoveryRun) progress(format string, args ...any) {
+	if r.terminal != nil {
+		fmt.Fprintf(r.terminal, "\r\x1b[K"+format, args...)
+	}
+}
+
+// settings are those of a job that trains a small model.
+func (r *recoveryRun) settings(recovery perdure.Recovery) (settings.Run, error) {
+	job, err := r.shape(recovery.String()).Job(logreg.SoftmaxName)
+	if err != nil {
+		return settings.Run{}, err
+	}
+	s := settings.Run{
+		Version: r.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort}, CacheMB: settings.DefaultCacheMB,
+		RetainMB: settings.DefaultRetainMB, Checkpoints: settings.Checkpoints{Keep: 1},
+		Params: workload.Params{
+			Seed: job.Seed, Slots: job.Slots, Batch: shortBatch,
+			Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate},
+		},
+	}
+	return s, s.Check()
+}
+
+// shortBatch makes clocks so short that the gap between two says when
+// training stands still.
+const shortBatch = 8

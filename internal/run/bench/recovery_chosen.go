@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/control"
+)
+
+// What is measured of rows that are saved by themselves: jobs train a large table under none and under
+// scar in turn, and each selector saves as many bytes as the table has in every window.
+const chosenLeast = 250 * time.Millisecond
+
+// chosenWindow is in which as many bytes are saved as mb of rows have: 10 s for 500 MB.
+func chosenWindow(mb int) time.Duration {
+	return max(chosenLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
+}
+
+// choosing is what one round measured of a selector.
+type choosing struct {
+	lost  float64       // clocks that were not ended, of those that a job that saves nothing ended
+	mb    float64       // that were saved in a window
+	stood time.Duration // for which shards, all together, stood while an eighth was chosen and set aside
+	pause time.Duration // the longest clock, but for what the longest one takes where nothing is saved
+	copy  time.Duration // that copying as many bytes in memory takes as are saved at a time
+}
+
+// pace is how a job trained in a window.
+type pace struct {
+	perSecond float64
+	longest   time.Duration // clock
+}
+
+// chosenSaves measures what it costs to train while rows are saved by themselves.
+func (r *recoveryRun) chosenSaves(ctx context.Context) error {
+	mb := r.MB
+	if mb == 0 {
+		mb = saveMB
+	}
+	fmt.Fprintf(r.out, "\nrows of %d MB saved by themselves, an eighth at a time and as many bytes in %v as all rows "+
+		"have: clocks lost, of those under none in the same round (least to most); MB saved in that time; how long "+
+		"shards stood for an eighth, of a copy of it in memory; how much longer the longest clock took\n",
+		mb, chosenWindow(mb))
+	for _, selector := range []perdure.Selector{
+		perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
+	} {
+		var rounds []choosing
+		for i := range r.Rounds {
+			r.progress("rows chosen by %s: round %d of %d", selector, i+1, r.Rounds)
+			c, err := r.chosenRound(ctx, selector, mb)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, c)
+		}
+		res := r.chose(selector, mb, rounds)
+		r.progress("")
+		fmt.Fprintln(r.out, res.RowsLine())
+		r.got.saves = append(r.got.saves, res)
+	}
+	return nil
+}
+
+// chosenRound trains under none, and then under scar: once until each row has been saved, and once more.
+func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector, mb int) (c choosing, err error) {
+	var none, saving pace
+	window := chosenWindow(mb)
+	_, err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+		none, err = j.pace(ctx, window/5, window)
+		return 0, err
+	})
+	if err != nil {
+		return c, err
+	}
+	strategy := perdure.Recovery{
+		Kind: perdure.RecoverScar, Share: perdure.DefaultShare, Selector: selector,
+		Every: max(1, perdure.Clock(none.perSecond/float64(r.Workers)*window.Seconds())),
+	}
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+		if err := pause(ctx, window); err != nil {
+			return 0, err
+		}
+		before, err := j.savedRows(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if saving, err = j.pace(ctx, 0, window); err != nil {
+			return 0, err
+		}
+		after, err := j.savedRows(ctx)
+		c.mb = float64(after.Bytes-before.Bytes) / 1e6
+		if c.mb > 0 {
+			stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
+			c.stood = time.Duration(stood * float64(time.Second))
+		}
+		return 0, err
+	})
+	c.lost = 1 - saving.perSecond/none.perSecond
+	c.pause = max(0, saving.longest-none.longest)
+	c.copy = copyTime(max(1, int(float64(mb)*perdure.DefaultShare)))
+	return c, err
+}
+
+// pace trains for a while, and then for a window, or, on a busy machine, for as many windows as one clock takes.
+func (j *recoveryJob) pace(ctx context.Context, warm, window time.Duration) (p pace, err error) {
+	if _, _, err := j.await(ctx, "training", sound); err != nil {
+		return p, err
+	}
+	if err := pause(ctx, warm); err != nil {
+		return p, err
+	}
+	j.clocks.rewind()
+	begin := time.Now()
+	var laps []lap
+	for len(laps) == 0 {
+		if err := pause(ctx, window); err != nil {
+			return p, err
+		}
+		laps = j.clocks.rewind()
+	}
+	end := time.Now()
+	return pace{perSecond(laps, begin, end), longest(laps, begin, func(int) bool { return true })}, nil
+}
+
+// savedRows returns what was saved of rows by themselves so far.
+func (j *recoveryJob) savedRows(ctx context.Context) (all perdure.RowSaving, err error) {
+	_, s, err := j.await(ctx, "training", func(s *control.Status, v *perdure.View) bool {
+		return s.Saving != nil && s.Saving.Rows != nil
+	})
+	if err != nil {
+		return all, err
+	}
+	return *s.Saving.Rows, nil
+}
+
+// chose sums the rounds up.
+func (r *recoveryRun) chose(selector perdure.Selector, mb int, rounds []choosing) RecoveryResult {
+	each := func(what func(c choosing) float64) (v []float64) {
+		for _, c := range rounds {
+			v = append(v, what(c))
+		}
+		return v
+	}
+	lost := newSpread(each(func(c choosing) float64 { return c.lost }))
+	middle := func(what func(c choosing) float64) float64 { return Median(each(what)) }
+	return RecoveryResult{
+		Recovery: "scar:C,1/8," + string(selector), Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers,
+		Shards: r.Shards, MB: mb,
+		Rows: &rowCosts{
+			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
+			MB:          middle(func(c choosing) float64 { return c.mb }),
+			StoodMs:     middle(func(c choosing) float64 { return milliseconds(c.stood) }),
+			StoodOfCopy: middle(func(c choosing) float64 { return float64(c.stood) / float64(c.copy) }),
+			PauseMs:     middle(func(c choosing) float64 { return milliseconds(c.pause) }),
+			CopyMs:      middle(func(c choosing) float64 { return milliseconds(c.copy) }),
+			PauseOfCopy: middle(func(c choosing) float64 { return float64(c.pause) / float64(c.copy) }),
+		},
+	}
+}
+
+// RowsLine prints what was measured of rows that are saved by themselves.
+func (r *RecoveryResult) RowsLine() string {
+	c := r.Rows
+	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  stood %.1f ms, %.2f of a copy's %.1f ms; pause %.1f ms",
+		r.Recovery, 100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.StoodMs, c.StoodOfCopy, c.CopyMs, c.PauseMs)
+}

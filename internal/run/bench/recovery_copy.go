@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// shardBytes is how many bytes of values a shard has, on average.
+func (j *recoveryJob) shardBytes() float64 {
+	return float64(j.ballast.Rows*ballastDim*4) / float64(j.Settings().Job.Shards)
+}
+
+// catchUp is what the servers that joined chains did in a round.
+type catchUp struct {
+	bytes                 float64 // that were copied; 0: none joined
+	gbPerS                float64
+	readRatio, clockRatio float64 // of before
+}
+
+// newCatchUp finds in a round's events, which begin when something failed, the
+// pairs "joining" and "joined" of a shard.
+func newCatchUp(told []wire.Event, shardBytes float64, gets, clocks []lap, struck time.Time) (c catchUp) {
+	began := map[string]time.Time{}
+	var first, last time.Time
+	copied := 0.0
+	for _, e := range told {
+		at := time.Unix(0, e.UnixNs)
+		switch from := began[e.Target]; {
+		case e.Kind == "joining":
+			began[e.Target] = at
+			if first.IsZero() {
+				first = at
+			}
+		case e.Kind == "joined" && !from.IsZero():
+			delete(began, e.Target)
+			copied, last = copied+shardBytes, at
+		}
+	}
+	if copied == 0 {
+		return c
+	}
+	return copying(copied, first, last, struck, gets, clocks)
+}
+
+// copying says how it went to copy between two times, after a calm that ended when
+// something struck.
+func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catchUp {
+	before := struck.Add(-calm)
+	of := func(laps []lap) float64 { return perSecond(laps, from, to) / perSecond(laps, before, struck) }
+	return catchUp{bytes, bytes / to.Sub(from).Seconds() / 1e9, of(gets), of(clocks)}
+}
+
+// copyRaw copies as many bytes from this process to another one, over a plain socket of
+// the kind that servers of one machine use, while the job goes on: the most that this
+// machine could give to a server that joins. The other process is new, too, and so is its memory.
+func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
+	n := min(int64(bytes), maxRawBytes)
+	peer, err := startRawPeer(j.rawDir)
+	if err != nil {
+		return c, err
+	}
+	defer peer.Close()
+	client, err := dialRaw(ctx, peer.Addrs["unix"], false, 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	defer context.AfterFunc(ctx, client.Stop)()
+	client.Fill() // the pages are there, as a shard's are
+	j.gets.rewind()
+	j.clocks.rewind()
+	if err := pause(ctx, calm); err != nil {
+		return c, err
+	}
+	from := time.Now()
+	if err := client.Exchange(); err != nil {
+		return c, fmt.Errorf("bench: copy %d bytes: %w", n, err)
+	}
+	to := time.Now()
+	return copying(float64(n), from, to, from, j.gets.rewind(), j.clocks.rewind()), nil
+}
+
+// rawCopyChunk is how much a plain copy reads and writes at once.
+const rawCopyChunk = 512 << 10
+
+// addCopies adds what the rounds say of the servers that joined.
+func (r *RecoveryResult) addCopies(rounds []outage) {
+	var of []float64
+	each := func(what func(o *outage) catchUp) (rates, reads, clocks *float64) {
+		var v [3][]float64
+		for i := range rounds {
+			if c := what(&rounds[i]); c.bytes > 0 {
+				v[0], v[1], v[2] = append(v[0], c.gbPerS), append(v[1], c.readRatio), append(v[2], c.clockRatio)
+			}
+		}
+		rates, _ = medianAndMax(v[0])
+		reads, _ = medianAndMax(v[1])
+		clocks, _ = medianAndMax(v[2])
+		return rates, reads, clocks
+	}
+	r.CatchUpGBPerS, r.CatchUpReadRatio, r.CatchUpClockRatio = each(func(o *outage) catchUp { return o.catchUp })
+	r.CatchUpRawGBPerS, r.CatchUpRawReadRatio, r.CatchUpRawClockRatio = each(func(o *outage) catchUp { return o.raw })
+	for _, o := range rounds {
+		if o.raw.bytes > 0 {
+			of = append(of, o.catchUp.gbPerS/o.raw.gbPerS)
+		}
+	}
+	r.CatchUpOfRaw, _ = medianAndMax(of)
+}
+
+func (r *recoveryRun) joinHeading() string {
+	if !r.Snapshot {
+		return ""
+	}
+	return "joining GB/s; reads, clocks meanwhile"
+}
+
+// joining says how fast the servers that joined copied; "" if that was not measured.
+func (r *RecoveryResult) joining() string {
+	if r.CatchUpGBPerS == nil {
+		return ""
+	}
+	s := fmt.Sprintf("%.3f; %.2f, %.2f of before", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
+	if r.CatchUpRawGBPerS != nil {
+		s += fmt.Sprintf(" (%.2f of a plain copy: %.3f; %.2f, %.2f)", *r.CatchUpOfRaw, *r.CatchUpRawGBPerS,
+			*r.CatchUpRawReadRatio, *r.CatchUpRawClockRatio)
+	}
+	return s
+}

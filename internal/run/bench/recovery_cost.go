@@ -1,0 +1,224 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
+
+// trainRatios trains under each strategy and none in turn, in every round in
+// another order, and holds what one round gave against none of the same round.
+func (r *recoveryRun) trainRatios(ctx context.Context) error {
+	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the "+
+		"same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
+	all := r.againstNone()
+	speeds := map[perdure.Recovery][]float64{}
+	for round := range r.Rounds {
+		for i := range all {
+			strategy := all[(round+i)%len(all)]
+			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
+			seconds, err := trainProgram(ctx, "", r.Workload,
+				filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
+				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards",
+				strconv.Itoa(r.Shards),
+				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks",
+				strconv.FormatInt(r.Clocks, 10),
+				"--batch", strconv.Itoa(r.Batch))
+			if err != nil {
+				return err
+			}
+			speeds[strategy] = append(speeds[strategy], float64(r.Batch*r.Workers)*float64(r.Clocks)/seconds)
+		}
+	}
+	r.progress("")
+	r.got.train = ratios(speeds)
+	for _, strategy := range r.strategies {
+		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, Median(speeds[strategy]),
+			r.got.train[strategy])
+	}
+	return nil
+}
+
+// againstNone lists the strategies that are measured, and none.
+func (r *recoveryRun) againstNone() []perdure.Recovery {
+	if slices.Contains(r.strategies, recoverNone) {
+		return r.strategies
+	}
+	return append([]perdure.Recovery{recoverNone}, r.strategies...)
+}
+
+// ratios holds each strategy's speeds against those of none, round by round.
+func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
+	of := map[perdure.Recovery]spread{}
+	for strategy, v := range speeds {
+		var parts []float64
+		for round, speed := range v {
+			parts = append(parts, speed/speeds[recoverNone][round])
+		}
+		of[strategy] = newSpread(parts)
+	}
+	return of
+}
+
+const (
+	pushBlock  = "4MiB"
+	pushBudget = 50 * time.Millisecond // of one turn's pushes under one strategy
+	pushTurns  = 6                     // of each in a round, so that whatever else the machine does hits both
+)
+
+// pushRatios pushes blocks under each strategy beside none. Both jobs are there
+// all the time; one of them at a time is used.
+func (r *recoveryRun) pushRatios(ctx context.Context) error {
+	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
+		"median (least to most)\n", pushBlock)
+	r.got.push = map[perdure.Recovery]spread{}
+	for _, strategy := range r.strategies {
+		r.progress("pushing under %s", strategy)
+		speeds, err := r.pushAgainstNone(ctx, strategy)
+		if err != nil {
+			return err
+		}
+		r.progress("")
+		r.got.push[strategy] = ratios(speeds)[strategy]
+		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, Median(speeds[strategy]),
+			r.got.push[strategy])
+	}
+	return nil
+}
+
+func (r *recoveryRun) pushAgainstNone(
+	ctx context.Context, strategy perdure.Recovery,
+) (speeds map[perdure.Recovery][]float64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sides := []perdure.Recovery{recoverNone}
+	if strategy != recoverNone {
+		sides = append(sides, strategy)
+	}
+	pushers := map[perdure.Recovery]*pusher{}
+	defer func() {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // of the job, rather than what came of it
+		}
+		for _, p := range pushers {
+			err = errors.Join(err, p.job.Close())
+		}
+	}()
+	for _, side := range sides {
+		if pushers[side], err = r.startPusher(ctx, cancel, side); err != nil {
+			delete(pushers, side)
+			return nil, err
+		}
+	}
+	speeds = map[perdure.Recovery][]float64{}
+	for range r.Rounds {
+		done := make([]stretch, len(sides))
+		for turn := range pushTurns * len(sides) {
+			at := turn % len(sides)
+			s, err := pushers[sides[at]].push(ctx)
+			if err != nil {
+				return nil, err
+			}
+			done[at].Ops, done[at].Took = done[at].Ops+s.Ops, done[at].Took+s.Took
+		}
+		for i, side := range sides {
+			speeds[side] = append(speeds[side], done[i].GBPerSecond(pushers[side].what.Size.Bytes))
+		}
+	}
+	for _, p := range pushers {
+		if err := errors.Join(p.job.Undisturbed(), p.table.Verify(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	return speeds, nil
+}
+
+// pushedBlock is what is pushed.
+func pushedBlock() moveSize {
+	return moveSizes[slices.IndexFunc(moveSizes, func(s moveSize) bool { return s.Name == pushBlock })]
+}
+
+// pushBed is a table of such a block, and one connection over which it is pushed.
+func pushBed(shards int) movesBed {
+	m := measurement{
+		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
+		Shards: shards,
+	}
+	return movesBed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
+}
+
+// pusher is a job that blocks are pushed to.
+type pusher struct {
+	job   *movesJob
+	table *movedTable
+	what  measurement
+}
+
+// startPusher starts a job and warms it up.
+func (r *recoveryRun) startPusher(
+	ctx context.Context, cancel context.CancelCauseFunc, strategy perdure.Recovery,
+) (p *pusher, err error) {
+	bed := pushBed(max(largeShards, r.Servers))
+	bed.Servers, bed.Recovery = r.Servers, strategy.String()
+	m := bed.Lines[0]
+	r.jobs++
+	job, err := startMovesJob(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), &bed, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	p = &pusher{job: job, what: m}
+	tables, err := makeTables(ctx, job.Client, &bed)
+	if err == nil {
+		p.table = tables[bed.TableOf(&m)]
+		_, err = p.push(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, job.Close())
+	}
+	return p, nil
+}
+
+// push pushes for a while.
+func (p *pusher) push(ctx context.Context) (stretch, error) {
+	o := p.table.Operation(ctx, &p.what)
+	var laps []time.Duration
+	return o.Repeat(ctx, pushBudget, &laps)
+}
+
+// blank is a result of a strategy in which no failure is.
+func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
+	res := RecoveryResult{
+		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
+		Workers: r.Workers, Shards: r.Shards, MB: r.MB,
+	}
+	if s, ok := r.got.train[strategy]; ok {
+		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Least, &s.Most
+	}
+	if s, ok := r.got.push[strategy]; ok {
+		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.Median, &s.Least, &s.Most
+	}
+	return res
+}
+
+// all are all lines; a strategy whose failures were not measured has one.
+func (r *recoveryRun) all() []RecoveryResult {
+	results := slices.Concat(r.got.faulty, r.got.saves, r.got.replays)
+	if r.measures["faults"] {
+		return results
+	}
+	if !r.measures["train"] && !r.measures["push"] {
+		return results
+	}
+	for _, strategy := range r.strategies {
+		results = append(results, r.blank(strategy))
+	}
+	return results
+}

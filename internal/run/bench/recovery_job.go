@@ -1,0 +1,309 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/role"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// recoveryJob is a training job whose servers and coordinator are processes of
+// their own, and whose workers are in this one, which notes when each ends its
+// clocks. An observer reads a row of every shard, again and again.
+type recoveryJob struct {
+	*localrun.Run
+	api     *control.Client
+	watch   *eventView
+	ballast perdure.TableSpec // the larger part of the model; Rows 0: none
+	gets    tape              // by shard
+	clocks  tape              // by slot
+	rawDir  string            // for plain copies beside those of servers; "": none are made
+	running sync.WaitGroup
+	cancel  context.CancelCauseFunc
+}
+
+// tape notes, of things that are done again and again, when each time began and
+// ended. It is safe for concurrent use.
+type tape struct {
+	mu   sync.Mutex // guards laps
+	laps []lap
+}
+
+// lap is one time that the thing of that number was done.
+type lap struct {
+	number   int
+	from, to time.Time
+}
+
+func (t *tape) add(number int, from, to time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.laps = append(t.laps, lap{number, from, to})
+}
+
+// rewind forgets what was noted, and returns it.
+func (t *tape) rewind() []lap {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	laps := t.laps
+	t.laps = make([]lap, 0, len(laps))
+	return laps
+}
+
+// longest returns the longest lap that ended after a time, of what counts. What
+// was before that time is no part of it.
+func longest(laps []lap, after time.Time, counts func(number int) bool) (most time.Duration) {
+	for _, l := range laps {
+		if l.to.After(after) && counts(l.number) {
+			from := l.from
+			if from.Before(after) {
+				from = after
+			}
+			most = max(most, l.to.Sub(from))
+		}
+	}
+	return most
+}
+
+// perSecond returns how many laps ended in a second between two times.
+func perSecond(laps []lap, from, to time.Time) float64 {
+	n := 0
+	for _, l := range laps {
+		if l.to.After(from) && !l.to.After(to) {
+			n++
+		}
+	}
+	return float64(n) / to.Sub(from).Seconds()
+}
+
+// eventView keeps a job's events.
+type eventView struct {
+	screen.Silent
+	mu     sync.Mutex // guards events
+	events []wire.Event
+}
+
+// Event implements screen.View.
+func (v *eventView) Event(_ *screen.State, e wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.events = append(v.events, e)
+}
+
+// since returns what was told from a time on.
+func (v *eventView) since(at time.Time) (told []wire.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, e := range v.events {
+		if e.UnixNs >= at.UnixNano() {
+			told = append(told, e)
+		}
+	}
+	return told
+}
+
+// openRecoveryJob starts a job in which nobody works yet. Its end by itself cancels with
+// why.
+func openRecoveryJob(
+	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string,
+) (j *recoveryJob, err error) {
+	watch := &eventView{}
+	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: out, View: watch})
+	if err != nil {
+		return nil, err
+	}
+	j = &recoveryJob{Run: r, api: r.Control(), watch: watch, cancel: cancel}
+	j.running.Go(func() { cancel(r.Job().Run()) })
+	return j, nil
+}
+
+// startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
+func startRecoveryJob(
+	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int,
+) (*recoveryJob, error) {
+	j, err := openRecoveryJob(ctx, cancel, s, out)
+	if err != nil {
+		return nil, err
+	}
+	j.ballast = ballastTable(mb)
+	for slot := range s.Job.Slots {
+		j.goOn(func() error { return j.train(ctx, perdure.Slot(slot)) })
+	}
+	j.goOn(func() error { return j.probe(ctx) })
+	return j, nil
+}
+
+// goOn does something until the job's end.
+func (j *recoveryJob) goOn(f func() error) {
+	j.running.Go(func() {
+		if err := f(); err != nil {
+			j.cancel(err)
+		}
+	})
+}
+
+// close ends the job in order, so that its processes end by themselves; and with it ctx.
+func (j *recoveryJob) close() error {
+	j.Job().End(localrun.ErrOver)
+	j.running.Wait()
+	return j.Run.Close()
+}
+
+// The larger part of a model of some size: rows that are pushed to, a few in each
+// clock.
+const (
+	ballastDim  = 1024
+	ballastRows = 16 // that a clock pushes
+)
+
+func ballastTable(mb int) perdure.TableSpec {
+	return perdure.TableSpec{
+		Name: "ballast", Rows: int64(mb) * 1e6 / 4 / ballastDim, Dim: ballastDim,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd},
+	}
+}
+
+// train works in a slot until ctx ends, through roll-backs.
+func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
+	c, err := worker.Dial(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(), Patience: patience,
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
+	if err != nil {
+		return err
+	}
+	tables, err := role.OpenTables(ctx, c, w)
+	if err != nil {
+		return err
+	}
+	var ballast *worker.Table
+	if j.ballast.Rows > 0 {
+		if ballast, err = c.Table(ctx, j.ballast); err != nil {
+			return err
+		}
+	}
+	if err := c.AwaitSlots(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+		return err
+	}
+	last := time.Now()
+	for clock := c.Now(); ; {
+		_, err := w.Step(ctx, tables, workload.Share{Rank: int(slot), Of: j.Settings().Job.Slots}, clock)
+		if err == nil && ballast != nil {
+			n := min(ballastRows, j.ballast.Rows)
+			first := int64(clock) * n % (j.ballast.Rows - n + 1)
+			err = ballast.IncRun(perdure.RowID(first), pushDelta(int(n)*ballastDim))
+		}
+		if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		if clock, err = c.Clock(ctx); err != nil {
+			return err
+		}
+		now := time.Now()
+		j.clocks.add(int(slot), last, now)
+		last = now
+	}
+}
+
+// probe reads a row of every shard, one after the other, until ctx ends.
+func (j *recoveryJob) probe(ctx context.Context) error {
+	w, err := workload.New(j.Settings().Job.Workload, j.Settings().Params)
+	if err != nil {
+		return err
+	}
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job, Patience: patience,
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	t, err := c.Table(ctx, w.Tables()[0])
+	if err != nil {
+		return err
+	}
+	spec := t.Spec()
+	row := make([]float32, spec.Dim)
+	for {
+		for s := range j.Settings().Job.Shards {
+			first, n := placement.Range(&spec, j.Settings().Job.Shards, perdure.ShardID(s))
+			if n == 0 {
+				continue
+			}
+			t.Forget()
+			from := time.Now()
+			if err := t.Get(ctx, first, row); err != nil {
+				return err
+			}
+			j.gets.add(s, from, time.Now())
+		}
+	}
+}
+
+const (
+	// patience is how long a job may take to begin, and to be whole again.
+	patience  = 3 * time.Minute
+	lookEvery = 10 * time.Millisecond
+)
+
+// await looks at the job until ok holds.
+func (j *recoveryJob) await(
+	ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool,
+) (v perdure.View, s control.Status, err error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return v, s, context.Cause(ctx)
+		case <-tick.C:
+		}
+		if s, v, err = reach.Look(ctx, j.api); err == nil && ok(&s, &v) {
+			return v, s, nil
+		}
+		if time.Since(begin) > patience {
+			return v, s, fmt.Errorf("bench: %s under %s: the job is not whole again after %v; it told last: %s", what,
+				j.Settings().Job.Recovery, patience, j.LastEvent())
+		}
+	}
+}
+
+// sound reports whether nothing is left of any failure.
+func sound(s *control.Status, v *perdure.View) bool {
+	for _, p := range s.Processes {
+		if p.State != control.ProcessLive || p.Draining {
+			return false
+		}
+	}
+	return s.State == control.StateTraining && whole(v, recovery.Of(s.Recovery).Traits().Copies)
+}
+
+// whole reports whether every shard has as many replicas as it should, and nobody
+// is on the way to or from its chain.
+func whole(v *perdure.View, copies int) bool {
+	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s perdure.ShardView) bool {
+		return s.Replicas() != max(1, copies) || s.Joining != nil
+	})
+}

@@ -1,0 +1,414 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/reach"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// What is measured of reading the update log again: a server is killed once before
+// anything was pushed, and once when all that is pushed is in the log, and applied. Its shards
+// have no snapshot, so that all of it has to be read.
+const (
+	replayMB    = 500 // unless --mb says something else
+	replayRoom  = 6   // of what is pushed: shards are written when a fifth of the room was read
+	replayLook  = time.Millisecond
+	replayPerMB = 100 * time.Millisecond // how long reading it may take, at most
+)
+
+// rereading is what one round measured.
+type rereading struct {
+	empty   time.Duration // from the kill until all shards of the server serve again, with nothing to read
+	serving time.Duration // likewise, with this to read:
+	bytes   int64
+	bare    time.Duration // that a reader takes to read these and throw them away
+}
+
+// mbPerS is how fast the updates were read: in the time that it took longer than with
+// nothing to read; 0 where it took no longer.
+func (p *rereading) mbPerS() float64 {
+	if p.serving <= p.empty {
+		return 0
+	}
+	return float64(p.bytes) / 1e6 / (p.serving - p.empty).Seconds()
+}
+
+func (p *rereading) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
+
+// replaySize is how many MB are pushed, at least.
+func (b *RecoveryOptions) replaySize() int {
+	if b.MB == 0 {
+		return replayMB
+	}
+	return b.MB
+}
+
+// replayPushes is how many blocks these are.
+func (b *RecoveryOptions) replayPushes() int {
+	block := pushedBlock().Bytes
+	return int((int64(b.replaySize())*1e6 + block - 1) / block)
+}
+
+// replaySettings are those of a job whose log holds all that is pushed.
+func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
+	shape := b.shape(string(perdure.RecoverStateless))
+	shape.Workers, shape.Consistency = 1, string(perdure.ASP)
+	if !b.ServersGiven {
+		shape.Servers = 1
+	}
+	job, err := shape.Job(settings.OwnWorkload)
+	if err != nil {
+		return s, err
+	}
+	mb := max(settings.LeastLogMB*job.Shards, replayRoom*b.replayPushes()*int(pushedBlock().Bytes>>20))
+	s = settings.Run{
+		Version: b.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
+		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
+	}
+	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
+	return s, err
+}
+
+// checkReplay refuses flags with which no log can be read again that is kept in a folder.
+func (b *RecoveryOptions) checkReplay(folder string) error {
+	s, err := b.replaySettings()
+	if err != nil {
+		return err
+	}
+	if bytes, known := disk.Free(folder); known && int64(s.Log.MB) > bytes>>20 {
+		return fmt.Errorf("%w: --measure replay of %d MB and %d shards takes an update log of up to %d MiB, and %d "+
+			"are free in %s; choose a smaller --mb, fewer --shards or another TMPDIR",
+			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, folder)
+	}
+	return nil
+}
+
+// allReplays measures how fast a server makes its shards of the update log.
+func (r *recoveryRun) allReplays(ctx context.Context) error {
+	s, err := r.replaySettings()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 "+
+		"--shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve "+
+		"again, and the same before anything was pushed; MB that are read again, MB/s in the time between the two, "+
+		"of that of a reader which throws all away; median (least to most)\n",
+		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
+	var rounds []rereading
+	for i := range r.Rounds {
+		r.progress("reading the update log again: round %d of %d", i+1, r.Rounds)
+		one, err := r.replayRound(ctx, i%2 > 0)
+		if err != nil {
+			return err
+		}
+		rounds = append(rounds, one)
+	}
+	res := r.replayed(s.Job.Servers, rounds)
+	r.progress("")
+	fmt.Fprintln(r.out, res.ReplayLine())
+	r.got.replays = append(r.got.replays, res)
+	return nil
+}
+
+// replayRound takes one job through both kills. bareFirst says whether the bare reader
+// reads before the server does: what the machine did last helps, or hinders, the one that is next.
+func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m rereading, err error) {
+	s, err := r.replaySettings()
+	if err != nil {
+		return m, err
+	}
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
+		return openRecoveryJob(ctx, cancel, s, out)
+	}
+	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) error {
+		p, err := j.joinReplay(ctx)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		p.patience = patience + time.Duration(r.replaySize())*replayPerMB
+		m, err = p.measure(ctx, r.replayPushes(), bareFirst)
+		return err
+	})
+	return m, err
+}
+
+// replayer is this process in a job whose log is read again: as its worker, and as one
+// that only looks, and so knows nothing but what servers tell.
+type replayer struct {
+	*recoveryJob
+	worker, observer soleWorker
+	pushed, seen     *movedTable
+	patience         time.Duration // how long shards may take to serve again
+}
+
+// joinReplay joins a job as its one worker, and as an observer.
+func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
+	p = &replayer{recoveryJob: j}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	bed := pushBed(j.Settings().Job.Shards)
+	if p.worker, err = joinAlone(ctx, j.Run, &bed); err != nil {
+		return p, err
+	}
+	tables, err := makeTables(ctx, p.worker, &bed)
+	if err != nil {
+		return p, err
+	}
+	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
+	c, err := reach.Observe(ctx, worker.Config{
+		Network: transport.TCP{}, Coordinator: j.Coordinator(),
+		Secret: j.Secrets().Job,
+	})
+	if err != nil {
+		return p, err
+	}
+	p.observer = soleWorker{Client: c}
+	p.seen, err = p.observer.Table(ctx, p.pushed.Spec())
+	return p, err
+}
+
+func (p *replayer) close() {
+	for _, c := range []soleWorker{p.worker, p.observer} {
+		if c.Client != nil {
+			c.Close()
+		}
+	}
+}
+
+// measure kills, pushes, and kills again.
+func (p *replayer) measure(ctx context.Context, pushes int, bareFirst bool) (m rereading, err error) {
+	target, shards, err := p.victim(ctx)
+	if err == nil {
+		m.empty, err = p.strike(ctx, target, shards)
+	}
+	if err == nil {
+		err = p.fill(ctx, pushes)
+	}
+	if err == nil {
+		target, shards, err = p.victim(ctx)
+	}
+	if err == nil && bareFirst {
+		err = p.readBare(ctx, shards, &m)
+	}
+	if err == nil {
+		m.serving, err = p.strike(ctx, target, shards)
+	}
+	if err == nil && !bareFirst {
+		err = p.readBare(ctx, shards, &m)
+	}
+	if err != nil {
+		return m, err
+	}
+	p.seen.Pushes = p.pushed.Pushes
+	return m, errors.Join(p.undisturbed(shards), p.seen.Verify(ctx))
+}
+
+// fill pushes blocks, one after the other, each when the one before is applied.
+func (p *replayer) fill(ctx context.Context, pushes int) error {
+	m := pushBed(p.Settings().Job.Shards).Lines[0]
+	o := p.pushed.Operation(ctx, &m)
+	o.Cores()
+	for range pushes {
+		o.Prepare()
+		if err := o.Do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// victim returns the server that has the first shard, and all shards that it has, once
+// nothing is left of any failure.
+func (p *replayer) victim(ctx context.Context) (t supervisor.Target, shards []perdure.ShardID, err error) {
+	view, _, err := p.await(ctx, "reading the log", sound)
+	if err != nil {
+		return t, nil, err
+	}
+	kill := failure{kind: supervisor.FaultKill}
+	t, shards = kill.victim(&view, p.Settings().Job.Servers, func(int) int { return view.Shards[0].Server })
+	return t, shards, nil
+}
+
+// strike kills a server, and returns how long it takes until all its shards have answered
+// a read that began when it was dead.
+func (p *replayer) strike(
+	ctx context.Context, target supervisor.Target, shards []perdure.ShardID,
+) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
+	defer func() {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("bench: %s was killed, and its shards do not serve again after %v; the job told last: %s",
+				target, p.patience, p.LastEvent())
+		}
+	}()
+	from := time.Now()
+	p.Job().AddFault(supervisor.Fault{Kind: supervisor.FaultKill, Target: target}) // when the first clock begins: now
+	struck, err := p.dead(ctx, from, target)
+	if err != nil {
+		return 0, err
+	}
+	spec := p.seen.Spec()
+	row := make([]float32, spec.Dim)
+	for _, s := range shards {
+		first, n := placement.Range(&spec, p.Settings().Job.Shards, s)
+		if n == 0 {
+			continue
+		}
+		p.seen.Forget()
+		if err := p.seen.Get(ctx, first, row); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(struck), nil
+}
+
+// dead returns when a process was struck, once it is known to be dead.
+func (p *replayer) dead(ctx context.Context, from time.Time, target supervisor.Target) (struck time.Time, err error) {
+	tick := time.NewTicker(replayLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return struck, context.Cause(ctx)
+		case <-tick.C:
+		}
+		for _, e := range p.watch.since(from) {
+			switch {
+			case e.Target != target.String():
+			case e.Kind == "fault":
+				struck = time.Unix(0, e.UnixNs)
+			case e.Kind == "detected" && !struck.IsZero():
+				return struck, nil
+			}
+		}
+	}
+}
+
+// readBare reads the shards' streams from their beginning to their end, side by side as a
+// server does, and throws away what they hold.
+func (p *replayer) readBare(ctx context.Context, shards []perdure.ShardID, m *rereading) error {
+	allCores()
+	job := &p.Settings().Job
+	updates, err := p.Settings().OpenLog(nil, true)(ctx, // it reads as well: a benchmark has no keys
+		updatelog.Authorized(p.Settings().Job.Log, p.Secrets().LogToken(&p.Settings().Job)),
+		updatelog.Options{Job: job.ID, Shards: job.Shards})
+	if err != nil {
+		return err
+	}
+	defer updates.Close()
+	var bytes atomic.Int64
+	errs := make([]error, len(shards))
+	var readers sync.WaitGroup
+	begin := time.Now()
+	for i, s := range shards {
+		readers.Go(func() {
+			ctx, enough := context.WithCancel(ctx)
+			defer enough()
+			over := false
+			errs[i] = updates.Read(ctx, int(s), updatelog.Oldest, func(e updatelog.Entry) error {
+				bytes.Add(int64(len(e.Payload)))
+				return nil
+			}, func(updatelog.Position) { over = true; enough() })
+			if over {
+				errs[i] = nil
+			}
+		})
+	}
+	readers.Wait()
+	m.bare, m.bytes = time.Since(begin), bytes.Load()
+	return errors.Join(errs...)
+}
+
+// undisturbed says that the figures are worth nothing if something else was replaced than
+// what was killed, or if not all of the log was read again.
+func (p *replayer) undisturbed(shards []perdure.ShardID) error {
+	for _, f := range p.Job().Timeline() {
+		if f.Kind != string(supervisor.FaultKill) {
+			return fmt.Errorf("bench: %s was replaced while it was measured (%s); measure again when the machine "+
+				"has less to do", f.Target, f.Kind)
+		}
+	}
+	in, err := p.Settings().OpenSnapshots(context.Background(), p.Dir().Path())
+	if err != nil {
+		return err
+	}
+	return readWhole(in, shards)
+}
+
+// readWhole says that of a shard with a snapshot not all of the log was read.
+func readWhole(in store.Store, shards []perdure.ShardID) error {
+	for _, s := range shards {
+		files, err := snapshot.List(in, s)
+		if err == nil && len(files) > 0 {
+			err = fmt.Errorf("bench: shard %d has a snapshot, so that not all of its log had to be read", s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replayed sums the rounds up.
+func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
+	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
+		var v []float64
+		for i := range rounds {
+			v = append(v, what(&rounds[i]))
+		}
+		s := newSpread(v)
+		return &s.Median, &s.Least, &s.Most
+	}
+	res := RecoveryResult{
+		Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1,
+		Shards: r.Shards, MB: r.replaySize(),
+	}
+	serving := func(p *rereading) float64 { return milliseconds(p.serving) }
+	empty := func(p *rereading) float64 { return milliseconds(p.empty) }
+	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(serving)
+	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(empty)
+	res.ReplayMB, _, _ = over(func(p *rereading) float64 { return float64(p.bytes) / 1e6 })
+	res.ReplayBareMBPerS, _, _ = over((*rereading).bareMBPerS)
+	if _, least, _ := over((*rereading).mbPerS); *least > 0 {
+		res.ReplayMBPerS, res.ReplayMBPerSMin, res.ReplayMBPerSMax = over((*rereading).mbPerS)
+		res.ReplayOfBare, _, _ = over(func(p *rereading) float64 { return p.mbPerS() / p.bareMBPerS() })
+	}
+	return res
+}
+
+// ReplayLine prints what was measured of reading the log again.
+func (r *RecoveryResult) ReplayLine() string {
+	rate := fmt.Sprintf("no MB/s, for a round took no longer than with nothing to read; a bare reader has %.0f",
+		*r.ReplayBareMBPerS)
+	if r.ReplayMBPerS != nil {
+		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS,
+			*r.ReplayMBPerSMin, *r.ReplayMBPerSMax, *r.ReplayOfBare, *r.ReplayBareMBPerS)
+	}
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.1f ms (%.1f to %.1f), with nothing to read %.1f (%.1f to %.1f)  "+
+		"%.1f MB, %s",
+		r.Recovery, *r.ReplayServingMs, *r.ReplayServingMsMin, *r.ReplayServingMsMax,
+		*r.ReplayEmptyMs, *r.ReplayEmptyMsMin, *r.ReplayEmptyMsMax, *r.ReplayMB, rate), " ")
+}

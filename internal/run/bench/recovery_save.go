@@ -1,0 +1,286 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// What is measured of saving: a job trains a large table for a while, comes to a
+// cut at which all of it is to be written, and trains on for as long; then as much is
+// written to a plain file, while it still trains.
+const (
+	saveMB      = 500  // unless --mb says something else
+	saveMBPerS  = 50.0 // 500 MB every 10 s: how long it is watched before and after the cut
+	saveLeast   = time.Second
+	saveTries   = 3 // of copying as much, and of writing it to a plain file: their median counts
+	rawPiece    = 1 << 20
+	saveAround  = time.Second // before the cut and after it is durable: how fast it trains then
+	saveWarming = 500 * time.Millisecond
+)
+
+// saving is what one round measured.
+type saving struct {
+	speed float64       // clocks in a second from the cut on, of those before it
+	lost  float64       // clocks that were not ended until it is durable, of those of the whole window
+	pause time.Duration // the longest clock from the cut until it is durable, but for what a clock takes
+	calm  time.Duration // likewise, in as much time before the cut
+	copy  time.Duration // that copying as much in memory takes
+	ofRaw float64       // how fast it was written, of a plain file
+	mbPerS,
+	rawMBPerS float64
+}
+
+// allSaves measures what it costs to save while training goes on, and beside it what it
+// costs where training stands still meanwhile.
+func (r *recoveryRun) allSaves(ctx context.Context) error {
+	mb := r.MB
+	if mb == 0 {
+		mb = saveMB
+	}
+	window := max(saveLeast, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
+	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to "+
+		"most), and how many are lost until it is durable; the longest pause until it is durable (in as much time "+
+		"before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	for _, async := range []bool{true, false} {
+		name := "checkpoint:C"
+		if async {
+			name += ",async"
+		}
+		var rounds []saving
+		for i := range r.Rounds {
+			r.progress("saving under %s: round %d of %d", name, i+1, r.Rounds)
+			s, err := r.saveRound(ctx, async, mb, window)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, s)
+		}
+		res := r.saved(name, mb, rounds)
+		r.progress("")
+		fmt.Fprintln(r.out, res.SaveLine())
+		r.got.saves = append(r.got.saves, res)
+	}
+	return nil
+}
+
+// saveRound takes one job to its first cut, and over it.
+func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
+	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (float64, error) {
+		for j.reached(1).IsZero() {
+			if err := pause(ctx, lookEvery); err != nil {
+				return 0, err
+			}
+		}
+		if err := pause(ctx, saveWarming); err != nil {
+			return 0, err
+		}
+		j.clocks.rewind()
+		err := pause(ctx, saveLeast)
+		return float64(r.Workers) * saveLeast.Seconds() / float64(max(1, len(j.clocks.rewind()))), err
+	})
+	if err != nil {
+		return s, err
+	}
+	every := max(2, perdure.Clock((window+saveWarming).Seconds()/clock))
+	strategy := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: every, Async: async}
+	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+		s, err = j.measureSave(ctx, every, mb, window, filepath.Join(r.dir, "raw"))
+		return 0, err
+	})
+	return s, err
+}
+
+// withJob trains in a job for as long as f takes.
+func (r *recoveryRun) withJob(
+	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error),
+) (v float64, err error) {
+	set, err := r.settings(strategy)
+	if err != nil {
+		return 0, err
+	}
+	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
+		return startRecoveryJob(ctx, cancel, set, out, mb)
+	}
+	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) (err error) {
+		v, err = f(ctx, j)
+		return err
+	})
+	return v, err
+}
+
+// inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
+// long as f takes.
+func (r *recoveryRun) inJob(
+	ctx context.Context,
+	start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error),
+	f func(context.Context, *recoveryJob) error,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.jobs++
+	j, err := start(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)))
+	if err != nil {
+		return err
+	}
+	err = f(ctx, j)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // of the job, rather than what came of it
+	}
+	err = errors.Join(err, j.close())
+	return errors.Join(err, os.RemoveAll(j.Dir().Path()))
+}
+
+// measureSave waits until the first checkpoint is durable, and for the rest of the window.
+func (j *recoveryJob) measureSave(
+	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
+) (s saving, err error) {
+	var durable time.Time
+	for durable.IsZero() {
+		if err := pause(ctx, lookEvery); err != nil {
+			return s, err
+		}
+		for _, e := range j.watch.since(time.Time{}) {
+			if e.Kind == "checkpoint" && durable.IsZero() {
+				durable = time.Unix(0, e.UnixNs)
+			}
+		}
+	}
+	began, cut := j.reached(1), j.reached(every)
+	if cut.IsZero() {
+		return s, fmt.Errorf("a checkpoint was durable before all workers had ended clock %d, of which it was to "+
+			"be: nothing can be said of it", every)
+	}
+	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
+		return s, err
+	}
+	laps := j.clocks.rewind()
+	if from := cut.Add(-window); began.Before(from) {
+		began = from
+	}
+	before := perSecond(laps, began, cut)
+	if before == 0 {
+		return s, fmt.Errorf("no clock ended in the %v before the checkpoint: the machine is too busy; "+
+			"choose a smaller --mb", cut.Sub(began).Round(time.Millisecond))
+	}
+	s.speed = perSecond(laps, cut, cut.Add(window)) / before
+	perClock := time.Duration(float64(j.Settings().Job.Slots) / before * float64(time.Second))
+	took := durable.Sub(cut)
+	around := (perSecond(laps, cut.Add(-saveAround), cut) + perSecond(laps, durable, durable.Add(saveAround))) / 2
+	s.lost = (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()
+	s.pause = max(0, longestBegun(laps, cut, durable)-perClock)
+	s.calm = max(0, longestEnded(laps, cut.Add(-took), cut)-perClock)
+	s.mbPerS = float64(mb) / took.Seconds()
+	var copies []time.Duration
+	var raws []float64
+	for range saveTries {
+		raw, err := writeRaw(rawFile, mb)
+		if err != nil {
+			return s, err
+		}
+		raws, copies = append(raws, raw), append(copies, copyTime(mb))
+	}
+	s.rawMBPerS, s.copy = Median(raws), Median(copies)
+	s.ofRaw = s.mbPerS / s.rawMBPerS
+	return s, nil
+}
+
+// longestBegun returns the longest lap that began between two times, or was under way
+// then. What was before them is no part of it.
+func longestBegun(laps []lap, from, to time.Time) time.Duration {
+	begun := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
+	return longest(begun, from, func(int) bool { return true })
+}
+
+// longestEnded returns the longest lap that ended between two times. What was before them
+// is no part of it, and what was under way after them is none.
+func longestEnded(laps []lap, from, to time.Time) time.Duration {
+	ended := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.to.After(to) })
+	return longest(ended, from, func(int) bool { return true })
+}
+
+// reached returns when the last slot ended its n-th clock.
+func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
+	j.clocks.mu.Lock()
+	defer j.clocks.mu.Unlock()
+	ended := map[int]perdure.Clock{}
+	for _, l := range j.clocks.laps {
+		if ended[l.number]++; ended[l.number] == n && l.to.After(at) {
+			at = l.to
+		}
+	}
+	return at
+}
+
+// writeRaw writes a file of that size, one piece after the other, and syncs it.
+func writeRaw(file string, mb int) (mbPerS float64, err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	defer os.Remove(file)
+	defer f.Close()
+	piece := slices.Repeat([]byte{1, 2, 3, 4}, rawPiece/4)
+	begin := time.Now()
+	for left := mb * 1e6; left > 0 && err == nil; left -= len(piece) {
+		_, err = f.Write(piece[:min(left, len(piece))])
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	return float64(mb) / time.Since(begin).Seconds(), nil
+}
+
+// copyTime copies that many MB from memory to memory, both of which are there.
+func copyTime(mb int) time.Duration {
+	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
+	begin := time.Now()
+	copy(to, from)
+	return time.Since(begin)
+}
+
+// saved sums the rounds up.
+func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult {
+	each := func(what func(s saving) float64) (v []float64) {
+		for _, s := range rounds {
+			v = append(v, what(s))
+		}
+		return v
+	}
+	speed := newSpread(each(func(s saving) float64 { return s.speed }))
+	lost := newSpread(each(func(s saving) float64 { return s.lost }))
+	middle := func(what func(s saving) float64) float64 { return Median(each(what)) }
+	return RecoveryResult{
+		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
+		Save: &saveCosts{
+			TrainRatio: speed.Median, TrainRatioMin: speed.Least, TrainRatioMax: speed.Most,
+			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
+			PauseMs:     middle(func(s saving) float64 { return milliseconds(s.pause) }),
+			CalmMs:      middle(func(s saving) float64 { return milliseconds(s.calm) }),
+			CopyMs:      middle(func(s saving) float64 { return milliseconds(s.copy) }),
+			PauseOfCopy: middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) }),
+			MBPerS:      middle(func(s saving) float64 { return s.mbPerS }),
+			RawMBPerS:   middle(func(s saving) float64 { return s.rawMBPerS }),
+			OfRaw:       middle(func(s saving) float64 { return s.ofRaw }),
+		},
+	}
+}
+
+// SaveLine prints what was measured of saving.
+func (r *RecoveryResult) SaveLine() string {
+	s := r.Save
+	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+
+		"%.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
+		r.Recovery, s.TrainRatio, s.TrainRatioMin, s.TrainRatioMax, 100*s.Lost, 100*s.LostMin, 100*s.LostMax,
+		s.PauseMs, s.CalmMs, s.PauseOfCopy, s.CopyMs, s.MBPerS, s.OfRaw, s.RawMBPerS), " ")
+}

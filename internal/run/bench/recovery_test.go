@@ -1,0 +1,298 @@
+package bench
+
+import (
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// TestWhole: a job is whole when every shard has as many replicas as it should, and nobody
+// joins.
+func TestWhole(t *testing.T) {
+	chain := func(servers ...int) (s perdure.ShardView) {
+		s.Server = servers[0]
+		for _, n := range servers[1:] {
+			s.Followers = append(s.Followers, perdure.Holder{Server: n})
+		}
+		return s
+	}
+	joined := chain(2, 0)
+	joined.Joining = &perdure.Holder{Server: 3}
+	for _, c := range []struct {
+		shards []perdure.ShardView
+		copies int
+		whole  bool
+	}{
+		{nil, 1, false},
+		{[]perdure.ShardView{chain(0), chain(1)}, 1, true},
+		{[]perdure.ShardView{chain(0), chain(-1)}, 1, false},
+		{[]perdure.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
+		{[]perdure.ShardView{chain(0, 1), chain(1)}, 2, false},
+		{[]perdure.ShardView{chain(0, 1), joined}, 2, false},
+	} {
+		if got := whole(&perdure.View{Shards: c.shards}, c.copies); got != c.whole {
+			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
+		}
+	}
+}
+
+// TestReplayed: a rate is that of the time which reading took longer than nothing, and
+// there is none if in some round it took no longer.
+func TestReplayed(t *testing.T) {
+	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Shards: 4}}
+	const ms = time.Millisecond
+	rounds := []rereading{
+		{empty: 100 * ms, serving: 1100 * ms, bytes: 300e6, bare: 500 * ms},
+		{empty: 120 * ms, serving: 1620 * ms, bytes: 300e6, bare: 1000 * ms},
+		{empty: 110 * ms, serving: 610 * ms, bytes: 300e6, bare: 600 * ms},
+	}
+	res := r.replayed(1, rounds)
+	want := "1100.0 ms (610.0 to 1620.0), with nothing to read 110.0 (100.0 to 120.0)  300.0 MB, 300 MB/s (200 to " +
+		"600), 0.67 of a bare reader's 500"
+	if got := res.ReplayLine(); !strings.HasSuffix(got, want) || res.MB != replayMB {
+		t.Errorf("summed up as %s; want %s", got, want)
+	}
+	rounds[1].serving = rounds[1].empty
+	res = r.replayed(1, rounds)
+	if got, want := res.ReplayLine(), "no MB/s, for a round took no longer than with nothing to read; a bare reader "+
+		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
+		t.Errorf("summed up as %s; want %s", got, want)
+	}
+}
+
+// TestReplayReadsWhole: figures of a shard that has a snapshot are refused.
+func TestReplayReadsWhole(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "snapshots")
+	shards := []perdure.ShardID{0, 3}
+	in := store.Folder(disk.OS(), folder)
+	must(t, readWhole(in, shards))
+	must(t, os.Mkdir(folder, 0o777))
+	for _, shard := range []perdure.ShardID{1, 3} {
+		about := &snapshot.About{Job: "job", Shard: shard, Epoch: 1, Position: 7}
+		_, err := snapshot.Write(in, about, func(io.Writer) error { return nil })
+		must(t, err)
+		if err := readWhole(in, shards); (err != nil) != (shard == 3) || err != nil &&
+			!strings.Contains(err.Error(), "shard 3 has a snapshot") {
+			t.Errorf("with a snapshot of shard %d: %v", shard, err)
+		}
+	}
+}
+
+// TestReplayPlan: the log of a job has room for all that is pushed before a fifth of it is
+// read, one server is taken unless another number is given, which other strategies need
+// not have use for, and a disk without that room is refused before anything is begun.
+func TestReplayPlan(t *testing.T) {
+	b := &RecoveryOptions{
+		Measure: []string{"replay"}, Rounds: 1, Clocks: 1, Batch: 1, Workload: "softmax", Servers: 3,
+		Workers: 2, Shards: 2, Consistency: "bsp",
+	}
+	for _, c := range []struct{ given, mb, servers, pushes int }{{0, 0, 1, 120}, {0, 4, 1, 1}, {2, 5, 2, 2}} {
+		if b.MB, b.Servers, b.ServersGiven = c.mb, 3, false; c.given > 0 {
+			b.Servers, b.ServersGiven = c.given, true
+		}
+		if c.mb > 0 { // 500 MB take more than any disk may have
+			p, err := b.plan()
+			must(t, err)
+			if len(p.measures) != 1 || !p.measures["replay"] {
+				t.Errorf("measures %v", p.measures)
+			}
+		}
+		s, err := b.replaySettings()
+		must(t, err)
+		if s.Job.Servers != c.servers || s.Job.Slots != 1 || b.replayPushes() != c.pushes {
+			t.Errorf("%d servers, %d workers, %d pushes; want %d, 1, %d", s.Job.Servers, s.Job.Slots, b.replayPushes(),
+				c.servers, c.pushes)
+		}
+		if read := int64(c.pushes) * 4 << 20; s.LogBytes() < 5*read*11/10 || s.SnapshotBytes() < read*11/10 {
+			t.Errorf("a log of %d bytes, snapshots after %d: too small for %d", s.LogBytes(), s.SnapshotBytes(), read)
+		}
+	}
+	folder := t.TempDir()
+	free, known := disk.Free(folder)
+	if !known || free>>20/settings.LeastLogMB > 30_000 {
+		t.Skip("the disk has room for any log")
+	}
+	b.Shards = int(free>>20/settings.LeastLogMB) + 1000
+	if err := b.checkReplay(folder); err == nil || !strings.Contains(err.Error(), "are free in "+folder) {
+		t.Errorf("a log that is too large for the disk is taken: %v", err)
+	}
+}
+
+// TestBenchVictims: the server that is killed has the place in a chain that the fault names,
+// and the shards that are watched are those in which it has.
+func TestBenchVictims(t *testing.T) {
+	var v perdure.View
+	for s := range 6 { // chains of 0 1 2, 1 2 0, 2 0 1, …
+		var sv perdure.ShardView
+		sv.Server = s % 3
+		sv.Followers = []perdure.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
+		v.Shards = append(v.Shards, sv)
+	}
+	v.Shards[5].Followers = v.Shards[5].Followers[:1] // one has 2 0 only
+	all := []perdure.ShardID{0, 1, 2, 3, 4, 5}
+	for _, c := range []struct {
+		fault    string
+		draw     int
+		target   string
+		affected []perdure.ShardID
+	}{
+		{"kill:head", 1, "server:1", []perdure.ShardID{1, 4}},
+		{"kill:middle", 1, "server:2", []perdure.ShardID{1, 4}},
+		{"kill:tail", 1, "server:0", []perdure.ShardID{1, 4, 5}},
+		{"kill:server", 1, "server:1", []perdure.ShardID{0, 1, 2, 3, 4}},
+		{"freeze:server", 2, "server:2", all},
+		{"cut:server", 0, "server:0", all},
+		{"term:server", 0, "server:0", all},
+		{"kill:coordinator", 0, "coordinator", all},
+		{"kill:log", 0, "log", all},
+	} {
+		at := slices.IndexFunc(allFailures, func(f failure) bool { return f.name == c.fault })
+		target, affected := allFailures[at].victim(&v, 3, func(int) int { return c.draw })
+		if target.String() != c.target || !slices.Equal(affected, c.affected) {
+			t.Errorf("%s hits %s, shards %v; want %s, %v", c.fault, target, affected, c.target, c.affected)
+		}
+	}
+	for strategy, want := range map[string]string{
+		"none":         "kill:server freeze:server cut:server kill:coordinator term:server",
+		"checkpoint:5": "kill:server freeze:server cut:server kill:coordinator term:server",
+		"stateless":    "kill:server freeze:server cut:server kill:coordinator kill:log term:server",
+		"chain:2":      "kill:head kill:tail kill:server freeze:server cut:server kill:coordinator term:server",
+		"chain:3,async": "kill:head kill:middle kill:tail kill:server freeze:server cut:server kill:coordinator " +
+			"term:server",
+	} {
+		r, err := perdure.ParseRecovery(strategy)
+		must(t, err)
+		var names []string
+		for _, f := range allFailures {
+			if f.applies(r) {
+				names = append(names, f.name)
+			}
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s goes through %s, want %s", strategy, got, want)
+		}
+	}
+}
+
+// TestLaps: the longest of those that count, and only what of it came after the
+// failure.
+func TestLaps(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
+	laps := []lap{
+		{0, at(-900), at(-1)},
+		{0, at(-50), at(30)},
+		{1, at(10), at(100)},
+		{2, at(20), at(500)},
+		{0, at(40), at(45)},
+	}
+	not2 := func(n int) bool { return n != 2 }
+	for _, c := range []struct {
+		after  time.Time
+		counts func(int) bool
+		want   time.Duration
+	}{
+		{at(0), not2, 90 * time.Millisecond},
+		{at(0), func(n int) bool { return n == 0 }, 30 * time.Millisecond},
+		{at(0), func(int) bool { return true }, 480 * time.Millisecond},
+		{at(200), func(int) bool { return true }, 300 * time.Millisecond},
+		{at(200), not2, 0},
+	} {
+		if got := longest(laps, c.after, c.counts); got != c.want {
+			t.Errorf("longest after %v: %v, want %v", c.after.Sub(zero), got, c.want)
+		}
+	}
+	if got := perSecond(laps, at(-10), at(90)); got != 30 {
+		t.Errorf("%g laps a second, want 30", got)
+	}
+}
+
+// TestCatchUp: two servers that copied 50 MB each, in 300 ms together; one that
+// never came up with the tail does not count.
+func TestCatchUp(t *testing.T) {
+	struck := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return struck.Add(time.Duration(ms) * time.Millisecond) }
+	event := func(kind, target string, ms int) wire.Event {
+		return wire.Event{Kind: kind, Target: target, UnixNs: at(ms).UnixNano()}
+	}
+	told := []wire.Event{
+		event("fault", "server:1", 0), event("joining", "shard:0", 500), event("joining", "shard:3", 500),
+		event("joined", "shard:0", 600),
+		event("joining", "shard:1", 600), event("joined", "shard:3", 800), event("joined", "shard:9", 900),
+	}
+	var reads, clocks []lap
+	for ms := -500; ms < 1000; ms++ {
+		reads = append(reads, lap{to: at(ms)})
+		if ms < 0 || ms%2 == 0 {
+			clocks = append(clocks, lap{to: at(ms)})
+		}
+	}
+	c := newCatchUp(told, 50e6, reads, clocks, struck)
+	near := func(got, want float64) bool { return math.Abs(got-want) < 0.01*want }
+	if !near(c.gbPerS, 1.0/3) || !near(c.readRatio, 1) || !near(c.clockRatio, 0.5) {
+		t.Errorf("got %+v, want 0.333 GB/s, 1 and 0.5 of before", c)
+	}
+	if c := newCatchUp(told[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
+		t.Errorf("nobody joined, and it was measured as %+v", c)
+	}
+	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Snapshot: true}}
+	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0],
+		[]outage{{
+			detected: -1, get: time.Millisecond,
+			catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75},
+		}})
+	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 ||
+		!strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 of before (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
+		t.Errorf("summed up as %s", res.Line())
+	}
+}
+
+// TestPauses: a clock that was under way at the cut, and that the checkpoint held up, is a
+// pause after the cut, and none of before it.
+func TestPauses(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	laps := []lap{{0, at(0), at(7)}, {1, at(7), at(10)}, {0, at(8), at(90)}, {1, at(10), at(12)}, {1, at(60), at(65)}}
+	for what, c := range map[string]struct{ got, want time.Duration }{
+		"before the cut":               {longestEnded(laps, at(1), at(10)), 6 * time.Millisecond},
+		"after it":                     {longestBegun(laps, at(10), at(50)), 80 * time.Millisecond},
+		"after it, as before":          {longestBegun(laps[3:], at(10), at(50)), 2 * time.Millisecond},
+		"where nothing ended":          {longestEnded(laps, at(10), at(11)), 0},
+		"where all began later":        {longestBegun(laps[4:], at(10), at(50)), 0},
+		"one that began before all is": {longestEnded(laps[2:3], at(20), at(90)), 70 * time.Millisecond},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", what, c.got, c.want)
+		}
+	}
+}
+
+// TestDrains: what rounds say of servers that have handed over, and nothing where nobody was to.
+func TestDrains(t *testing.T) {
+	var r RecoveryResult
+	if r.addDrains([]outage{{}, {}}); r.Drain != nil || r.drain() != "" {
+		t.Errorf("nobody was to hand over: %+v", r.Drain)
+	}
+	r.addDrains([]outage{
+		{drained: &drained{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},
+		{drained: &drained{mb: 300, seconds: 0.1, tcp: 500, file: 400, lost: 2}},
+		{drained: &drained{mb: 200, seconds: 0.2, tcp: 400, file: 300, lost: 2}},
+	})
+	const want = "\n  hands over 200.0 MB in 0.20 s (0.10 to 0.50); 2 updates lost; plain TCP 500 MB/s, 0.40 s; " +
+		"a plain file 300 MB/s, 0.67 s"
+	if got := r.drain(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

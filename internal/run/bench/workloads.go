@@ -1,0 +1,423 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/localrun"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/contract"
+	"github.com/perdure/perdure/workload/lda"
+	"github.com/perdure/perdure/workload/logreg"
+	"github.com/perdure/perdure/workload/mf"
+)
+
+// The benchmark of workloads measures whole training programs, in real processes, against the same kernel
+// in a plain loop on one thread. It runs perdure train as a user would, so that all that is
+// between a command line and a summary counts, but for starting the processes.
+
+// WorkloadsOptions are what is asked of the benchmark; what is empty is chosen.
+type WorkloadsOptions struct {
+	Workload    []string
+	Data        string // of mf and als
+	Documents   string // of lda
+	Workers     []int
+	Consistency string
+	Recovery    string
+	Shards      int
+	Rounds      int
+	// of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 a hundredth, and softmax 100 times as
+	// many
+	Clocks  int64
+	JSON    string // a file for all results; "": none
+	Program string // perdure; "": this program
+}
+
+// WorkloadsResult is one line of the results. Rates are medians over the rounds, and
+// so is the ratio of those of one round.
+type WorkloadsResult struct {
+	Workload    string  `json:"workload"`
+	Data        string  `json:"data"`
+	Workers     int     `json:"workers"`
+	Rate        float64 `json:"rate"`
+	PlainRate   float64 `json:"plain_rate"`
+	Ratio       float64 `json:"ratio"`
+	RatioMin    float64 `json:"ratio_min"`
+	RatioMax    float64 `json:"ratio_max"`
+	Unit        string  `json:"unit"`
+	Consistency string  `json:"consistency"`
+	Rounds      int     `json:"rounds"`
+}
+
+// contender is one workload, prepared.
+type contender struct {
+	name, data, unit string
+	workload         string // of perdure train; "": the name
+	clocks           int64
+	flags            []string                                // of perdure train
+	plain            func(perdure.Clock) (samples int)       // trains on
+	samples          func(workers int, clocks int64) float64 // of a job
+}
+
+// RunWorkloads measures, prints a line as soon as it is there, and writes the results.
+func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error {
+	contenders, err := b.contenders()
+	if err != nil {
+		return err
+	}
+	if len(b.Workers) == 0 {
+		b.Workers = []int{1, 2}
+	}
+	for _, n := range b.Workers { // before anything is measured
+		shape := settings.Shape{
+			Workers: n, Servers: 1, Shards: b.Shards, Consistency: b.Consistency,
+			Recovery: b.Recovery, Clocks: b.Clocks,
+		}
+		if _, err := shape.Job("bench"); err != nil {
+			return err
+		}
+	}
+	if err := checkWritable(b.JSON); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "perdure-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer os.RemoveAll(dir) // what the system leaves of it is in its temporary folder
+	const columns = "%-9s  %-28s  %7s  %14s  %14s  %s\n"
+	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
+	results := []WorkloadsResult{}
+	for _, c := range contenders {
+		c.plain(perdure.Clock(c.clocks)) // warms up
+		for _, workers := range b.Workers {
+			r, err := b.measure(ctx, c, workers, dir)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, columns, r.Workload, r.Data, strconv.Itoa(r.Workers),
+				fmt.Sprintf("%.3g %s", r.Rate, r.Unit), fmt.Sprintf("%.3g", r.PlainRate),
+				fmt.Sprintf("%.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax))
+			results = append(results, r)
+		}
+	}
+	return writeResults(b.JSON, results)
+}
+
+// contenders prepares what was asked for, or says what is wrong.
+func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
+	prepare := map[string]func() (*contender, error){
+		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, logreg.SoftmaxName: b.softmax, cnn.Name: b.cnn,
+		logreg.Name: b.logreg, lda.Name: b.lda, workload.QuadraticName: b.quadratic,
+	}
+	all := []string{
+		mf.Name, mf.SolverALS, wideALS, logreg.SoftmaxName, cnn.Name, logreg.Name, lda.Name, workload.QuadraticName,
+	}
+	names, err := choose("workload", b.Workload, all, itself)
+	if err != nil {
+		return nil, err
+	}
+	for what, n := range map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks} {
+		if n < 1 || n > 1_000_000 {
+			return nil, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
+		}
+	}
+	for _, name := range names {
+		c, err := prepare[name]()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// mf is the workload of the ESSP paper, with clocks of whole users.
+func (b *WorkloadsOptions) mf() (*contender, error) {
+	data, err := dataset.OpenRatings(b.Data)
+	if err != nil {
+		return nil, err
+	}
+	o := mf.Options{
+		Seed: 1, Slots: 1, Rank: mf.Defaults.Rank, L2: mf.Defaults.L2,
+		ClockFraction: mf.Defaults.ClockFraction, WholeUsers: true,
+	}
+	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.001} // the speed does not depend on it
+	p, err := mf.NewPlain(data, o, func(c perdure.Clock) float32 { return rule.RateAt(c) })
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: b.Clocks,
+		flags: []string{
+			"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction",
+			fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank),
+		},
+		plain: func(clocks perdure.Clock) int { n, _ := p.Run(clocks); return n },
+		samples: func(_ int, clocks int64) float64 {
+			return float64(data.Train.Len()) * o.ClockFraction * float64(clocks)
+		},
+	}, nil
+}
+
+// als is mf by alternating least squares; a clock goes through all users, or all items.
+func (b *WorkloadsOptions) als() (*contender, error) {
+	return b.alternating(mf.SolverALS, mf.AlternatingDefaults.Rank, max(2, b.Clocks/10))
+}
+
+// wideALS is als with rows as long as those of mf, whose equations are most of the work.
+const wideALS = "als-100"
+
+func (b *WorkloadsOptions) wideALS() (*contender, error) {
+	return b.alternating(wideALS, 100, max(2, b.Clocks/100))
+}
+
+func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*contender, error) {
+	data, err := dataset.OpenRatings(b.Data)
+	if err != nil {
+		return nil, err
+	}
+	o := mf.Options{
+		Seed: 1, Rank: rank, L2: mf.AlternatingDefaults.L2,
+		ClockFraction: mf.AlternatingDefaults.ClockFraction,
+	}
+	p, err := mf.NewPlainAlternating(data, o)
+	if err != nil {
+		return nil, err
+	}
+	var failed error // once it has, it has nothing to time
+	return &contender{
+		name: name, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: clocks,
+		flags: []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
+		plain: func(clocks perdure.Clock) int {
+			n := 0
+			if failed == nil {
+				n, _, failed = p.Run(clocks)
+			}
+			return n
+		},
+		samples: func(_ int, clocks int64) float64 { return float64(data.Train.Len()) * float64(clocks) },
+	}, nil
+}
+
+// softmax is the convex one, with small clocks.
+func (b *WorkloadsOptions) softmax() (*contender, error) {
+	data, err := dataset.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	const batch = logreg.SoftmaxBatch
+	m, err := logreg.NewSoftmax(data, logreg.SoftmaxOptions{Seed: 1, Slots: 1, Batch: batch})
+	if err != nil {
+		return nil, err
+	}
+	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate}
+	return &contender{
+		name: logreg.SoftmaxName, data: data.Name, unit: "samples/s", clocks: 100 * b.Clocks,
+		flags: []string{"--batch", strconv.Itoa(batch)},
+		plain: func(clocks perdure.Clock) int {
+			logreg.TrainPlainSoftmax(m, clocks, rule.RateAt)
+			return batch * int(clocks)
+		},
+		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+	}, nil
+}
+
+// cnn is the one that computes for long.
+func (b *WorkloadsOptions) cnn() (*contender, error) {
+	data, err := dataset.Embedded()
+	if err != nil {
+		return nil, err
+	}
+	const batch = 128
+	m, err := cnn.New(data, cnn.Options{Seed: 1, Slots: 1, Batch: batch})
+	if err != nil {
+		return nil, err
+	}
+	p, err := cnn.NewPlain(m, perdure.Rule{Kind: perdure.RuleSGD, Rate: cnn.DefaultRate})
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: cnn.Name, data: data.Name, unit: "samples/s", clocks: b.Clocks,
+		flags:   []string{"--batch", strconv.Itoa(batch)},
+		plain:   func(clocks perdure.Clock) int { p.Run(clocks); return batch * int(clocks) },
+		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+	}, nil
+}
+
+// logreg is the one of sparse features, on clicks that are made up, in large batches.
+func (b *WorkloadsOptions) logreg() (*contender, error) {
+	const clicks, size = 20_000, 2048
+	set := fmt.Sprintf("%s%d", dataset.SyntheticPrefix, clicks)
+	data, err := dataset.OpenSparse(set)
+	if err != nil {
+		return nil, err
+	}
+	rule := perdure.Rule{Kind: logreg.DefaultRule, Rate: logreg.Rates[logreg.DefaultRule]}.WithDefaults()
+	p, err := logreg.NewPlain(data, 1, size, rule)
+	if err != nil {
+		return nil, err
+	}
+	each := float64(len(data.Train.Feature)) / float64(data.Train.Len())
+	var failed error // once it has, it has nothing to time
+	return &contender{
+		name: logreg.Name, data: data.Name, unit: "nonzeros/s", clocks: b.Clocks,
+		flags: []string{"--data", set, "--batch", strconv.Itoa(size)},
+		plain: func(clocks perdure.Clock) int {
+			n := 0
+			if failed == nil {
+				n, _, failed = p.Run(clocks)
+			}
+			return n
+		},
+		samples: func(workers int, clocks int64) float64 { return each * float64(size*workers) * float64(clocks) },
+	}, nil
+}
+
+// lda is the one that counts. It gets faster with each pass, so that both begin anew in each round; what the plain
+// loop takes to begin, some hundredths of a second, counts as its own.
+func (b *WorkloadsOptions) lda() (*contender, error) {
+	data, err := dataset.OpenCorpus(b.Documents)
+	if err != nil {
+		return nil, err
+	}
+	o := lda.Options{Seed: 1, TopicModel: lda.Defaults}
+	if _, err := lda.NewPlain(data, o); err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: lda.Name, data: filepath.Base(data.Name), unit: "tokens/s", clocks: b.Clocks,
+		flags: []string{"--data", b.Documents, "--topics", strconv.Itoa(o.Topics)},
+		plain: func(clocks perdure.Clock) int {
+			p, err := lda.NewPlain(data, o)
+			if err != nil {
+				return 0 // it was made before
+			}
+			n, _ := p.Run(clocks)
+			return n
+		},
+		samples: func(_ int, clocks int64) float64 {
+			return float64(len(data.Train.Tokens)) * o.ClockFraction * float64(clocks)
+		},
+	}, nil
+}
+
+// quadratic is the one that computes next to nothing, in a dense table of 100,000 values.
+func (b *WorkloadsOptions) quadratic() (*contender, error) {
+	bowl := workload.DefaultBowl
+	bowl.Rows, bowl.Dim = 1000, 100
+	const rate = 0.1 // stable with stale reads; the speed does not depend on it
+	p, err := workload.NewPlainQuadratic(contract.Params{Seed: 1, Slots: 1, Bowl: bowl, Rule: perdure.Rule{
+		Kind: perdure.RuleSGD, Rate: rate,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		name: workload.QuadraticName, data: p.Describe().Data, unit: "values/s", clocks: b.Clocks,
+		flags: []string{"--rows", strconv.Itoa(bowl.Rows), "--dim", strconv.Itoa(bowl.Dim), "--lr", fmt.Sprint(rate)},
+		plain: func(clocks perdure.Clock) int { n, _ := p.Run(int64(clocks)); return n },
+		samples: func(workers int, clocks int64) float64 {
+			return float64(bowl.Rows*bowl.Dim*workers) * float64(clocks)
+		},
+	}, nil
+}
+
+// measure runs a workload's rounds.
+func (b *WorkloadsOptions) measure(
+	ctx context.Context, c *contender, workers int, dir string,
+) (r WorkloadsResult, err error) {
+	var rates, plain, ratios []float64
+	for i := range b.Rounds {
+		begin := time.Now()
+		n := c.plain(perdure.Clock(c.clocks))
+		plain = append(plain, float64(n)/time.Since(begin).Seconds())
+		out := filepath.Join(dir, fmt.Sprintf("%s-%d-%d", c.name, workers, i))
+		seconds, err := b.job(ctx, c, workers, out)
+		if err != nil {
+			return r, err
+		}
+		rates = append(rates, c.samples(workers, c.clocks)/seconds)
+		ratios = append(ratios, rates[i]/plain[i])
+	}
+	return WorkloadsResult{
+		Workload: c.name, Data: c.data, Workers: workers, Rate: Median(rates), PlainRate: Median(plain),
+		Ratio: Median(ratios), RatioMin: slices.Min(ratios), RatioMax: slices.Max(ratios), Unit: c.unit,
+		Consistency: b.Consistency, Rounds: b.Rounds,
+	}, nil
+}
+
+// job trains with real processes, and returns the seconds from the beginning of the
+// first clock to the end of the last.
+func (b *WorkloadsOptions) job(
+	ctx context.Context, c *contender, workers int, out string,
+) (seconds float64, err error) {
+	return trainProgram(ctx, b.Program, cmp.Or(c.workload, c.name), out, append([]string{
+		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
+		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
+	}, c.flags...)...)
+}
+
+// trainProgram runs a program, this one where it is "", as perdure train, and returns the seconds from the beginning of
+// the first clock to the end of the last.
+func trainProgram(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return 0, fmt.Errorf("find this program: %w", err)
+		}
+	}
+	args := append([]string{"train", workload, "--quiet", "--eval-every", "0", "--out", out}, flags...)
+	cmd := exec.CommandContext(ctx, program, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return 0, localrun.ErrInterrupted
+		}
+		return 0, fmt.Errorf("bench: perdure train %s: %s", workload, lastLine(said.Bytes(), err))
+	}
+	text, err := os.ReadFile(filepath.Join(out, "events.jsonl"))
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	for line := range bytes.Lines(text) {
+		var e rundir.Event
+		switch {
+		case json.Unmarshal(line, &e) != nil || e.Kind != "complete":
+		case e.Seconds <= 0: // whoever looks at the clock heard of the first and of the last one at once
+			return 0, fmt.Errorf("bench: perdure train %s was over too soon to be timed; give it more --clocks",
+				workload)
+		default:
+			return e.Seconds, nil
+		}
+	}
+	return 0, errors.New("bench: the job's record does not say when it was complete")
+}
+
+// lastLine is what a process said last, without its name.
+func lastLine(said []byte, err error) string {
+	said = bytes.TrimSpace(said)
+	if len(said) == 0 {
+		return err.Error()
+	}
+	said = said[bytes.LastIndexByte(said, '\n')+1:]
+	return string(bytes.TrimPrefix(said, []byte("perdure: ")))
+}

@@ -1,0 +1,176 @@
+package checkpoints
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/logkeys"
+	"github.com/perdure/perdure/internal/proc/logserver"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// DumpLog and VerifyLog do what the NATS CLI cannot: they decode the records of an update log, and read a log's
+// directory whether a process serves it or not. For a run's own log the settings and snapshots say which
+// records must be there, so missing ones are reported as damage.
+//
+// Both print what they find and return the first damage as an error. Only RemoveLogOf changes a log. All
+// functions are safe for concurrent use.
+
+// LogPlace is where a log is that somebody looks into: at a folder, or at an address with what it
+// takes to be let in.
+type LogPlace struct {
+	Dir       string // a run's folder, or a log's
+	NATS      string
+	Creds, CA string
+	Cert, Key string
+	Keys      string // the folder of what is shown to a log that asks for keys; "": the run's, where it has some
+	Job       string // only this job's streams; "": all
+}
+
+// LogPatience is how long a log may take to answer somebody who looks into it.
+const LogPatience = 5 * time.Second
+
+// open opens the log and lists its streams, and those that should be there.
+func (p *LogPlace) open(ctx context.Context) (i *updatelog.Inspector, streams []updatelog.Stream, err error) {
+	if err := settings.CheckPair(p.Cert, p.Key); err != nil {
+		return nil, nil, err
+	}
+	var known *knownLog
+	switch {
+	case (p.Dir == "") == (p.NATS == ""):
+		return nil, nil, fmt.Errorf("%w: which log? name a run's folder, or write nats://HOST:PORT", perdure.ErrUsage)
+	case p.NATS != "":
+		soon, cancel := context.WithTimeout(ctx, LogPatience)
+		defer cancel()
+		i, err = p.inspect(soon)
+	default:
+		dir := p.Dir
+		if _, err := os.Stat(settings.LogFolder(dir)); err == nil {
+			dir = settings.LogFolder(dir)
+			if known, err = knowLog(p.Dir); err != nil {
+				return nil, nil, err
+			}
+		}
+		var access *updatelog.Access
+		if access, err = p.accessTo(dir); err == nil {
+			i, err = logserver.InspectFolder(ctx, dir, LogPatience, updatelog.DialOptions{Access: access})
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if streams, err = p.streams(ctx, i, known); err != nil {
+		return nil, nil, errors.Join(err, i.Close())
+	}
+	return i, streams, nil
+}
+
+// inspectLog opens the log at an address with an operator's rights.
+func (p *LogPlace) inspect(ctx context.Context) (*updatelog.Inspector, error) {
+	o := updatelog.DialOptions{Credentials: p.Creds, CA: p.CA, Cert: p.Cert, Key: p.Key}
+	if updatelog.AsksForKeys(p.NATS) {
+		var err error
+		if o.Access, err = logkeys.Open(p.Keys, keys.Operator); err != nil {
+			return nil, err
+		}
+	}
+	return updatelog.Inspect(ctx, p.NATS, o)
+}
+
+// accessTo is what is shown to the log of a folder, if somebody serves it and it asks for keys.
+func (p *LogPlace) accessTo(dir string) (*updatelog.Access, error) {
+	url, err := updatelog.ReadURL(dir)
+	if err != nil || !updatelog.AsksForKeys(url) {
+		return nil, nil // who opens it says why
+	}
+	if p.Keys != "" {
+		return logkeys.Open(p.Keys, keys.Operator)
+	}
+	s, err := settings.Read(filepath.Join(p.Dir, "run.json"))
+	if err != nil {
+		return nil, nil // it is no run's: if it is served it says that it asks for keys
+	}
+	access, err := s.LogAccess(keys.Operator)
+	if err != nil {
+		return nil, nil // likewise, if they are on another machine
+	}
+	return access, nil
+}
+
+// streams lists a log's streams that are asked for.
+func (p *LogPlace) streams(ctx context.Context, i *updatelog.Inspector, known *knownLog) ([]updatelog.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, LogPatience)
+	defer cancel()
+	all, err := i.Streams(ctx)
+	if err == nil && known != nil {
+		all, err = known.check(all)
+	}
+	some := onlyStreams(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
+	if err == nil && len(some) == 0 {
+		err = fmt.Errorf("there are no streams of %s in this log", cmp.Or(p.Job, "any job"))
+	}
+	return some, err
+}
+
+// streamsOf returns those of a job.
+func streamsOf(streams []updatelog.Stream, job string) []updatelog.Stream {
+	return onlyStreams(streams, func(s updatelog.Stream) bool { return s.Job == job })
+}
+
+func onlyStreams(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
+	for _, s := range streams {
+		if wanted(s) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// verifiedLog is what Verify has found of a stream, for programs.
+type verifiedLog struct {
+	Job     string `json:"job"`
+	Shard   int    `json:"shard"`
+	Whole   bool   `json:"whole"`
+	Records int    `json:"records"` // that are whole, up to the first damage
+	Entries int    `json:"entries"`
+	Bytes   int    `json:"bytes"`
+	Damage  string `json:"damage,omitempty"`
+}
+
+// VerifyLog reads every record of a log, says which streams are whole, and returns the first
+// damage.
+func VerifyLog(ctx context.Context, out io.Writer, p LogPlace, asJSON bool) error {
+	i, streams, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	tell := plain.Tell(out, asJSON)
+	var damaged error
+	all := []verifiedLog{}
+	for _, s := range streams {
+		v := verifiedLog{Job: s.Job, Shard: s.Shard}
+		err := i.Records(ctx, s, func(r updatelog.Record) error {
+			v.Records, v.Entries, v.Bytes = v.Records+1, v.Entries+len(r.Entries), v.Bytes+r.Bytes
+			return nil
+		})
+		if v.Whole = err == nil; v.Whole {
+			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: whole", s.Job, s.Shard, v.Records,
+				v.Entries, float64(v.Bytes)/1e6)
+		} else {
+			damaged, v.Damage = cmp.Or(damaged, err), plain.Text(err)
+			tell.Line("job %s shard %d: whole for %d records", s.Job, s.Shard, v.Records)
+		}
+		all = append(all, v)
+	}
+	return errors.Join(tell.End(all), damaged, i.Close())
+}

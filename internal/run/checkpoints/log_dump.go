@@ -1,0 +1,160 @@
+package checkpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// LogPart is what Dump shows of a stream.
+type LogPart struct {
+	Shard int
+	From  updatelog.Position // the first position; 0: the first there is
+	Most  *int               // how many records; nil: all
+}
+
+// DumpLog shows the records of one shard's stream.
+func DumpLog(ctx context.Context, out io.Writer, p LogPlace, part LogPart, asJSON bool) error {
+	if part.Most != nil && *part.Most < 1 {
+		return fmt.Errorf("%w: --most %d; choose 1 or more, or leave it out to see all", perdure.ErrUsage, *part.Most)
+	}
+	i, streams, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	streams = onlyStreams(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
+	switch {
+	case len(streams) == 0:
+		err = fmt.Errorf("%w: there is no shard %d in this log; see perdure log verify", perdure.ErrUsage, part.Shard)
+	case len(streams) > 1:
+		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
+			len(streams), part.Shard)
+	default:
+		err = dumpStream(ctx, plain.Tell(out, asJSON), i, streams[0], part)
+	}
+	return errors.Join(err, i.Close())
+}
+
+var errEnoughShown = errors.New("enough was shown")
+
+// logRecord is one as Dump shows it, for programs.
+type logRecord struct {
+	Position updatelog.Position `json:"position"`
+	Stored   time.Time          `json:"stored"`
+	Producer string             `json:"producer"` // hexadecimal
+	Group    uint64             `json:"group"`
+	Part     int                `json:"part"` // from 1
+	Parts    int                `json:"parts"`
+	Bytes    int                `json:"bytes"`
+	Entries  []logEntry         `json:"entries"` // that are whole by this record
+}
+
+type logEntry struct {
+	Resume updatelog.Position `json:"resume"`
+	Bytes  int                `json:"bytes"`
+	Frames []logFrame         `json:"frames"` // none: it is not of a job's messages
+}
+
+// dumpStream shows a part of a stream. What was read before a damage is shown all the same.
+func dumpStream(
+	ctx context.Context, tell *plain.Teller, i *updatelog.Inspector, s updatelog.Stream, part LogPart,
+) error {
+	all := []logRecord{}
+	err := i.Records(ctx, s, func(r updatelog.Record) error {
+		if r.Position < part.From {
+			return nil
+		}
+		if part.Most != nil && len(all) == *part.Most {
+			return errEnoughShown
+		}
+		one := logRecord{
+			Position: r.Position, Stored: r.Stored.UTC(), Producer: fmt.Sprintf("%016x", r.Producer),
+			Group: uint64(r.Group), Part: int(r.Index) + 1, Parts: int(r.Count), Bytes: r.Bytes, Entries: []logEntry{},
+		}
+		tell.Line("%d %s producer %s group %d part %d/%d %d bytes", one.Position, one.Stored.Format(time.RFC3339Nano),
+			one.Producer, one.Group, one.Part, one.Parts, one.Bytes)
+		for _, e := range r.Entries {
+			x := logEntry{Resume: e.Resume, Bytes: len(e.Payload), Frames: framesOf(e.Payload)}
+			tell.Line("    %s; resume from %d", x, x.Resume)
+			one.Entries = append(one.Entries, x)
+		}
+		all = append(all, one)
+		return nil
+	})
+	if errors.Is(err, errEnoughShown) {
+		err = nil
+	}
+	return errors.Join(tell.End(all), err)
+}
+
+// kindNames are those of the messages that are kept in a log.
+var kindNames = map[wire.Kind]string{
+	wire.KindUpdate: "update", wire.KindTick: "tick", wire.KindFence: "fence", wire.KindDecide: "decide",
+	wire.KindEnd:      "end",
+	wire.KindAddTable: "add table", wire.KindBase: "base", wire.KindPassCut: "pass cut", wire.KindRoster: "roster",
+	wire.KindLife: "life",
+}
+
+// logFrame is what a log says of a message.
+type logFrame struct {
+	Kind        string `json:"kind"`
+	Slot        int    `json:"slot"`
+	Incarnation uint64 `json:"incarnation"`
+	Clock       int64  `json:"clock"`
+	Last        int64  `json:"last_clock"` // Clock: it is of one
+	Part        int    `json:"part"`       // from 1
+	Parts       int    `json:"parts"`
+	Generation  uint64 `json:"generation"`
+	Bytes       int    `json:"bytes"`
+}
+
+// framesOf are those in an entry; none: it is something else.
+func framesOf(entry []byte) []logFrame {
+	all := []logFrame{}
+	for rest := entry; len(rest) > 0; {
+		var f wire.Frame
+		var err error
+		if rest, err = wire.Decode(rest, &f); err != nil {
+			return []logFrame{}
+		}
+		name, ok := kindNames[f.Kind]
+		if !ok {
+			name = fmt.Sprintf("message %d", f.Kind)
+		}
+		last := int64(f.Clock)
+		if f.Clocks > 1 {
+			last = int64(f.Until()) - 1
+		}
+		all = append(all, logFrame{
+			Kind: name, Slot: int(f.Slot), Incarnation: uint64(f.Incarnation), Clock: int64(f.Clock), Last: last,
+			Part: int(f.Part) + 1, Parts: int(max(f.Parts, 1)), Generation: uint64(f.Generation),
+			Bytes: f.PayloadBytes(),
+		})
+	}
+	return all
+}
+
+// String says what an entry is: the frames in it, or else how long it is.
+func (e logEntry) String() string {
+	if len(e.Frames) == 0 {
+		return fmt.Sprintf("%d bytes", e.Bytes)
+	}
+	var parts []string
+	for _, f := range e.Frames {
+		clocks := fmt.Sprintf("clock %d", f.Clock)
+		if f.Last != f.Clock {
+			clocks = fmt.Sprintf("clocks %d to %d", f.Clock, f.Last)
+		}
+		parts = append(parts, fmt.Sprintf("%s slot %d incarnation %d %s part %d/%d generation %d, %d bytes",
+			f.Kind, f.Slot, f.Incarnation, clocks, f.Part, f.Parts, f.Generation, f.Bytes))
+	}
+	return strings.Join(parts, "; ")
+}

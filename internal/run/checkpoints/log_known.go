@@ -1,0 +1,108 @@
+package checkpoints
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/snapshot"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+// knownLog is what a run's folder tells of its log: what the log must have at least.
+type knownLog struct {
+	job    string
+	shards int
+	in     store.Store     // of the snapshots
+	before []snapshot.File // by shard, the newest there was before the log was looked at
+}
+
+// knowLog reads what a run's folder tells, before its log is looked at; nil for a log's own
+// folder, or a run whose log is elsewhere.
+func knowLog(run string) (*knownLog, error) {
+	file := filepath.Join(run, "run.json")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	s, err := settings.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; to look into the log without it, name its folder %s", perdure.ErrUsage, err,
+			settings.LogFolder(run))
+	}
+	if !s.HasOwnLog() {
+		return nil, nil
+	}
+	k := &knownLog{job: s.Job.ID, shards: s.Job.Shards}
+	if k.in, err = s.OpenSnapshots(context.Background(), run); err != nil {
+		return nil, err
+	}
+	k.before, err = k.newest()
+	return k, err
+}
+
+// newest returns each shard's newest snapshot, as the names of files tell; one without a
+// name: there is none.
+func (k *knownLog) newest() ([]snapshot.File, error) {
+	newest := make([]snapshot.File, k.shards)
+	for shard := range newest {
+		files, err := snapshot.List(k.in, perdure.ShardID(shard))
+		if err != nil {
+			return nil, err
+		}
+		if len(files) > 0 {
+			newest[shard] = files[0]
+		}
+	}
+	return newest, nil
+}
+
+// check notes what is missing in the streams that were found. A job that runs writes on
+// meanwhile: its log reaches as far as the snapshots that there were before, and begins
+// where those begin that there are now.
+func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
+	after, err := k.newest()
+	if err != nil {
+		return nil, err
+	}
+	begun := slices.ContainsFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Next > 1 })
+	for shard := range k.shards {
+		i := slices.IndexFunc(found, func(s updatelog.Stream) bool { return s.Job == k.job && s.Shard == shard })
+		if i < 0 {
+			found = append(found, updatelog.Gone(k.job, shard))
+			continue
+		}
+		if s := &found[i]; s.Damage == nil {
+			s.Damage = lacks(s, k.before[shard], after[shard], begun)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b updatelog.Stream) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Shard, b.Shard))
+	})
+	return found, nil
+}
+
+// lacks says what a stream lacks that its shard's snapshots need, or nil.
+func lacks(s *updatelog.Stream, before, after snapshot.File, begun bool) error {
+	switch {
+	case before.Name != "" && uint64(s.Next) < before.Position:
+		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d",
+			before.Name, before.Position, s.Next)
+	case after.Name != "" && uint64(s.First) > after.Position:
+		return updatelog.Damaged(s.Name,
+			"the newest snapshot, %s, holds all before record %d, and the stream begins with record %d", after.Name,
+			after.Position, s.First)
+	case after.Name == "" && s.First > 1:
+		return updatelog.Damaged(s.Name, "it begins with record %d, and no snapshot holds what was before", s.First)
+	case begun && s.Next == 1: // a server that begins to serve a shard says so there
+		return updatelog.Damaged(s.Name, "it is empty, and those of other shards are not")
+	}
+	return nil
+}

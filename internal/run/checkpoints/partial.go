@@ -1,0 +1,163 @@
+package checkpoints
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/scar"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/table"
+)
+
+// PartialSaves is the running checkpoint of one shard whose rows are in this process. It saves some rows at a
+// time, as a server does under scar, and returns them as they were last saved: a scar.Ledger chooses the
+// rows, and they are written and read as segments of a checkpoint. So a simulated loss of a shard uses the
+// same code as a real one. PartialSaves belongs to one goroutine.
+type PartialSaves struct {
+	in     store.Store
+	job    *perdure.JobSpec
+	id     perdure.ShardID
+	ledger *scar.Ledger
+	saves  uint64
+	taken  int64
+	bytes  int64
+	files  []string             // that are there
+	states []checkpoint.FileRef // of slots, to which the newest one refers
+}
+
+// NewPartialSaves begins with a shard of which nothing is saved: its rows are initial.
+func NewPartialSaves(in store.Store, job *perdure.JobSpec, id perdure.ShardID, parts []*table.Part) *PartialSaves {
+	s := &PartialSaves{in: in, job: job, id: id, ledger: scar.New(ledgerSettings(job, id))}
+	for t, p := range parts {
+		s.ledger.Added(perdure.TableID(t), p)
+	}
+	return s
+}
+
+func ledgerSettings(job *perdure.JobSpec, id perdure.ShardID) scar.Settings {
+	return scar.Settings{
+		Selector: job.Recovery.Selector, Share: job.Recovery.Share, Seed: job.Seed, Shard: id,
+	}
+}
+
+// Changed notes that an update has changed rows: the count ids, or of a dense table consecutive ones from first.
+func (s *PartialSaves) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
+	s.ledger.Changed(t, p, first, ids, count)
+}
+
+// Save saves what is chosen of the rows, for a number of rounds that are due. The segment says how far the shard is,
+// and what its slots have saved; it gets rows and a name.
+func (s *PartialSaves) Save(parts []*table.Part, rounds int64, of *checkpoint.Segment) error {
+	s.taken += rounds
+	choice := s.ledger.Choose(parts, rounds)
+	if choice.Bytes == 0 {
+		s.ledger.Unwritten(choice)
+		return nil
+	}
+	s.saves++
+	of.Job, of.Shard, of.Epoch, of.Number, of.Tables = s.job.ID, s.id, 1, s.saves, nil
+	for t, p := range parts {
+		of.Tables = append(of.Tables, SegmentRows(p, choice.Runs[t]))
+	}
+	ref, err := checkpoint.WriteSegment(s.in, of)
+	if err != nil {
+		return err
+	}
+	s.bytes += ref.Bytes
+	s.states = ref.States
+	s.ledger.Written(choice, words.SegmentFile(ref.Self()))
+	return s.drop(ref.File)
+}
+
+// drop deletes files that the running checkpoint needs no more, now that another one is there.
+func (s *PartialSaves) drop(newest string) error {
+	var stay, gone []string
+	for _, name := range append(s.files, newest) {
+		if slices.ContainsFunc(s.ledger.Files(), func(f words.SegmentFile) bool { return f.File == name }) {
+			stay = append(stay, name)
+		} else {
+			gone = append(gone, name)
+		}
+	}
+	s.files = stay
+	return s.in.Delete(gone...)
+}
+
+// Files are what the running checkpoint is made of, the oldest first.
+func (s *PartialSaves) Files() []words.SegmentFile { return slices.Clone(s.ledger.Files()) }
+
+// States are the objects with what slots have saved, to which the newest file refers.
+func (s *PartialSaves) States() []checkpoint.FileRef { return s.states }
+
+// Bytes is how much was written.
+func (s *PartialSaves) Bytes() int64 { return s.bytes }
+
+// Lay makes the shard's rows as they were last saved, and changes nothing.
+func (s *PartialSaves) Lay(specs []perdure.TableSpec) ([]*table.Part, error) {
+	parts, _, err := s.lay(specs)
+	return parts, err
+}
+
+func (s *PartialSaves) lay(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.Layers, error) {
+	var parts []*table.Part
+	files := make([]checkpoint.FileRef, 0, len(s.files))
+	for _, f := range s.ledger.Files() {
+		files = append(files, checkpoint.FileRef(f))
+	}
+	for t, spec := range specs {
+		first, rows := placement.Range(&spec, s.job.Shards, s.id)
+		if len(files) == 0 {
+			parts = append(parts, table.New(spec, perdure.TableID(t), s.job.Seed, first, rows))
+		} else {
+			parts = append(parts, table.Blank(spec, perdure.TableID(t), s.job.Seed, first, rows))
+		}
+	}
+	if len(files) == 0 {
+		return parts, nil, nil
+	}
+	layers, err := checkpoint.RestoreRows(s.in, s.job.ID, s.id, files, parts)
+	return parts, layers, err
+}
+
+// Lose has the shard die: it goes on with the rows that it returns, as they were last saved, and with a new ledger.
+func (s *PartialSaves) Lose(specs []perdure.TableSpec) ([]*table.Part, error) {
+	parts, layers, err := s.lay(specs)
+	if err != nil {
+		return nil, err
+	}
+	with := ledgerSettings(s.job, s.id)
+	with.Saves = uint64(s.taken) // so that random does not choose again what it did before
+	files := s.ledger.Files()
+	s.ledger.Forget()
+	if layers == nil {
+		s.ledger = scar.New(with)
+		for t, p := range parts {
+			s.ledger.Added(perdure.TableID(t), p)
+		}
+		return parts, nil
+	}
+	s.ledger = scar.Resume(with, parts, files, layers.Of)
+	return parts, nil
+}
+
+// pieceBytes is how much of a table is read at a time.
+const pieceBytes = 256 << 10
+
+// SegmentRows are some rows of a table, to be written.
+func SegmentRows(p *table.Part, runs []table.Run) checkpoint.TableRows {
+	rows := p.SnapshotOf(runs)
+	room := make([]byte, pieceBytes)
+	return checkpoint.TableRows{
+		Spec: p.Spec, First: int64(p.First),
+		Stream: &checkpoint.Stream{
+			Rows: int64(rows.Rows()), Runs: rows.Runs(),
+			Next: func() ([]byte, error) {
+				b, _ := rows.Next(len(room), func(int) []byte { return room })
+				return b, nil
+			},
+		},
+	}
+}

@@ -1,0 +1,219 @@
+package localrun
+
+import (
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/screen"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+// jobTally has the statistics of a job that the run's parent knows: the newest report of every process, also of dead
+// ones, and what programs reported. It makes what people are shown while the run goes on (Now), the rows of series.csv
+// (Point) and the run's summary (Summary).
+//
+// Reports may come late, twice and from processes that are gone. Workers' counters are summed over all processes that
+// ever worked, the newest report of each. What is in the model is as of the newest moment at which the job was
+// complete, once it was: a shard whose chain is just changing reports less later on.
+//
+// Times are arguments. A jobTally is safe for concurrent use.
+type jobTally struct {
+	run settings.Run
+
+	mu        sync.Mutex // guards what follows
+	began     time.Time
+	progress  wire.Progress         // as told last; its places are never nil once they were told
+	whole     bool                  // the job was complete once
+	updatesIn int64                 // as of then; later a shard's chain may be changing, and not say
+	workers   map[string]workerWord // by process
+	train     trainMeasures
+	test      testMeasures
+	met       met
+	last      sample
+	peak      map[wire.Role]int64 // resident bytes at the highest sample
+	lastEvent string
+	untrained map[perdure.Slot]string // data that slots have not trained
+	speed     words.Rate
+	mbRate    float64
+}
+
+// workerWord is the newest word of one worker process.
+type workerWord struct {
+	slot int
+	perdure.WorkerCounters
+}
+
+// trainMeasures is how good the model is on what it is trained on, as was reported last.
+type trainMeasures struct{ loss, rmse *float64 }
+
+// testMeasures is how good it is on the test set.
+type testMeasures struct {
+	loss, accuracy, rmse *float64
+	backlog              bool // the rows of the last evaluation lacked some updates
+	fresh                bool // it has come since the last point of the series
+}
+
+// seriesEvery is the time between two points of the series, unless there is a test result to
+// write.
+const seriesEvery = 500 * time.Millisecond
+
+// newTally begins a tally of a run.
+func newTally(run *settings.Run, now time.Time) *jobTally {
+	return &jobTally{
+		run: *run, began: now, last: sample{at: now},
+		workers: map[string]workerWord{}, peak: map[wire.Role]int64{}, untrained: map[perdure.Slot]string{},
+	}
+}
+
+// Event notes something that happened to the job.
+func (t *jobTally) Event(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastEvent = text
+}
+
+// Report notes what a worker reported, since the first clock began. It returns whether that
+// was an evaluation, which is a point of the series.
+func (t *jobTally) Report(r wire.Report, since time.Duration) (evaluated bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.Untrained != nil {
+		t.untrained[r.Slot] = r.Untrained.Of(r.Slot)
+	}
+	if r.TrainLoss != nil {
+		t.train.loss = r.TrainLoss
+	}
+	if r.TrainRMSE != nil {
+		t.train.rmse = r.TrainRMSE
+	}
+	if r.TestAccuracy == nil && r.TestLoss == nil && r.TestRMSE == nil {
+		return false
+	}
+	t.test = testMeasures{loss: r.TestLoss, accuracy: r.TestAccuracy, rmse: r.TestRMSE, backlog: r.Backlog, fresh: true}
+	e := workload.Eval{
+		Loss: rundir.Known(r.TestLoss), Accuracy: rundir.Known(r.TestAccuracy), RMSE: rundir.Known(r.TestRMSE),
+	}
+	t.met.meets(t.run.Until, e, met{at: since, clock: r.Clock, generation: r.Generation})
+	return true
+}
+
+// Judged notes an evaluation by the run's parent, of the rows as of a time since the first
+// clock began, and returns its point of the series. Nothing else is known of that moment.
+func (t *jobTally) Judged(e workload.Eval, backlog bool, since time.Duration, clock perdure.Clock) rundir.SeriesPoint {
+	p := rundir.SeriesPoint{
+		Seconds: since.Seconds(), Clock: clock, Backlog: &backlog,
+		TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy), TestRMSE: rundir.Finite(e.RMSE),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.test.loss, t.test.accuracy, t.test.rmse = p.TestLoss, p.TestAccuracy, p.TestRMSE
+	t.met.meets(t.run.Until, e, met{at: since, clock: clock, generation: t.progress.Generation})
+	return p
+}
+
+// Final notes how good the model is that the run has made: the next point of the series says it.
+func (t *jobTally) Final(e workload.Eval) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.test = testMeasures{
+		loss: rundir.Finite(e.Loss), accuracy: rundir.Finite(e.Accuracy), rmse: rundir.Finite(e.RMSE), fresh: true,
+	}
+}
+
+// Progress notes what the coordinator told. It returns whether a point of the series is due.
+func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	places := p.Places
+	if places == nil {
+		places = t.progress.Places
+	}
+	for _, d := range p.Places {
+		if d.Worker != nil {
+			t.workers[d.Process] = workerWord{slot: d.Index, WorkerCounters: *d.Worker}
+		}
+	}
+	if p.Generation == t.progress.Generation { // a new coordinator knows it only once all have reported
+		p.Clock = max(p.Clock, t.progress.Clock)
+	}
+	if t.whole = t.whole || p.Complete; p.Complete || !t.whole {
+		t.updatesIn = p.UpdatesIn
+	}
+	t.progress = p
+	t.progress.Places = places
+	if p.Clock > 0 {
+		t.speed.Note(now.Sub(t.began).Seconds(), p.Clock)
+	}
+	return now.Sub(t.last.at) >= seriesEvery
+}
+
+// Told returns what the coordinator told last, completed with what was known before.
+func (t *jobTally) Told() wire.Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.progress
+}
+
+// LastEvent returns what happened last.
+func (t *jobTally) LastEvent() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastEvent
+}
+
+// Now returns the job as it is, since the first clock began.
+func (t *jobTally) Now(since time.Duration, now time.Time) screen.State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := screen.State{
+		Since: since, Told: t.progress, Clocks: t.run.Job.Clocks, LastEvent: t.lastEvent,
+		TrainLoss: t.train.loss, TrainRMSE: t.train.rmse, TestAccuracy: t.test.accuracy, TestRMSE: t.test.rmse,
+		ClocksPerSecond: t.clocksPerSecond(now), MBPerSecond: t.mbRate,
+	}
+	for _, w := range t.workers {
+		n.OutageClocks += w.OutageClocks
+	}
+	return n
+}
+
+// clocksPerSecond returns how fast the job is; nil: that is not known yet. It needs t.mu.
+func (t *jobTally) clocksPerSecond(now time.Time) *float64 {
+	v, known := t.speed.PerSecond(now.Sub(t.began).Seconds())
+	if !known {
+		return nil
+	}
+	return &v
+}
+
+// totals sums the counters of all workers, living and dead. It needs t.mu.
+func (t *jobTally) totals() (w perdure.WorkerCounters) {
+	w.ClockDifferential, w.ReadLag, w.MissingUpdates = map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
+	for _, c := range t.workers {
+		w.UpdatesSent += c.UpdatesSent
+		w.BytesPushed += c.BytesPushed
+		w.BytesPulled += c.BytesPulled
+		w.Samples += c.Samples
+		w.BeyondBound += c.BeyondBound
+		w.OutageClocks += c.OutageClocks
+		w.StaleRows += c.StaleRows
+		w.OutageNs += c.OutageNs
+		w.StatesLost += c.StatesLost
+		w.StatesOlder = max(w.StatesOlder, c.StatesOlder)
+		w.QueuedBytes = max(w.QueuedBytes, c.QueuedBytes)
+		addCounts(w.ClockDifferential, c.ClockDifferential)
+		addCounts(w.ReadLag, c.ReadLag)
+		addCounts(w.MissingUpdates, c.MissingUpdates)
+	}
+	return w
+}
+
+func addCounts(to, h map[int64]int64) {
+	for k, n := range h {
+		to[k] += n
+	}
+}

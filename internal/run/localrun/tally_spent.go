@@ -1,0 +1,93 @@
+package localrun
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
+)
+
+// spent is what workers' time went to.
+type spent struct{ compute, staleness, communication time.Duration }
+
+func (s spent) add(c *perdure.WorkerCounters) spent {
+	return spent{
+		s.compute + time.Duration(c.ComputeNs), s.staleness + time.Duration(c.StalenessNs),
+		s.communication + time.Duration(c.CommNs),
+	}
+}
+
+// since returns what was spent after before. A wait counts when it ends, and as
+// computing until then: so the one may seem to have shrunk, which is none.
+func (s spent) since(before spent) spent {
+	return spent{
+		max(0, s.compute-before.compute), max(0, s.staleness-before.staleness),
+		max(0, s.communication-before.communication),
+	}
+}
+
+// shares returns the parts as fractions of the whole, nil where there is none.
+func (s spent) shares() (compute, staleness, communication *float64) {
+	whole := s.compute + s.staleness + s.communication
+	if whole <= 0 {
+		return nil, nil, nil
+	}
+	share := func(d time.Duration) *float64 {
+		v := float64(d) / float64(whole)
+		return &v
+	}
+	return share(s.compute), share(s.staleness), share(s.communication)
+}
+
+// spentBySlot sums the time of each slot's processes, living and dead. It needs
+// t.mu.
+func (t *jobTally) spentBySlot() map[int]spent {
+	bySlot := map[int]spent{}
+	for _, w := range t.workers {
+		bySlot[w.slot] = bySlot[w.slot].add(&w.WorkerCounters)
+	}
+	return bySlot
+}
+
+// spentInAll sums the time of all workers. It needs t.mu.
+func (t *jobTally) spentInAll() (s spent) {
+	for _, w := range t.workers {
+		s = s.add(&w.WorkerCounters)
+	}
+	return s
+}
+
+// timeSplit is the summary's part about time, nil as long as no worker has told
+// of any. It needs t.mu.
+func (t *jobTally) timeSplit() *rundir.TimeSplit {
+	compute, staleness, communication := t.spentInAll().shares()
+	if compute == nil {
+		return nil
+	}
+	split := &rundir.TimeSplit{Compute: *compute, Staleness: *staleness, Communication: *communication}
+	for slot, s := range t.spentBySlot() {
+		split.Workers = append(split.Workers, rundir.WorkerTime{
+			Slot: slot, ComputeS: s.compute.Seconds(), StalenessS: s.staleness.Seconds(),
+			CommunicationS: s.communication.Seconds(),
+		})
+	}
+	slices.SortFunc(split.Workers, func(a, b rundir.WorkerTime) int { return a.Slot - b.Slot })
+	return split
+}
+
+// roleUsage is the summary's part about what processes used. It needs t.mu.
+func (t *jobTally) roleUsage(used map[wire.Role]supervisor.Usage) map[string]rundir.RoleUsage {
+	byRole := map[string]rundir.RoleUsage{}
+	for role, u := range used {
+		r := rundir.RoleUsage{CPUSeconds: u.CPU.Seconds(), MBPeak: float64(t.peak[role]) / 1e6}
+		if u.Written > 0 { // every process writes: else nobody counted
+			written, stored := float64(u.Written)/1e6, float64(u.Stored)/1e6
+			r.MBWritten, r.MBStored = &written, &stored
+		}
+		byRole[string(role)] = r
+	}
+	return byRole
+}

@@ -1,0 +1,135 @@
+package localrun
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+// finalModel is what a job has made.
+type finalModel struct {
+	Clock    perdure.Clock
+	SHA256   string
+	Eval     workload.Eval
+	Findings []string // what the workload has to say of it
+}
+
+// ending is what a tally is not told before a run has ended.
+type ending struct {
+	Since    time.Duration // the first clock began
+	Used     roleUsage
+	LogBytes *int64 // of the files of the run's own log; nil: it has none
+	Failures []supervisor.Failure
+	Model    *finalModel // nil: it is not known
+}
+
+// Summary is how the run has ended. Later words do not change it.
+func (t *jobTally) Summary(end ending) rundir.Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	job := &t.run.Job
+	w := t.totals()
+	// Every slot has one update of each of its clocks for each shard.
+	// Copies: words of the coordinator may come until the processes are gone.
+	applied, redone := t.updatesIn, t.progress.ClocksRedone
+	lost := t.progress.UpdatesDue - applied
+	if job.SuspendMs > 0 {
+		lost = max(0, lost) // some shards may have more of a slot that was suspended
+	}
+	sum := rundir.Summary{
+		Workload: job.Workload, Data: t.data(), Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
+		Consistency: job.Consistency, TableConsistency: job.TableConsistency, Recovery: job.Recovery,
+		OnOutage: job.OnOutage, OutageRows: job.OutageRows, StaleScale: cmp.Or(job.StaleScale, perdure.ScaleNone),
+		Seed: job.Seed, Clocks: t.progress.End, WallSeconds: end.Since.Seconds(), TimeSplit: t.timeSplit(),
+		TrainLoss: t.train.loss, TrainRMSE: t.train.rmse,
+		UpdatesSent: &w.UpdatesSent, UpdatesApplied: &applied, UpdatesLost: &lost,
+		ClocksRedone: &redone, BytesPushed: &w.BytesPushed, BytesPulled: &w.BytesPulled, LogBytes: end.LogBytes,
+		ClockDifferential: texts(w.ClockDifferential), ReadLag: texts(w.ReadLag),
+		MissingUpdates: texts(w.MissingUpdates),
+		MissingBound:   t.missingBound(), Usage: t.roleUsage(end.Used), Outage: t.outages(&w),
+		Saving: t.progress.Saving,
+	}
+	if w.StatesLost > 0 {
+		sum.OlderStates = &rundir.OlderStates{StatesLost: w.StatesLost, StatesOlder: w.StatesOlder}
+	}
+	if strings.Contains(job.Models(), string(perdure.VAP)+":") {
+		sum.BeyondBound = &w.BeyondBound
+	}
+	if m := end.Model; m != nil {
+		sum.TestLoss, sum.TestAccuracy = rundir.Finite(m.Eval.Loss), rundir.Finite(m.Eval.Accuracy)
+		sum.TestRMSE, sum.ModelSHA256 = rundir.Finite(m.Eval.RMSE), &m.SHA256
+		sum.Goal = t.met.goalMet(t.run.Until, m.Eval, met{at: end.Since, clock: m.Clock})
+		sum.Findings = slices.Clone(m.Findings)
+		if line := missed(t.run.Until, m.Eval); line != "" {
+			sum.Findings = append(sum.Findings, line)
+		}
+	}
+	for _, slot := range slices.Sorted(maps.Keys(t.untrained)) {
+		sum.Findings = append(sum.Findings, t.untrained[slot])
+	}
+	for _, f := range end.Failures {
+		sum.Failures = append(sum.Failures, failure(&f))
+	}
+	return sum
+}
+
+// data names what was trained on.
+func (t *jobTally) data() string {
+	switch t.run.Job.Workload {
+	case settings.OwnWorkload:
+		return "own"
+	case workload.QuadraticName:
+		return "none"
+	}
+	return t.run.Params.DataName()
+}
+
+// missingBound is how many updates a read may lack at most, with as many slots as there were;
+// nil: there is no bound. It needs t.mu.
+func (t *jobTally) missingBound() *int64 {
+	most := t.run.Job
+	for _, d := range t.progress.Places {
+		if d.Role == wire.RoleWorker {
+			most.Slots = max(most.Slots, d.Index+1)
+		}
+	}
+	if n, bounded := most.MissingBound(); bounded {
+		return &n
+	}
+	return nil
+}
+
+// failure is a failure as a summary has it.
+func failure(f *supervisor.Failure) rundir.Failure {
+	ms := func(d *time.Duration) *float64 {
+		if d == nil {
+			return nil
+		}
+		v := float64(d.Microseconds()) / 1000
+		return &v
+	}
+	return rundir.Failure{
+		Kind: f.Kind, Target: f.Target, AtSeconds: f.At.Seconds(), AtClock: perdure.Clock(f.AtClock),
+		DetectedAfterMs: ms(f.Detected), ServingAgainAfterMs: ms(f.Serving),
+		UpdatesLost: &f.UpdatesLost, ClocksRedone: &f.ClocksRedone,
+	}
+}
+
+// texts makes keys of JSON of a histogram's numbers.
+func texts(h map[int64]int64) map[string]int64 {
+	out := make(map[string]int64, len(h))
+	for k, n := range h {
+		out[strconv.FormatInt(k, 10)] = n
+	}
+	return out
+}

@@ -1,0 +1,244 @@
+package localrun
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/workload"
+)
+
+var begin = time.Unix(1000, 0)
+
+func tallyOf(job perdure.JobSpec) *jobTally { return newTally(&settings.Run{Job: job}, begin) }
+
+// TestSummaryCounts: what the rows contain is counted when the job is complete, not while
+// a shard's chain changes after that.
+func TestSummaryCounts(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	for _, c := range []struct {
+		told, want int64
+		complete   bool
+	}{{3, 3, false}, {2, 2, false}, {9, 9, true}, {5, 9, false}, {6, 9, false}, {8, 8, true}, {1, 8, false}} {
+		y.Progress(wire.Progress{UpdatesIn: c.told, Complete: c.complete}, begin)
+		if sum := y.Summary(ending{}); *sum.UpdatesApplied != c.want {
+			t.Errorf("told of %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete,
+				*sum.UpdatesApplied, c.want)
+		}
+	}
+}
+
+// TestSummaryStands: a summary that was made is not changed by what the
+// coordinator tells afterwards.
+func TestSummaryStands(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	tell := func(n int64) {
+		loss := float64(n)
+		y.Report(wire.Report{TrainLoss: &loss}, 0)
+		y.Progress(wire.Progress{ClocksRedone: n, UpdatesIn: n}, begin)
+	}
+	tell(1)
+	sum := y.Summary(ending{})
+	before := *sum.ClocksRedone + *sum.UpdatesApplied + int64(*sum.TrainLoss)
+	tell(10)
+	if after := *sum.ClocksRedone + *sum.UpdatesApplied + int64(*sum.TrainLoss); before != 3 || after != before {
+		t.Errorf("the summary's figures sum to %d, then to %d, want 3", before, after)
+	}
+}
+
+// TestClockOfNewCoordinator: a coordinator that has just begun knows no clocks; a roll-back
+// takes some back.
+func TestClockOfNewCoordinator(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	for _, c := range []struct {
+		generation, clock, want int
+	}{{1, 10, 10}, {1, 0, 10}, {1, 12, 12}, {2, 5, 5}, {2, 3, 5}} {
+		y.Progress(wire.Progress{Generation: perdure.Generation(c.generation), Clock: perdure.Clock(c.clock)}, begin)
+		if got := y.Told().Clock; int(got) != c.want {
+			t.Errorf("told of clock %d in generation %d: clock %d, want %d", c.clock, c.generation, got, c.want)
+		}
+	}
+}
+
+// TestSpeed: the speed that a run tells and records is that of the last seconds, however
+// many rows there are of one clock, and while clocks wait for an evaluation.
+func TestSpeed(t *testing.T) {
+	y, now, points := tallyOf(perdure.JobSpec{Clocks: 5000}), begin, 0
+	point := func(clock perdure.Clock) {
+		points++
+		p := y.Point(clock, now.Sub(begin), nil, now)
+		if v := p.ClocksPerSecond; v == nil || *v < 150 || *v > 260 {
+			t.Errorf("clock %d: %v clocks per second; 180 to 250 were done", clock, v)
+		}
+	}
+	for clock := range perdure.Clock(400) {
+		now = now.Add(4 * time.Millisecond)
+		if y.Progress(wire.Progress{Clock: clock, End: 5000}, now) {
+			point(clock)
+		}
+		if clock%100 == 0 && clock > 0 { // while it is evaluated the others wait
+			now = now.Add(120 * time.Millisecond)
+			if y.Report(wire.Report{Clock: clock, TestLoss: new(1.0)}, now.Sub(begin)) {
+				point(clock)
+			}
+		}
+		if v := y.Now(now.Sub(begin), now).ClocksPerSecond; clock > 10 && (v == nil || *v < 1) {
+			t.Fatalf("clock %d: %v clocks per second", clock, v)
+		}
+	}
+	if points < 3 {
+		t.Errorf("%d points", points)
+	}
+	now = now.Add(time.Minute)
+	if v := y.Now(now.Sub(begin), now).ClocksPerSecond; v == nil || *v > 1 {
+		t.Errorf("after a minute without a clock: %v", v)
+	}
+}
+
+// TestMeasures: what worker processes count is summed over all of them, by slot
+// where the summary says so, and each process's newest word holds.
+func TestMeasures(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{Slots: 2, Consistency: perdure.Consistency{Kind: perdure.ESSP, Staleness: 2}})
+	word := func(process string, slot int, compute, staleness, comm time.Duration,
+		missing map[int64]int64,
+	) wire.PlaceProgress {
+		return wire.PlaceProgress{Role: wire.RoleWorker, Index: slot, Process: process, Worker: &perdure.WorkerCounters{
+			ComputeNs: int64(compute), StalenessNs: int64(staleness), CommNs: int64(comm), MissingUpdates: missing,
+		}}
+	}
+	var split [][]float64 // of the points
+	tell := func(after time.Duration, places ...wire.PlaceProgress) {
+		y.Progress(wire.Progress{Places: places}, begin.Add(after))
+		p := y.Point(1, after, nil, begin.Add(after))
+		split = append(split, []float64{*p.TimeCompute, *p.TimeStaleness, *p.TimeCommunication})
+	}
+	tell(time.Second,
+		word("first", 0, time.Second, 0, 0, map[int64]int64{0: 1}),
+		word("second", 1, time.Second, time.Second, time.Second, map[int64]int64{0: 5, 3: 1}),
+		wire.PlaceProgress{Role: wire.RoleServer, Index: 0, Process: "server"})
+	tell(2*time.Second, // slot 0 has a new process, of which nothing was heard before
+		word("first", 0, 3*time.Second, 0, 0, map[int64]int64{0: 10}),
+		word("second", 1, time.Second, 2*time.Second, time.Second, map[int64]int64{0: 6, 3: 1}),
+		word("third", 0, 0, 0, time.Second, map[int64]int64{-1: 2}))
+	if want := [][]float64{{0.5, 0.25, 0.25}, {0.5, 0.25, 0.25}}; !reflect.DeepEqual(split, want) {
+		t.Errorf("series: time went to %v, want %v", split, want)
+	}
+	sum := y.Summary(ending{})
+	want := &rundir.TimeSplit{
+		Compute: 0.5, Staleness: 0.25, Communication: 0.25,
+		Workers: []rundir.WorkerTime{
+			{Slot: 0, ComputeS: 3, CommunicationS: 1},
+			{Slot: 1, ComputeS: 1, StalenessS: 2, CommunicationS: 1},
+		},
+	}
+	if !reflect.DeepEqual(sum.TimeSplit, want) {
+		t.Errorf("time split %+v, want %+v", sum.TimeSplit, want)
+	}
+	if missing := map[string]int64{"-1": 2, "0": 16, "3": 1}; !reflect.DeepEqual(sum.MissingUpdates, missing) {
+		t.Errorf("missing updates %v, want %v", sum.MissingUpdates, missing)
+	}
+	if sum.MissingBound == nil || *sum.MissingBound != 2*(2*2+1) {
+		t.Errorf("missing bound %v, want 10", sum.MissingBound)
+	}
+}
+
+// TestNoMeasures: what no worker has told of is not known, rather than 0, and
+// without a bound in clocks no number of updates bounds what a read lacks.
+func TestNoMeasures(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{
+		Slots: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
+		TableConsistency: map[string]perdure.Consistency{"w": {Kind: perdure.ASP}},
+	})
+	if sum := y.Summary(ending{}); sum.TimeSplit != nil || sum.MissingBound != nil || sum.ModelSHA256 != nil ||
+		sum.Outage != nil {
+		t.Errorf("%+v", sum)
+	}
+	if now := y.Now(0, begin); now.TrainLoss != nil || now.ClocksPerSecond != nil || now.MBPerSecond != 0 {
+		t.Errorf("%+v", now)
+	}
+	if p := y.Point(0, 0, nil, begin); p.SamplesPerSecond != nil || p.Backlog != nil || p.TestLoss != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestTestedOnce: an evaluation is in one point of the series.
+func TestTestedOnce(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	if y.Report(wire.Report{TrainLoss: new(1.0)}, 0) {
+		t.Error("a loss on what is trained on is an evaluation")
+	}
+	if !y.Report(wire.Report{TestAccuracy: new(0.5), Backlog: true}, 0) {
+		t.Error("an accuracy on the test set is none")
+	}
+	if p := y.Point(1, 0, nil, begin); p.TestAccuracy == nil || p.Backlog == nil || !*p.Backlog || *p.TrainLoss != 1 {
+		t.Errorf("%+v", p)
+	}
+	if p := y.Point(2, 0, nil, begin); p.TestAccuracy != nil || p.Backlog != nil || *p.TrainLoss != 1 {
+		t.Errorf("the next one: %+v", p)
+	}
+	if sum := y.Summary(ending{Model: &finalModel{SHA256: "x"}}); *sum.ModelSHA256 != "x" || *sum.TestAccuracy != 0 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// TestDataIsNamed: a summary says what was trained on, and where that is nothing, that too.
+// TestFinal: the last point of the series says how good the model is that the run has made.
+func TestFinal(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	early := 0.5
+	y.Report(wire.Report{TestAccuracy: &early}, 0)
+	y.Point(1, 0, nil, begin)
+	y.Final(workload.Eval{Loss: 0.25, Accuracy: 0.75, RMSE: math.NaN()})
+	p := y.Point(2, time.Second, nil, begin)
+	if p.TestLoss == nil || *p.TestLoss != 0.25 || p.TestAccuracy == nil || *p.TestAccuracy != 0.75 ||
+		p.TestRMSE != nil {
+		t.Errorf("the last point has %v, %v and %v", p.TestLoss, p.TestAccuracy, p.TestRMSE)
+	}
+	if p.Backlog == nil || *p.Backlog {
+		t.Error("the last point does not say that the model has all updates")
+	}
+}
+
+func TestDataIsNamed(t *testing.T) {
+	for _, c := range []struct{ workload, data, want string }{
+		{"softmax", "", "embedded"},
+		{"mf", "synthetic:0.01", "synthetic:0.01"},
+		{"quadratic", "", "none"},
+		{settings.OwnWorkload, "", "own"},
+	} {
+		run := &settings.Run{Job: perdure.JobSpec{Workload: c.workload}}
+		run.Params.Data = c.data
+		if got := newTally(run, begin).Summary(ending{}).Data; got != c.want {
+			t.Errorf("%s of %q: data %s, want %s", c.workload, c.data, got, c.want)
+		}
+	}
+}
+
+// The summary has a line for each slot that had not trained all of its data, by slot.
+func TestUntrained(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{})
+	left := int64(19)
+	y.Report(wire.Report{Slot: 2, Untrained: &wire.Untrained{Unsent: 5}}, 0)
+	y.Report(wire.Report{Slot: 1, Untrained: &wire.Untrained{Left: &left, Total: 50, Unsent: 3}}, 0)
+	y.Report(wire.Report{Slot: 3, Untrained: &wire.Untrained{Left: &left, Total: 60, Unit: wire.UnitSteps}}, 0)
+	y.Report(wire.Report{Slot: 0, Untrained: &wire.Untrained{}}, 0)
+	own := []string{"of the workload"}
+	got := y.Summary(ending{Model: &finalModel{Findings: own}}).Findings
+	const done = "slot %d was not done when the job ended: %s"
+	want := []string{
+		own[0], fmt.Sprintf(done, 0, "its loop had not ended"),
+		fmt.Sprintf(done, 1, "19 of 50 batches were not trained, 3 steps since its last outer step do not count"),
+		fmt.Sprintf(done, 2, "5 steps since its last outer step do not count"),
+		fmt.Sprintf(done, 3, "19 of 60 steps were not trained"),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the summary says %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,21 @@
+package modelfile
+
+import (
+	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/workload"
+)
+
+// Mend changes a model's tensors as its workload has it, before they are written.
+func Mend(w workload.Workload, tensors []safetensors.Tensor) {
+	m, is := w.(workload.Mender)
+	if !is {
+		return
+	}
+	tables := map[string][]float32{}
+	for _, t := range tensors {
+		if t.Ints == nil {
+			tables[t.Name] = t.Data
+		}
+	}
+	m.Mend(tables)
+}

@@ -1,0 +1,263 @@
+package modelfile
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/workload/cnn"
+	"github.com/perdure/perdure/workload/logreg"
+	"github.com/perdure/perdure/workload/mf"
+)
+
+// Prediction is what is to be predicted.
+type Prediction struct {
+	Model string   // a file, or the folder of a run
+	Data  string   // of examples, whose test part is classified; "": those inside the program
+	Users []string // whose best items are wanted
+	Best  *int     // how many of these; nil: usualBest
+	Known string   // a file of ratings whose items are left out of them; "": none
+	Pairs string   // a file of users and items; "": none
+	JSON  bool
+}
+
+// usualBest is how many items of a user are predicted unless another number is asked for.
+const usualBest = 10
+
+// Predict writes predictions, and to people what came of those whose answers are known.
+func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
+	m, err := Open(a.Model)
+	if err != nil {
+		return fmt.Errorf("predict: %w", err)
+	}
+	if wrong := m.Diverged(); wrong != "" {
+		return fmt.Errorf("%w: predict: %s: %s", perdure.ErrUsage, a.Model, wrong)
+	}
+	name := m.Meta["workload"]
+	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != "" || a.Best != nil
+	w := &writer{out: out, json: a.JSON}
+	switch {
+	case name == mf.Name && a.Data != "":
+		return fmt.Errorf("%w: predict: a model of mf predicts for --user or --pairs; leave --data out",
+			perdure.ErrUsage)
+	case name == mf.Name:
+		err = ratings(w, m, &a)
+	case name == "":
+		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
+	case aboutItems:
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs are for models of mf, and this is one of "+
+			"%.40q", perdure.ErrUsage, name)
+	case !classifies(name):
+		return fmt.Errorf("%w: predict: a model of %.40q predicts nothing", perdure.ErrUsage, name)
+	default:
+		err = classes(ctx, w, told, m, &a)
+	}
+	return errors.Join(err, w.end(err))
+}
+
+// classifies reports whether there is a workload of that name that says of which class an example is.
+func classifies(name string) bool {
+	info, err := workload.Find(name)
+	return err == nil && slices.Contains(info.Measures, "accuracy")
+}
+
+// ratings predicts what users think of items.
+func ratings(w *writer, m *Model, a *Prediction) error {
+	if len(a.Users) == 0 && a.Pairs == "" {
+		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
+			perdure.ErrUsage)
+	}
+	if len(a.Users) == 0 && (a.Best != nil || a.Known != "") {
+		return fmt.Errorf("%w: predict: --best and --known are about the items of --user NAME; leave them out",
+			perdure.ErrUsage)
+	}
+	most := usualBest
+	if a.Best != nil {
+		most = *a.Best
+	}
+	if most < 1 {
+		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, most)
+	}
+	p, err := mf.NewPredictor(m.Tensors, m.Meta)
+	if err != nil {
+		return fmt.Errorf("predict: %s: %w", a.Model, err)
+	}
+	w.head("user", "item", "prediction")
+	known := map[string]map[string]bool{}
+	for _, user := range a.Users {
+		known[user] = map[string]bool{}
+	}
+	if a.Known != "" {
+		if err := dataset.ReadPairs(a.Known, func(user, item string) error {
+			if of := known[user]; of != nil {
+				of[item] = true
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, user := range a.Users {
+		best, err := p.Best(user, most, func(item string) bool { return known[user][item] })
+		if err != nil {
+			return fmt.Errorf("predict: %w", err)
+		}
+		for _, pick := range best {
+			w.row(user, pick.Item, pick.Rating)
+		}
+	}
+	if a.Pairs == "" {
+		return nil
+	}
+	return dataset.ReadPairs(a.Pairs, func(user, item string) error {
+		r, err := p.Rating(user, item)
+		if err == nil {
+			w.row(user, item, r)
+		}
+		return err
+	})
+}
+
+// classes predicts of which class examples are.
+func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Prediction) error {
+	name := m.Meta["workload"]
+	var labels []string
+	if m.Meta["classes"] != "" {
+		labels = strings.Split(m.Meta["classes"], "\n")
+	}
+	opened, err := workload.New(name, workload.Params{
+		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
+		Trained: m.Meta,
+	})
+	if err != nil {
+		return err
+	}
+	c := opened.(workload.Classifier) // see classifies
+	t, err := m.Tables(opened.Tables())
+	if err != nil {
+		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
+	}
+	constants := opened.Constants()
+	for _, key := range slices.Sorted(maps.Keys(constants)) {
+		if m.Meta[key] == "" && constants[key] != "" {
+			fmt.Fprintf(told, "%s does not say %s, as an export without its run does not: %s\n", a.Model, key,
+				withoutKey[key])
+		}
+	}
+	w.head("example", "class", "probability", "label")
+	examples, known, right := 0, 0, 0
+	if err := c.Classify(ctx, t, func(scores []float32, label uint8) {
+		class, probability := likeliest(scores)
+		w.row(examples, className(class, labels), probability, className(int(label), labels))
+		examples++
+		if int(label) < len(scores) {
+			known++
+		}
+		if class == int(label) {
+			right++
+		}
+	}); err != nil {
+		return err
+	}
+	if known > 0 {
+		examples := "examples"
+		if opened.Describe().Marked || dataset.IsMadeUp(a.Data) {
+			examples = "synthetic examples"
+		}
+		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are of the class that is predicted\n",
+			float64(right)/float64(known), right, known, examples)
+	}
+	return nil
+}
+
+// withoutKey says what is taken where a model's file lacks a constant.
+var withoutKey = map[string]string{
+	dataset.MeansKey:      "taken of the training part of the data",
+	dataset.DeviationsKey: "taken of the training part of the data",
+	cnn.FinalReLUKey:      "taken to be false",
+	logreg.HashedKey:      "the first feature of the data decides",
+}
+
+// className is what people call a class: its number, where they have no labels; "": it is not known.
+func className(class int, labels []string) any {
+	switch {
+	case labels == nil:
+		return class
+	case class < len(labels):
+		return labels[class]
+	}
+	return ""
+}
+
+// likeliest is the class of the highest score, and its probability.
+func likeliest(scores []float32) (class int, probability float64) {
+	most := slices.Max(scores)
+	sum := 0.0
+	for _, s := range scores {
+		sum += math.Exp(float64(s - most))
+	}
+	return slices.Index(scores, most), 1 / sum
+}
+
+// writer writes lines of CSV, or a JSON list of the same.
+type writer struct {
+	out    io.Writer
+	json   bool
+	keys   []string
+	csv    *csv.Writer
+	buffer *bufio.Writer
+	list   []map[string]any
+}
+
+func (w *writer) head(keys ...string) {
+	w.keys, w.list = keys, []map[string]any{}
+	if !w.json {
+		w.buffer = bufio.NewWriter(w.out)
+		w.csv = csv.NewWriter(w.buffer)
+		_ = w.csv.Write(keys) // an error stays with it
+	}
+}
+
+func (w *writer) row(values ...any) {
+	if w.json {
+		of := map[string]any{}
+		for i, v := range values {
+			of[w.keys[i]] = v
+		}
+		w.list = append(w.list, of)
+		return
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		if f, is := v.(float64); is {
+			texts[i] = strconv.FormatFloat(f, 'g', 6, 64)
+		} else {
+			texts[i] = fmt.Sprint(v)
+		}
+	}
+	_ = w.csv.Write(texts) // likewise
+}
+
+// end writes what is left, unless there was a mistake.
+func (w *writer) end(mistake error) error {
+	switch {
+	case w.keys == nil || mistake != nil:
+		return nil
+	case w.json:
+		return plain.JSON(w.out, w.list)
+	}
+	w.csv.Flush()
+	return errors.Join(w.csv.Error(), w.buffer.Flush())
+}

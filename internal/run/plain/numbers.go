@@ -1,0 +1,42 @@
+package plain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Format writes a number in the fewest digits that give it back.
+func Format(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// Short writes a number in four digits; what is not finite is a word.
+func Short(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case math.IsInf(v, 0):
+		return "∞"
+	case v == math.Round(v) && math.Abs(v) < 1e5:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v != 0 && (math.Abs(v) >= 1e5 || math.Abs(v) < 1e-3):
+		return strconv.FormatFloat(v, 'e', 2, 64)
+	case math.Abs(v) >= 1000:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(max(math.Abs(v), 1))))), 64)
+}
+
+// Roughly writes how long something will take.
+func Roughly(d time.Duration) string {
+	if d < 90*time.Second {
+		return fmt.Sprintf("about %.0f s", d.Seconds())
+	}
+	return fmt.Sprintf("about %.0f min", d.Minutes())
+}
+
+// Percent0 writes a share in whole percents.
+func Percent0(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
+
+// Percent1 is a share in percent, with a digit behind the point.
+func Percent1(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }

@@ -1,0 +1,337 @@
+// Package plot summarizes measurements of several runs (medians, ranges, curves over time), and draws pictures of
+// measurements: panels with axes, series with what they range over, bars and points in rows, and a key above them.
+// gonum's plot draws, as SVG; what is chosen here is how all pictures of Perdure look.
+//
+// A picture is readable without colours (dashes and shapes tell series apart), in dark (its colours are
+// variables of style) and on a narrow page (its width is asked for: text does not shrink with it). What is
+// drawn is a function of the Figure alone. Nothing here is shared.
+package plot
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	xfont "golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Figure is a picture.
+type Figure struct {
+	Name    string // what it shows, for who cannot see it
+	Headed  bool   // the name is drawn, too
+	Sub     string // a sentence below the name
+	Width   float64
+	Columns int     // of panels; 0: one
+	High    float64 // of each panel with its axes
+	Keys    []Key
+	Panels  []Panel
+	Beside  bool // names of rows stand beside the first panel of each line, and not above each row
+}
+
+// Key says what a look stands for.
+type Key struct {
+	Name string
+	Look Look
+}
+
+// Axis is one of a panel's.
+type Axis struct {
+	Name      string  // with its unit
+	Low, High float64 // both the same: as the items need
+	Percent   bool    // values are shares
+	Whole     bool    // values are whole numbers
+	Signed    bool    // values are differences
+	FromZero  bool    // it begins at 0, if nothing is below
+	Bare      bool    // no values are written
+}
+
+// Panel is one plot.
+type Panel struct {
+	Title string
+	X, Y  Axis
+	Rows  []string // names of rows, from the top, in place of Y
+	Items []Item   // what comes later is drawn above
+}
+
+// Item is something that is drawn in a panel: a Curve, a Span, a Mark, a Bar, a Dot or a Note.
+type Item interface {
+	plot.Plotter
+	bounds() box
+}
+
+const (
+	margin    = 6.0
+	textSize  = 12.0
+	keyHigh   = 19.0
+	rowHigh   = 24.0
+	rowAbove  = 36.0
+	edgeRight = 16.0
+)
+
+// wider is by how much text may be wider than it was measured, in whatever font a reader has.
+const wider = 1.14
+
+func styled(size float64, tone Tone) text.Style {
+	return text.Style{
+		Color: tone, Font: font.From(plot.DefaultFont, vg.Length(size)), XAlign: text.XLeft, YAlign: text.YBottom,
+		Handler: plot.DefaultTextHandler,
+	}
+}
+
+func bold(s text.Style) text.Style {
+	s.Font.Weight = xfont.WeightBold
+	return s
+}
+
+func init() {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+}
+
+// SVG draws the figure. One that stands alone has its styles and a ground in it.
+func (f *Figure) SVG(alone bool) []byte {
+	columns := max(1, f.Columns)
+	lines := (len(f.Panels) + columns - 1) / columns
+	head := f.headLines()
+	keys, keysHigh := f.placeKeys()
+	top := margin + f.headHigh(head) + keysHigh
+	high := top + float64(lines)*(f.panelHead()+f.panelHigh()) + margin
+	c := vgsvg.NewWith(vgsvg.UseWH(vg.Length(f.Width), vg.Length(high)))
+	dc := vgdraw.New(c)
+	if alone {
+		dc.FillPolygon(Paper, []vg.Point{{}, {Y: dc.Max.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Max.X}})
+	}
+	f.drawHead(dc, head)
+	for _, k := range keys {
+		k.draw(dc, high-margin-f.headHigh(head))
+	}
+	f.drawPanels(dc, columns, lines, top)
+	return f.finish(c, high, alone)
+}
+
+// Save writes the figure into a file of its own.
+func (f *Figure) Save(file string) error { return os.WriteFile(file, f.SVG(true), 0o666) }
+
+// panelHead is what is above each panel's plot: its title and the name of the vertical axis.
+func (f *Figure) panelHead() (high float64) {
+	for i := range f.Panels {
+		h := 16.0
+		if f.Panels[i].Title != "" {
+			h += 18
+		}
+		if f.Panels[i].Y.Name != "" && f.Panels[i].Rows == nil {
+			h += 16
+		}
+		high = max(high, h)
+	}
+	return high
+}
+
+// panelHigh is how high panels are: as asked, or as their rows need.
+func (f *Figure) panelHigh() float64 {
+	if f.High > 0 {
+		return f.High
+	}
+	rows := 0
+	for i := range f.Panels {
+		rows = max(rows, len(f.Panels[i].Rows))
+	}
+	each := rowAbove
+	if f.Beside {
+		each = rowHigh
+	}
+	return float64(rows)*each + 46
+}
+
+func (f *Figure) headLines() []string {
+	if !f.Headed || f.Sub == "" {
+		return nil
+	}
+	return wrapped(f.Sub, styled(textSize, Soft), f.Width-2*margin)
+}
+
+func (f *Figure) headHigh(lines []string) float64 {
+	if !f.Headed {
+		return 0
+	}
+	return 30 + 16*float64(len(lines))
+}
+
+func (f *Figure) drawHead(c vgdraw.Canvas, lines []string) {
+	if !f.Headed {
+		return
+	}
+	y := c.Max.Y - margin - 18
+	c.FillText(bold(styled(16, Ink)), vg.Point{X: margin, Y: y}, f.Name)
+	for i, line := range lines {
+		c.FillText(styled(textSize, Soft), vg.Point{X: margin, Y: y - 18 - vg.Length(16*i)}, line)
+	}
+}
+
+// wrapped breaks a text into lines that are no wider than that.
+func wrapped(s string, style text.Style, most float64) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(s) {
+		longer := strings.TrimPrefix(line+" "+word, " ")
+		if line != "" && 1.2*float64(style.Width(longer)) > most { // more than wider: a line adds up
+			lines, longer = append(lines, line), word
+		}
+		line = longer
+	}
+	return append(lines, line)
+}
+
+// fit shortens a text to what there is room for.
+func fit(s string, style text.Style, most float64) string {
+	if wider*float64(style.Width(s)) <= most {
+		return s
+	}
+	short := []rune(s)
+	for len(short) > 1 && wider*float64(style.Width(string(short)+"…")) > most {
+		short = short[:len(short)-1]
+	}
+	return strings.TrimRight(string(short), " ,") + "…"
+}
+
+// placed is a key where it stands: x from the left, y from the top of the keys.
+type placed struct {
+	Key
+	x, y float64
+}
+
+// sample is how wide that of a key's look is.
+func (k *Key) sample() float64 {
+	if k.Look.Area || k.Look.Cross || k.Look.Dot {
+		return 14
+	}
+	return 30
+}
+
+// placeKeys puts keys into lines.
+func (f *Figure) placeKeys() (all []placed, high float64) {
+	x, y := margin, 0.0
+	for _, k := range f.Keys {
+		k.Name = fit(k.Name, styled(textSize, Ink), f.Width-2*margin-k.sample()-6)
+		wide := k.sample() + 6 + wider*float64(styled(textSize, Ink).Width(k.Name)) + 14
+		if x > margin && x+wide-14 > f.Width-margin {
+			x, y = margin, y+keyHigh
+		}
+		all = append(all, placed{k, x, y})
+		x += wide
+	}
+	if len(all) == 0 {
+		return nil, 0
+	}
+	return all, y + keyHigh + 4
+}
+
+func (k *placed) draw(c vgdraw.Canvas, top float64) {
+	y, x := vg.Length(top-k.y-keyHigh/2-1), vg.Length(k.x)
+	switch l := k.Look; {
+	case l.Area:
+		fillBox(c, l.Tone, x, y-5, x+14, y+5)
+	case l.Cross:
+		cross(c, vg.Point{X: x + 7, Y: y}, l.Tone)
+	case l.Dot:
+		c.DrawGlyphNoClip(l.point(4.4), vg.Point{X: x + 7, Y: y})
+	default:
+		c.StrokeLine2(l.line(), x, y, x+30, y)
+		if l.Shape > 0 {
+			c.DrawGlyphNoClip(l.point(3.4), vg.Point{X: x + 15, Y: y})
+		}
+	}
+	c.FillText(styled(textSize, Ink), vg.Point{X: x + vg.Length(k.sample()) + 6, Y: y - 4.5}, k.Name)
+}
+
+// drawPanels draws them in tiles whose data stand below and beside each other.
+func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
+	head := vg.Length(f.panelHead())
+	tiles := vgdraw.Tiles{
+		Rows: lines, Cols: columns, PadTop: vg.Length(top) + head, PadBottom: margin, PadLeft: f.edgeLeft(),
+		PadRight: edgeRight, PadX: 20, PadY: head,
+	}
+	plots := make([][]*plot.Plot, lines)
+	for j := range plots {
+		plots[j] = make([]*plot.Plot, columns)
+		for i := range plots[j] {
+			if at := j*columns + i; at < len(f.Panels) {
+				plots[j][i] = f.Panels[at].plot(f.Beside && i == 0, f.Beside)
+			}
+		}
+	}
+	if lines == 0 {
+		return
+	}
+	for j, line := range plot.Align(plots, tiles, c) {
+		for i, area := range line {
+			if plots[j][i] == nil {
+				continue
+			}
+			p := &f.Panels[j*columns+i]
+			plots[j][i].Draw(area)
+			data := plots[j][i].DataCanvas(area)
+			y := data.Max.Y + 9 // above the uppermost value of the axis
+			left := area.Min.X
+			if p.Rows != nil {
+				left, y = data.Min.X, data.Max.Y+5
+			}
+			if p.Y.Name != "" && p.Rows == nil {
+				c.FillText(styled(textSize-.5, Soft), vg.Point{X: left, Y: y}, p.Y.Name)
+				y += 16
+			}
+			if p.Title != "" {
+				style := bold(styled(13, Ink))
+				c.FillText(style, vg.Point{X: left, Y: y}, fit(p.Title, style, float64(area.Max.X-left)))
+			}
+		}
+	}
+}
+
+// edgeLeft leaves room for half of the first tick's value, where nothing stands beside the panels.
+func (f *Figure) edgeLeft() vg.Length {
+	if !f.Beside && slices.ContainsFunc(f.Panels, func(p Panel) bool { return p.Rows != nil }) {
+		return 16
+	}
+	return margin
+}
+
+var (
+	svgHead  = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
+	textHead = regexp.MustCompile(`\n\tstyle="font-family:[^;]*;font-variant:[^;]*;font-weight:([^;]*);` +
+		`font-style:[^;]*;font-size:([^;]*)px;?([^"]*)"`)
+)
+
+// fonts are those that are as wide as what was measured, and then what there is.
+const fonts = "'Liberation Sans',Arial,Helvetica,sans-serif"
+
+// finish gives what was drawn the head that pages need: a name, a size without a unit, and styles.
+func (f *Figure) finish(c *vgsvg.Canvas, high float64, alone bool) []byte {
+	var b bytes.Buffer
+	_, _ = c.WriteTo(&b) // into memory
+	body := svgHead.ReplaceAllString(b.String(), "")
+	body = textHead.ReplaceAllStringFunc(body, func(found string) string {
+		m := textHead.FindStringSubmatch(found)
+		style := m[3]
+		if m[1] != "normal" {
+			style += ";font-weight:600"
+		}
+		return fmt.Sprintf(` font-size="%s" style="%s"`, m[2], style)
+	})
+	styles := ""
+	if alone {
+		styles = "<style>" + Styles() + "</style>\n"
+	}
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" `+
+		`viewBox="0 0 %[1]v %[2]v" role="img" font-family="%s">`+"\n<title>%s</title>\n%s%s",
+		math.Ceil(f.Width), math.Ceil(high), fonts, html.EscapeString(f.Name), styles, named(body))
+}

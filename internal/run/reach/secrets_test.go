@@ -1,0 +1,114 @@
+package reach_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/reach"
+)
+
+func draw(t *testing.T) (s *reach.Secrets, run string) {
+	t.Helper()
+	run = t.TempDir()
+	s, err := reach.DrawSecrets(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // only read
+	return s, run
+}
+
+// TestInherits: workers inherit nothing that is servers'.
+func TestInherits(t *testing.T) {
+	s, _ := draw(t)
+	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
+		if n := len(s.Inherits(role)); n != want {
+			t.Errorf("a %s inherits %d secrets, want %d", role, n, want)
+		}
+	}
+}
+
+// TestReadSecrets: a process that joins finds in the run's folder, or in a copy, what its role may know.
+func TestReadSecrets(t *testing.T) {
+	s, run := draw(t)
+	other, otherRun := draw(t)
+	if s.Job == other.Job || s.Job == s.Servers {
+		t.Fatal("two secrets are one")
+	}
+	file := filepath.Join(run, reach.SecretFile)
+	for name, c := range map[string]struct {
+		read func() (wire.Keys, error)
+		want wire.Keys
+	}{
+		"a worker, of the folder": {
+			func() (wire.Keys, error) { return reach.ReadSecrets("", run, wire.RoleWorker) },
+			wire.Keys{Job: s.Job},
+		},
+		"a server, of the folder": {
+			func() (wire.Keys, error) { return reach.ReadSecrets("", run, wire.RoleServer) },
+			s.Keys,
+		},
+		"a server, of a file": {func() (wire.Keys,
+			error,
+		) {
+			return reach.ReadSecrets(file, otherRun, wire.RoleServer)
+		}, s.Keys},
+		"a caller, of the folder": {
+			func() (wire.Keys, error) { return reach.ReadSecretsOf(file, otherRun) },
+			wire.Keys{Job: other.Job},
+		},
+		"a caller, of another's file": {
+			func() (wire.Keys, error) { return reach.ReadSecretsOf(file, t.TempDir()) },
+			wire.Keys{Job: s.Job},
+		},
+		"a coordinator's, of a folder": {func() (wire.Keys,
+			error,
+		) {
+			return reach.ReadSecrets("", otherRun, wire.RoleCoordinator)
+		}, wire.Keys{Job: other.Job}},
+	} {
+		if got, err := c.read(); err != nil || got != c.want {
+			t.Errorf("%s: another secret, or %v", name, err)
+		}
+	}
+	if _, err := reach.ReadSecrets("", "", wire.RoleWorker); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("without a file or a folder: %v", err)
+	}
+	if err := os.Remove(file + reach.ServersExt); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reach.ReadSecrets(file, "", wire.RoleServer); err == nil ||
+		!strings.Contains(err.Error(), "a server needs the file secret.servers") {
+		t.Errorf("a server without the servers' secret: %v", err)
+	}
+}
+
+// TestDrawnOnce: nobody writes over the secrets of a run.
+func TestDrawnOnce(t *testing.T) {
+	s, run := draw(t)
+	if again, err := reach.DrawSecrets(run); err == nil {
+		t.Error("drawn again")
+		_ = again.Close()
+	}
+	if k, err := reach.ReadSecrets("", run, wire.RoleServer); err != nil || k != s.Keys {
+		t.Errorf("they have changed: %v", err)
+	}
+	kept, err := reach.KeptSecrets(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Keys != s.Keys || kept.Path != s.Path || len(kept.Inherits(wire.RoleServer)) != 2 {
+		t.Errorf("what is kept is %v", kept.Path)
+	}
+	if err := kept.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := reach.KeptSecrets(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("of a folder without secrets: %v", err)
+	}
+}

@@ -1,0 +1,185 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// lastClock is how long a worker that must leave may still take to finish its
+// clock. Others may have left before, and then it cannot.
+const lastClock = 500 * time.Millisecond
+
+// train is what a worker process does: it works from its slot's clock to the
+// job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
+// clock, if it can, and leaves.
+func train(
+	ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *pacer,
+	observe func(context.Context) (*worker.Client, error),
+) error {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastClock, cancel) })()
+	t, err := OpenTables(run, c, w)
+	if err != nil {
+		return err
+	}
+	tr := &trainer{c: c, w: w, t: t, s: s, p: p, judge: &evaluator{w: w, own: t, observe: observe}}
+	defer tr.judge.close()
+	if c.Now() == 0 {
+		if err := c.AwaitSlots(run); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+	}
+	for clock := c.Now(); ; {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if end := c.End(); end > 0 && clock >= end {
+			err := c.SettleEnd(run, tr.final)
+			if end := c.End(); err == nil && (end == 0 || end > clock) {
+				continue // the model missed the goal
+			}
+			if err == nil {
+				err = tr.finish(ctx)
+			}
+			if !errors.Is(err, perdure.ErrRolledBack) {
+				return err
+			}
+		} else if err := tr.step(run, clock); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
+			return err
+		}
+		if clock, err = c.Clock(run); err != nil {
+			return err
+		}
+	}
+}
+
+// trainer is one worker's training.
+type trainer struct {
+	c     *worker.Client
+	w     workload.Workload
+	t     *Tables
+	s     settings.Run
+	p     *pacer
+	judge *evaluator
+	lost  time.Time     // when the last train loss was reported
+	good  perdure.Clock // whose model was seen to reach the goal, nothing else in it; 0: none was
+}
+
+// finish waits for the others; a SIGTERM meanwhile is no reason to leave early
+// as long as the job may roll back, so only the job's end or ctx's ends it.
+func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
+
+// step does one clock: it may evaluate the model first, and asks for the job's
+// end when its goal is reached.
+func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
+	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
+		reached, err := tr.evaluate(ctx, clock)
+		if err != nil {
+			return err
+		}
+		if reached {
+			tr.p.enough.Store(true)
+		}
+	}
+	if end := tr.c.End(); tr.p.enough.Swap(false) && clock > 0 && (end == 0 || end == tr.s.Job.Clocks) {
+		if err := tr.end(ctx, clock); err != nil {
+			return err
+		}
+		if end := tr.c.End(); end > 0 && clock >= end {
+			return nil
+		}
+		// Others are ahead: all stop where the first of them stands. Or the model of this clock misses the goal.
+	}
+	begin := time.Now()
+	tr.t.waited = 0
+	rank, of := tr.c.Share()
+	m, err := tr.w.Step(ctx, tr.t, workload.Share{Rank: rank, Of: of}, clock)
+	if err != nil {
+		return err
+	}
+	if err := tr.t.weigh(m.Samples); err != nil {
+		return err
+	}
+	tr.c.AddSamples(m.Samples)
+	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
+		tr.lost = now
+		tr.c.Report(wire.Report{
+			Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss),
+			TrainRMSE: rundir.Finite(m.TrainRMSE),
+		})
+	}
+	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
+}
+
+// end ends the job, if the model that it leaves reaches the goal. With two-step clocks the job ends at this clock, and
+// its model is known before. Else the model is known once every slot has stopped: the end is tentative until then.
+func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
+	switch {
+	case tr.s.Until.Metric == settings.OverTime || tr.good == clock:
+		return tr.c.EndJob(ctx)
+	case !tr.s.Job.TwoStep(tr.w.Tables()):
+		return tr.c.ProposeEnd(ctx)
+	}
+	reached, err := tr.final(ctx)
+	if err != nil || !reached {
+		return err
+	}
+	return tr.c.EndJob(ctx)
+}
+
+// final evaluates the model of the present clock, at which the job may end, and returns whether it reaches the goal.
+func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
+	clock, generation := tr.c.Now(), tr.c.Generation()
+	same, end := tr.c.Unbroken(ctx)
+	defer end()
+	e, err := tr.judge.exact(same, &tr.s.Job, clock)
+	switch {
+	case tr.c.Generation() != generation:
+		return false, perdure.ErrRolledBack
+	case err != nil:
+		return false, err
+	case tr.s.Until.Reached(e):
+		return true, nil
+	}
+	tr.report(clock, Evaluation{Eval: e})
+	return false, nil
+}
+
+// evaluate reports how good the model is, and whether it is as good as is wanted.
+func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
+	generation := tr.c.Generation()
+	whole, end := tr.c.Whole(ctx)
+	defer end()
+	e, err := tr.judge.evaluate(whole, &tr.s.Job)
+	switch {
+	case err != nil && whole.Err() != nil && ctx.Err() == nil:
+		return false, nil // in an outage nobody has the newest rows; training goes on
+	case err != nil:
+		return false, err
+	case tr.c.Generation() != generation:
+		return false, perdure.ErrRolledBack // it may be of either
+	}
+	tr.report(clock, e)
+	reached = tr.s.Until.Reached(e.Eval)
+	if reached && !tr.judge.stale(&tr.s.Job) {
+		tr.good = clock
+	}
+	return reached, nil
+}
+
+// report tells the run's parent how good the model is.
+func (tr *trainer) report(clock perdure.Clock, e Evaluation) {
+	tr.c.Report(wire.Report{
+		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),
+		TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog,
+	})
+}

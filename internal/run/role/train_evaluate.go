@@ -1,0 +1,113 @@
+package role
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// evaluator evaluates the model while it is trained. Where all tables are bsp it reads
+// what the slot trains on, the model of exactly this clock. Else the slot's own rows
+// may be older than the model by as much as the tables allow, and reads of the slot
+// are measured and pushed: so it reads the newest rows that servers have, through a
+// client that has no slot.
+type evaluator struct {
+	w       workload.Workload
+	own     *Tables
+	observe func(ctx context.Context) (*worker.Client, error)
+
+	c *worker.Client // without a slot; nil: not needed so far
+	t *Tables
+}
+
+// backlogPatience is how long an evaluation waits for shards that apply what came while they
+// were away.
+const backlogPatience = 2 * time.Second
+
+// Evaluation is an evaluation, and whether the rows lacked updates that had been made: some
+// shard had just come back.
+type Evaluation struct {
+	workload.Eval
+	Backlog bool
+}
+
+// EvaluateAtRest judges the rows of a moment: once no shard is behind, or after backlogPatience, and
+// again if a shard was away in the middle of it.
+func EvaluateAtRest(
+	ctx context.Context, c *worker.Client, judge func() (workload.Eval, error),
+) (v Evaluation, err error) {
+	for range 2 {
+		rest, err := c.AtRest(ctx, backlogPatience)
+		if err != nil {
+			return v, err
+		}
+		before := c.Opens()
+		c.At(0) // any rows, and none that were read before
+		if v.Eval, err = judge(); err != nil {
+			return v, err
+		}
+		there := c.Opens() == before
+		if v.Backlog = !rest || !there; there {
+			break
+		}
+	}
+	return v, nil
+}
+
+// stale reports whether the slot's own rows may be older than the model.
+func (j *evaluator) stale(job *perdure.JobSpec) bool {
+	return slices.ContainsFunc(j.w.Tables(),
+		func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
+}
+
+// exact evaluates the model of a clock that no slot passes before it returns: all updates of earlier clocks are in it,
+// and no other.
+func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdure.Clock) (workload.Eval, error) {
+	if !j.stale(job) {
+		return j.w.Evaluate(ctx, j.own)
+	}
+	if err := j.open(ctx); err != nil {
+		return workload.Eval{}, err
+	}
+	j.c.At(clock)
+	return j.w.Evaluate(ctx, j.t)
+}
+
+// open connects a client without a slot, unless there is one.
+func (j *evaluator) open(ctx context.Context) error {
+	if j.c != nil {
+		return nil
+	}
+	c, err := j.observe(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := OpenTables(ctx, c, j.w)
+	if err != nil {
+		_ = c.Close() // never fails
+		return err
+	}
+	j.c, j.t = c, t
+	return nil
+}
+
+func (j *evaluator) evaluate(ctx context.Context, job *perdure.JobSpec) (Evaluation, error) {
+	if !j.stale(job) {
+		e, err := j.w.Evaluate(ctx, j.own)
+		return Evaluation{Eval: e}, err
+	}
+	if err := j.open(ctx); err != nil {
+		return Evaluation{}, err
+	}
+	return EvaluateAtRest(ctx, j.c, func() (workload.Eval, error) { return j.w.Evaluate(ctx, j.t) })
+}
+
+func (j *evaluator) close() {
+	if j.c != nil {
+		_ = j.c.Close() // never fails
+	}
+}

@@ -1,0 +1,84 @@
+package role
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/workload"
+)
+
+// Tables gives a workload its tables through a client.
+type Tables struct {
+	tables map[string]*worker.Table
+	waited time.Duration // in Get, since it was set to 0
+	list   []perdure.RowID
+}
+
+// OpenTables creates or attaches to the workload's tables.
+func OpenTables(ctx context.Context, c *worker.Client, w workload.Workload) (*Tables, error) {
+	t := &Tables{tables: map[string]*worker.Table{}}
+	for _, spec := range w.Tables() {
+		table, err := c.Table(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		t.tables[spec.Name] = table
+	}
+	return t, nil
+}
+
+// Table returns the table of a name that the workload has.
+func (t *Tables) Table(name string) *worker.Table { return t.tables[name] }
+
+// Get implements workload.Tables.
+func (t *Tables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
+	begin := time.Now()
+	defer func() { t.waited += time.Since(begin) }()
+	to := t.tables[table]
+	if spec := to.Spec(); spec.Sparse {
+		return to.GetRows(ctx, t.rows(first, len(dst)/spec.Dim), dst)
+	}
+	return to.GetRun(ctx, first, dst)
+}
+
+func (t *Tables) Inc(_ context.Context, table string, first perdure.RowID, delta []float32) error {
+	to := t.tables[table]
+	if spec := to.Spec(); spec.Sparse {
+		return to.IncRows(t.rows(first, len(delta)/spec.Dim), delta)
+	}
+	return to.IncRun(first, delta)
+}
+
+func (t *Tables) GetRows(ctx context.Context, table string, rows []perdure.RowID, dst []float32) error {
+	begin := time.Now()
+	defer func() { t.waited += time.Since(begin) }()
+	return t.tables[table].GetRows(ctx, rows, dst)
+}
+
+func (t *Tables) IncRows(_ context.Context, table string, rows []perdure.RowID, delta []float32) error {
+	return t.tables[table].IncRows(rows, delta)
+}
+
+// weigh gives this clock's updates their weight, the examples that they are of, where tables ask for it.
+func (t *Tables) weigh(samples int) error {
+	for _, to := range t.tables {
+		if to.Spec().Combine != perdure.CombineWeighted {
+			continue
+		}
+		if err := to.Weigh(float64(samples)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows names n rows from the first on. The list is valid until the next call.
+func (t *Tables) rows(first perdure.RowID, n int) []perdure.RowID {
+	t.list = t.list[:0]
+	for i := range n {
+		t.list = append(t.list, first+perdure.RowID(i))
+	}
+	return t.list
+}

@@ -1,0 +1,31 @@
+package failurecost
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// RunProgram runs program with args, which name the folder, and returns what it printed. What an
+// earlier attempt left in the folder is removed. A program that takes longer than
+// timeout is asked to end: late. err is the program's, or the system's.
+func RunProgram(
+	ctx context.Context, program string, args []string, folder string, timeout time.Duration,
+) (output string, late bool, err error) {
+	if err := os.RemoveAll(folder); err != nil {
+		return "", false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(folder), 0o777); err != nil {
+		return "", false, err
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	command := exec.CommandContext(limited, program, args...)
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) } // it ends its own processes
+	command.WaitDelay = 10 * time.Second
+	text, err := command.CombinedOutput()
+	return string(text), limited.Err() != nil, err
+}

@@ -1,0 +1,292 @@
+package study
+
+import (
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/data/wire"
+)
+
+// smallRecord is a record that can be counted by hand: four machines come; b goes at 10 s, a and c at 20 s; e comes at
+// 30 s, f at 50 s, and e goes again at 52 s.
+const smallRecord = `0,add,a
+0,add,b
+1000,add,c
+2000,add,d
+10000,remove,b
+20000,remove,a
+20000,remove,c
+30000,add,e
+50000,add,f
+52000,remove,e
+100000,remove,d
+`
+
+func recordOf(t *testing.T, text string) *machineRecord {
+	t.Helper()
+	r, err := readMachineRecord([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func texts(t *testing.T, p *faultPlan, job faultJob) []string {
+	t.Helper()
+	f, err := p.Of(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Texts()
+}
+
+// TestReplay: a window of 60 s from 5 s on, in 6 s of the job.
+func TestReplay(t *testing.T) {
+	three := faultJob{Workers: 1, Servers: 2}
+	r := faultReplay{
+		Record: recordOf(t, smallRecord), Name: "small",
+		From: 5 * time.Second, Length: time.Minute, Into: 6 * time.Second,
+	}
+	for _, c := range []struct {
+		name string
+		of   func(*faultReplay)
+		want []string // without targets
+		note string
+	}{
+		{
+			"all", func(*faultReplay) {},
+			// b's place waits longest and has e, whose end is a fault of its own; f has one of the others; who is
+			// still away at the end is back then.
+			[]string{"@500ms+2s", "@1.5s+3s", "@1.5s+4.5s", "@4.7s+1.3s"},
+			"4 removals hit the job's 3 machines, 2 machines come for them",
+		},
+		{
+			"boot", func(r *faultReplay) { r.Boot = 25 * time.Second },
+			// e would work from 55 s on, and goes before: its place is away from first to last.
+			[]string{"@500ms+5.5s", "@1.5s+4.5s", "@1.5s+4.5s"},
+			"4 removals hit the job's 3 machines, 2 machines come for them (taken away before they worked: 1)",
+		},
+		{
+			"one server",
+			func(r *faultReplay) { r.From, r.Length, r.Who = 9*time.Second, 18*time.Second, serverMachines },
+			[]string{"@333ms+5.667s", "@3.667s+2.333s"},
+			"2 removals hit the job's 2 machines, 0 machines come for them; of machines that it does " +
+				"not have: 1, which mean nothing to it",
+		},
+	} {
+		r := r
+		c.of(&r)
+		f, err := (&faultPlan{Replay: &r}).Of(three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, fault := range f.All {
+			text := fault.String()
+			got = append(got, text[strings.Index(text, "@"):])
+			if fault.Kind != "kill" || c.name == "one server" && fault.Target.Role != wire.RoleServer {
+				t.Errorf("%s: %s", c.name, fault)
+			}
+		}
+		if !slices.Equal(got, c.want) || len(f.Notes) != 1 || !strings.HasSuffix(f.Notes[0], c.note) {
+			t.Errorf("%s: %q, %q; want %q, %q", c.name, got, f.Notes, c.want, c.note)
+		}
+	}
+}
+
+// TestReplayTargets: which machine is which server or worker is drawn; a machine that comes works in the place
+// that it fills, so that its own end hits that place.
+func TestReplayTargets(t *testing.T) {
+	r := &faultPlan{Replay: &faultReplay{
+		Record: recordOf(t, smallRecord), Name: "small",
+		From: 5 * time.Second, Length: time.Minute, Into: 6 * time.Second,
+	}}
+	seen := map[string]bool{}
+	for seed := range uint64(20) {
+		job := faultJob{Workers: 1, Servers: 2, Seed: seed}
+		f, err := r.Of(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.All[0].Target != f.All[3].Target {
+			t.Errorf("seed %d: e came for b, and its end hits another: %q", seed, f.Texts())
+		}
+		if f.All[0].Target == f.All[1].Target || f.All[1].Target == f.All[2].Target {
+			t.Errorf("seed %d: two machines in one place: %q", seed, f.Texts())
+		}
+		if again := texts(t, r, job); !slices.Equal(again, f.Texts()) {
+			t.Errorf("seed %d: %q, and then %q", seed, f.Texts(), again)
+		}
+		seen[f.All[0].Target.String()] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("b was only %v", seen)
+	}
+}
+
+// TestBamboo counts an hour of the record that the spot study takes: counted with another program.
+func TestBamboo(t *testing.T) {
+	b, err := os.ReadFile("../../../studies/traces/bamboo-p3.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readMachineRecord(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came, gone := 0, 0
+	for _, e := range r.events {
+		if e.came {
+			came++
+		} else {
+			gone++
+		}
+	}
+	if came != 177 || gone != 167 || r.end() != 40920*time.Second {
+		t.Errorf("%d came, %d were taken, until %v", came, gone, r.end())
+	}
+	f, err := (&faultPlan{Replay: &faultReplay{
+		Record: r, Name: "p3", From: 220 * time.Minute, Length: time.Hour, Into: 3 * time.Minute,
+	}}).Of(faultJob{Workers: 8, Servers: 4, Seed: 1})
+	want := "p3 from 3h40m0s to 4h40m0s, in 3m0s: 12 removals hit the job's 12 machines, 12 machines come for them; " +
+		"of machines that it does not have: 8, which mean nothing to it"
+	if err != nil || !slices.Equal(f.Notes, []string{want}) || len(f.All) != 12 {
+		t.Errorf("%q, %v; want %q", f.Notes, err, want)
+	}
+}
+
+// TestCounts: of counts the machine that came last is the one that goes.
+func TestCounts(t *testing.T) {
+	r := recordOf(t, ` {"metadata":{"gap_seconds":300,"zone":"a"},"data":[3,3,1,2,4]}`)
+	f := texts(t, &faultPlan{Replay: &faultReplay{
+		Record: r, From: time.Second, Length: 1199 * time.Second, Into: 1199 * time.Second,
+	}}, faultJob{Workers: 3, Seed: 4})
+	if len(f) != 2 || !strings.HasSuffix(f[0], "@599s+300s") || !strings.HasSuffix(f[1], "@599s+600s") {
+		t.Errorf("%q", f)
+	}
+	if f := texts(t, &faultPlan{Replay: &faultReplay{
+		Record: r, From: time.Second, Length: time.Second, Into: time.Second,
+	}}, faultJob{Workers: 3}); len(f) != 0 {
+		t.Errorf("nothing happens, and faults are %q", f)
+	}
+}
+
+// TestRecords that cannot be used are told with their line.
+func TestRecords(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "no machine comes in it",
+		"0,add":                      "line 1: write milliseconds,add|remove,name",
+		"0,gone,a":                   "line 1: write",
+		"x,add,a":                    `line 1: "x" is no number of milliseconds`,
+		"-5,add,a":                   `line 1: "-5" is no number`,
+		"# b\n0,add,a\n0,remove,b":   "line 3: b is taken away, and is not there; the record is not whole",
+		"0,add,a\n0,add,a":           "line 2: a comes, and is there already",
+		"5,add,a\n4,add,b":           "line 2: its time is before the line above",
+		"0,add,\"a":                  "parse error on line 1",
+		`{"data":[1]}`:               "metadata.gap_seconds is 0",
+		`{"metadata":{}, "data":[1}`: "it is no JSON",
+		`{"metadata":{"gap_seconds":1},"data":[1,-1]}`: "data.1 is -1",
+		`{"metadata":{"gap_seconds":1},"data":[]}`:     "no machine comes",
+	} {
+		_, err := readMachineRecord([]byte(text))
+		isUsage(t, text, err, want)
+	}
+}
+
+// TestFailureMistakes of plans.
+func TestFailureMistakes(t *testing.T) {
+	r := recordOf(t, smallRecord)
+	window := func(from, length time.Duration) *faultReplay {
+		return &faultReplay{Record: r, Name: "small", From: from, Length: length, Into: time.Second}
+	}
+	freeze := window(5*time.Second, time.Second)
+	freeze.How = "freeze"
+	for want, p := range map[string]*faultPlan{
+		`unknown kind "burn"`:     {Given: []string{"burn:server:0@1s"}},
+		"choose exponential":      {Draw: &faultDraw{Law: "normal"}},
+		"exponential needs mean":  {Draw: &faultDraw{Law: lawExponential}},
+		"weibull needs scale":     {Draw: &faultDraw{Law: lawWeibull, Scale: time.Second}},
+		"geometric needs":         {Draw: &faultDraw{Law: lawGeometric, MeanClocks: .5}},
+		"geometric is by clocks":  {Draw: &faultDraw{Law: lawGeometric, MeanClocks: 5, Until: time.Second}},
+		"away and until":          {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Away: -1}},
+		"does not say how long":   {Draw: &faultDraw{Law: lawExponential, Mean: time.Second}},
+		"choose servers, workers": {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, Who: "all"}},
+		"how: burn":               {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, How: "burn"}},
+		"more than 10000":         {Draw: &faultDraw{Law: lawExponential, Mean: time.Microsecond, Until: time.Second}},
+		"length, of the record's": {Replay: window(0, 0)},
+		"from and boot":           {Replay: window(-1, 1)},
+		"the window ends at 1m50s, and the record at 1m40s": {Replay: window(50*time.Second, time.Minute)},
+		"at 1s there are 2 machines, and the job needs 3; the first moment with as many is 2s": {
+			Replay: window(time.Second, time.Minute),
+		},
+		"choose kill or term": {Replay: freeze},
+	} {
+		_, err := p.Of(faultJob{Workers: 1, Servers: 2})
+		isUsage(t, want, err, want)
+	}
+	_, err := (&faultPlan{Replay: window(5*time.Second, time.Second)}).Of(faultJob{Workers: 8})
+	isUsage(t, "large", err, "it never has the 8 machines that the job needs")
+}
+
+// TestLaws: drawn times have the mean that their law has.
+func TestLaws(t *testing.T) {
+	const runs = 400
+	for _, c := range []struct {
+		draw faultDraw
+		mean float64 // of the first failure, in s or clocks
+	}{
+		{faultDraw{Law: lawExponential, Mean: 10 * time.Second}, 10},
+		{faultDraw{Law: lawWeibull, Scale: 10 * time.Second, Shape: 1}, 10},
+		{faultDraw{Law: lawWeibull, Scale: 10 * time.Second, Shape: 2}, 10 * math.Gamma(1.5)},
+		{faultDraw{Law: lawGeometric, MeanClocks: 20}, 20},
+		{faultDraw{Law: lawGeometric, MeanClocks: 1}, 1},
+	} {
+		sum := 0.0
+		for seed := range uint64(runs) {
+			c.draw.Who = serverMachines
+			job := faultJob{Servers: 1, Workers: 3, Time: time.Hour, Clocks: 10000, Seed: seed}
+			f, err := (&faultPlan{Draw: &c.draw}).Of(job)
+			if err != nil || f.All[0].Target.Role != wire.RoleServer {
+				t.Fatal(f.Texts(), err)
+			}
+			sum += f.All[0].When.Since.Seconds() + float64(f.All[0].When.Clock)
+		}
+		if got := sum / runs; got < .85*c.mean || got > 1.15*c.mean {
+			t.Errorf("%+v: the mean is %.2f, want %.2f", c.draw, got, c.mean)
+		}
+	}
+}
+
+// TestDraw: what is drawn stays within the run, and hits nobody who is away.
+func TestDraw(t *testing.T) {
+	for _, ofJob := range []bool{false, true} {
+		d := &faultPlan{
+			Given: []string{"freeze:worker:0@90s+1s"},
+			Draw:  &faultDraw{Law: lawExponential, Mean: 3 * time.Second, OfJob: ofJob, Away: 20 * time.Second},
+		}
+		job := faultJob{Workers: 2, Servers: 1, Time: time.Minute, Seed: 7}
+		f, err := d.Of(job)
+		if err != nil || len(f.All) < 5 || f.All[len(f.All)-1].Kind != "freeze" {
+			t.Fatal(f.Texts(), err)
+		}
+		until := map[string]time.Duration{}
+		for _, fault := range f.All[:len(f.All)-1] {
+			at := fault.When.Since
+			if at >= time.Minute || at < until[fault.Target.String()] {
+				t.Errorf("of the job %v: %s; %q", ofJob, fault, f.Texts())
+			}
+			until[fault.Target.String()] = at + fault.For
+		}
+		if again := texts(t, d, job); !slices.Equal(again, f.Texts()) {
+			t.Errorf("%q, and then %q", f.Texts(), again)
+		}
+		job.Seed++
+		if other := texts(t, d, job); slices.Equal(other, f.Texts()) {
+			t.Errorf("another seed gives %q, too", other)
+		}
+	}
+}
