@@ -63,11 +63,9 @@ var layers = map[string]int{
 	"internal/data/updatelog":   1,
 	"internal/data/registry":    1,
 	"internal/data/dataset":     1,
-	"internal/data/snapshot":    3,
 	"internal/data/store":       2,
 
 	// Shells, which own time, sockets, goroutines and disks.
-	"internal/proc/address":     1,
 	"internal/proc/transport":   3,
 	"internal/proc/server":      6,
 	"internal/proc/coordinator": 5,

@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -110,7 +109,7 @@ func (cfg *Config) checkAddress() error {
 	if cfg.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
 		return nil
 	}
-	return address.Check("coordinator", cfg.Coordinator)
+	return transport.CheckAddress("coordinator", cfg.Coordinator)
 }
 
 // openKeys makes a network of the keys of a job that has some; nil: it has none.
