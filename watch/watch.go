@@ -1,5 +1,6 @@
-// Package watch lets others see how a worker in Go does: numbers for Prometheus at /metrics, whether it lives at
-// /healthz, and whether it does its work at /readyz. docs/guide/watch.md lists what is shown.
+// Package watch serves metrics and health checks of a worker that is written in Go: numbers for Prometheus at
+// /metrics, whether it lives at /healthz, and whether it does its work at /readyz. docs/guide/watch.md lists what
+// is shown.
 //
 //	seen, err := watch.Open("", nil) // where perdure up --metrics says
 //	if err != nil {

@@ -1,5 +1,5 @@
-// Package worker is the client of a job: what a training program uses to Get and Inc rows,
-// and to end its iterations with Clock.
+// Package worker is the client library of training programs: they read rows with Get, update them with Inc, and
+// end an iteration with Clock.
 //
 //	w, err := Dial(ctx, Config{Coordinator: addr})
 //	model, err := w.Table(ctx, spec)

@@ -1,7 +1,7 @@
-// Package rig runs processes of a job within a test: coordinators, servers and workers, the
-// same code as real processes run, on a network, a disk and an update log in memory. It is
-// for tests only; of what is no test, only package sim imports it. For tests of real processes it has a [LAN], hosts
-// with addresses of their own on this machine, and messages that a process must not send.
+// Package rig runs the processes of a job inside a test: coordinators, servers and workers, the same code as real
+// processes run, on a network, a disk and an update log in memory. It is for tests only; of what is no test, only
+// package sim imports it. For tests of real processes it has a [LAN], hosts with addresses of their own on this
+// machine, and messages that a process must not send.
 //
 // [Hosts] are what all processes share. A [Process] is one life of one host: its network,
 // its disk and its log. Whoever kills it breaks its connections, makes its disk fail from

@@ -1,5 +1,4 @@
-// Package contract is what a training program and the worker that runs it
-// promise each other.
+// Package contract defines the interface between a training program and the worker that runs it.
 //
 // A [Workload] says which tables it trains, computes one clock for one slot at
 // a time, whose share of the data it is told, through [Tables], and can judge a model. It knows nothing of servers,

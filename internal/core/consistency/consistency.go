@@ -1,5 +1,5 @@
-// Package consistency decides, purely, how fresh a read must be and when an
-// update counts.
+// Package consistency decides, for each consistency model, how fresh a read must be and when an update counts as
+// applied.
 //
 // Its one mechanism is the applied vector of a shard: for each slot, how many
 // of its clocks are applied. The vector is the exactly-once filter (an update

@@ -1,8 +1,7 @@
-// Package link is a replica's place in its shard's chain: whom it follows, who follows it, the
-// log that goes along the chain, and how the log's messages become frames and come out of them.
-// Package chain decides what goes to which neighbour; package link knows what an entry is, what
-// it weighs, and which words to a neighbour may wait until others go with them. It is pure: it
-// knows neighbours by their part, and the server has the connections.
+// Package link connects a replica to its shard's chain: it knows predecessor and successor, keeps the log that
+// goes along the chain, and turns the log's messages into frames and back. Package chain decides what goes to
+// which neighbour; package link knows what an entry is, what it weighs, and which words to a neighbour may wait
+// until others go with them. It is pure: it knows neighbours by their part, and the server has the connections.
 //
 // Invariants:
 //   - what is counted of a slot's updates is what the log has of them and the replica has not;

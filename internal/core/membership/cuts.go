@@ -21,7 +21,7 @@ import (
 const unknown perdure.Clock = math.MaxInt64
 
 // Where the strategy leaves the interval open there is none in clocks: every cut is named,
-// as those are that somebody asks for, when package saver says that it is time.
+// as those are that somebody asks for, when the checkpoint timer says that it is time.
 
 // cuts names the cuts that somebody asks for, and has them published.
 type cuts struct {

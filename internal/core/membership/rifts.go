@@ -5,9 +5,9 @@ import "github.com/perdure/perdure/internal/core/failuredetector"
 // ripe is for how many patiences a complaint must have been made before anything is done about it.
 const ripe = 2
 
-// lookForRifts deals with processes that cannot reach each other, and are both heard: see package rift. A server that
-// is done without counts as silent, whatever it says, until all can reach it. So all that is done about silence is
-// done here, too, and nothing else.
+// lookForRifts deals with processes that cannot reach each other, and are both heard: see package failuredetector. A
+// server that is done without counts as silent, whatever it says, until all can reach it. So all that is done about
+// silence is done here, too, and nothing else.
 func (r *record) lookForRifts(w *failuredetector.Partitions) {
 	j := r.job
 	if w.Quiet() && !j.complains() {

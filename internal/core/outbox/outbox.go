@@ -1,5 +1,5 @@
-// Package outbox is what one slot has made and must still be able to send. It is pure: it
-// takes what the program Incs and what servers have said, and returns what is to be sent.
+// Package outbox keeps the updates that one slot has made until they are safe, and decides what is sent, and sent
+// again. It is pure: it takes what the program Incs and what servers have said, and returns what is to be sent.
 //
 //	Inc ─▶ Deltas ─▶ Fill, Seal ─▶ Update ─▶ Feed or ToLog ─▶ frames
 //	                                  │

@@ -1,6 +1,6 @@
-// Package reads is what one client of a job has read of its tables: rows, with what each
-// contains, what is on its way, and what servers push. It decides how a read is served
-// ([Serving]): from the cache, by what is on its way, or by a request.
+// Package reads implements a client's cache of rows: which rows it has and how fresh they are, which reads are in
+// flight, and what servers push. It decides how a read is served ([Serving]): from the cache, by what is on its
+// way, or by a request.
 //
 //	call := table.Read(rows, dst, own) // copies out what the cache may answer
 //	… the shell sends Due() and waits until call.Done() …

@@ -1,8 +1,6 @@
-// Package replica is what one replica of a shard is, from the moment it is given to a server
-// until it is taken away: rows, the order in which updates change them, who reads them and is
-// told of them, and which cuts are saved. It is pure: it takes entries of the shard's log, and
-// requests, and returns what is to be done. The shell, package server, owns connections, time,
-// goroutines and disks.
+// Package replica implements one replica of a shard: its rows, the order in which updates are applied, the reads
+// that wait, and the cuts that are saved. It is pure: it takes entries of the shard's log, and requests, and
+// returns what is to be done. The shell, package server, owns connections, time, goroutines and disks.
 //
 // An entry's way is [Replica.Step], which takes it in, and then [Replica.Settle], which applies
 // what may be applied and decides what follows from that. Both gather [Effects], which the

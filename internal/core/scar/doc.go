@@ -1,6 +1,6 @@
-// Package scar decides which rows of a shard the next partial save has, and knows of which
-// files the shard's running checkpoint is made: of each row its newest saved value with its
-// rule's state, before its first save its initial value (SCAR, Qiao et al., ICML 2019).
+// Package scar decides which rows the next partial checkpoint of a shard saves (SCAR, Qiao et al., ICML 2019), and
+// which files the running checkpoint consists of: for each row its newest saved value with the state of its update
+// rule, and before its first save its initial value.
 //
 // A Ledger is of one shard. The shard's owner says when a save is due, calls Choose, writes
 // the rows that it names, and says with Written or Unwritten what became of them. Between

@@ -1,6 +1,5 @@
-// Package states is how what a slot's program saves is kept where it is too large to travel with an
-// update: it lies in the job's store, and what travels is a [Ref] to it. And it is the rule by which
-// such an object is garbage: see [Held].
+// Package states manages states of slots' programs that are too large to travel with an update: they lie in the
+// job's store, and a [Ref] travels instead. And it is the rule by which such an object is garbage: see [Held].
 //
 // What travels is bytes, whoever carries it: a frame, a segment, a snapshot. [Pack] and [Unpack] say
 // what they are: a state or a reference, and the clock that it belongs to.

@@ -1,5 +1,5 @@
-// Package words is what the coordinator and the processes of a job tell each other of what is
-// so: statuses of servers and workers, and what changed of the view.
+// Package words defines the statuses that servers and workers report to the coordinator, and the changes of the
+// view that it sends to them.
 //
 // Each word holds whole values, never steps. On each connection the first tells all, the next
 // what has changed since. So a word costs what has changed, not what there is. Who speaks has

@@ -1,5 +1,5 @@
-// Package disk is the seam to the file system: the real one, and one in memory
-// that loses what was not synced when it crashes.
+// Package disk abstracts the file system: the real one, and one in memory that loses what was not synced when it
+// crashes.
 //
 // It exists for two reasons: fast tests, and simulated faults (a crash after
 // every write, sync or rename; a full disk). Only what durable formats need is

@@ -1,5 +1,5 @@
-// Package packed leaves out of values those that are 0. Rows of counts, and what a clock does to them, are mostly
-// zeros: packed they take a fraction of the bytes, and come out with the same bits.
+// Package packed encodes float32 values without the zeros among them. Rows of counts, and what a clock does to
+// them, are mostly zeros: packed they take a fraction of the bytes, and come out with the same bits.
 //
 // Packed, n values are:
 //

@@ -1,5 +1,5 @@
-// Package wire turns Perdure's messages into bytes and back. It is a codec
-// only: no I/O, no state, safe for concurrent use.
+// Package wire encodes and decodes the messages between the processes of a job. It is a codec only: no I/O, no
+// state, safe for concurrent use.
 //
 // A message is one frame: a fixed header of 64 bytes, little-endian, then the
 // payload. The generation, the epoch and the incarnation are in every header,

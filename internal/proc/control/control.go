@@ -1,6 +1,6 @@
-// Package control is the control API of a job: how people, scripts and the
-// dashboard watch it and steer it. It speaks Connect, so that one schema
-// (control/v1/control.proto) serves Go, Python, curl and the browser.
+// Package control implements the control API of a job, with which people, scripts and the dashboard watch it and
+// steer it. It speaks Connect, so that one schema (control/v1/control.proto) serves Go, Python, curl and the
+// browser.
 //
 // [Backend] is the API in plain Go values. The coordinator implements it and
 // hands it to [NewHandler]; [NewClient] gives the same interface to whoever

@@ -1,6 +1,5 @@
-// Package coordinator is the process that knows who is alive and who holds
-// what: the shell around membership. It owns connections, time and the
-// registry; every decision is membership's.
+// Package coordinator runs the process that knows who is alive and who holds what: it carries out what package
+// membership decides. It owns connections, time and the registry; every decision is membership's.
 //
 // One goroutine, the loop, owns the core. Facts are in the registry before
 // anybody hears of them. The coordinator may be killed at any instant: training

@@ -1,4 +1,5 @@
-// Package keys is how a process shows who it is, and finds out who others are, on networks that are not its own.
+// Package keys implements mutual TLS between the processes of a job: how a process proves who it is, and checks
+// its peers.
 //
 // A Ring is what one process has: its certificate and key, the certificates that it trusts, and the list of those that
 // are revoked. It makes the configurations of TLS 1.3 for both sides of a connection. Each side shows a certificate;

@@ -1,7 +1,6 @@
-// Package machine is what a process knows of the machine that it runs on, and how it shares
-// that machine with the other processes of a job: how much memory there is ([Memory],
-// [FreeMemory]), what the process has in use ([InUse]), how much garbage it lets pile up
-// ([Garbage]), how many cores it uses ([Cores]) and which processor it has ([CPUModel]).
+// Package machine measures the machine and the process (memory, cores, processor), and limits what the process
+// takes: how much memory there is ([Memory], [FreeMemory]), what the process has in use ([InUse]), how much
+// garbage it lets pile up ([Garbage]), how many cores it uses ([Cores]) and which processor it has ([CPUModel]).
 //
 // A process sets the last two once, when it begins; GOGC and GOMAXPROCS in the environment
 // override them. How much memory there is only Linux tells: elsewhere nothing is known, and

@@ -1,7 +1,7 @@
-// Package server is the process that holds shards: the shell around chains and
-// replicas. It owns goroutines, connections, disks and time. What becomes of an
-// entry of a shard's log, and who is told of it, a replica.Replica decides; the
-// server brings it what the log of its link.Link gives, and carries its Effects out.
+// Package server runs the process that holds shards: it carries out what packages chain and replica decide. It
+// owns goroutines, connections, disks and time. What becomes of an entry of a shard's log, and who is told of it,
+// a replica.Replica decides; the server brings it what the log of its link.Link gives, and carries its Effects
+// out.
 //
 // A server acts on the newest view it has seen, whatever it missed before: it
 // restores the shards that the view gives to it, fences what the view calls

@@ -1,5 +1,5 @@
-// Package wall has the wall clock jump, for tests: a moment as time.Now returns it after somebody has set the clock of
-// the machine.
+// Package wall lets a machine's wall clock jump, for tests: it has moments as time.Now returns them after somebody
+// has set the clock.
 package wall
 
 import (

@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package agent is the worker of a program that is not written in Go. The program starts the agent as a process of its
-// own, and drives it over a socket that it has inherited: each call of package worker is a packet, and its reply
-// another. Rows lie in memory that both share, so that they are copied no more often than in Go. What a worker must
-// know (views, safe points, what is sent again, outages) is in package worker alone, for all languages.
+// Package agent runs a worker on behalf of a program that is not written in Go. The program starts the agent as a
+// process of its own, and drives it over a socket that it has inherited: each call of package worker is a packet,
+// and its reply another. Rows lie in memory that both share, so that they are copied no more often than in Go.
+// What a worker must know (views, safe points, what is sent again, outages) is in package worker alone, for all
+// languages.
 //
 // An agent works for the process that has started it, and ends with it. Its end is the death of a worker: the program
 // ends, too, and whoever has started that starts it again.

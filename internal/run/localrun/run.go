@@ -1,7 +1,7 @@
-// Package localrun runs a job on this machine: its coordinator, its servers and, unless they
-// are programs of the user's own, its workers, as processes whose parent this process is. It
-// makes the run's folder, starts everything, carries faults out, starts anew what dies, keeps
-// the record and shows it; and in the end it exports the model and writes how it all went.
+// Package localrun runs a job on this machine: its coordinator, its servers and, unless they are the user's own
+// programs, its workers, as child processes. It makes the run's folder, starts everything, carries faults out,
+// starts anew what dies, keeps the record and shows it; and in the end it exports the model and writes how it all
+// went.
 //
 //	r, err := Start(ctx, Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
 //	sum, err := r.Wait(ctx, atOnce)

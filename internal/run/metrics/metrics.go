@@ -1,5 +1,5 @@
-// Package metrics is what the processes of a job show of themselves: the list of all metrics, and, for each
-// role, who is asked and what of the answer becomes which metric. Package eyes serves them.
+// Package metrics defines the metrics of all processes of a job, and collects them: for each role, who is asked
+// and which part of the answer becomes which metric. Package httpdebug serves them.
 //
 // A name that is here is a promise to boards and alerts that people have made.
 package metrics

@@ -1,5 +1,5 @@
-// Package plain writes errors and numbers as people read them (an error is one line, without the words by which
-// programs tell errors apart), and results as programs read them: JSON and CSV. It is safe for concurrent use.
+// Package plain formats errors and numbers for people (an error is one line, without the words by which programs
+// tell errors apart), and results for programs: JSON and CSV. It is safe for concurrent use.
 package plain
 
 import (

@@ -1,6 +1,5 @@
-// Package rundir is a run's folder: what a job was asked to be, what happened
-// to it, how it went and how it ended, in files that people and other programs
-// read.
+// Package rundir reads and writes a run's folder: what the job was asked to do, what happened to it, how it
+// progressed and how it ended.
 //
 //	run.json       what was asked for; replaced as a whole
 //	events.jsonl   what happened, one JSON object a line

@@ -1,5 +1,5 @@
-// Package runs is what people do with the folders of many runs: list them, look at one, hold some
-// side by side, export and delete them, and compute what one costs by a list of prices.
+// Package runs lists, shows, compares, exports and deletes runs by their folders, and computes what one costs with
+// a list of prices.
 //
 // A Run is read as it is: one that is damaged or half-written is a line that says so, among the
 // others, and none is averaged away. Nothing is changed but by Remove, which deletes ended runs

@@ -1,6 +1,6 @@
-// Package screen is what a person sees of a run: while it goes on, in plain lines or in a panel
-// at the bottom of a terminal (View), how it stands (Status), and how it has ended (Ended). It
-// takes what there is to show as values, and prints it. It asks nobody and decides nothing.
+// Package screen shows a run in the terminal: while it goes on, as plain lines or as a panel at the bottom (View),
+// its status (Status), and its result (Ended). It takes what there is to show as values, and prints it. It asks
+// nobody and decides nothing.
 package screen
 
 import (

@@ -1,7 +1,7 @@
-// Package settings is what a run was asked to be: run.json. The run's parent writes it, each
-// of the run's processes reads it, and a later run goes on or begins again with it; so all that
-// two of them must agree on is here. A Run is completed and checked before anything is started
-// or written: what is wrong is told in one line, and nothing has happened.
+// Package settings defines the settings of a run, run.json: it reads, checks and completes them. The run's parent
+// writes it, each of the run's processes reads it, and a later run goes on or begins again with it; so all that
+// two of them must agree on is here. A Run is completed and checked before anything is started or written: what is
+// wrong is told in one line, and nothing has happened.
 //
 // What somebody asks for is an Asked, in his own words: New makes the settings of it, Repeat those
 // of a run that begins another again, Resume those of one that goes on. What people write is read

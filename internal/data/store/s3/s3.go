@@ -1,4 +1,4 @@
-// Package s3 is a store in a bucket of S3, or of what speaks its protocol.
+// Package s3 implements a store in an S3 bucket, or in a server that speaks its protocol.
 //
 // An object of at most 8 MiB is put by one request, a larger one as a multipart upload, in bounded
 // memory: so it is there whole or not at all. What could not be ended is aborted; of a writer that dies

@@ -1,4 +1,4 @@
-// Package storetest has the test that every store passes.
+// Package storetest tests a store: every implementation passes it.
 package storetest
 
 import (

@@ -1,5 +1,5 @@
-// Package authority makes the keys of a job, renews and revokes them. It is for the command line of a person; processes
-// of a job only use what it has made (package keys).
+// Package authority issues, renews and revokes the certificates and tokens of a job. It is for the command line of
+// a person; processes of a job only use what it has made (package keys).
 //
 // One folder has it all: ca with the key that signs, which need not be on any machine of the job, and a folder for each
 // who gets keys, to be copied to where that one runs. Their names are the roles', or ROLE-NAME for more of a role.

@@ -130,7 +130,7 @@ func TestScrapes(t *testing.T) {
 	})
 }
 
-// TestBounded: a process that is watched is served within the bounds of package web.
+// TestBounded: a process that is watched is served within the bounds of NewHTTPServer.
 func TestBounded(t *testing.T) {
 	want := NewHTTPServer(nil)
 	if s := prepare("", silent).served; s.ConnState == nil || s.MaxHeaderBytes != want.MaxHeaderBytes ||
