@@ -19,7 +19,7 @@ var floors = []struct {
 	{"vocabulary", []string{"."}},
 	{"cores", []string{"internal/core/", "itercost"}},
 	{"data", []string{"internal/data/"}},
-	{"shells", []string{"internal/proc/", "worker"}},
+	{"shells", []string{"internal/proc/", "worker", "store"}},
 	{"runs", []string{"internal/run/", "workload", "watch"}},
 	{"commands", []string{"cmd", "examples", "studies"}},
 	{"tests", []string{"internal/rig", "internal/sim"}},
@@ -200,8 +200,8 @@ var purityCases = []ruleCase{
 	{"internal/core/chain/a.go", "package x\nimport \"fmt\"\nfunc f() { fmt.Sprint(fmt.Sscanf) }", ""},
 }
 
-// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it. A program
-// that nobody watches has no client of Prometheus either.
+// TestLightClient: what users' programs import, and what runs as WebAssembly, has no client of etcd in it, no server of
+// NATS, no client of S3 and no JSON Web Tokens. A program that nobody watches has no client of Prometheus either.
 func TestLightClient(t *testing.T) {
 	files, err := repository()
 	if err != nil {
@@ -218,6 +218,9 @@ func TestLightClient(t *testing.T) {
 			"internal/run/role",
 		},
 		{"github.com/prometheus/", []string{".", "worker", "workload", "internal/rig", "internal/sim"}, "watch"},
+		{"github.com/nats-io/nats-server/", []string{".", "worker", "workload"}, "internal/proc/logserver"},
+		{"github.com/minio/", []string{".", "worker", "workload"}, "store/s3"},
+		{"github.com/golang-jwt/", []string{".", "worker", "workload"}, "internal/proc/control"},
 	} {
 		for _, light := range c.light {
 			if by := reaches(files, light, c.heavy); by != "" {

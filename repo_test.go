@@ -63,11 +63,9 @@ var layers = map[string]int{
 	"internal/data/updatelog":   1,
 	"internal/data/registry":    1,
 	"internal/data/dataset":     1,
-	"internal/data/snapshot":    3,
 	"internal/data/store":       2,
 
 	// Shells, which own time, sockets, goroutines and disks.
-	"internal/proc/address":     1,
 	"internal/proc/transport":   3,
 	"internal/proc/server":      6,
 	"internal/proc/coordinator": 5,
@@ -95,6 +93,7 @@ var layers = map[string]int{
 	"internal/run/checkpoints": 8,
 	"internal/run/agent":       6,
 	"watch":                    8,
+	"store":                    3,
 	"internal/run/runs":        9,
 	"internal/run/localrun":    10,
 	"internal/run/bench":       11,

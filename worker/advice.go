@@ -13,7 +13,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -69,7 +68,7 @@ func joinError(ctx context.Context, addr string, err error) error {
 		return err
 	}
 	if strings.HasPrefix(addr, "@") {
-		if bad := address.Check("the coordinator's address", addr); bad != nil {
+		if bad := transport.CheckAddress("the coordinator's address", addr); bad != nil {
 			return bad
 		}
 	}

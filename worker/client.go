@@ -68,7 +68,7 @@ func (c *Client) lock() *locked {
 // newClient returns a client that has not begun.
 func newClient(cfg Config, s session) *Client {
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
-	c.saves.Open, c.saves.Log = cfg.OpenStore, cfg.Log
+	c.saves.Open, c.saves.Log = c.cfg.openStore, cfg.Log
 	c.saves.Tell = c.state.notify
 	c.state = locked{
 		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{Mu: &c.mu}, session: s,
@@ -229,6 +229,10 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	c.heard.Note()
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
+		c.fail(err)
+		return
+	}
+	if err := c.cfg.canReach(w.Store); err != nil {
 		c.fail(err)
 		return
 	}

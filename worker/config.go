@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,10 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/location"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -110,7 +109,7 @@ func (cfg *Config) checkAddress() error {
 	if cfg.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
 		return nil
 	}
-	return address.Check("coordinator", cfg.Coordinator)
+	return transport.CheckAddress("coordinator", cfg.Coordinator)
 }
 
 // openKeys makes a network of the keys of a job that has some; nil: it has none.
@@ -175,7 +174,23 @@ func (cfg *Config) complete() {
 	if cfg.StateBytes <= 0 || cfg.StateBytes > wire.PartBytes {
 		cfg.StateBytes = wire.PartBytes
 	}
-	if cfg.OpenStore == nil {
-		cfg.OpenStore = location.Open
+}
+
+// openStore opens the job's store.
+func (cfg *Config) openStore(ctx context.Context, where string) (store.Store, error) {
+	if cfg.OpenStore != nil {
+		return cfg.OpenStore(ctx, where)
 	}
+	return store.OpenLocation(ctx, where)
+}
+
+// canReach refuses a job whose store this program has no driver for: sooner or later it would have to use it.
+func (cfg *Config) canReach(where string) error {
+	if cfg.OpenStore != nil || where == "" {
+		return nil
+	}
+	if _, err := store.ParseLocation(where); errors.Is(err, store.ErrNoDriver) {
+		return fmt.Errorf("%w: the job's store is %s: %w", perdure.ErrUsage, where, err)
+	}
+	return nil
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // MaxState is how large a state may be that SaveState takes: 1 GiB.
-const MaxState = savedstate.MaxBytes
+const MaxState = store.MaxStateBytes
 
 // SaveState gives what the program itself must keep: a position in the data, say, or a random
 // state. It goes with the slot's next update, and is staged, ticked and saved with it: the
@@ -33,7 +33,7 @@ func (c *Client) SaveState(state []byte) error {
 	var ref states.Ref
 	if stores { // either takes long, and so is not done under the lock
 		state = append([]byte{}, state...)
-		ref = savedstate.Ref(states.Key{Slot: c.slot}, state)
+		ref = store.StateRef(states.Key{Slot: c.slot}, state)
 	} else {
 		packed = states.Pack(state, now)
 	}

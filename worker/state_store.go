@@ -16,8 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/location"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
 // This file keeps in the job's store what the program saves, where that is too large to travel
@@ -73,7 +71,7 @@ func (s *stateStore) Reach() error {
 	if where == "" {
 		return errNowhere
 	}
-	l, err := location.Parse(where)
+	l, err := store.ParseLocation(where)
 	dir, is := l.Folder()
 	if !local || err != nil || !is {
 		return nil
@@ -114,7 +112,7 @@ func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 }
 
 // Begin begins to save a state, which belongs to it from then on, and calls over when it is there, or given up. of
-// says whose it is, by which process; ref is what savedstate.Ref has said of it, without that.
+// says whose it is, by which process; ref is what store.StateRef has said of it, without that.
 func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, state []byte, over func()) (
 	*stateSave, error,
 ) {
@@ -132,7 +130,7 @@ func (s *stateStore) Begin(ctx context.Context, of states.Key, ref states.Ref, s
 		defer close(sv.ended)
 		defer cancel()
 		sv.err = s.insist(ctx, "save", of.Slot, func(in store.Store) error {
-			return savedstate.Put(in, ref, state, ctx.Err)
+			return store.PutState(in, ref, state, ctx.Err)
 		})
 	}()
 	return sv, nil
@@ -154,7 +152,7 @@ func (sv *stateSave) Drop() { sv.cancel() }
 // Load reads a state. Its error wraps fs.ErrNotExist where there is none.
 func (s *stateStore) Load(ctx context.Context, ref states.Ref) (state []byte, err error) {
 	err = s.insist(ctx, "read", ref.Slot, func(in store.Store) (err error) {
-		state, err = savedstate.Get(in, ref)
+		state, err = store.GetState(in, ref)
 		return err
 	})
 	return state, err

@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
 // A store that cannot be opened is tried again: for ever where that passes, else ten times; and why is told. What is
@@ -37,7 +36,7 @@ func TestSaves(t *testing.T) {
 		}
 		key := states.Key{Slot: 3, Generation: 1, Incarnation: 2}
 		begin := func() *stateSave {
-			sv, err := s.Begin(t.Context(), key, savedstate.Ref(key, []byte("a")), []byte("a"), func() {})
+			sv, err := s.Begin(t.Context(), key, store.StateRef(key, []byte("a")), []byte("a"), func() {})
 			if err != nil {
 				t.Fatal(err)
 			}

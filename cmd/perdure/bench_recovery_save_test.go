@@ -28,6 +28,7 @@ func TestBenchSave(t *testing.T) {
 
 // TestBenchRows holds what the rows that are saved by themselves cost against what is printed.
 func TestBenchRows(t *testing.T) {
+	onlyAll(t)
 	t.Parallel()
 	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
 	if len(results) != 4 || results[0].Recovery != "scar:C,1/8,priority" {

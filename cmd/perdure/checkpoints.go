@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/data/store/location"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 )
 
@@ -17,7 +17,7 @@ type checkpointCmds struct {
 
 // inCheckpoints opens a directory by its path or a store by its URL, and calls look with it.
 func inCheckpoints(name string, look func(*checkpoints.Folder) error) error {
-	if !location.Is(name) {
+	if !store.IsLocation(name) {
 		name = kong.ExpandPath(name)
 	}
 	f, err := checkpoints.Open(name)

@@ -19,10 +19,10 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/registry/etcd"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -492,7 +492,7 @@ func TestDocsVersions(t *testing.T) {
 		{files, fmt.Sprintf("\n## Checkpoint segment (version %d)\n", checkpoint.SegmentVersion)},
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
 		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
-		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", snapshot.Version)},
+		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", shardstore.SnapshotVersion)},
 		{facts, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
 		{facts, fmt.Sprintf("\n## Registry in etcd (version %d)\n", etcd.Version)},
 		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},

@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 var helmProgram = flag.String("helm.program", "", "Helm, with which manifests are made of the chart")
@@ -184,7 +184,7 @@ func checkPods(t *testing.T, text []byte) {
 					count["workers"] += n
 				}
 				if join := flagOf(args, "--join"); join != "" {
-					must(t, address.Check("--join", join))
+					must(t, transport.CheckAddress("--join", join))
 					joins[join] = true
 				}
 			}

@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -185,7 +184,7 @@ func (l *Left) bring(ctx context.Context, s *settings.Run, n *Next) error {
 		return nil
 	}
 	for _, f := range st.States() {
-		if err := savedstate.Copy(l.checkpoints(), to, f); err != nil {
+		if err := store.CopyState(l.checkpoints(), to, f); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -116,7 +115,7 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 			one = new(audited)
 			a.read[f.File] = one
 			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
-			err := savedstate.Check(a.in, perdure.SavedFile(f))
+			err := store.CheckState(a.in, perdure.SavedFile(f))
 			if errors.Is(err, fs.ErrNotExist) {
 				err = errMissing
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -57,18 +56,18 @@ func (c column) index(t int) uint32 {
 func (c column) of(img table.Image) [][]byte {
 	switch c.kind {
 	case sectionIDs:
-		return numbers.AsBytes(img.IDs)
+		return asBytes(img.IDs)
 	case sectionTouched:
-		return numbers.AsBytes(img.Touched)
+		return asBytes(img.Touched)
 	}
-	return numbers.AsBytes(img.Planes[c.plane])
+	return asBytes(img.Planes[c.plane])
 }
 
 // checkImage reports what of an image does not fit its table.
 func checkImage(spec perdure.TableSpec, img table.Image) error {
 	cols := columns(spec)
 	planes := cols[len(cols)-1].plane + 1
-	ids, touched := bytesOf(numbers.AsBytes(img.IDs)), bytesOf(numbers.AsBytes(img.Touched))
+	ids, touched := bytesOf(asBytes(img.IDs)), bytesOf(asBytes(img.Touched))
 	switch {
 	case len(img.Planes) != planes:
 		return fmt.Errorf("table %s: %d planes; rule %s has %d", spec.Name, len(img.Planes), spec.Rule.Kind, planes)

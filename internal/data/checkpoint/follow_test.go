@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -26,8 +25,8 @@ func streamOf(spec perdure.TableSpec, img table.Image, runs ...table.Run) *Strea
 		for _, r := range runs {
 			b = append(b, all[int64(r.First)*c.rowBytes:][:int64(r.Rows)*c.rowBytes]...)
 		}
-		if !numbers.LittleEndian {
-			numbers.ToLittle(b, c.word)
+		if !littleEndian {
+			toLittle(b, c.word)
 		}
 		columnsOf = append(columnsOf, b)
 	}

@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -38,12 +37,12 @@ func dense(dim int, values ...float32) table.Image {
 // sameImage compares bits, whatever the pieces, so that NaN equals itself.
 func sameImage(a, b table.Image) bool {
 	same := func(x, y [][]byte) bool { return bytes.Equal(bytes.Join(x, nil), bytes.Join(y, nil)) }
-	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(numbers.AsBytes(a.IDs), numbers.AsBytes(b.IDs)) ||
-		!same(numbers.AsBytes(a.Touched), numbers.AsBytes(b.Touched)) {
+	if a.Rows != b.Rows || len(a.Planes) != len(b.Planes) || !same(asBytes(a.IDs), asBytes(b.IDs)) ||
+		!same(asBytes(a.Touched), asBytes(b.Touched)) {
 		return false
 	}
 	for i := range a.Planes {
-		if !same(numbers.AsBytes(a.Planes[i]), numbers.AsBytes(b.Planes[i])) {
+		if !same(asBytes(a.Planes[i]), asBytes(b.Planes[i])) {
 			return false
 		}
 	}

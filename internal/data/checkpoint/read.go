@@ -11,7 +11,6 @@ import (
 	"io/fs"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -259,7 +258,7 @@ func (img imageTo) column(r *sumReader, _ int, c column, _ int64, runs []table.R
 		first, rows := int64(run.First), int64(run.Rows)
 		there := min(max(int64(img.Rows)-first, 0), rows)
 		err := pieces.each(first*c.rowBytes, there*c.rowBytes,
-			func(b []byte) error { return numbers.Decode(b, c.word, r.fill) })
+			func(b []byte) error { return decodeNumbers(b, c.word, r.fill) })
 		if err == nil {
 			err = r.skip((rows - there) * c.rowBytes)
 		}
@@ -307,7 +306,7 @@ func (r *sumReader) skip(n int64) error {
 
 // chunk reads the next of n bytes, as many as fit. They are good until it is called again.
 func (r *sumReader) chunk(n int64) ([]byte, error) {
-	n = min(n, numbers.ChunkBytes)
+	n = min(n, chunkBytes)
 	if int64(cap(r.scratch)) < n {
 		r.scratch = make([]byte, n)
 	}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -247,17 +246,17 @@ func (to *partTo) column(r *sumReader, i int, c column, n int64, _ []table.Run) 
 		switch {
 		case to.laid[run]:
 			return pieces.each(len(memory), func([]byte) {})
-		case len(pieces.have) >= len(memory) && numbers.LittleEndian:
+		case len(pieces.have) >= len(memory) && littleEndian:
 			pieces.have = pieces.have[copy(memory, pieces.have):]
 			return nil
 		}
-		return numbers.Decode(memory, c.word, pieces.read)
+		return decodeNumbers(memory, c.word, pieces.read)
 	})
 }
 
 // places reads which rows there are, of a sparse table.
 func (to *partTo) places(r *sumReader, n int64) (err error) {
-	ids, runs := make([]perdure.RowID, 0, min(n, numbers.ChunkBytes)/8), []table.Run(nil)
+	ids, runs := make([]perdure.RowID, 0, min(n, chunkBytes)/8), []table.Run(nil)
 	for n > 0 {
 		b, err := r.chunk(n)
 		if err != nil {

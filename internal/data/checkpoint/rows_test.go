@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -226,10 +225,10 @@ func (c *picking) same(t *rapid.T) {
 // What is restored has of each row what was saved of it last, bit by bit, and else its initial
 // values: dense rows, sparse ones and such as are evicted, with the state of their rules.
 func TestRestoreRows(t *testing.T) {
-	native := numbers.LittleEndian
-	defer func() { numbers.LittleEndian = native }()
+	native := littleEndian
+	defer func() { littleEndian = native }()
 	rapid.Check(t, func(t *rapid.T) {
-		numbers.LittleEndian = native
+		littleEndian = native
 		c := newPicking(t)
 		c.same(t)
 		for range rapid.IntRange(1, 5).Draw(t, "saves") {
@@ -238,7 +237,7 @@ func TestRestoreRows(t *testing.T) {
 			}
 			c.save(t)
 		}
-		numbers.LittleEndian = rapid.Bool().Draw(t, "read by cast") && native
+		littleEndian = rapid.Bool().Draw(t, "read by cast") && native
 		c.same(t)
 	})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -401,7 +400,7 @@ func (w *sumWriter) section(s section) error {
 func (w *sumWriter) content(s *section) error {
 	if s.stream == nil {
 		for _, piece := range s.memory {
-			if err := numbers.Encode(piece, s.word, w.write); err != nil {
+			if err := encodeNumbers(piece, s.word, w.write); err != nil {
 				return err
 			}
 		}

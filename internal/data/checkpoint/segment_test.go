@@ -21,7 +21,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -222,14 +221,14 @@ func TestSegmentLayout(t *testing.T) {
 }
 
 func TestSegmentRoundTrip(t *testing.T) {
-	native := numbers.LittleEndian
-	defer func() { numbers.LittleEndian = native }()
+	native := littleEndian
+	defer func() { littleEndian = native }()
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawSegment(rt)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "pieces"), 0))
-		numbers.LittleEndian = rapid.Bool().Draw(rt, "written by cast") && native
+		littleEndian = rapid.Bool().Draw(rt, "written by cast") && native
 		b := segmentBytes(t, s)
-		numbers.LittleEndian = rapid.Bool().Draw(rt, "read by cast") && native
+		littleEndian = rapid.Bool().Draw(rt, "read by cast") && native
 		got, err := readBytes(b, nil)
 		if err != nil || !sameSegment(got, s) {
 			rt.Fatalf("wrote %+v, read %+v, %v", s, got, err)

@@ -10,14 +10,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 func storedState(t *testing.T, fsys disk.FS, number uint64) states.Ref {
 	t.Helper()
 	state := fmt.Appendf(nil, "state %d", number)
-	ref := savedstate.Ref(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
-	must(t, savedstate.Put(ckpt(fsys), ref, state, func() error { return nil }))
+	ref := store.StateRef(states.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
+	must(t, store.PutState(ckpt(fsys), ref, state, func() error { return nil }))
 	return ref
 }
 

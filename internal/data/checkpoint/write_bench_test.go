@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/checkpoint/numbers"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -22,7 +21,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.Run("segment", func(b *testing.B) {
 		dir := b.TempDir()
 		var mu sync.Mutex
-		room := make([]byte, numbers.ChunkBytes)
+		room := make([]byte, chunkBytes)
 		b.SetBytes(rows * dim * 4)
 		for b.Loop() {
 			snapshot := p.Snapshot()

@@ -3,7 +3,6 @@ package shardstore
 import (
 	"time"
 
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
@@ -17,8 +16,8 @@ type SnapshotPlan struct {
 	before  int64              // what between was when the one was begun that is being written
 	size    int64              // of its rows
 	writing bool
-	files   []snapshot.File // the newest first
-	full    bool            // the log takes nothing until it is cut
+	files   []SnapshotFile // the newest first
+	full    bool           // the log takes nothing until it is cut
 }
 
 // SnapshotLimits are a shard's part of what is asked for.
@@ -45,7 +44,7 @@ const (
 func NewSnapshotPlan(l SnapshotLimits) SnapshotPlan { return SnapshotPlan{limits: l} }
 
 // Restore says which snapshots there are, the newest first: the state is of that one.
-func (s *SnapshotPlan) Restore(files []snapshot.File) { s.files = files }
+func (s *SnapshotPlan) Restore(files []SnapshotFile) { s.files = files }
 
 // Count counts what an entry takes in the stream. Small ones take much less than the
 // records that they are in, by which the stream is bounded.
@@ -86,8 +85,8 @@ func (s *SnapshotPlan) End(written bool) {
 
 // Written takes the file of a snapshot, and returns the oldest that is kept, and the one whose
 // position the log may be cut to, if any.
-func (s *SnapshotPlan) Written(file snapshot.File) (oldest snapshot.File, cut *snapshot.File) {
-	s.files = append([]snapshot.File{file}, s.files...)
+func (s *SnapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *SnapshotFile) {
+	s.files = append([]SnapshotFile{file}, s.files...)
 	s.files = s.files[:min(len(s.files), keptSnapshots)]
 	oldest = s.files[len(s.files)-1]
 	most := mostParts * (s.limits.Within / parts)
@@ -105,7 +104,7 @@ func (s *SnapshotPlan) Written(file snapshot.File) (oldest snapshot.File, cut *s
 func (s *SnapshotPlan) Full(full bool) { s.full = full }
 
 // Newest returns the newest snapshot, unless another one is being written.
-func (s *SnapshotPlan) Newest() (file snapshot.File, ok bool) {
+func (s *SnapshotPlan) Newest() (file SnapshotFile, ok bool) {
 	if s.writing || len(s.files) == 0 {
 		return file, false
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -26,7 +25,7 @@ var ErrRetired = errors.New("stream: the shard has moved")
 func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Incoming, from updatelog.Position,
 	err error,
 ) {
-	files, err := snapshot.List(st.Store, st.Shard)
+	files, err := ListSnapshots(st.Store, st.Shard)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -35,8 +34,8 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 	}
 	for i, file := range files {
 		in := replica.NewIncoming(job, st.Shard)
-		err = snapshot.Read(st.Store, file.Name, job.ID, st.Shard,
-			func(about *snapshot.About, r io.Reader) error { return fromFile(in, about, r) })
+		err = ReadSnapshot(st.Store, file.Name, job.ID, st.Shard,
+			func(about *SnapshotAbout, r io.Reader) error { return fromFile(in, about, r) })
 		if err == nil {
 			st.Lock.Lock()
 			defer st.Lock.Unlock()
@@ -44,7 +43,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 			st.facts.Restore(in.Life())
 			return in, updatelog.Position(file.Position), nil
 		}
-		if errors.Is(err, snapshot.ErrOtherJob) || store.Passes(err) { // it may be whole
+		if errors.Is(err, ErrOtherJob) || store.Passes(err) { // it may be whole
 			return nil, 0, err
 		}
 		log.Warn("cannot use a snapshot; an older one may do", "shard", st.Shard, "err", err)
@@ -53,7 +52,7 @@ func (st *Stream) Load(job *perdure.JobSpec, log *slog.Logger) (in *replica.Inco
 }
 
 // fromFile takes a snapshot's file.
-func fromFile(in *replica.Incoming, about *snapshot.About, r io.Reader) error {
+func fromFile(in *replica.Incoming, about *SnapshotAbout, r io.Reader) error {
 	words := make([]byte, about.Head)
 	if _, err := io.ReadFull(r, words); err != nil {
 		return err
@@ -73,7 +72,7 @@ func fromFile(in *replica.Incoming, about *snapshot.About, r io.Reader) error {
 // Newer returns the position of a snapshot that another server has written since this one looked;
 // 0: there is none.
 func (st *Stream) Newer() (pos uint64) {
-	files, err := snapshot.List(st.Store, st.Shard)
+	files, err := ListSnapshots(st.Store, st.Shard)
 	if err != nil || len(files) == 0 || files[0].Position <= st.newest {
 		return 0
 	}
@@ -82,13 +81,13 @@ func (st *Stream) Newer() (pos uint64) {
 
 // Save begins a snapshot of a state, if enough was read since the last: about is what Write is to
 // be called with, snap its rows. nil: it is not due. It needs the lock.
-func (st *Stream) Save(state *replica.State) (about *snapshot.About, snap *replica.Snapshot) {
+func (st *Stream) Save(state *replica.State) (about *SnapshotAbout, snap *replica.Snapshot) {
 	if !st.saves.Due() {
 		return nil, nil
 	}
 	snap = state.Snapshot(st.facts.Life())
 	st.saves.Begin(snap.Bytes)
-	return &snapshot.About{
+	return &SnapshotAbout{
 		Job: st.Limits.Job, Shard: st.Shard, Seq: state.Seq(), Position: uint64(st.resume),
 		Head: int64(len(snap.Words)), Rows: snap.Bytes,
 	}, snap
@@ -98,7 +97,7 @@ func (st *Stream) Save(state *replica.State) (about *snapshot.About, snap *repli
 func (st *Stream) Saved(written bool) { st.saves.End(written) }
 
 // Write writes a snapshot, and returns what of the stream it makes superfluous.
-func (st *Stream) Write(about *snapshot.About, snap *replica.Snapshot) (rest StreamRest, err error) {
+func (st *Stream) Write(about *SnapshotAbout, snap *replica.Snapshot) (rest StreamRest, err error) {
 	defer func() {
 		st.Lock.Lock()
 		defer st.Lock.Unlock()
@@ -107,7 +106,7 @@ func (st *Stream) Write(about *snapshot.About, snap *replica.Snapshot) (rest Str
 		}
 	}()
 	room := make([]byte, piece)
-	file, err := snapshot.Write(st.Store, about, func(w io.Writer) error {
+	file, err := WriteSnapshot(st.Store, about, func(w io.Writer) error {
 		_, err := w.Write(snap.Words)
 		for i := 0; i < len(snap.Rows) && err == nil; {
 			b := st.copyRows(snap.Rows[i], room)
@@ -134,8 +133,8 @@ func (st *Stream) Write(about *snapshot.About, snap *replica.Snapshot) (rest Str
 
 // StreamRest is what a new snapshot makes superfluous.
 type StreamRest struct {
-	oldest snapshot.File
-	cut    *snapshot.File
+	oldest SnapshotFile
+	cut    *SnapshotFile
 	mine   bool // else, who holds the shard now sees to it
 }
 
@@ -144,7 +143,7 @@ func (st *Stream) Forget(rest StreamRest) error {
 	if !rest.mine {
 		return nil
 	}
-	err := snapshot.Prune(st.Store, st.Shard, rest.oldest.Position)
+	err := PruneSnapshots(st.Store, st.Shard, rest.oldest.Position)
 	if err != nil || rest.cut == nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -259,9 +258,9 @@ func (st *Stream) Full(full bool) { st.saves.Full(full) }
 
 // Newest is the snapshot that the log may be cut to when it waits for room, unless another one is
 // being written. It needs the lock.
-func (st *Stream) Newest() (file snapshot.File, ok bool) { return st.saves.Newest() }
+func (st *Stream) Newest() (file SnapshotFile, ok bool) { return st.saves.Newest() }
 
 // Trim lets the log forget what a snapshot holds.
-func (st *Stream) Trim(file snapshot.File) error {
+func (st *Stream) Trim(file SnapshotFile) error {
 	return st.log.Trim(st.ctx, int(st.Shard), updatelog.Position(file.Position))
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -72,7 +71,7 @@ func TestFactsToAppend(t *testing.T) {
 func TestSaves(t *testing.T) {
 	s := NewSnapshotPlan(SnapshotLimits{Job: "j", Asked: 100, Within: 1000})
 	read := func(n int) { s.Count(&updatelog.Entry{Payload: make([]byte, n)}) }
-	file := func(pos uint64) snapshot.File { return snapshot.File{Position: pos} }
+	file := func(pos uint64) SnapshotFile { return SnapshotFile{Position: pos} }
 	if read(99); s.Due() {
 		t.Error("it is due before as much is read as is asked for")
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
@@ -21,7 +20,7 @@ var (
 
 // Link keeps a connection to one peer: it dials, says Hello, hands every frame
 // to its user, and when the connection breaks it begins again, with a growing
-// pause. Of several addresses (address.List) it takes the next one after each try that fails. Its functions are
+// pause. Of several addresses (Addresses) it takes the next one after each try that fails. Its functions are
 // called from Run's goroutine, one at a time.
 type Link struct {
 	Network Network
@@ -60,8 +59,8 @@ const (
 // (perdure.ErrRefused, but see Stranger; perdure.ErrFenced) or says that the job is
 // over (perdure.ErrStopped).
 func (l *Link) Run(ctx context.Context) error {
-	pause, addrs := linkPauseLeast, address.List(l.Addr)
-	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, address.List(l.Addr) { // in a file they may have changed
+	pause, addrs := linkPauseLeast, Addresses(l.Addr)
+	for at, attempts := 0, 1; ; attempts, addrs = attempts+1, Addresses(l.Addr) { // in a file they may have changed
 		up, err := l.once(ctx, addrs[at%len(addrs)])
 		if ctx.Err() != nil {
 			return ctx.Err()

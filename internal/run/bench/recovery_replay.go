@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -361,7 +361,7 @@ func (p *replayer) undisturbed(shards []perdure.ShardID) error {
 // readWhole says that of a shard with a snapshot not all of the log was read.
 func readWhole(in store.Store, shards []perdure.ShardID) error {
 	for _, s := range shards {
-		files, err := snapshot.List(in, s)
+		files, err := shardstore.ListSnapshots(in, s)
 		if err == nil && len(files) > 0 {
 			err = fmt.Errorf("bench: shard %d has a snapshot, so that not all of its log had to be read", s)
 		}

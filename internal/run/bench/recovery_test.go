@@ -12,9 +12,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -80,8 +80,8 @@ func TestReplayReadsWhole(t *testing.T) {
 	must(t, readWhole(in, shards))
 	must(t, os.Mkdir(folder, 0o777))
 	for _, shard := range []perdure.ShardID{1, 3} {
-		about := &snapshot.About{Job: "job", Shard: shard, Epoch: 1, Position: 7}
-		_, err := snapshot.Write(in, about, func(io.Writer) error { return nil })
+		about := &shardstore.SnapshotAbout{Job: "job", Shard: shard, Epoch: 1, Position: 7}
+		_, err := shardstore.WriteSnapshot(in, about, func(io.Writer) error { return nil })
 		must(t, err)
 		if err := readWhole(in, shards); (err != nil) != (shard == 3) || err != nil &&
 			!strings.Contains(err.Error(), "shard 3 has a snapshot") {

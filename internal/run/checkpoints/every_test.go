@@ -16,10 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/data/store/storetest"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
 // record writes into a run's folder what its coordinator recorded last.
@@ -39,8 +38,8 @@ func record(t *testing.T, f *Folder, known membership.Facts) {
 // looseFiles adds files that no checkpoint names: a state that a job saved just before its end, and a claim.
 func looseFiles(t *testing.T, f *Folder) {
 	t.Helper()
-	ref := savedstate.Ref(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
-	must(t, savedstate.Put(f.Store, ref, []byte("state"), func() error { return nil }))
+	ref := store.StateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
 	sealed, err := claimOf(&testJob)
 	must(t, err)
 	must(t, f.Store.PutNew(claimName, sealed))
@@ -71,10 +70,10 @@ func TestEveryFile(t *testing.T) {
 			f.Run = "" // it is named by its URL
 			for shard := range perdure.ShardID(2) {
 				for _, at := range []uint64{7, 9} {
-					about := snapshot.About{
+					about := shardstore.SnapshotAbout{
 						Job: testJob.ID, Shard: shard, Generation: 1, Epoch: 1, Position: at, Head: 4, Rows: 40,
 					}
-					_, err := snapshot.Write(f.Store, &about, func(w io.Writer) error {
+					_, err := shardstore.WriteSnapshot(f.Store, &about, func(w io.Writer) error {
 						_, err := w.Write(make([]byte, about.Head+about.Rows))
 						return err
 					})

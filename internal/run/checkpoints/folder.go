@@ -23,8 +23,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/data/store/location"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -49,7 +47,7 @@ type Folder struct {
 // Open finds what somebody has named: DIR or a store's URL, or either with @CLOCK behind it.
 func Open(name string) (*Folder, error) {
 	f := &Folder{Now: time.Now()}
-	if location.Is(name) {
+	if store.IsLocation(name) {
 		return f, f.at(name)
 	}
 	dir := name
@@ -85,7 +83,7 @@ func (f *Folder) at(name string) error {
 			name, f.Clock = name[:at], &clock
 		}
 	}
-	l, err := location.Parse(name)
+	l, err := store.ParseLocation(name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -75,7 +75,7 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 // copyStates copies what slots have saved.
 func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 	for _, file := range files {
-		if err := savedstate.Copy(f.Store, to.Store, perdure.SavedFile(file)); err != nil {
+		if err := store.CopyState(f.Store, to.Store, perdure.SavedFile(file)); err != nil {
 			return err
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -21,8 +21,8 @@ import (
 type knownLog struct {
 	job    string
 	shards int
-	in     store.Store     // of the snapshots
-	before []snapshot.File // by shard, the newest there was before the log was looked at
+	in     store.Store               // of the snapshots
+	before []shardstore.SnapshotFile // by shard, the newest there was before the log was looked at
 }
 
 // knowLog reads what a run's folder tells, before its log is looked at; nil for a log's own
@@ -50,10 +50,10 @@ func knowLog(run string) (*knownLog, error) {
 
 // newest returns each shard's newest snapshot, as the names of files tell; one without a
 // name: there is none.
-func (k *knownLog) newest() ([]snapshot.File, error) {
-	newest := make([]snapshot.File, k.shards)
+func (k *knownLog) newest() ([]shardstore.SnapshotFile, error) {
+	newest := make([]shardstore.SnapshotFile, k.shards)
 	for shard := range newest {
-		files, err := snapshot.List(k.in, perdure.ShardID(shard))
+		files, err := shardstore.ListSnapshots(k.in, perdure.ShardID(shard))
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (k *knownLog) check(found []updatelog.Stream) ([]updatelog.Stream, error) {
 }
 
 // lacks says what a stream lacks that its shard's snapshots need, or nil.
-func lacks(s *updatelog.Stream, before, after snapshot.File, begun bool) error {
+func lacks(s *updatelog.Stream, before, after shardstore.SnapshotFile, begun bool) error {
 	switch {
 	case before.Name != "" && uint64(s.Next) < before.Position:
 		return updatelog.Damaged(s.Name, "snapshot %s holds all before record %d, and the stream ends before record %d",

@@ -10,8 +10,8 @@ import (
 
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -31,7 +31,7 @@ func snapshotsOf(folder string, named store.Store) (in store.Store, names []stri
 			return nil, nil, err
 		}
 	}
-	names, err = snapshot.All(in)
+	names, err = shardstore.AllSnapshots(in)
 	return in, names, err
 }
 
@@ -48,7 +48,7 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 	began, bytes, bad := time.Now(), int64(0), 0
 	all, job := []verifiedSnapshot{}, ""
 	for _, name := range names {
-		n, of, err := snapshot.Check(in, name, job)
+		n, of, err := shardstore.CheckSnapshot(in, name, job)
 		if err != nil && !checkpoint.Names(in, name) {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // A fork has what slots have saved in the store of the run that it is of; and a checkpoint is verified with it.
@@ -15,8 +15,8 @@ func TestForkStates(t *testing.T) {
 	f, _ := kept(t, 1)
 	m, err := checkpoint.Latest(f.Store)
 	must(t, err)
-	ref := savedstate.Ref(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
-	must(t, savedstate.Put(f.Store, ref, []byte("state"), func() error { return nil }))
+	ref := store.StateRef(states.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
+	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
 	next := m
 	next.Generation, next.Segments = m.Generation+1, nil
 	for _, seg := range m.Segments {
@@ -38,7 +38,7 @@ func TestForkStates(t *testing.T) {
 	job.ID = "second"
 	_, err = f.Fork(k, to, &job)
 	must(t, err)
-	if got, err := savedstate.Get(to.Store, ref); err != nil || string(got) != "state" {
+	if got, err := store.GetState(to.Store, ref); err != nil || string(got) != "state" {
 		t.Errorf("the fork has %q, %v", got, err)
 	}
 	must(t, to.Verify(&bytes.Buffer{}, false))

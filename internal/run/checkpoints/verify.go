@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
@@ -124,7 +123,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Found) (defec
 		case loose[e.Name]:
 			wrong = a.Segment(e.Name)
 		case state && !named[e.Name]:
-			if err := savedstate.CheckAlone(in, e.Name); err != nil {
+			if err := store.CheckStateAlone(in, e.Name); err != nil {
 				wrong = []checkpoint.Defect{{File: e.Name, Err: err}}
 			}
 		case e.Name == claimName:

@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -47,7 +46,7 @@ type Coordinator struct {
 	Reach     settings.Reach // where processes of the job connect, and what they show
 	Advertise string         // what they are told; "": that
 	Control   string         // where the control API listens
-	Registry  string         // see location.Open; "": the folder's own
+	Registry  string         // see store.OpenLocation; "": the folder's own
 	Log       *slog.Logger
 	Watch     role.Watched
 
@@ -169,7 +168,7 @@ func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
 	if o.Frames, err = (transport.TCP{Keys: ring}).Listen(at); err != nil {
 		return nil, cannotListen("--listen", at, err)
 	}
-	if o.Addr, err = address.Published(at, o.Frames.Addr(), c.Advertise); err != nil {
+	if o.Addr, err = transport.PublishedAddress(at, o.Frames.Addr(), c.Advertise); err != nil {
 		return nil, errors.Join(err, o.Frames.Close())
 	}
 	if o.Web, err = net.Listen("tcp", c.Control); err != nil {
@@ -257,8 +256,8 @@ func (c *Coordinator) keepText() error {
 // attend coordinates, and looks after the job.
 func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
 	r, err := localrun.Attend(ctx, localrun.Attended{
-		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: address.Dialled(open.Frames.Addr()),
-		Control: address.Dialled(open.Web.Addr().String()), View: view{Log: c.Log},
+		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialledAddresses(open.Frames.Addr()),
+		Control: transport.DialledAddresses(open.Web.Addr().String()), View: view{Log: c.Log},
 	})
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
@@ -308,7 +307,7 @@ func (c *Coordinator) showTarget(job, addr string) error {
 	}
 	c.listed = true
 	return metrics.WriteTargets(c.Dir, []metrics.Target{
-		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", address.Under(c.eye.Addr(), addr)),
+		metrics.NewTarget(job, string(wire.RoleCoordinator), "0", transport.AddressUnder(c.eye.Addr(), addr)),
 	})
 }
 

@@ -29,7 +29,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -180,7 +179,7 @@ func (h *Host) check() (err error) {
 		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
 			h.Command[0])
 	}
-	if err := cmp.Or(address.Check("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
+	if err := cmp.Or(transport.CheckAddress("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
 		return err
 	}
 	if h.Zone != "" {
@@ -283,7 +282,7 @@ func (h *Host) sameJob(id string) error {
 	if was, err := os.ReadFile(path); err == nil {
 		if text := string(was); text != id+"\n" {
 			return fmt.Errorf("%w: %s is of job %.40q; the job at %s is %s; choose another --dir", perdure.ErrUsage,
-				h.Dir, text[:max(0, len(text)-1)], strings.Join(address.List(h.Join), ","), id)
+				h.Dir, text[:max(0, len(text)-1)], strings.Join(transport.Addresses(h.Join), ","), id)
 		}
 		return nil
 	}
@@ -373,10 +372,10 @@ func (l *look) run(ctx context.Context) error {
 			l.h.Log.Warn("the coordinator is away; servers and workers go on without it", "err", err)
 		},
 		Patient: func(attempts int, err error) bool {
-			if !l.lost && attempts >= len(address.List(l.h.Join)) {
+			if !l.lost && attempts >= len(transport.Addresses(l.h.Join)) {
 				l.lost = true
 				l.h.Log.Warn("no coordinator answers; it is tried again", "addresses",
-					strings.Join(address.List(l.h.Join), ","), "err", err)
+					strings.Join(transport.Addresses(l.h.Join), ","), "err", err)
 			}
 			return true
 		},

@@ -9,9 +9,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/plain"
@@ -129,13 +129,13 @@ func (h *Host) listens(index int) (string, error) {
 	if h.Listen != "" {
 		return shifted("--listen", h.Listen, index)
 	}
-	for _, addr := range address.List(h.Join) {
-		if host := address.Leading(addr); host != "" {
+	for _, addr := range transport.Addresses(h.Join) {
+		if host := transport.LeadingAddress(addr); host != "" {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
 	return "", fmt.Errorf("%w: it is not known which address of this machine leads to %s; say where servers listen "+
-		"with --listen HOST:PORT", perdure.ErrUsage, strings.Join(address.List(h.Join), ","))
+		"with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.Addresses(h.Join), ","))
 }
 
 // free refuses an address that somebody else has.
@@ -193,7 +193,7 @@ func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	all = append(all, metrics.NewTarget(job, hostRole, h.Called, address.Under(own, h.Advertise)))
+	all = append(all, metrics.NewTarget(job, hostRole, h.Called, transport.AddressUnder(own, h.Advertise)))
 	for i := range h.Servers + h.Workers {
 		role, id := wire.RoleServer, i
 		if i >= h.Servers {
@@ -204,7 +204,7 @@ func (h *Host) targets(job string) (all []metrics.Target, err error) {
 			return nil, err
 		}
 		all = append(all, metrics.NewTarget(job, string(role), h.Called+"/"+name(role, id),
-			address.Under(addr, h.Advertise)))
+			transport.AddressUnder(addr, h.Advertise)))
 	}
 	return all, nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/location"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -30,7 +29,7 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 	if c.Registry == "" {
 		return false, nil
 	}
-	at, err := location.Parse(c.Registry)
+	at, err := registry.ParseLocation(c.Registry)
 	if err != nil {
 		return false, fmt.Errorf("--registry: %w", err)
 	}
@@ -47,7 +46,7 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 // idOf is the name of the job that all make who share a registry, and are asked for the same.
 // It does not depend on which members of etcd each names, nor in which order.
 func (c *Coordinator) idOf() string {
-	at, _ := location.Parse(c.Registry) // as shares has
+	at, _ := registry.ParseLocation(c.Registry) // as shares has
 	sum := sha256.Sum256(append([]byte(at.Identity()+"\n"), c.Job.Text...))
 	return hex.EncodeToString(sum[:8])
 }
@@ -59,7 +58,7 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job strin
 	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
 		return nil, err
 	}
-	facts, err := location.Open(ctx, c.Registry)
+	facts, err := registry.OpenLocation(ctx, c.Registry)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +93,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 		return false, fmt.Errorf("facts in the registry: %w", err)
 	}
 	if f.Job.ID != c.idOf() {
-		at, _ := location.Parse(c.Registry) // as shares has
+		at, _ := registry.ParseLocation(c.Registry) // as shares has
 		return false, fmt.Errorf("%w: --registry %s has job %s, and %s asks for another one; choose another prefix",
 			perdure.ErrUsage, at, f.Job.ID, c.Job.Name)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/settings"
 )
@@ -107,7 +106,7 @@ func (k kept) bringStates(ctx context.Context) error {
 		return err
 	}
 	for _, f := range files {
-		if err := savedstate.Copy(from, k.Store, f); err != nil {
+		if err := store.CopyState(from, k.Store, f); err != nil {
 			return err
 		}
 	}

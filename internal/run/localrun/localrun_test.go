@@ -16,8 +16,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -188,9 +188,9 @@ func TestStartRefuses(t *testing.T) {
 		frames, web, err := r.listen(func(line string) { warned += line })
 		must(t, errors.Join(err, frames.file.Close(), web.file.Close()))
 	}
-	if warned != "" || !address.Loopback("127.0.0.1:7000") || !address.Loopback("[::1]:7000") ||
-		address.Loopback("192.0.2.1:7000") ||
-		address.Loopback("host:7000") {
+	if warned != "" || !transport.IsLoopback("127.0.0.1:7000") || !transport.IsLoopback("[::1]:7000") ||
+		transport.IsLoopback("192.0.2.1:7000") ||
+		transport.IsLoopback("host:7000") {
 		t.Errorf("of addresses of this machine only it warns: %s", warned)
 	}
 }

@@ -29,10 +29,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/screen"
@@ -194,7 +194,7 @@ func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 // nothing.
 func Exposed(addr string, of *settings.Reach) (text string, err error) {
 	switch {
-	case address.Loopback(addr) || of.Keys != "":
+	case transport.IsLoopback(addr) || of.Keys != "":
 		return "", nil
 	case !of.Insecure:
 		return "", fmt.Errorf("%w: others can reach %s, and nothing is encrypted: make keys with perdure keys new DIR "+

@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -85,7 +84,7 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 		return nil, fmt.Errorf("%w: --metrics %s: choose a port of 1 to %d, since each process has one, or 0 for "+
 			"free ones", perdure.ErrUsage, w.Metrics, mostPort-last)
 	}
-	if warn != nil && !address.Loopback(addr) {
+	if warn != nil && !transport.IsLoopback(addr) {
 		warn(fmt.Sprintf("others can reach the metrics at %s, and nothing is asked of them; use a network that "+
 			"you trust", host))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -77,7 +76,7 @@ func (f *Job) runSettings() (settings.Run, error) {
 
 // ask asks the job at f.Join for what it is.
 func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
-	if err := address.Check("--join", f.Join); err != nil {
+	if err := transport.CheckAddress("--join", f.Join); err != nil {
 		return s, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
@@ -149,7 +148,7 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 
 // behindControl is the coordinator's address where f.Join is its control API's; "": it is not.
 func (f *Job) behindControl(ctx context.Context) string {
-	for _, addr := range address.List(f.Join) {
+	for _, addr := range transport.Addresses(f.Join) {
 		if status, err := control.NewClient(addr, f.Keys.Job, f.Ring).Status(ctx); err == nil {
 			return status.Coordinator
 		}
@@ -170,7 +169,7 @@ func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.
 		},
 		Frame:   func(transport.Conn, *wire.Frame) error { return nil },
 		Down:    func(transport.Conn, error) {},
-		Patient: func(attempts int, _ error) bool { return attempts < len(address.List(addrs)) },
+		Patient: func(attempts int, _ error) bool { return attempts < len(transport.Addresses(addrs)) },
 	}
 	if ended := link.Run(ctx); err == nil && w.Job.ID == "" {
 		err = ended

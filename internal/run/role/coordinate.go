@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/location"
+	_ "github.com/perdure/perdure/internal/data/registry/etcd"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
@@ -53,7 +53,7 @@ type Opened struct {
 	Ring     *keys.Ring // nil: the job has no keys
 	Addr     string     // that others are told
 	Hosts    []string   // by which the control API is called, beside the address at which it listens
-	Registry string     // where it is, see location.Open
+	Registry string     // where it is, see registry.OpenLocation
 	// Facts is the registry, and Lease its lease, of who has waited for it; nil: the coordinator opens and takes them.
 	Facts  registry.Registry
 	Lease  registry.Lease
@@ -148,7 +148,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	}
 	facts := open.Facts
 	if facts == nil {
-		if facts, err = location.Open(ctx, open.Registry); err != nil {
+		if facts, err = registry.OpenLocation(ctx, open.Registry); err != nil {
 			return err
 		}
 	}

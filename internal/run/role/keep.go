@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/logserver"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -86,7 +86,7 @@ func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 		at = a.String()
 	}
 	switch {
-	case c.Inherits || address.Loopback(at):
+	case c.Inherits || transport.IsLoopback(at):
 	case !c.Insecure:
 		return nil, fmt.Errorf("%w: others can reach a log at %s, and nothing is encrypted: make keys with perdure "+
 			"keys new DIR and write --keys DIR, or --insecure if you trust everybody on that network", perdure.ErrUsage,

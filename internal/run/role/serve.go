@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/address"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/server"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -87,7 +87,7 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 	}
 	return quiet(server.Run(atOnce, server.Config{
 		Index: c.Index, Process: reach.ProcessName(), PID: os.Getpid(), Network: faults, Listen: c.Listen,
-		Publish:     func(at string) (string, error) { return address.Published(c.Listen, at, c.Advertise) },
+		Publish:     func(at string) (string, error) { return transport.PublishedAddress(c.Listen, at, c.Advertise) },
 		Coordinator: c.Job.Coordinator, Zone: c.Zone, Drain: ctx.Done(), Notice: c.Notice, Store: in, Log: c.Log,
 		OpenLog: s.OpenLog(c.Job.Ring, false), LogBytes: s.LogBytes(),
 		Snapshots: snapshots, SnapshotBytes: s.SnapshotBytes(),

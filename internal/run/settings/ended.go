@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
-	"github.com/perdure/perdure/internal/data/snapshot"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -220,7 +219,7 @@ func (st *EndedState) States() (files []perdure.SavedFile) {
 // Remove takes back what Write has written.
 func (st *EndedState) Remove(from store.Store) (err error) {
 	for _, sh := range st.shards {
-		err = errors.Join(err, snapshot.Prune(from, sh.id, uint64(firstPosition)+1))
+		err = errors.Join(err, shardstore.PruneSnapshots(from, sh.id, uint64(firstPosition)+1))
 	}
 	return err
 }
@@ -335,7 +334,7 @@ func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.Jo
 			Limits: shardstore.SnapshotLimits{Job: job.ID},
 		},
 	)
-	_, err := st.Write(&snapshot.About{
+	_, err := st.Write(&shardstore.SnapshotAbout{
 		Job: job.ID, Shard: sh.id, Generation: v.Generation, Seq: was.Seq(), Position: uint64(firstPosition),
 		Head: int64(len(snap.Words)), Rows: snap.Bytes,
 	}, snap)

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/store/s3"
 	"github.com/perdure/perdure/internal/data/updatelog"
-	"github.com/perdure/perdure/internal/proc/address"
+	"github.com/perdure/perdure/internal/proc/transport"
 )
 
 // etcdScheme is how the address of a registry in etcd begins. The client itself is not for a browser, where the
@@ -86,7 +86,7 @@ func near(hosts ...string) bool {
 		if err != nil {
 			host = strings.Trim(at, "[]")
 		}
-		if host != "localhost" && !address.Loopback(net.JoinHostPort(host, "1")) {
+		if host != "localhost" && !transport.IsLoopback(net.JoinHostPort(host, "1")) {
 			return false
 		}
 	}

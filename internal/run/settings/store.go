@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/location"
 )
 
 // OpenStore opens where a run has its checkpoints, whose folder is known. All that is done there
@@ -26,7 +25,7 @@ func (s *Run) StoreAt(folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return location.OfFolder(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
+	return store.FolderLocation(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
 }
 
 // OpenEarlier opens where the run has its checkpoints that this one goes on from.
@@ -38,7 +37,7 @@ func openStore(ctx context.Context, text, folder string) (store.Store, error) {
 	if text == "" {
 		return store.Folder(disk.OS(), filepath.ToSlash(filepath.Join(folder, "checkpoint"))), nil
 	}
-	l, err := location.Parse(text)
+	l, err := store.ParseLocation(text)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ func (a *Asked) takeStore(s *Run, file string) error {
 	if !a.Given["store"] {
 		return nil
 	}
-	l, err := location.Parse(a.Store)
+	l, err := store.ParseLocation(a.Store)
 	if err != nil {
 		return fmt.Errorf("%w: --store: %w", perdure.ErrUsage, err)
 	}
@@ -69,7 +68,7 @@ func (s *Run) oddStore() error {
 	if s.Checkpoints.Store == "" {
 		return nil
 	}
-	l, err := location.Parse(s.Checkpoints.Store)
+	l, err := store.ParseLocation(s.Checkpoints.Store)
 	if err == nil && l.String() != s.Checkpoints.Store {
 		err = fmt.Errorf("%q is not how it is written; write %q", s.Checkpoints.Store, l)
 	}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
 )
 
 // Scheme is that of an address.
@@ -158,4 +160,20 @@ func (a Address) tls() (*tls.Config, error) {
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
+}
+
+func init() {
+	registry.Register(Scheme, registry.Driver{
+		Parse: func(text string) (shown, identity string, err error) {
+			a, err := Parse(text)
+			return a.String(), a.Prefix(), err
+		},
+		Open: func(ctx context.Context, text string) (registry.Registry, error) {
+			r, err := Open(ctx, text)
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
+		},
+	})
 }

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -8,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/perdure/perdure/internal/data/store"
 )
 
 // Address says where a store is.
@@ -135,4 +138,20 @@ func (a Address) region() string {
 		return ""
 	}
 	return "us-east-1" // what others than AWS take without asking
+}
+
+func init() {
+	store.Register(Scheme, store.Driver{
+		Clean: func(text string) (string, error) {
+			a, err := Parse(text)
+			return a.String(), err
+		},
+		Open: func(ctx context.Context, text string) (store.Store, error) {
+			a, err := Parse(text)
+			if err != nil {
+				return nil, err
+			}
+			return Open(ctx, a, Options{})
+		},
+	})
 }

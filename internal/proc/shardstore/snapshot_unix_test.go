@@ -1,6 +1,6 @@
 //go:build unix
 
-package snapshot
+package shardstore
 
 import (
 	"io"
@@ -19,13 +19,14 @@ import (
 func TestDamagedSnapshotFiles(t *testing.T) {
 	dir := t.TempDir()
 	body := func(w io.Writer) error { _, err := io.WriteString(w, "headrows"); return err }
-	file, err := Write(store.Folder(disk.OS(), dir), &About{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
+	file, err := WriteSnapshot(store.Folder(disk.OS(), dir),
+		&SnapshotAbout{Job: "j", Shard: 3, Position: 9, Head: 4, Rows: 4}, body)
 	must(t, err)
 	path := filepath.Join(dir, file.Name)
 	good, err := os.ReadFile(path)
 	must(t, err)
 	read := func() error {
-		return Read(store.Folder(disk.OS(), dir), file.Name, "j", 3, func(_ *About, r io.Reader) error {
+		return ReadSnapshot(store.Folder(disk.OS(), dir), file.Name, "j", 3, func(_ *SnapshotAbout, r io.Reader) error {
 			_, err := io.Copy(io.Discard, r)
 			return err
 		})

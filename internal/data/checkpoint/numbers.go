@@ -1,24 +1,22 @@
-// Package numbers is how numbers lie in memory, and how in a file: little-endian, one after the other. Where the
-// two are the same nothing is copied.
-//
-// All functions may be called concurrently, for memory that nobody else uses meanwhile.
-package numbers
+package checkpoint
 
 import (
 	"encoding/binary"
 	"unsafe"
 )
 
-// ChunkBytes is how much is checked, copied and handed on at once: small enough
+// Numbers are little-endian in a file. Where they are so in memory, too, nothing is copied.
+
+// chunkBytes is how much is checked, copied and handed on at once: small enough
 // that a chunk is still in the processor's cache when it is used again.
-const ChunkBytes = 256 << 10
+const chunkBytes = 256 << 10
 
-// LittleEndian says that a number lies in memory as it lies in the file. It is
+// littleEndian says that a number lies in memory as it lies in the file. It is
 // a variable so that tests take the other way too.
-var LittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// AsBytes returns the memory of each of the pieces.
-func AsBytes[T ~float32 | ~uint32 | ~uint64](pieces [][]T) [][]byte {
+// asBytes returns the memory of each of the pieces.
+func asBytes[T ~float32 | ~uint32 | ~uint64](pieces [][]T) [][]byte {
 	out := make([][]byte, len(pieces))
 	for i, p := range pieces {
 		var word T
@@ -27,16 +25,16 @@ func AsBytes[T ~float32 | ~uint32 | ~uint64](pieces [][]T) [][]byte {
 	return out
 }
 
-// Encode hands memory that holds numbers of word bytes to emit as the file has
+// encodeNumbers hands memory that holds numbers of word bytes to emit as the file has
 // it, a chunk at a time. Numbers of 1 byte are plain bytes.
-func Encode(memory []byte, word int, emit func([]byte) error) error {
+func encodeNumbers(memory []byte, word int, emit func([]byte) error) error {
 	var buf []byte
 	for len(memory) > 0 {
-		chunk := memory[:min(ChunkBytes, len(memory))]
+		chunk := memory[:min(chunkBytes, len(memory))]
 		memory = memory[len(chunk):]
-		if !LittleEndian && word > 1 { // the memory is not ours to turn round
+		if !littleEndian && word > 1 { // the memory is not ours to turn round
 			buf = append(buf[:0], chunk...)
-			ToLittle(buf, word)
+			toLittle(buf, word)
 			chunk = buf
 		}
 		if err := emit(chunk); err != nil {
@@ -46,24 +44,24 @@ func Encode(memory []byte, word int, emit func([]byte) error) error {
 	return nil
 }
 
-// Decode has fill put the file's bytes into memory, a chunk at a time, and makes
+// decodeNumbers has fill put the file's bytes into memory, a chunk at a time, and makes
 // numbers of word bytes of them.
-func Decode(memory []byte, word int, fill func([]byte) error) error {
+func decodeNumbers(memory []byte, word int, fill func([]byte) error) error {
 	for len(memory) > 0 {
-		chunk := memory[:min(ChunkBytes, len(memory))]
+		chunk := memory[:min(chunkBytes, len(memory))]
 		memory = memory[len(chunk):]
 		if err := fill(chunk); err != nil {
 			return err
 		}
-		if !LittleEndian {
+		if !littleEndian {
 			fromLittle(chunk, word)
 		}
 	}
 	return nil
 }
 
-// ToLittle makes what a file has of numbers of word bytes, in place.
-func ToLittle(b []byte, word int) {
+// toLittle makes what a file has of numbers of word bytes, in place.
+func toLittle(b []byte, word int) {
 	for ; len(b) > 0; b = b[word:] {
 		if word == 4 {
 			binary.LittleEndian.PutUint32(b, binary.NativeEndian.Uint32(b))

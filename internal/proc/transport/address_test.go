@@ -1,4 +1,4 @@
-package address
+package transport
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 	for _, good := range []string{
 		"127.0.0.1:7000", "[::1]:7000", "a.example.org:1", "a:1, b:2,[fd00::5]:65535", "[fe80::1%eth0]:7",
 	} {
-		if err := Check("--join", good); err != nil {
+		if err := CheckAddress("--join", good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		"a:1,":   "no address", "a:1;b:2": "no address", "0.0.0.0:7": "every address", "[::]:7": "every address",
 		"a:1,0.0.0.0:7": "every address",
 	} {
-		err := Check("--join", bad)
+		err := CheckAddress("--join", bad)
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), says) ||
 			!strings.Contains(err.Error(), "--join "+bad) {
 			t.Errorf("%s: %v; want %s", bad, err, says)
@@ -55,7 +55,7 @@ func TestPublished(t *testing.T) {
 		{"0.0.0.0:7000", "a:1,b:1", ""},
 		{"7000", "", ""},
 	} {
-		got, err := Published(c.at, c.at, c.advertise)
+		got, err := PublishedAddress(c.at, c.at, c.advertise)
 		if got != c.want && err == nil || (err == nil) != (c.want != "") ||
 			err != nil && !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s as %q: %q, %v; want %q", c.at, c.advertise, got, err, c.want)
@@ -65,11 +65,11 @@ func TestPublished(t *testing.T) {
 		"0.0.0.0:7": "127.0.0.1:7", "[::]:7": "[::1]:7", ":7": "127.0.0.1:7", "10.0.0.5:7": "10.0.0.5:7",
 		"[::1]:7": "[::1]:7",
 	} {
-		if got := Dialled(at); got != want {
+		if got := DialledAddresses(at); got != want {
 			t.Errorf("who listens at %s is reached at %s, want %s", at, got, want)
 		}
 	}
-	if got := Leading("127.0.0.1:7"); got != "127.0.0.1" {
+	if got := LeadingAddress("127.0.0.1:7"); got != "127.0.0.1" {
 		t.Errorf("connections to this machine go out at %q", got)
 	}
 }
@@ -78,11 +78,11 @@ func TestPublished(t *testing.T) {
 // refused where people write it.
 func TestFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "addresses")
-	if err := Check("--join", "@"+name); !errors.Is(err, perdure.ErrUsage) ||
+	if err := CheckAddress("--join", "@"+name); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "cannot be read") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if got := List("@" + name); !slices.Equal(got, []string{""}) {
+	if got := Addresses("@" + name); !slices.Equal(got, []string{""}) {
 		t.Errorf("it names %q", got)
 	}
 	for text, want := range map[string][]string{
@@ -92,17 +92,17 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := List("@" + name); !slices.Equal(got, want) {
+		if got := Addresses("@" + name); !slices.Equal(got, want) {
 			t.Errorf("%q names %q", text, got)
 		}
-		if err := Check("--join", "@"+name); (err == nil) != strings.Contains(text, ":") {
+		if err := CheckAddress("--join", "@"+name); (err == nil) != strings.Contains(text, ":") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := List("@" + name); len(got) != 1 || len(got[0]) > mostFile {
+	if got := Addresses("@" + name); len(got) != 1 || len(got[0]) > mostFile {
 		t.Errorf("of a large file %d addresses are read", len(got))
 	}
 }
@@ -117,7 +117,7 @@ func TestUnder(t *testing.T) {
 		{"10.0.0.7:9464", "10.0.0.6:7100", "10.0.0.7:9464"},
 		{"127.0.0.1:9464", "10.0.0.6:7100", "127.0.0.1:9464"},
 	} {
-		if got := Under(c.at, c.other); got != c.want {
+		if got := AddressUnder(c.at, c.other); got != c.want {
 			t.Errorf("%s under %q is %s; want %s", c.at, c.other, got, c.want)
 		}
 	}

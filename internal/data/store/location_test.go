@@ -1,4 +1,4 @@
-package location_test
+package store_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/location"
+	_ "github.com/perdure/perdure/internal/data/store/s3"
 	"github.com/perdure/perdure/internal/data/store/storetest"
 )
 
@@ -18,29 +18,29 @@ func TestParse(t *testing.T) {
 		"file:///a%20b":    "file:///a%20b",
 		"s3://bucket/x?endpoint=http://127.0.0.1:9&region=r": "s3://bucket/x?endpoint=http://127.0.0.1:9&region=r",
 	} {
-		l, err := location.Parse(text)
-		if err != nil || l.String() != want || !location.Is(text) {
+		l, err := store.ParseLocation(text)
+		if err != nil || l.String() != want || !store.IsLocation(text) {
 			t.Errorf("%s: %s, %v", text, l, err)
 		}
-		if again, err := location.Parse(l.String()); err != nil || again != l {
+		if again, err := store.ParseLocation(l.String()); err != nil || again != l {
 			t.Errorf("%s: %s, %v", l, again, err)
 		}
 	}
 	for _, text := range []string{
 		"", "a", "/a/b", "file://a/b", "file:a", "file:///a?x=1", "http://h/x", "file://u:p@/x",
 	} {
-		if l, err := location.Parse(text); err == nil || !strings.Contains(err.Error(), "file:///DIR") {
+		if l, err := store.ParseLocation(text); err == nil || !strings.Contains(err.Error(), "file:///DIR") {
 			t.Errorf("%q: %s, %v", text, l, err)
 		}
 	}
-	if location.Is("a/b") || location.Is("/file:") {
+	if store.IsLocation("a/b") || store.IsLocation("/file:") {
 		t.Error("a folder's name is no location")
 	}
 }
 
 func TestOpen(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
-		l, err := location.Parse("file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "a b")))
+		l, err := store.ParseLocation("file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "a b")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestOpen(t *testing.T) {
 		}
 		return s
 	})
-	l, err := location.Parse("s3://bucket/x?endpoint=http://127.0.0.1:1")
+	l, err := store.ParseLocation("s3://bucket/x?endpoint=http://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}

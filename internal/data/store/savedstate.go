@@ -1,10 +1,4 @@
-// Package savedstate keeps what slots' programs save, where it is large, as objects of a job's store: one
-// for each state, never changed. Which of them are needed still says package states, which has their names
-// and the references to them, too; the coordinator deletes the others.
-//
-// What is read without an error is what was put, bit by bit. An object is read and written as a stream, and
-// takes no more memory than the state itself. All functions may be called concurrently.
-package savedstate
+package store
 
 import (
 	"encoding/binary"
@@ -18,8 +12,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/disk"
-	"github.com/perdure/perdure/internal/data/store"
 )
+
+// Large states that the programs of slots save are objects of the job's store: one for each state, never changed.
+// Package states has their names and the references to them, and says which are still needed; the coordinator
+// deletes the others.
+//
+// What is read without an error is what was put, bit by bit. An object is read and written as a stream, and
+// takes no more memory than the state itself.
 
 // An object:
 //
@@ -36,8 +36,8 @@ const (
 	footBytes = 4
 )
 
-// MaxBytes is how large a state may be: 1 GiB.
-const MaxBytes = 1 << 30
+// MaxStateBytes is how large a state may be: 1 GiB.
+const MaxStateBytes = 1 << 30
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -50,8 +50,8 @@ func head(slot perdure.Slot, n int) []byte {
 	return b
 }
 
-// Ref returns the reference to a state of a key, before it is put.
-func Ref(k states.Key, state []byte) states.Ref {
+// StateRef returns the reference to a state of a key, before it is put.
+func StateRef(k states.Key, state []byte) states.Ref {
 	crc := crc32.Update(crc32.Checksum(head(k.Slot, len(state)), castagnoli), castagnoli, state)
 	return states.Ref{Key: k, Bytes: int64(headBytes + len(state) + footBytes), CRC: crc}
 }
@@ -59,9 +59,9 @@ func Ref(k states.Key, state []byte) states.Ref {
 // pieceBytes is how much is put at a time.
 const pieceBytes = 1 << 20
 
-// Put makes the object that a reference names. Before each piece over is asked whether it is still wanted: its
+// PutState makes the object that a reference names. Before each piece over is asked whether it is still wanted: its
 // error ends it.
-func Put(in store.Store, r states.Ref, state []byte, over func() error) error {
+func PutState(in Store, r states.Ref, state []byte, over func() error) error {
 	err := in.Put(r.Name(), func(w io.Writer) error {
 		if _, err := w.Write(head(r.Slot, len(state))); err != nil {
 			return err
@@ -85,9 +85,9 @@ func Put(in store.Store, r states.Ref, state []byte, over func() error) error {
 	return nil
 }
 
-// Get returns the state that a reference names. Its error names the object: it wraps fs.ErrNotExist where
-// there is none, and store.ErrCorrupt where another one is there.
-func Get(in store.Store, r states.Ref) (state []byte, err error) {
+// GetState returns the state that a reference names. Its error names the object: it wraps fs.ErrNotExist where
+// there is none, and ErrCorrupt where another one is there.
+func GetState(in Store, r states.Ref) (state []byte, err error) {
 	err = read(in, r.File(), func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
@@ -99,11 +99,11 @@ func Get(in store.Store, r states.Ref) (state []byte, err error) {
 	return state, nil
 }
 
-// Check reads an object that a manifest names to its last byte.
-func Check(in store.Store, f perdure.SavedFile) error { return read(in, f, discard) }
+// CheckState reads an object that a manifest names to its last byte.
+func CheckState(in Store, f perdure.SavedFile) error { return read(in, f, discard) }
 
-// CheckAlone reads an object that no manifest names to its last byte: only its own checksum can be compared.
-func CheckAlone(in store.Store, name string) error {
+// CheckStateAlone reads an object that no manifest names to its last byte: only its own checksum can be compared.
+func CheckStateAlone(in Store, name string) error {
 	return read(in, perdure.SavedFile{File: name, Bytes: unknown}, discard)
 }
 
@@ -115,8 +115,8 @@ func discard(n int64, from io.Reader) error {
 	return err
 }
 
-// Copy copies an object that a manifest names, and checks it.
-func Copy(from, to store.Store, f perdure.SavedFile) error {
+// CopyState copies an object that a manifest names, and checks it.
+func CopyState(from, to Store, f perdure.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
 		return read(from, f, func(n int64, in io.Reader) error {
 			k, _ := states.ParseName(f.File)
@@ -133,10 +133,10 @@ func Copy(from, to store.Store, f perdure.SavedFile) error {
 }
 
 // read has take read the n bytes of a state, of which the object of that name is to be, and checks all.
-func read(in store.Store, f perdure.SavedFile, take func(n int64, from io.Reader) error) error {
+func read(in Store, f perdure.SavedFile, take func(n int64, from io.Reader) error) error {
 	k, ok := states.ParseName(f.File)
 	if !ok {
-		return fmt.Errorf("saved state %q: %w: nothing of that name is one", f.File, store.ErrCorrupt)
+		return fmt.Errorf("saved state %q: %w: nothing of that name is one", f.File, ErrCorrupt)
 	}
 	o, err := in.Open(f.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,10 +156,10 @@ func read(in store.Store, f perdure.SavedFile, take func(n int64, from io.Reader
 }
 
 func corrupt(format string, a ...any) error {
-	return fmt.Errorf("%w: %s", store.ErrCorrupt, fmt.Sprintf(format, a...))
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, a...))
 }
 
-func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int64, io.Reader) error) error {
+func readObject(o Object, k states.Key, f perdure.SavedFile, take func(int64, io.Reader) error) error {
 	alone := f.Bytes == unknown
 	if alone {
 		f.Bytes = o.Size()
@@ -168,9 +168,9 @@ func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int
 	switch {
 	case o.Size() != f.Bytes:
 		return corrupt("it has %d bytes, not %d", o.Size(), f.Bytes)
-	case n < 0 || n > MaxBytes:
+	case n < 0 || n > MaxStateBytes:
 		return corrupt("it has %d bytes; a saved state has %d to %d", o.Size(), headBytes+footBytes,
-			headBytes+MaxBytes+footBytes)
+			headBytes+MaxStateBytes+footBytes)
 	}
 	b := make([]byte, headBytes)
 	if err := full(o, b); err != nil {
@@ -203,7 +203,7 @@ func readObject(o store.Object, k states.Key, f perdure.SavedFile, take func(int
 
 // summed sums what is read.
 type summed struct {
-	o   store.Object
+	o   Object
 	sum hash.Hash32
 }
 

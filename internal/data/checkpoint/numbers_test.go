@@ -1,4 +1,4 @@
-package numbers
+package checkpoint
 
 import (
 	"bytes"
@@ -7,17 +7,10 @@ import (
 	"testing"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestBothEncodingsAgree(t *testing.T) {
-	defer func(old bool) { LittleEndian = old }(LittleEndian)
-	floats := make([]float32, ChunkBytes/2+3) // more than one chunk
-	ids := make([]uint64, ChunkBytes/4+3)
+	defer func(old bool) { littleEndian = old }(littleEndian)
+	floats := make([]float32, chunkBytes/2+3) // more than one chunk
+	ids := make([]uint64, chunkBytes/4+3)
 	for i := range floats {
 		floats[i] = float32(i) - 0.5
 	}
@@ -25,29 +18,29 @@ func TestBothEncodingsAgree(t *testing.T) {
 		ids[i] = math.MaxUint64 - uint64(i)*0x0102030405
 	}
 	for word, memory := range map[int][]byte{
-		4: AsBytes([][]float32{floats})[0],
-		8: AsBytes([][]uint64{ids})[0],
+		4: asBytes([][]float32{floats})[0],
+		8: asBytes([][]uint64{ids})[0],
 	} {
 		before := bytes.Clone(memory)
 		write := func() (b []byte) {
-			must(t, Encode(memory, word, func(p []byte) error { b = append(b, p...); return nil }))
+			must(t, encodeNumbers(memory, word, func(p []byte) error { b = append(b, p...); return nil }))
 			return b
 		}
 		cast := write()
-		LittleEndian = false
+		littleEndian = false
 		portable := write()
 		if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 && !bytes.Equal(cast, portable) {
 			t.Errorf("%d bytes: the cast and the portable encoding differ", word)
 		}
 		got := make([]byte, len(memory))
 		r := bytes.NewReader(portable)
-		must(t, Decode(got, word, func(p []byte) error { _, err := r.Read(p); return err }))
+		must(t, decodeNumbers(got, word, func(p []byte) error { _, err := r.Read(p); return err }))
 		if !bytes.Equal(got, before) || !bytes.Equal(memory, before) {
 			t.Errorf("%d bytes: portable decoding gives other values", word)
 		}
-		LittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+		littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	}
-	if b := AsBytes([][]uint64{ids[:1]})[0]; binary.NativeEndian.Uint64(b) != math.MaxUint64 {
+	if b := asBytes([][]uint64{ids[:1]})[0]; binary.NativeEndian.Uint64(b) != math.MaxUint64 {
 		t.Error("the ids' memory is elsewhere")
 	}
 }
@@ -55,11 +48,11 @@ func TestBothEncodingsAgree(t *testing.T) {
 // The portable encoding is checked against a naive one, since on a machine that
 // is little-endian anyway it changes no byte.
 func TestPortableEncodingIsLittleEndian(t *testing.T) {
-	defer func(old bool) { LittleEndian = old }(LittleEndian)
-	LittleEndian = false
+	defer func(old bool) { littleEndian = old }(littleEndian)
+	littleEndian = false
 	var got, want []byte
 	for _, v := range []uint64{1, 0x0102030405060708} {
-		must(t, Encode(AsBytes([][]uint64{{v}})[0], 8,
+		must(t, encodeNumbers(asBytes([][]uint64{{v}})[0], 8,
 			func(p []byte) error { got = append(got, p...); return nil }))
 		for shift := 0; shift < 64; shift += 8 {
 			want = append(want, byte(v>>shift))

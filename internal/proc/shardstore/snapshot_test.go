@@ -1,4 +1,4 @@
-package snapshot
+package shardstore
 
 import (
 	"bytes"
@@ -23,11 +23,11 @@ func must(t testing.TB, err error) {
 	}
 }
 
-var snapshotOf = About{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
+var snapshotOf = SnapshotAbout{Job: "job", Shard: 3, Generation: 1, Epoch: 2, Seq: 40, Position: 17, Head: 4, Rows: 8}
 
-func writeSnapshot(t *testing.T, fsys disk.FS, s About) File {
+func writeSnapshot(t *testing.T, fsys disk.FS, s SnapshotAbout) SnapshotFile {
 	t.Helper()
-	f, err := Write(store.Folder(fsys, ""), &s, func(w io.Writer) error {
+	f, err := WriteSnapshot(store.Folder(fsys, ""), &s, func(w io.Writer) error {
 		_, err := w.Write([]byte("headrows 123"))
 		return err
 	})
@@ -37,8 +37,8 @@ func writeSnapshot(t *testing.T, fsys disk.FS, s About) File {
 	return f
 }
 
-func readSnapshot(fsys disk.FS, name, job string) (s About, body string, err error) {
-	err = Read(store.Folder(fsys, ""), name, job, 3, func(about *About, r io.Reader) error {
+func readSnapshot(fsys disk.FS, name, job string) (s SnapshotAbout, body string, err error) {
+	err = ReadSnapshot(store.Folder(fsys, ""), name, job, 3, func(about *SnapshotAbout, r io.Reader) error {
 		b, err := io.ReadAll(r)
 		s, body = *about, string(b)
 		return err
@@ -94,14 +94,14 @@ func TestDamage(t *testing.T) {
 		try("cut off", at, b[:at])
 	}
 	try("longer", len(b), append(bytes.Clone(b), 0))
-	for _, version := range []byte{Version - 1, Version + 1} {
+	for _, version := range []byte{SnapshotVersion - 1, SnapshotVersion + 1} {
 		other := bytes.Clone(b)
 		other[8] = version
 		fsys := disk.NewMemory()
 		must(t, disk.WriteFile(fsys, f.Name, func(w io.Writer) error { _, err := w.Write(other); return err }))
 		_, _, err := readSnapshot(fsys, f.Name, "job")
 		want := fmt.Sprintf("%s was written by another version of Perdure (format %d, this one reads format %d); "+
-			"use the version that wrote it", f.Name, version, Version)
+			"use the version that wrote it", f.Name, version, SnapshotVersion)
 		if !errors.Is(err, disk.ErrOtherVersion) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
 		}
@@ -123,7 +123,7 @@ func TestListAndPrune(t *testing.T) {
 	begun, _ := fsys.Create("." + want[2] + ".7-1.tmp")
 	_ = begun.Close()
 	names := func() (names []string) {
-		files, err := List(store.Folder(fsys, ""), 3)
+		files, err := ListSnapshots(store.Folder(fsys, ""), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestListAndPrune(t *testing.T) {
 	if got := names(); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if err := Prune(store.Folder(fsys, ""), 3, 30); err != nil {
+	if err := PruneSnapshots(store.Folder(fsys, ""), 3, 30); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); strings.Join(got, " ") != strings.Join(want[:2], " ") {

@@ -1,12 +1,4 @@
-// Package snapshot keeps a shard's whole state at a position of its update log in an object of a store, so
-// that who restores it need not read the log from its begin. It is written once, whole or not at all, and
-// never changed; what a reader returns without an error is what was written, bit by bit.
-//
-// What a snapshot says is a function of the log before its position, whoever wrote it: so the newest
-// there is may be used, and nobody records their names.
-//
-// All functions may be called concurrently for different shards.
-package snapshot
+package shardstore
 
 import (
 	"bytes"
@@ -27,11 +19,18 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
+// A snapshot is a shard's whole state at a position of its update log, in an object of a store, so that whoever
+// restores the shard need not read the log from its beginning. It is written once, whole or not at all, and
+// never changed; what a reader returns without an error is what was written, bit by bit.
+//
+// What a snapshot says is a function of the log before its position, whoever wrote it: so the newest
+// there is may be used, and nobody records their names.
+
 // ErrOtherJob is wrapped when a file belongs to another job, or another shard.
 var ErrOtherJob = errors.New("belongs to another job")
 
-// Version is the version of the format.
-const Version = 2
+// SnapshotVersion is the version of the format.
+const SnapshotVersion = 2
 
 // A snapshot file is one shard's whole state at a position of its update log,
 // little-endian: what a server sends to a replica that lacks it, in a file.
@@ -52,8 +51,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// About says what a snapshot file is of.
-type About struct {
+// SnapshotAbout says what a snapshot file is of.
+type SnapshotAbout struct {
 	Job        string             `json:"job"`
 	Shard      perdure.ShardID    `json:"shard"`
 	Generation perdure.Generation `json:"generation"`
@@ -64,29 +63,29 @@ type About struct {
 	Rows       int64              `json:"rows"`     // bytes
 }
 
-// File names a snapshot within its store.
-type File struct {
+// SnapshotFile names a snapshot within its store.
+type SnapshotFile struct {
 	Name     string
 	Position uint64
 }
 
 var fileName = regexp.MustCompile(`^s(\d+)-p(\d+)-g(\d+)-e(\d+)\.snapshot$`)
 
-func (s *About) name() string {
+func (s *SnapshotAbout) name() string {
 	return fmt.Sprintf("s%05d-p%020d-g%06d-e%06d.snapshot", s.Shard, s.Position, s.Generation, s.Epoch)
 }
 
-// Write puts a snapshot into a store. body writes the head and then the rows, of as many bytes as s says.
-func Write(in store.Store, s *About, body func(io.Writer) error) (File, error) {
+// WriteSnapshot puts a snapshot into a store. body writes the head and then the rows, of as many bytes as s says.
+func WriteSnapshot(in store.Store, s *SnapshotAbout, body func(io.Writer) error) (SnapshotFile, error) {
 	about, err := json.Marshal(s)
 	if err != nil {
-		return File{}, fmt.Errorf("snapshot: %w", err)
+		return SnapshotFile{}, fmt.Errorf("snapshot: %w", err)
 	}
-	file := File{s.name(), s.Position}
+	file := SnapshotFile{s.name(), s.Position}
 	err = in.Put(file.Name, func(to io.Writer) error {
 		w := &summed{to: to}
 		start := append(make([]byte, 0, fixedBytes+len(about)), magic...)
-		start = binary.LittleEndian.AppendUint32(start, Version)
+		start = binary.LittleEndian.AppendUint32(start, SnapshotVersion)
 		start = binary.LittleEndian.AppendUint32(start, uint32(len(about)))
 		if _, err := w.Write(append(start, about...)); err != nil {
 			return err
@@ -130,18 +129,18 @@ func (s *summed) add(b []byte) {
 // prefix is how the names of a shard's snapshots begin. (Of shards with more digits there are more.)
 func prefix(shard perdure.ShardID) string { return fmt.Sprintf("s%05d-p", shard) }
 
-// List lists a shard's snapshots, the newest first. Whether they are whole is not known.
-func List(in store.Store, shard perdure.ShardID) (files []File, err error) {
+// ListSnapshots lists a shard's snapshots, the newest first. Whether they are whole is not known.
+func ListSnapshots(in store.Store, shard perdure.ShardID) (files []SnapshotFile, err error) {
 	all, err := in.List(prefix(shard))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	for _, e := range all {
 		if of, position, ok := parseName(e.Name); ok && of == shard {
-			files = append(files, File{e.Name, position})
+			files = append(files, SnapshotFile{e.Name, position})
 		}
 	}
-	slices.SortStableFunc(files, func(a, b File) int {
+	slices.SortStableFunc(files, func(a, b SnapshotFile) int {
 		return cmp.Or(cmp.Compare(b.Position, a.Position), cmp.Compare(b.Name, a.Name))
 	})
 	return files, nil
@@ -159,8 +158,8 @@ func parseName(name string) (shard perdure.ShardID, position uint64, ok bool) {
 	return perdure.ShardID(of), position, err == nil
 }
 
-// Prune deletes a shard's snapshots of positions before the given one, and what was begun of such.
-func Prune(in store.Store, shard perdure.ShardID, before uint64) error {
+// PruneSnapshots deletes a shard's snapshots of positions before the given one, and what was begun of such.
+func PruneSnapshots(in store.Store, shard perdure.ShardID, before uint64) error {
 	all, err := in.List(prefix(shard))
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
@@ -185,13 +184,13 @@ func Prune(in store.Store, shard perdure.ShardID, before uint64) error {
 	return nil
 }
 
-// Read reads and checks a snapshot of a job's shard. body is given what
+// ReadSnapshot reads and checks a snapshot of a job's shard. body is given what
 // it says of itself, and the head and then the rows to read; what it makes of
 // them counts only if Read returns no error.
-func Read(in store.Store, name, job string, shard perdure.ShardID,
-	body func(*About, io.Reader) error,
+func ReadSnapshot(in store.Store, name, job string, shard perdure.ShardID,
+	body func(*SnapshotAbout, io.Reader) error,
 ) error {
-	return read(in, name, func(s *About) error {
+	return read(in, name, func(s *SnapshotAbout) error {
 		if s.Job == job && s.Shard == shard {
 			return nil
 		}
@@ -200,23 +199,23 @@ func Read(in store.Store, name, job string, shard perdure.ShardID,
 	}, body)
 }
 
-// Check reads a snapshot to its last byte. It returns its length, and a job's ID: that of the snapshot, which must be
-// job's unless that is "".
-func Check(in store.Store, name, job string) (bytes int64, of string, err error) {
-	err = read(in, name, func(s *About) error {
+// CheckSnapshot reads a snapshot to its last byte. It returns its length, and a job's ID: that of the snapshot, which
+// must be job's unless that is "".
+func CheckSnapshot(in store.Store, name, job string) (bytes int64, of string, err error) {
+	err = read(in, name, func(s *SnapshotAbout) error {
 		if of = s.Job; name != s.name() || job != "" && job != of {
 			return fmt.Errorf("snapshot: %s %w: it is %s of %q", name, ErrOtherJob, s.name(), of)
 		}
 		return nil
-	}, func(s *About, _ io.Reader) error {
+	}, func(s *SnapshotAbout, _ io.Reader) error {
 		bytes = s.Head + s.Rows
 		return nil
 	})
 	return bytes, of, err
 }
 
-// All returns the names of all snapshots of a store.
-func All(in store.Store) (names []string, err error) {
+// AllSnapshots returns the names of all snapshots of a store.
+func AllSnapshots(in store.Store) (names []string, err error) {
 	all, err := in.List("s")
 	for _, e := range all {
 		if _, _, ok := parseName(e.Name); ok {
@@ -227,7 +226,12 @@ func All(in store.Store) (names []string, err error) {
 }
 
 // read reads and checks a snapshot that means accepts.
-func read(in store.Store, name string, means func(*About) error, body func(*About, io.Reader) error) error {
+func read(
+	in store.Store,
+	name string,
+	means func(*SnapshotAbout) error,
+	body func(*SnapshotAbout, io.Reader) error,
+) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("snapshot: %s is %w: %s", name, disk.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
@@ -269,12 +273,12 @@ func read(in store.Store, name string, means func(*About) error, body func(*Abou
 }
 
 // readAbout reads what a snapshot file says of itself.
-func readAbout(r io.Reader, bad func(string, ...any) error) (*About, error) {
+func readAbout(r io.Reader, bad func(string, ...any) error) (*SnapshotAbout, error) {
 	start := make([]byte, fixedBytes)
 	if _, err := io.ReadFull(r, start); err != nil || !bytes.HasPrefix(start, []byte(magic)) {
 		return nil, bad("it does not begin with %q", magic)
 	}
-	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint32(start[8:])), Version); err != nil {
+	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint32(start[8:])), SnapshotVersion); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
@@ -285,7 +289,7 @@ func readAbout(r io.Reader, bad func(string, ...any) error) (*About, error) {
 	if _, err := io.ReadFull(r, about); err != nil {
 		return nil, bad("truncated")
 	}
-	s := new(About)
+	s := new(SnapshotAbout)
 	if err := json.Unmarshal(about, s); err != nil {
 		return nil, bad("%v", err)
 	}

@@ -1,7 +1,4 @@
-// Package address is how addresses of a job's processes are written: one, or several with commas between them of
-// which one answers; what a process listens at, and what others are told of that. An address is HOST:PORT, and of
-// IPv6 the host stands in brackets.
-package address
+package transport
 
 import (
 	"fmt"
@@ -14,13 +11,16 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
+// An address is HOST:PORT; an IPv6 host stands in brackets. Where people write addresses there may be several, with
+// commas between them, of which one answers.
+
 // mostFile bounds what is read of a file of addresses.
 const mostFile = 1 << 12
 
-// List are the addresses that a text names: of a peer that listens at one of them. There is one at
+// Addresses are the addresses that a text names: of a peer that listens at one of them. There is one at
 // least, which is "" in an empty text. A text @FILE names those in a file, which is read anew each time: whoever
 // writes it may know better by then.
-func List(text string) []string {
+func Addresses(text string) []string {
 	if name, is := strings.CutPrefix(text, "@"); is {
 		text, _ = read(name) // nobody can dial ""; it is tried again
 	}
@@ -42,15 +42,15 @@ func read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// Check refuses a text that does not name addresses that one can dial; flag is what people
+// CheckAddress refuses a text that does not name addresses that one can dial; flag is what people
 // know it by.
-func Check(flag, text string) error {
+func CheckAddress(flag, text string) error {
 	if name, is := strings.CutPrefix(text, "@"); is {
 		if _, err := read(name); err != nil {
 			return fmt.Errorf("%w: %s %s: the file of addresses cannot be read: %w", perdure.ErrUsage, flag, text, err)
 		}
 	}
-	for _, addr := range List(text) {
+	for _, addr := range Addresses(text) {
 		host, port, err := net.SplitHostPort(addr)
 		number, bad := strconv.ParseUint(port, 10, 16)
 		switch ip := net.ParseIP(host); {
@@ -65,10 +65,10 @@ func Check(flag, text string) error {
 	return nil
 }
 
-// Published is the address that others are told of a process that listens at an address (listen is what
+// PublishedAddress is the address that others are told of a process that listens at an address (listen is what
 // it was asked to, at where it does): advertise, with the port of at where that has none or 0;
 // "": at. One that nobody elsewhere can dial is refused.
-func Published(listen, at, advertise string) (string, error) {
+func PublishedAddress(listen, at, advertise string) (string, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil {
 		return "", fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000",
@@ -93,12 +93,12 @@ func Published(listen, at, advertise string) (string, error) {
 			advertise)
 	}
 	all := net.JoinHostPort(told, toldPort)
-	return all, Check("--advertise", all)
+	return all, CheckAddress("--advertise", all)
 }
 
-// Dialled is the address at which this machine itself reaches who listens at an address, which
+// DialledAddresses is the address at which this machine itself reaches who listens at an address, which
 // may stand for all.
-func Dialled(at string) string {
+func DialledAddresses(at string) string {
 	host, port, err := net.SplitHostPort(at)
 	ip := net.ParseIP(host)
 	switch {
@@ -110,9 +110,9 @@ func Dialled(at string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// Under is an address for others of a process that listens at at: its host is that of another address under which
-// they reach this machine, where at stands for all. It is at itself where that is not known.
-func Under(at, other string) string {
+// AddressUnder is an address for others of a process that listens at at: its host is that of another address under
+// which they reach this machine, where at stands for all. It is at itself where that is not known.
+func AddressUnder(at, other string) string {
 	host, port, err := net.SplitHostPort(at)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
 		return at
@@ -127,9 +127,9 @@ func Under(at, other string) string {
 	return net.JoinHostPort(told, port)
 }
 
-// Leading is the address of this machine from which connections to another address go out: others who
+// LeadingAddress is the address of this machine from which connections to another address go out: others who
 // reach that one reach this machine there, too. "" where that is not known.
-func Leading(to string) string {
+func LeadingAddress(to string) string {
 	c, err := net.Dial("udp", to) // which sends nothing
 	if err != nil {
 		return ""
@@ -139,8 +139,8 @@ func Leading(to string) string {
 	return host
 }
 
-// Loopback reports whether an address is one that only this machine reaches.
-func Loopback(addr string) bool {
+// IsLoopback reports whether an address is one that only this machine reaches.
+func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()

@@ -1,4 +1,4 @@
-package location_test
+package etcd_test
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/registry"
-	"github.com/perdure/perdure/internal/data/registry/location"
 )
 
 func TestParse(t *testing.T) {
@@ -27,12 +26,12 @@ func TestParse(t *testing.T) {
 		"etcds://a:1/job":                {},
 		"etcd://me:hush@a:1/job?ca=hush": {},
 	} {
-		l, err := location.Parse(text)
+		l, err := registry.ParseLocation(text)
 		if want.shown == "" {
 			if !errors.Is(err, perdure.ErrUsage) || strings.Contains(err.Error(), "hush") {
 				t.Errorf("%q: %v, %v", text, l, err)
 			}
-			if _, again := location.Open(t.Context(), text); again == nil || again.Error() != err.Error() {
+			if _, again := registry.OpenLocation(t.Context(), text); again == nil || again.Error() != err.Error() {
 				t.Errorf("%q: opening it gives %v", text, again)
 			}
 			continue
@@ -45,7 +44,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	r, err := location.Open(t.Context(), filepath.Join(t.TempDir(), "a", "facts"))
+	r, err := registry.OpenLocation(t.Context(), filepath.Join(t.TempDir(), "a", "facts"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func TestOpen(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if r, err = location.Open(t.Context(), "etcd://127.0.0.1:1/job"); err != nil { // where nobody answers
+	if r, err = registry.OpenLocation(t.Context(), "etcd://127.0.0.1:1/job"); err != nil { // where nobody answers
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -70,7 +69,7 @@ func TestOpen(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if r, err := location.Open(t.Context(), "etcd://127.0.0.1:1/job?ca=/no/such/file"); r != nil || err == nil {
+	if r, err := registry.OpenLocation(t.Context(), "etcd://127.0.0.1:1/job?ca=/no/such/file"); r != nil || err == nil {
 		t.Errorf("%v, %v", r, err)
 	}
 }
@@ -78,12 +77,12 @@ func TestOpen(t *testing.T) {
 // TestIdentity: members in another order, or in part, are no other registry.
 func TestIdentity(t *testing.T) {
 	for _, same := range []string{"etcd://a:1,b:2/x/y", "etcd://b:2,a:1/x/y/", "etcd://a:1/x/y?ca=/c"} {
-		l, err := location.Parse(same)
+		l, err := registry.ParseLocation(same)
 		if err != nil || l.Identity() != "x/y" {
 			t.Errorf("%s is %q, %v", same, l.Identity(), err)
 		}
 	}
-	if l, err := location.Parse("/a/b"); err != nil || l.Identity() != "/a/b" {
+	if l, err := registry.ParseLocation("/a/b"); err != nil || l.Identity() != "/a/b" {
 		t.Errorf("%q, %v", l.Identity(), err)
 	}
 }

@@ -1,4 +1,4 @@
-package savedstate_test
+package store_test
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/store/savedstate"
 )
 
 var key = states.Key{Slot: 1, Generation: 2, Incarnation: 3, Number: 4}
@@ -37,8 +36,8 @@ func folder(t *testing.T, fsys *disk.Memory) store.Store {
 func TestGolden(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := savedstate.Ref(key, []byte("abc"))
-	must(t, savedstate.Put(in, ref, []byte("abc"), never))
+	ref := store.StateRef(key, []byte("abc"))
+	must(t, store.PutState(in, ref, []byte("abc"), never))
 	b, err := fsys.ReadFile("c/state-s00001-g000002-i000003-n000000000004")
 	must(t, err)
 	const want = "PRDRSLOT\x01\x00\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00abc"
@@ -53,12 +52,12 @@ func TestRoundTrip(t *testing.T) {
 		state := bytes.Repeat([]byte{byte(i + 1)}, n)
 		k := key
 		k.Number = uint64(i + 1)
-		ref := savedstate.Ref(k, state)
-		must(t, savedstate.Put(in, ref, state, never))
-		must(t, savedstate.Check(in, ref.File()))
-		must(t, savedstate.Copy(in, other, ref.File()))
+		ref := store.StateRef(k, state)
+		must(t, store.PutState(in, ref, state, never))
+		must(t, store.CheckState(in, ref.File()))
+		must(t, store.CopyState(in, other, ref.File()))
 		for _, from := range []store.Store{in, other} {
-			if got, err := savedstate.Get(from, ref); err != nil || !bytes.Equal(got, state) {
+			if got, err := store.GetState(from, ref); err != nil || !bytes.Equal(got, state) {
 				t.Errorf("%d bytes come back as %d, %v", n, len(got), err)
 			}
 		}
@@ -70,12 +69,12 @@ func TestRoundTrip(t *testing.T) {
 func TestDamage(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := savedstate.Ref(key, []byte("state"))
-	_, err := savedstate.Get(in, ref)
+	ref := store.StateRef(key, []byte("state"))
+	_, err := store.GetState(in, ref)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), ref.Name()+" of slot 1 is missing in c") {
 		t.Errorf("nothing is there: %v", err)
 	}
-	must(t, savedstate.Put(in, ref, []byte("state"), never))
+	must(t, store.PutState(in, ref, []byte("state"), never))
 	path := "c/" + ref.Name()
 	good, err := fsys.ReadFile(path)
 	must(t, err)
@@ -85,14 +84,14 @@ func TestDamage(t *testing.T) {
 		must(t, err)
 		_, err = f.Write(b)
 		must(t, errors.Join(err, f.Close()))
-		_, getErr := savedstate.Get(in, ref)
+		_, getErr := store.GetState(in, ref)
 		to := folder(t, disk.NewMemory())
-		for _, err := range []error{getErr, savedstate.Check(in, ref.File()), savedstate.Copy(in, to, ref.File())} {
+		for _, err := range []error{getErr, store.CheckState(in, ref.File()), store.CopyState(in, to, ref.File())} {
 			if err == nil || !strings.Contains(err.Error(), ref.Name()) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := savedstate.Get(to, ref); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := store.GetState(to, ref); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: it was copied: %v", what, err)
 		}
 	}
@@ -106,16 +105,16 @@ func TestDamage(t *testing.T) {
 		bad := bytes.Clone(good)
 		bad[8] = version
 		wrong(fmt.Sprintf("version %d", version), bad)
-		if _, err := savedstate.Get(in, ref); !errors.Is(err, disk.ErrOtherVersion) {
+		if _, err := store.GetState(in, ref); !errors.Is(err, disk.ErrOtherVersion) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	other := savedstate.Ref(key, []byte("other"))
-	must(t, savedstate.Put(in, other, []byte("other"), never))
-	if _, err := savedstate.Get(in, ref); !errors.Is(err, store.ErrCorrupt) {
+	other := store.StateRef(key, []byte("other"))
+	must(t, store.PutState(in, other, []byte("other"), never))
+	if _, err := store.GetState(in, ref); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("another state under the name: %v", err)
 	}
-	if err := savedstate.Check(in, perdure.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
+	if err := store.CheckState(in, perdure.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("a name that is none: %v", err)
 	}
 }
@@ -123,23 +122,23 @@ func TestDamage(t *testing.T) {
 // At whatever step the disk fails, the state is there whole or not at all; and so it is where it is not wanted
 // any more.
 func TestCrash(t *testing.T) {
-	ref := savedstate.Ref(key, []byte("state"))
+	ref := store.StateRef(key, []byte("state"))
 	over := errors.New("over")
 	in := folder(t, disk.NewMemory())
-	if err := savedstate.Put(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {
+	if err := store.PutState(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {
 		t.Errorf("it is not wanted any more: %v", err)
 	}
-	if _, err := savedstate.Get(in, ref); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := store.GetState(in, ref); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is there: %v", err)
 	}
 	failing := errors.New("broken")
 	for n := range 5 {
 		in := folder(t, disk.NewMemory())
-		err := savedstate.Put(broken{in, n, failing}, ref, []byte("state"), never)
+		err := store.PutState(broken{in, n, failing}, ref, []byte("state"), never)
 		if (err == nil) != (n >= 3) {
 			t.Errorf("write %d fails: %v", n, err)
 		}
-		if _, got := savedstate.Get(in, ref); (got == nil) != (err == nil) {
+		if _, got := store.GetState(in, ref); (got == nil) != (err == nil) {
 			t.Errorf("write %d fails: put %v, got %v", n, err, got)
 		}
 	}

@@ -1,0 +1,38 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/worker"
+)
+
+// A program that joins a job whose store it has no driver for is refused at once, by the store's name and that of
+// the package to import. (No test of this package imports the driver of S3.)
+func TestNoDriver(t *testing.T) {
+	n := transport.NewMemory(1, transport.MemoryOptions{}).Host("coordinator")
+	l, err := n.Listen("coordinator/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		if _, err := transport.Greet(conn, time.Minute, wire.Keys{}); err == nil {
+			w := wire.Welcome{Job: rig.Job("asp", "none", 1, 1, 1), Incarnation: 1, Store: "s3://bucket/prefix"}
+			_ = conn.Send(wire.Control(wire.KindWelcome, w))
+		}
+	}()
+	_, err = worker.Dial(t.Context(), worker.Config{Network: n, Coordinator: "coordinator/1", Process: "p"})
+	if !errors.Is(err, perdure.ErrUsage) || !errors.Is(err, store.ErrNoDriver) {
+		t.Errorf("joining gives %v", err)
+	}
+}
