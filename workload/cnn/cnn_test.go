@@ -358,3 +358,8 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
+
+// HeldOut returns the mean loss and the accuracy on the test pictures.
+func (p *Plain) HeldOut() (loss, accuracy float64) {
+	return p.model.Evaluate(&p.values, &p.model.data.Test)
+}

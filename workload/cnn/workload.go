@@ -257,8 +257,3 @@ func (p *Plain) Run(clocks perdure.Clock) (loss float64) {
 	}
 	return loss
 }
-
-// HeldOut returns the mean loss and the accuracy on the test pictures.
-func (p *Plain) HeldOut() (loss, accuracy float64) {
-	return p.model.Evaluate(&p.values, &p.model.data.Test)
-}

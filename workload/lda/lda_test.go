@@ -429,3 +429,21 @@ func TestTell(t *testing.T) {
 		}
 	}
 }
+
+// HeldOut returns the loss of the held-out documents.
+func (p *Plain) HeldOut() float64 {
+	rows := make([]float32, len(p.held.list)*p.Topics)
+	for i, w := range p.held.list {
+		for _, c := range p.s.of(int32(w)) {
+			rows[i*p.Topics+int(c.topic)] = float32(c.count)
+		}
+	}
+	total := make([]float32, p.Topics)
+	for k, n := range p.s.total {
+		total[k] = float32(n)
+	}
+	return p.held.loss(p.model, rows, total)
+}
+
+// ClocksPerPass returns how many clocks go once through all documents.
+func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(len(p.parts)) }

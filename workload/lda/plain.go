@@ -61,23 +61,5 @@ func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
 	return tokens, sum / float64(max(tokens, 1))
 }
 
-// HeldOut returns the loss of the held-out documents.
-func (p *Plain) HeldOut() float64 {
-	rows := make([]float32, len(p.held.list)*p.Topics)
-	for i, w := range p.held.list {
-		for _, c := range p.s.of(int32(w)) {
-			rows[i*p.Topics+int(c.topic)] = float32(c.count)
-		}
-	}
-	total := make([]float32, p.Topics)
-	for k, n := range p.s.total {
-		total[k] = float32(n)
-	}
-	return p.held.loss(p.model, rows, total)
-}
-
-// ClocksPerPass returns how many clocks go once through all documents.
-func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(len(p.parts)) }
-
 // Perplexity is what a loss comes to: among how many words one would be in as much doubt, if all were alike.
 func Perplexity(loss float64) float64 { return math.Exp(loss) }

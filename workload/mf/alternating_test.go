@@ -312,3 +312,15 @@ func BenchmarkAlternating(b *testing.B) {
 		})
 	}
 }
+
+// HeldOut returns the root of the mean squared error on the held-out ratings.
+func (p *PlainAlternating) HeldOut() float64 {
+	a, test := p.a, &p.a.data.Test
+	wide := func(rows []float32) []float32 {
+		to := make([]float32, len(rows)/a.options.Rank*a.stride)
+		a.widen(to, rows)
+		return to
+	}
+	squares, _ := a.squaredErrors(0, test, 0, 0, math.MaxInt32, wide(p.users), wide(p.items))
+	return math.Sqrt(a.loss(squares, test.Len()))
+}

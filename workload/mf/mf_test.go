@@ -436,3 +436,13 @@ func (still) Get(context.Context, string, perdure.RowID, []float32) error       
 func (still) GetRows(context.Context, string, []perdure.RowID, []float32) error { return nil }
 func (still) Inc(context.Context, string, perdure.RowID, []float32) error       { return nil }
 func (still) IncRows(context.Context, string, []perdure.RowID, []float32) error { return nil }
+
+// HeldOut returns the root of the mean squared error on the held-out ratings.
+func (p *Plain) HeldOut() float64 {
+	test := &p.m.data.Test
+	squares, _ := p.m.squaredErrors(0, test, 0, 0, math.MaxInt32, p.users, p.items)
+	return math.Sqrt(p.m.loss(squares, test.Len()))
+}
+
+// ClocksPerPass returns how many clocks go once through all ratings.
+func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(p.m.clocks) }

@@ -73,13 +73,3 @@ func round(rows, before []float32) {
 		rows[i] = before[i] + float32(v-before[i])
 	}
 }
-
-// HeldOut returns the root of the mean squared error on the held-out ratings.
-func (p *Plain) HeldOut() float64 {
-	test := &p.m.data.Test
-	squares, _ := p.m.squaredErrors(0, test, 0, 0, math.MaxInt32, p.users, p.items)
-	return math.Sqrt(p.m.loss(squares, test.Len()))
-}
-
-// ClocksPerPass returns how many clocks go once through all ratings.
-func (p *Plain) ClocksPerPass() perdure.Clock { return perdure.Clock(p.m.clocks) }

@@ -115,8 +115,8 @@ func writeResults(path string, results any) error {
 	})
 }
 
-// milliseconds is a duration in milliseconds, to the microsecond.
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// milliseconds is a duration as figures have it.
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // medianAndMax returns the median of some values and the highest, nil of none.
 func medianAndMax(v []float64) (middle, most *float64) {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"html"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -118,9 +117,6 @@ func (f *Figure) SVG(alone bool) []byte {
 	f.drawPanels(dc, columns, lines, top)
 	return f.finish(c, high, alone)
 }
-
-// Save writes the figure into a file of its own.
-func (f *Figure) Save(file string) error { return os.WriteFile(file, f.SVG(true), 0o666) }
 
 // panelHead is what is above each panel's plot: its title and the name of the vertical axis.
 func (f *Figure) panelHead() (high float64) {

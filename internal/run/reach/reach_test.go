@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) {
 	t.Helper()
 	must(t, os.MkdirAll(path, 0o777))
-	s, err := reach.DrawSecrets(path)
+	s, err := reach.PutSecrets(path, reach.NewKeys())
 	must(t, err)
 	must(t, s.Close())
 	file := filepath.Join(path, "control")

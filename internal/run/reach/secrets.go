@@ -36,9 +36,6 @@ type Secrets struct {
 // NewKeys are new secrets.
 func NewKeys() wire.Keys { return wire.Keys{Job: keys.NewSecret(), Servers: keys.NewSecret()} }
 
-// DrawSecrets draws the secrets of a run, and writes them into its folder.
-func DrawSecrets(run string) (*Secrets, error) { return PutSecrets(run, NewKeys()) }
-
 // PutSecrets writes secrets into a run's folder.
 func PutSecrets(run string, k wire.Keys) (s *Secrets, err error) {
 	path, err := filepath.Abs(filepath.Join(run, SecretFile))

@@ -15,7 +15,7 @@ import (
 func draw(t *testing.T) (s *reach.Secrets, run string) {
 	t.Helper()
 	run = t.TempDir()
-	s, err := reach.DrawSecrets(run)
+	s, err := reach.PutSecrets(run, reach.NewKeys())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestReadSecrets(t *testing.T) {
 // TestDrawnOnce: nobody writes over the secrets of a run.
 func TestDrawnOnce(t *testing.T) {
 	s, run := draw(t)
-	if again, err := reach.DrawSecrets(run); err == nil {
+	if again, err := reach.PutSecrets(run, reach.NewKeys()); err == nil {
 		t.Error("drawn again")
 		_ = again.Close()
 	}

@@ -83,7 +83,7 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("a worker that is lost before it begins: %v", err)
 	}
 	run := t.TempDir()
-	drawn, err := reach.DrawSecrets(run)
+	drawn, err := reach.PutSecrets(run, reach.NewKeys())
 	if err == nil {
 		err = drawn.Close()
 	}

@@ -199,9 +199,6 @@ func refused(path string, err error) error {
 // Path returns the folder's path, as it was given to Create.
 func (d *Dir) Path() string { return d.path }
 
-// Checkpoint returns the path of the folder for the job's checkpoints.
-func (d *Dir) Checkpoint() string { return filepath.Join(d.path, checkpointDir) }
-
 // LogFile returns the path of a process's log file: logs/NAME.log.
 func (d *Dir) LogFile(name string) string { return filepath.Join(d.path, logsDir, name+".log") }
 

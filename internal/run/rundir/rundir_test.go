@@ -144,7 +144,7 @@ func TestGolden(t *testing.T) {
 func TestFolders(t *testing.T) {
 	d := create1(t)
 	defer d.Close()
-	for _, dir := range []string{d.Checkpoint(), filepath.Dir(d.LogFile("server-0"))} {
+	for _, dir := range []string{filepath.Join(d.Path(), checkpointDir), filepath.Dir(d.LogFile("server-0"))} {
 		info, err := os.Stat(dir)
 		must(t, err)
 		if !info.IsDir() || filepath.Dir(dir) != d.Path() {

@@ -20,15 +20,15 @@ func (r *Run) Cost(prices *Prices) *Bill {
 
 // used is what the run used, as far as its folder says. Who joined or left meanwhile is not in it: machines are those
 // that the run began with.
-func (r *Run) used() BillFor {
+func (r *Run) used() billUsage {
 	s := r.Summary
-	u := BillFor{Seconds: s.WallSeconds, Roles: map[string]RoleUsage{}}
+	u := billUsage{Seconds: s.WallSeconds, Roles: map[string]roleUsage{}}
 	machines := map[string]int{
 		string(wire.RoleCoordinator): 1, string(wire.RoleServer): s.Servers, string(wire.RoleWorker): s.Workers,
 	}
 	absent := r.absent()
 	for role, n := range machines {
-		used := RoleUsage{Machines: n, Absent: absent[role], CPU: s.Usage[role].CPUSeconds}
+		used := roleUsage{Machines: n, Absent: absent[role], CPU: s.Usage[role].CPUSeconds}
 		if role == string(wire.RoleWorker) && s.TimeSplit != nil {
 			for _, w := range s.TimeSplit.Workers {
 				used.Waiting += w.StalenessS + w.CommunicationS

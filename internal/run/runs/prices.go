@@ -153,16 +153,16 @@ func price(v settings.Node) (float64, error) {
 	return x, err
 }
 
-// BillFor is what a run used.
-type BillFor struct {
+// billUsage is what a run used.
+type billUsage struct {
 	Seconds float64
-	Roles   map[string]RoleUsage
+	Roles   map[string]roleUsage
 	Bytes   float64 // kept on storage while it ran
 	Puts    float64 // requests that wrote
 }
 
-// RoleUsage is what the machines of a role were used for.
-type RoleUsage struct {
+// roleUsage is what the machines of a role were used for.
+type roleUsage struct {
 	Machines int
 	Absent   float64 // seconds in which one of them was taken away, all together
 	CPU      float64 // processor seconds
@@ -176,8 +176,8 @@ type Dollars struct {
 	Month    *float64 `json:"month"` // the part of the month's price: machines that are away are paid, too
 }
 
-// BillLine is a role's part of a bill.
-type BillLine struct {
+// billLine is a role's part of a bill.
+type billLine struct {
 	Role     string  `json:"role"`
 	Kind     string  `json:"kind"`
 	Machines int     `json:"machines"`
@@ -189,14 +189,14 @@ type BillLine struct {
 
 // Bill is what a run cost.
 type Bill struct {
-	Lines   []BillLine `json:"roles"`
+	Lines   []billLine `json:"roles"`
 	Storage float64    `json:"storage"`  // dollars
 	Puts    float64    `json:"requests"` // dollars
 	Dollars            // of all
 }
 
 // Bill makes the bill of what was used.
-func (l *Prices) Bill(u BillFor) *Bill {
+func (l *Prices) Bill(u billUsage) *Bill {
 	b := &Bill{
 		Storage: u.Bytes / 1e9 * u.Seconds / (hoursInMonth * 3600) * l.GBMonth,
 		Puts:    u.Puts * l.Put,
@@ -210,7 +210,7 @@ func (l *Prices) Bill(u BillFor) *Bill {
 		}
 		p := l.Kinds[l.Of[role]]
 		all := u.Seconds * float64(used.Machines)
-		line := BillLine{
+		line := billLine{
 			Role: role, Kind: l.Of[role], Machines: used.Machines, Seconds: max(0, all-used.Absent),
 		}
 		if line.Seconds > 0 {

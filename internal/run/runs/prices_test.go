@@ -35,9 +35,9 @@ func pricesOf(t *testing.T, text string) *Prices {
 	return l
 }
 
-var usedOf = BillFor{
+var usedOf = billUsage{
 	Seconds: 1000, Bytes: 3.6e9, Puts: 10,
-	Roles: map[string]RoleUsage{
+	Roles: map[string]roleUsage{
 		"coordinator": {Machines: 1, CPU: 100},
 		"server":      {Machines: 2, Absent: 500, CPU: 300},
 		"worker":      {Machines: 4, Waiting: 1000, CPU: 8000},
