@@ -49,7 +49,7 @@ Run 1 is left in peace. In run 2, processes are killed (SIGKILL) as it goes.`)
 		if err != nil {
 			return rundir.Summary{}, err
 		}
-		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), screen.New(stdout, false), localrun.Watched{})
+		sum, err := runJob(ctx, s, filepath.Join(d.Out, name), screen.New(stdout), localrun.Watched{})
 		fmt.Fprintln(stdout)
 		return sum, err
 	}

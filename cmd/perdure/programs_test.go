@@ -136,7 +136,7 @@ func startPrograms(t *testing.T, s settings.Run, name string, env ...string) (j 
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	dir := newFolder(t)
 	j, err = localrun.Start(context.WithoutCancel(t.Context()),
-		localrun.Options{Settings: s, Folder: dir, View: screen.New(stdout, true)})
+		localrun.Options{Settings: s, Folder: dir, View: screen.Silent{}})
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, j.Close())

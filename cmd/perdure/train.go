@@ -190,7 +190,7 @@ func (f *outputFlags) view() screen.View {
 	case f.Quiet:
 		return screen.OneLine{Out: stdout}
 	}
-	return screen.New(stdout, false)
+	return screen.New(stdout)
 }
 
 // runJob runs a training job to its end and returns its summary. The first signal to end ends

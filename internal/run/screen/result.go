@@ -16,7 +16,6 @@ type result struct {
 	rundir.Summary
 	dir    string
 	missed []supervisor.Fault // planned, and the run had ended before
-	brief  bool
 }
 
 func (r result) print(out io.Writer) {
@@ -24,7 +23,7 @@ func (r result) print(out io.Writer) {
 	for _, row := range r.rows() {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
-	if !r.brief && len(r.ClockDifferential) > 0 {
+	if len(r.ClockDifferential) > 0 {
 		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less "+
 			"the reader's")
 		for _, line := range bars(numbers(r.ClockDifferential)) {

@@ -55,10 +55,9 @@ type File interface {
 }
 
 // New picks the live panel on a terminal, plain lines elsewhere.
-func New(out File, quiet bool) View {
-	p := &plainView{out: out, quiet: quiet}
-	kind := os.Getenv("TERM")
-	if quiet || kind == "dumb" || !term.IsTerminal(int(out.Fd())) {
+func New(out File) View {
+	p := &plainView{out: out}
+	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(out.Fd())) {
 		return p
 	}
 	return &panel{plainView: p, fd: int(out.Fd()), colour: os.Getenv("NO_COLOR") == ""}
@@ -74,22 +73,16 @@ func Overwrite(out *os.File) string {
 
 // plainView prints a line for what happens, and one a second for how it goes.
 type plainView struct {
-	out   io.Writer
-	quiet bool
-	last  time.Time
-	mu    sync.Mutex // guards last and the panel's lines
+	out  io.Writer
+	last time.Time
+	mu   sync.Mutex // guards last and the panel's lines
 }
 
 func (v *plainView) Say(line string) {
-	if !v.quiet {
-		fmt.Fprintln(v.out, line)
-	}
+	fmt.Fprintln(v.out, line)
 }
 
 func (v *plainView) Begin(s *settings.Run, folder string) {
-	if v.quiet {
-		return
-	}
 	job := &s.Job
 	what := job.Workload
 	if s.Params.Data != "" {
@@ -108,7 +101,7 @@ var shown = map[string]bool{
 }
 
 func (v *plainView) Event(now *State, e wire.Event) {
-	if !v.quiet && shown[e.Kind] {
+	if shown[e.Kind] {
 		fmt.Fprintf(v.out, "%7.2fs  clock %5d  %s\n", now.Since.Seconds(), e.Clock, e.Text)
 		for line := range strings.Lines(e.Said) {
 			fmt.Fprintf(v.out, "    | %s\n", strings.TrimRight(line, "\n"))
@@ -117,7 +110,7 @@ func (v *plainView) Event(now *State, e wire.Event) {
 }
 
 func (v *plainView) Progress(now *State) {
-	if v.quiet || time.Since(v.last) < time.Second {
+	if time.Since(v.last) < time.Second {
 		return
 	}
 	v.last = time.Now()
@@ -213,7 +206,7 @@ func kept(r perdure.Recovery, ownLog bool) string {
 
 func (v *plainView) End(s *rundir.Summary, folder string, missed []supervisor.Fault) {
 	fmt.Fprintln(v.out)
-	result{Summary: *s, dir: folder, missed: missed, brief: v.quiet}.print(v.out)
+	result{Summary: *s, dir: folder, missed: missed}.print(v.out)
 }
 
 // timeLine says what the workers' time went to.
