@@ -1,12 +1,9 @@
 package worker
 
-// This file decides which shards are out, so that a worker goes on without them, and
-// counts what that costs. It is pure: the caller tells it the time, and how a shard behaves.
-//
-// A shard is out when it has owed an answer for longer than is to be expected of one that is
-// there. It is back as soon as it has answered, or owes nothing.
-//
-// Nothing here is safe for concurrent use.
+// A shard is out when it has owed an answer for longer than a healthy shard takes. It is back as soon as it has
+// answered, or owes nothing. An outageWatch decides which shards are out, so that the worker continues without them,
+// and counts what that costs. It is pure: the caller passes the time, and how the shard behaves. It is not safe for
+// concurrent use.
 
 // outageTime is a moment, in nanoseconds since one that the caller chooses. It is never 0, and an outageWatch
 // is always told later ones. Differences of two are called nanoseconds.

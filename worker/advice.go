@@ -16,9 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// This file says what people may look at when a coordinator does not answer: those whose process cannot join
-// (joinError), and those whose process had joined, and goes on without a word of it (joinWatch). The system's own
-// words, refused and timed out and the like, say what has happened, and seldom what to do.
+// If a coordinator does not answer, people need to know what to check. joinError adds that to the error of a process
+// that cannot join; joinWatch logs it for a process that had joined and continues without the coordinator. The
+// operating system's own words, such as "connection refused", say what happened, and seldom what to do.
 
 // advices are what to look at, by the first cause that an error has.
 var advices = []struct {

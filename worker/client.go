@@ -1,7 +1,7 @@
 // Package worker is the client library of training programs: they read rows with Get, update them with Inc, and
 // end an iteration with Clock.
 //
-//	w, err := Dial(ctx, Config{Coordinator: addr})
+//	w, err := worker.Dial(ctx, worker.Config{Coordinator: addr})
 //	model, err := w.Table(ctx, spec)
 //	for clock := w.Now(); …
 //

@@ -184,7 +184,8 @@ func (cfg *Config) openStore(ctx context.Context, where string) (store.Store, er
 	return store.OpenLocation(ctx, where)
 }
 
-// canReach refuses a job whose store this program has no driver for: sooner or later it would have to use it.
+// canReach refuses a job whose store this program has no driver for. The program would otherwise fail at the first
+// state of more than 1 MiB, which may be hours later.
 func (cfg *Config) canReach(where string) error {
 	if cfg.OpenStore != nil || where == "" {
 		return nil

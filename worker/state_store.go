@@ -18,12 +18,9 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// This file keeps in the job's store what the program saves, where that is too large to travel
-// with an update, and how it reads it back. It saves one state at a time, beside everything else; what fails is
-// tried again, and why it waits can be asked.
-//
-// When a state is to be saved, what refers to it and what that means is not decided here: see package states. All
-// methods may be called concurrently.
+// A state that is too large to travel with an update goes to the job's store. A stateStore saves one state at a time
+// while the program continues, and reads states back. It retries what fails, and Why reports the reason for waiting.
+// Package states decides when a state is saved, and what its reference means. All methods may be called concurrently.
 
 // What cannot be saved in the store, or read from it, is tried again that number of times before it is given up;
 // where the store is full or away until that has passed.

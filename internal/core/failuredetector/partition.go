@@ -2,12 +2,11 @@ package failuredetector
 
 import "slices"
 
-// This file decides which processes are excluded where the network is partitioned: two processes cannot
-// reach each other, and both reach the coordinator. Neither is silent, yet the job may stand still for as
-// long as the partition lasts.
+// A partition separates two processes that both still reach the coordinator. Neither is silent, yet the job may stand
+// still for as long as the partition lasts.
 //
-// All that is known is who reports that it cannot reach whom; which end is cut off cannot be known. So the
-// rule is what is needed to go on: of every complaint one end is excluded, and as few processes as possible.
+// The coordinator knows only who reports that it cannot reach whom; it cannot know which of the two is cut off.
+// Therefore one end of every complaint is excluded, and as few processes as possible.
 
 // Pair is a complaint: From cannot reach To. Servers have the numbers from 0 on, and workers those behind them.
 type Pair struct{ From, To int }

@@ -6,15 +6,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// This file says when a checkpoint is due where the strategy leaves the interval open
-// (checkpoint:auto and its like): when the time has passed that costs least, given how long
-// a checkpoint takes and how often something fails.
+// With an interval of auto (checkpoint:auto, for example) the job itself decides when the next checkpoint is due: after
+// the time that costs least, given how long a checkpoint takes and how often processes fail. The clocks of the cuts
+// therefore depend on the machine; the rows at a given clock do not.
 //
-// So where the cuts are depends on the machine; what the rows are at a clock does not. What
-// is to survive the process is a [perdure.Saving], which the caller keeps; a [Timer] holds
-// the rest. Time comes as ticks.
-//
-// A Timer is not safe for concurrent use.
+// The caller keeps what must survive the coordinator, a [perdure.Saving]. A [checkpointTimer] holds the rest. It counts
+// time in ticks, and is not safe for concurrent use.
 
 const (
 	// firstSaved is after how many clocks the first checkpoint is made, so that it is known

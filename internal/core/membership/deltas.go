@@ -7,12 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file knows which view servers, workers and observers were told last, and what has
-// changed since. So a change costs what was touched, however large the job is.
-//
-// It is told of each change, and asked what to tell when the view is recorded. Servers hear
-// of every change, workers of those that they act on. A deltaTracker is not safe for concurrent
-// use.
+// A deltaTracker knows which revision of the view servers, workers and observers received last, and what has changed
+// since. Sending a change therefore costs what was touched, however large the job is. Servers receive every change;
+// workers receive those that they act on. A deltaTracker is not safe for concurrent use.
 
 // news gathers what has changed of the view since some were told of it last.
 type news struct {

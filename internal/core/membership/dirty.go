@@ -8,15 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file tracks what a step of the core has to look at, so that an event costs what it
-// may concern, however large the job is.
-//
-// Shards, servers and slots are numbers here. Whoever changes something touches what it
-// concerns, and each step of the core takes what is due for it ([dirtySet]). Where all must
-// have answered, a [cursor] asks the one first that had not; a [clockCensus] knows the least of
-// all clocks; a [numberSet] costs what it holds.
-//
-// No type is safe for concurrent use.
+// A step of the core visits only what an event may concern, however large the job is. Whoever changes a shard, a server
+// or a slot marks what depends on it in the [dirtySet], and the next step takes what is due from there. Where all slots
+// must have answered, a [cursor] first asks the one that had not; a [clockCensus] knows the least of all clocks; a
+// [numberSet] costs what it holds. No type is safe for concurrent use.
 
 // dirtySet is what is to be looked at. All of it follows from the facts and the observations:
 // whoever changes one of these touches the shard, server or slot that it is of, and each step

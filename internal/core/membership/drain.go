@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// This file decides what goes first of what servers hold that are to end, and when such a server leaves
-// chains that others are in. Package membership asks, and carries it out; docs/design/leaving.md says why it is so.
-//
-// It is pure. A drainNotice is not safe for concurrent use.
+// A draining server hands its shards over in an order that these functions decide. They also decide when it leaves the
+// chains that have other members. docs/design/leaving.md gives the reasons. A drainNotice is not safe for concurrent
+// use.
 
 // drainingShard is one that waits for its turn to be copied.
 type drainingShard struct {

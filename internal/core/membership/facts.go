@@ -7,12 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// This file is what a job's coordinator records: all that must survive it. The record answers the
-// questions that it alone can answer; what is known beside it, and what follows, is package
-// membership's.
-//
-// It is pure. Whoever changes a record sees to it that nobody acts on the change before it is
-// durable. Nothing here is safe for concurrent use.
+// Facts are what the coordinator records because it must survive the coordinator. Their methods answer questions that
+// need nothing but the record. Whoever changes a record must not let anybody act on the change before it is durable.
+// Nothing here is safe for concurrent use.
 
 // Facts are what must survive the coordinator.
 type Facts struct {

@@ -9,19 +9,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file counts what is lost where nobody has kept it, and nobody goes back for it. A gap
-// is some clocks of one slot that one shard lacks for good: a shard that is restored has what
-// its checkpoint has, and is sent again what is kept.
+// An update is lost if nobody has kept it and the job does not go back to redo it. A gap is a range of clocks of one
+// slot that one shard lacks for good; a restored shard has the clocks of its checkpoint, and workers send again what
+// they have kept.
 //
-// What always holds:
+// Invariants:
 //
 //   - each lost update is counted once, however often its shard dies;
-//   - a checkpoint ends doubt: what it lacks is lost for good, and only the number is kept. What
-//     a shard lacks beyond it is found out anew when the shard is restored again;
-//   - a slot's process never begins below where one before it began: so what is lost is never
-//     done again.
+//   - a checkpoint ends all doubt: what it lacks is lost for good, and only the number is kept. What a shard lacks
+//     beyond its checkpoint is determined again when the shard is restored again;
+//   - a slot's process never begins below a clock at which an earlier process of the slot began. Lost updates are
+//     therefore never redone.
 //
-// All is plain data, part of what the coordinator records. Nothing here is safe for concurrent use.
+// All of it is plain data, which is part of the facts. Nothing here is safe for concurrent use.
 
 // gap is a part of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
 type gap struct {

@@ -8,12 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file is what the coordinator knows of a job's running checkpoint: of each shard the
-// files that hold its rows as they were last saved, and what was saved and lost so far. It is
-// recorded with the job's other facts.
-//
-// It is pure. A Checkpoint's lists are never changed in place, so that copies of it stay what
-// they were; else nothing here is safe for concurrent use.
+// For a running checkpoint the coordinator records which files hold the last saved rows of each shard, and how much was
+// saved and lost so far. A RunningCheckpoint's lists are never changed in place, so that copies of it stay what they
+// were. Nothing else here is safe for concurrent use.
 
 // RunningCheckpoint is the running checkpoint of a job. The zero one is of a job that has none.
 type RunningCheckpoint struct {

@@ -8,10 +8,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// This file says who takes part in a job, and from which clock until which: what a change
-// makes of the slots' spans, and whether somebody is left to work.
-//
-// All are functions of their arguments, and may be called by any number of goroutines.
+// A slot takes part in the job for a span of clocks. These functions compute the spans that a change leaves, and check
+// that some slot still works at every clock. All of them are pure, and may be called by any number of goroutines.
 
 // Change is a change of who takes part in the job, from a clock on that no slot has
 // begun yet.

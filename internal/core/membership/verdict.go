@@ -7,12 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file holds decisions about a job's shards and slots, each a function of
-// what it depends on and of nothing else: who stays in a chain, where a dead slot goes on,
-// what a lost shard begins with, which cut all have written.
-// Package membership asks, and carries out what is decided.
-//
-// All are functions of their arguments, and may be called by any number of goroutines.
+// Decisions about a job's shards and slots are pure functions of what they depend on: which members stay in a chain,
+// where a dead slot continues, what a lost shard begins with, and which cut all shards have written. All of them may be
+// called by any number of goroutines.
 
 // member is how a member of a chain is, as far as is known.
 type member int

@@ -13,17 +13,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// This file is how a replica's rows come to a server that lacks them: as a snapshot, over a
-// connection of its own, so that the log's entries need not queue behind it, and while updates and
-// reads go on. A [shardCopy] is what is being sent, an [incomingCopy] what is being received.
+// A server that lacks a replica's rows receives them as a snapshot. The snapshot has a connection of its own, so that
+// entries of the log do not queue behind it, and updates and reads continue meanwhile. A [shardCopy] is sent, an
+// [incomingCopy] is received.
 //
-// Rows are sent piece by piece from where they lie, and the replica is locked for one piece at a
-// time. They are received straight to where they will lie. As long as it has nothing else to do, a
-// process looks after those who read from it, so nobody is ever far ahead: a piece is sent when the
-// one before is taken in.
+// The sender reads rows piece by piece from where they lie, and locks the replica for one piece at a time. The receiver
+// writes them to where they stay. A piece is sent when the one before has been taken in, so that the sender is never
+// far ahead of a receiver that also has readers to serve.
 //
-// Both sides know nothing of the shard around the replica. The sender asks, under the shard's lock,
-// whether the life still goes on that the copy is of; the receiver is told what is wanted.
+// Neither side knows the shard around the replica. The sender asks, under the shard's lock, whether the life of the
+// shard that it copies (link.Name) still lasts; the receiver is told what is wanted.
 
 // pieceBytes is how much of a snapshot is sent at once, and piecesAhead how many pieces are sent
 // ahead of what the receiver says it has taken in. Both are small: nobody waits for more than a piece.

@@ -9,14 +9,12 @@ import (
 	"time"
 )
 
-// This file finds out which servers a process cannot reach, though others may. Where the network between two
-// machines is cut, and that from both to the coordinator is not, nobody is silent to the coordinator; so who is cut off
-// from a server says so in its status.
+// [Reachability] finds servers that a process cannot reach although the coordinator can reach both. Neither of them is
+// silent then, so the process reports the servers in its status.
 //
-// [Reachability] is told whenever a server is heard. One that has said nothing for a while is called: a connection that
-// can
-// be made shows that the way is open in both directions, however busy the server is. One that cannot be called is out
-// of reach until it is heard again, or answers a call.
+// The process notes each server that it hears from. It dials a server that has been silent for a while: a connection
+// shows that both directions work, however busy the server is. A server that cannot be dialled is out of reach until
+// the process hears from it, or until it answers a call.
 const (
 	// every is how often Reachability looks who was heard.
 	every = time.Second

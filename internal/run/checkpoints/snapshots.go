@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// This file verifies snapshots of shards. A run with an update log keeps them instead of checkpoints.
+// A run with an update log keeps snapshots of its shards instead of checkpoints.
 
 // snapshotsOf returns the store of a run's snapshots and their names; none: the run keeps checkpoints, or has no
 // snapshot yet. Without a run's folder, "", they are in the store that the user named.

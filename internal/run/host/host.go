@@ -5,7 +5,7 @@
 // each again when it ends, and ends them in order when it is asked to: workers first, which leave at a clock,
 // then servers, which hand over what they hold.
 //
-//	err := (&Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
+//	err := (&host.Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
 //
 // The processes are perdure's servers, and perdure's workers or a program of the user's. They join by
 // themselves: the host tells them where, and is no part of the job. It only looks, to know when the job is

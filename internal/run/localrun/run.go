@@ -3,7 +3,7 @@
 // starts anew what dies, keeps the record and shows it; and in the end it exports the model and writes how it all
 // went.
 //
-//	r, err := Start(ctx, Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
+//	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
 //	sum, err := r.Wait(ctx, atOnce)
 //	err = r.Close()
 //

@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// This file is what a tool shows to the control API of a job with keys that cannot show a certificate: a line of
-// text which says who shows it, and until when, signed by the key that signs the job's certificates. It is a JSON Web
-// Token (RFC 7519) of the kind ES256. Who checks one needs the certificates that he trusts, and no key.
+// A token admits a tool to the control API of a job with keys if the tool cannot show a certificate. It is a line of
+// text that names its holder and its expiry, signed by the key that signs the job's certificates: a JSON Web Token (RFC
+// 7519) with the algorithm ES256. To check one, a process needs the certificates that it trusts, and no key.
 
 // audience is whom a token is for: what the same key signs for others is none of ours.
 const audience = "perdure control"
