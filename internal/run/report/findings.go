@@ -1,0 +1,44 @@
+package report
+
+import (
+	"strings"
+	"text/template"
+
+	"github.com/perdure/perdure/internal/run/plain"
+)
+
+// findings are the sentences that summarize a page. They are in a template, where they can be
+// read and changed as text; facts fill in the numbers, and choose.
+//
+//	{{define "fast"}}
+//	{{if .Fast}}It is fast,
+//	as it should be: {{.Seconds}} s.{{end}}
+//
+//	{{with .Slow}}Slow are {{list .}}.{{end}}
+//	{{end}}
+//
+// A paragraph is one finding, however its lines are broken; empty paragraphs are skipped.
+type findings struct{ t *template.Template }
+
+// parseFindings reads a template of findings. It is part of the program, so that a mistake in
+// it is the program's.
+func parseFindings(text string) findings {
+	t := template.New("findings").Option("missingkey=error").Funcs(template.FuncMap{
+		"list": func(v []string) string { return strings.Join(v, ", ") }, "names": plain.Listed,
+	})
+	return findings{template.Must(t.Parse(text))}
+}
+
+// of returns the findings of a kind that facts lead to.
+func (f findings) of(kind string, facts any) (found []string, err error) {
+	var text strings.Builder
+	if err := f.t.ExecuteTemplate(&text, kind, facts); err != nil {
+		return nil, err
+	}
+	for paragraph := range strings.SplitSeq(text.String(), "\n\n") {
+		if words := strings.Fields(paragraph); len(words) > 0 {
+			found = append(found, strings.Join(words, " "))
+		}
+	}
+	return found, nil
+}

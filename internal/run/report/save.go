@@ -1,0 +1,94 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
+)
+
+// Write writes the page into a file, as its name ends: in .html, or in .md with pictures beside it. A file
+// that is there is replaced if a report has made it, or by force. What was written is told in a line.
+func (p *Page) Write(out io.Writer, file string, force bool) error {
+	var files []File
+	switch end := filepath.Ext(file); end {
+	case ".html", ".htm":
+		var b bytes.Buffer
+		if err := p.HTML(&b); err != nil {
+			return err
+		}
+		files = []File{{file, b.Bytes()}}
+	case ".md":
+		text, pictures, err := p.Markdown(strings.TrimSuffix(filepath.Base(file), end))
+		if err != nil {
+			return err
+		}
+		for _, pic := range pictures { // first: a page that is there has all that it shows
+			files = append(files, File{filepath.Join(filepath.Dir(file), pic.Name), pic.Body})
+		}
+		files = append(files, File{file, text})
+	default:
+		return fmt.Errorf("%w: a report is an .html or an .md file, and not %s", perdure.ErrUsage, file)
+	}
+	for _, f := range files {
+		if err := mayReplace(f.Name, force); err != nil {
+			return err
+		}
+	}
+	size := 0
+	for _, f := range files {
+		if err := save(f); err != nil {
+			return err
+		}
+		size += len(f.Body)
+	}
+	beside := ""
+	if n := len(files) - 1; n > 0 {
+		beside = fmt.Sprintf(" and %s beside it", plural(float64(n), "picture"))
+	}
+	runs := 0
+	for _, s := range p.Sections {
+		runs += len(s.trials)
+	}
+	fmt.Fprintf(out, "%s: a report of %s%s, %.1f kB\n", file, plural(float64(runs), "run"), beside, float64(size)/1000)
+	return nil
+}
+
+// mayReplace refuses to replace what no report has made.
+func mayReplace(file string, force bool) error {
+	if force {
+		return nil
+	}
+	b, err := disk.ReadRegular(file, 256<<20)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, file, err)
+	case bytes.Contains(b, []byte(Mark)):
+		return nil
+	}
+	return fmt.Errorf("%w: %s is there already, and is no report; choose another name, or --force", perdure.ErrUsage,
+		file)
+}
+
+func save(f File) error {
+	err := disk.WriteFile(disk.OS(), filepath.ToSlash(f.Name), func(w io.Writer) error {
+		_, err := w.Write(f.Body)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, filepath.Dir(f.Name))
+	}
+	if at := (*os.PathError)(nil); errors.As(err, &at) {
+		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, f.Name, at.Err)
+	}
+	return err
+}
