@@ -65,10 +65,7 @@ func loadTexts(folder string) (*Corpus, error) {
 		number[word] = int32(i)
 	}
 	for i, text := range texts {
-		to := &c.Train
-		if HeldOut(i) {
-			to = &c.Test
-		}
+		to := part(i, &c.Train, &c.Test)
 		begin := len(to.Tokens)
 		for _, word := range text {
 			if n, ok := number[word]; ok {

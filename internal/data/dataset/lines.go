@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
@@ -52,6 +53,37 @@ func ReadBlocks(path string, parse func(block []byte) error) error {
 		held = copy(buf, buf[end:held])
 	}
 	return nil
+}
+
+// readLines calls each with every line of a file, without its end, and the line's number, from 1. It adds the line to
+// errors of each. A line is valid until each returns.
+func readLines(path string, each func(number int, line []byte) error) error {
+	number := 0
+	return ReadBlocks(path, func(b []byte) error {
+		if number == 0 {
+			b = bytes.TrimPrefix(b, byteOrderMark)
+		}
+		for len(b) > 0 {
+			var line []byte
+			line, b = content(b)
+			number++
+			if err := each(number, line); err != nil {
+				return Corrupt(path, "line %d: %v", number, err)
+			}
+		}
+		return nil
+	})
+}
+
+// plainOrPacked finds a file, or its compressed form, which has .gz behind its name. Without either it returns the path
+// as it is.
+func plainOrPacked(path string) (found string, there bool) {
+	for _, found := range []string{path, path + ".gz"} {
+		if _, err := os.Stat(found); err == nil {
+			return found, true
+		}
+	}
+	return path, false
 }
 
 // decompressed returns a reader of the file's content.

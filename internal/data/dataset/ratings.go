@@ -132,6 +132,14 @@ func heldOut(user, item int32) bool {
 // tenth or so.
 func HeldOut(i int) bool { return Mix(uint64(i)) < 1<<63/5 }
 
+// part returns the part to which the i-th example of such a file belongs.
+func part[T any](i int, train, test *T) *T {
+	if HeldOut(i) {
+		return test
+	}
+	return train
+}
+
 // Mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
 func Mix(z uint64) uint64 {
 	z += golden
