@@ -175,13 +175,11 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 
 // plan reads the flags, or says what is wrong with them.
 func (b *RecoveryOptions) plan() (p chosen, err error) {
-	for what, n := range map[string]int64{
-		"rounds": int64(b.Rounds), "clocks": b.Clocks,
-		"examples in a batch": int64(b.Batch),
-	} {
-		if n < 1 || n > 1_000_000 {
-			return p, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
-		}
+	err = checkCounts(map[string]int64{
+		"rounds": int64(b.Rounds), "clocks": b.Clocks, "examples in a batch": int64(b.Batch),
+	})
+	if err != nil {
+		return p, err
 	}
 	if b.MB < 0 || b.MB > maxMB {
 		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)

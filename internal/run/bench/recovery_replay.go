@@ -135,10 +135,7 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m reread
 	if err != nil {
 		return m, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
-		return openRecoveryJob(ctx, cancel, s, out)
-	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) error {
+	err = r.inJob(ctx, s, func(ctx context.Context, j *recoveryJob) error {
 		p, err := j.joinReplay(ctx)
 		if err != nil {
 			return err
@@ -375,11 +372,7 @@ func readWhole(in store.Store, shards []perdure.ShardID) error {
 // replayed sums the rounds up.
 func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
 	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
-		var v []float64
-		for i := range rounds {
-			v = append(v, what(&rounds[i]))
-		}
-		s := newSpread(v)
+		s := spreadOf(rounds, what)
 		return &s.Median, &s.Least, &s.Most
 	}
 	res := RecoveryResult{

@@ -123,24 +123,28 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 
 // contenders prepares what was asked for, or says what is wrong.
 func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
-	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, logreg.SoftmaxName: b.softmax, cnn.Name: b.cnn,
-		logreg.Name: b.logreg, lda.Name: b.lda, workload.QuadraticName: b.quadratic,
+	type known struct {
+		name    string
+		prepare func() (*contender, error)
 	}
-	all := []string{
-		mf.Name, mf.SolverALS, wideALS, logreg.SoftmaxName, cnn.Name, logreg.Name, lda.Name, workload.QuadraticName,
+	chosen, err := choose("workload", b.Workload, []known{
+		{mf.Name, b.mf},
+		{mf.SolverALS, b.als},
+		{wideALS, b.wideALS},
+		{logreg.SoftmaxName, b.softmax},
+		{cnn.Name, b.cnn},
+		{logreg.Name, b.logreg},
+		{lda.Name, b.lda},
+		{workload.QuadraticName, b.quadratic},
+	}, func(k known) string { return k.name })
+	if err == nil {
+		err = checkCounts(map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks})
 	}
-	names, err := choose("workload", b.Workload, all, itself)
 	if err != nil {
 		return nil, err
 	}
-	for what, n := range map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks} {
-		if n < 1 || n > 1_000_000 {
-			return nil, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
-		}
-	}
-	for _, name := range names {
-		c, err := prepare[name]()
+	for _, k := range chosen {
+		c, err := k.prepare()
 		if err != nil {
 			return nil, err
 		}
