@@ -83,7 +83,7 @@ func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 		Version: b.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
-	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
+	s.Log, err = settings.NewLog(settings.LogAsked{Log: settings.Log{MB: mb, SnapshotMB: mb}}, &job)
 	return s, err
 }
 

@@ -122,10 +122,10 @@ func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	if err := a.outage(&job); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = suspendMs(a.Suspend, job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = afterMs("suspend-after", a.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
 	}
-	if job.TakeOverMs, err = takeOverMs(a.TakeOver, job.NoReplace); err != nil {
+	if job.TakeOverMs, err = afterMs("take-over-after", a.TakeOver, job.NoReplace); err != nil {
 		return job, err
 	}
 	if job.TakeOverMs > 0 && job.NoReplace {

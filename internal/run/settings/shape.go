@@ -24,10 +24,10 @@ func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job, err = p.Parse(name); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = suspendMs("", job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = afterMs("suspend-after", "", job.TwoStep(nil)); err != nil {
 		return job, err
 	}
-	if job.TakeOverMs, err = takeOverMs("", job.NoReplace); err != nil {
+	if job.TakeOverMs, err = afterMs("take-over-after", "", job.NoReplace); err != nil {
 		return job, err
 	}
 	return job, recovery.Check(&job)

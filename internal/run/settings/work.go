@@ -64,15 +64,9 @@ type BowlAsked struct {
 // bowl makes the settings of a quadratic function.
 func (b *BowlAsked) bowl(info workload.Info) workload.Bowl {
 	of := info.Bowl
-	if b.Rows != nil {
-		of.Rows = *b.Rows
-	}
-	if b.Dim != nil {
-		of.Dim = *b.Dim
-	}
-	if b.Condition != nil {
-		of.Condition = *b.Condition
-	}
+	set(&of.Rows, b.Rows)
+	set(&of.Dim, b.Dim)
+	set(&of.Condition, b.Condition)
 	of.Noise = b.Noise
 	return of
 }
@@ -105,9 +99,7 @@ func (a *Asked) askWork(s *Run) error {
 	if p.Convex = workload.Convex(w.Convex); p.Convex.FullBatch {
 		p.Batch = 0
 	}
-	if w.Batch != nil {
-		p.Batch = *w.Batch
-	}
+	set(&p.Batch, w.Batch)
 	if p.Data, err = absolute(cmp.Or(w.Data, info.Data)); err != nil {
 		return err
 	}
@@ -181,15 +173,9 @@ func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 // factors makes the settings of a matrix factorisation.
 func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	f := info.Factors
-	if w.Factors.Rank != nil {
-		f.Rank = *w.Factors.Rank
-	}
-	if w.Factors.L2 != nil {
-		f.L2 = *w.Factors.L2
-	}
-	if w.Factors.Fraction != nil {
-		f.ClockFraction = *w.Factors.Fraction
-	}
+	set(&f.Rank, w.Factors.Rank)
+	set(&f.L2, w.Factors.L2)
+	set(&f.ClockFraction, w.Factors.Fraction)
 	f.WholeUsers, f.Implicit = w.Factors.WholeUsers, w.Factors.Implicit
 	return f
 }
@@ -207,23 +193,22 @@ type TopicsAsked struct {
 // model makes the settings of a topic model.
 func (a *TopicsAsked) model(info workload.Info) (workload.TopicModel, error) {
 	t := info.Topics
-	if a.Topics != nil {
-		t.Topics = *a.Topics
-	}
-	if a.Alpha != nil {
-		t.Alpha = *a.Alpha
-	}
-	if a.Beta != nil {
-		t.Beta = *a.Beta
-	}
-	if a.Fraction != nil {
-		t.ClockFraction = *a.Fraction
-	}
+	set(&t.Topics, a.Topics)
+	set(&t.Alpha, a.Alpha)
+	set(&t.Beta, a.Beta)
+	set(&t.ClockFraction, a.Fraction)
 	t.Rebuild, t.OnTable = a.Rebuild, a.DocTopics == "table"
 	if !t.OnTable && a.DocTopics != "" && a.DocTopics != "slot" {
 		return t, fmt.Errorf("%w: --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
 	}
 	return t, nil
+}
+
+// set takes over what was asked for; nil: nothing was.
+func set[T any](to, asked *T) {
+	if asked != nil {
+		*to = *asked
+	}
 }
 
 // absolute makes a path of data one that every process understands, whatever its folder.
