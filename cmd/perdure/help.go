@@ -132,12 +132,11 @@ var helps = map[string]string{
 	"agent_fd":   "The open file that is the socket to the program",
 	"perdure_worker": "Add a worker to a running job, in a slot that nobody works in. SIGTERM makes it finish " +
 		"its clock, and leave.",
-	"perdure_report": "Make a page of runs to read and hand on: what came of them in plain sentences, pictures, " +
-		"tables, settings, and how to run them again.",
+	"perdure_report": "Make a page of runs to read and hand on: what came of them, pictures, tables, settings, " +
+		"and how to run them again.",
 	"report_folders": "Runs' folders, or folders with runs below them. Runs that differ in nothing but their seed " +
 		"are trials of one group.",
-	"report_out": "Where to write it: an .html file, which needs nothing else, or an .md file, with its pictures " +
-		"beside it",
+	"report_out":   "The .html file to write, which needs nothing else",
 	"study_report": "Run nothing: collect the results of the runs that have finished, also while the study runs.",
 	"perdure_export": "Write the model of a run as safetensors: the one that it has made, or of a run that goes on " +
 		"or has failed that of its newest whole checkpoint.",

@@ -33,9 +33,9 @@ func TestRuns(t *testing.T) {
 	wantOut(t, 0, []string{"runs", "compare", calm, hit}, "* faults ", "  model sha256 ")
 	wantOut(t, 0, []string{"runs", "export", root, "--csv", filepath.Join(root, "runs.csv")}, "2 runs")
 	wantOut(t, 0, []string{"report", root, "-o", filepath.Join(root, "all.html")}, "a report of 2 runs")
-	wantOut(t, 0, []string{"report", hit, "-o", filepath.Join(root, "hit.md")}, "a report of 1 run and 4 pictures")
+	wantOut(t, 0, []string{"report", hit, "-o", filepath.Join(root, "hit.html")}, "a report of 1 run")
 	wantOut(t, 0, []string{"runs", "rm", calm, hit}, "is deleted")
-	if left, err := os.ReadDir(root); err != nil || len(left) != 7 {
+	if left, err := os.ReadDir(root); err != nil || len(left) != 3 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	for _, c := range []struct {

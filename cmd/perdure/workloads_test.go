@@ -69,7 +69,7 @@ func wantMadeUp(t *testing.T, data string) {
 		t.Errorf("the summary's data are %q", s.Data)
 	}
 	wantOut(t, 0, []string{"runs", "show", run}, " on synthetic data\n", name)
-	page := filepath.Join(t.TempDir(), "page.md")
+	page := filepath.Join(t.TempDir(), "page.html")
 	wantOut(t, 0, []string{"report", run, "-o", page}, "")
 	text, err := os.ReadFile(page)
 	must(t, err)

@@ -26,8 +26,8 @@ func (a Admission) String() string {
 	}[a]
 }
 
-// Asks is what decides about a process that asks for a place.
-type Asks struct {
+// joinRequest is what decides about a process that asks for a place.
+type joinRequest struct {
 	Worker   bool // else a server
 	Index    int  // of the place; -1: it asks for any, and none is free
 	None     bool // there is no such place
@@ -42,7 +42,7 @@ type Asks struct {
 
 // Admit decides whether the process is let in. Else there may be a change that makes room
 // for it, for when it asks again.
-func (a *Asks) Admit() (admission Admission, change *Change) {
+func (a *joinRequest) Admit() (admission Admission, change *Change) {
 	switch {
 	case a.Departed && !a.Again:
 		return Departed, nil

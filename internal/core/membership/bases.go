@@ -13,8 +13,8 @@ type bases struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
-	based  []Cursor // by shard, over the slots: who has told what it was acknowledged
+	agenda *dirtySet
+	based  []cursor // by shard, over the slots: who has told what it was acknowledged
 }
 
 // learnBases decides what a lost shard's applied vector starts with: what each
@@ -68,7 +68,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		base[i], _ = b.acknowledged(shard, i)
 		open[i] = b.open(i)
 	}
-	Base(base, has, b.facts.View.Slots, open, b.facts.View.Cut, b.facts.TwoStep())
+	clockBase(base, has, b.facts.View.Slots, open, b.facts.View.Cut, b.facts.TwoStep())
 	if b.job.weak.Jumps {
 		copy(base, has)
 	}

@@ -2,14 +2,14 @@ package membership
 
 import "github.com/perdure/perdure"
 
-// Census counts slots by their clocks, so that the least is known. The zero Census has none.
-type Census struct {
+// clockCensus counts slots by their clocks, so that the least is known. The zero value has none.
+type clockCensus struct {
 	count map[perdure.Clock]int
 	least perdure.Clock // where there are any
 }
 
 // Move counts a slot at another clock; -1: it was not counted, or is not any more.
-func (c *Census) Move(from, to perdure.Clock) {
+func (c *clockCensus) Move(from, to perdure.Clock) {
 	if from == to {
 		return
 	}
@@ -34,8 +34,8 @@ func (c *Census) Move(from, to perdure.Clock) {
 	}
 }
 
-// Least returns the least clock that a slot is at; -1: there are none.
-func (c *Census) Least() perdure.Clock {
+// leastCount returns the least clock that a slot is at; -1: there are none.
+func (c *clockCensus) Least() perdure.Clock {
 	if c.count == nil {
 		return -1
 	}

@@ -19,7 +19,7 @@ type chains struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
+	agenda *dirtySet
 	grace  int64 // ticks after which a dead server's next process is not awaited any more; 0: it always is
 }
 
@@ -75,18 +75,18 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		ch.rec.changeShard(shard, next)
 	}
 	chain := Members(sv)
-	how := make([]Member, len(chain))
+	how := make([]member, len(chain))
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
 	}
 	if ch.job.dropped[perdure.ShardID(shard)] {
-		how[0] = Dead
+		how[0] = memberDead
 	}
-	sure, orphaned := Chain(how)
+	sure, orphaned := judgeChain(how)
 	if orphaned {
 		ch.agenda.Orphans.Add(shard)
 		d.orphaned = append(d.orphaned, shard)
-		d.last = append(d.last, ServersOf(chain)...)
+		d.last = append(d.last, serversOf(chain)...)
 		return
 	}
 	var stay []perdure.Holder
@@ -147,7 +147,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 	if j := next.Joining; j != nil && slices.Contains(chain, *j) {
 		next.Joining = nil
 	}
-	next = On(next, chain)
+	next = onChain(next, chain)
 	next.Epoch++
 	next.Yields = false
 	ch.rec.changeShard(shard, next)
@@ -172,7 +172,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		if !ready {
 			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
 		} else if ch.yielded(shard, leaver) {
-			ch.enter(shard, Without(Members(sv), leaver))
+			ch.enter(shard, without(Members(sv), leaver))
 		}
 		return false
 	}
@@ -184,7 +184,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		return ready
 	}
 	if short && refill || drains >= 0 {
-		to := ch.job.spread.Choose(ServersOf(Members(sv)), drains)
+		to := ch.job.spread.Choose(serversOf(Members(sv)), drains)
 		switch {
 		case to >= 0 && drains >= 0:
 			ch.agenda.Turns.Add(shard)
@@ -241,7 +241,7 @@ func (ch *chains) leaver(holders []perdure.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
 	}
-	chain := ServersOf(holders)
+	chain := serversOf(holders)
 	surplus := !joins && len(chain) > ch.job.traits.Copies
 	for _, server := range chain {
 		if ch.facts.Servers[server].Draining &&

@@ -87,7 +87,7 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 	if a.Joining != nil {
 		all = append(all, *a.Joining)
 	}
-	servers := slices.Sorted(slices.Values(ServersOf(all)))
+	servers := slices.Sorted(slices.Values(serversOf(all)))
 	if len(slices.Compact(servers)) != len(all) {
 		c.fail("shard %d has a server twice: %+v", i, *a)
 	}

@@ -28,12 +28,12 @@ type cuts struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
+	agenda *dirtySet
 
 	timer     checkpointTimer // where the interval between checkpoints is chosen
 	durableAt uint64          // the first revision with the newest cut, as far as this core knows
-	heard     Cursor          // over the shards: who has heard of the cut that was named
-	written   Cursor          // over the shards: of whose segments a cut is made
+	heard     cursor          // over the shards: who has heard of the cut that was named
+	written   cursor          // over the shards: of whose segments a cut is made
 }
 
 // times reports whether a cut may be named now because it is time for one, as far as cuts
@@ -223,7 +223,7 @@ func (cu *cuts) forgetCuts() {
 		cu.facts.Slots[i].Decided(0)
 	}
 	for s := range cu.facts.View.Shards {
-		cu.facts.Ledger.Find(s)
+		cu.facts.lostUpdates.Find(s)
 	}
 	cu.agenda.Calling.Clear()
 	for _, s := range cu.agenda.Mending.Sorted() {
@@ -250,7 +250,7 @@ func (cu *cuts) collectCut() {
 	for i := range v.Shards {
 		written[i] = cu.job.shardStatus(i).Segments
 	}
-	cut, segments := NewestCut(written, v.Durable)
+	cut, segments := newestCut(written, v.Durable)
 	if cut < 0 {
 		return
 	}
@@ -268,7 +268,7 @@ func (cu *cuts) collectCut() {
 // published notes that a checkpoint is durable.
 func (cu *cuts) published(cut perdure.Clock) {
 	set(cu.rec, &cu.facts.View.Durable, cut)
-	cu.facts.Ledger.Cover(cut)
+	cu.facts.lostUpdates.Cover(cut)
 	cu.durableAt = cu.facts.Coming()
 	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
 	cu.measureSave()

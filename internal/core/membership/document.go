@@ -20,7 +20,7 @@ type Document struct {
 	spoken         list[perdure.SlotView]
 	servers, slots list[Place]
 	files, states  list[[]perdure.SavedFile]
-	told           list[Counted]
+	told           list[savedCount]
 	text           []byte
 }
 

@@ -21,7 +21,7 @@ type Facts struct {
 	Servers      []Place         `json:"servers"`
 	Slots        []Place         `json:"slots"`
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
-	Ledger
+	lostUpdates
 
 	Ending bool `json:"ending,omitempty"` // the slots pause so that the job's end can be named
 	// Trying says that this end will be tentative.
@@ -76,7 +76,7 @@ type Place struct {
 	// Made, of a slot: of the clocks below it some shard may have updates that its former
 	// processes made.
 	Made perdure.Clock `json:"made,omitempty"`
-	Slot
+	slotGaps
 	Any bool `json:"any,omitempty"` // it asked for any place: nobody starts its next process in this one
 }
 
@@ -93,10 +93,10 @@ const (
 // the given generation: 0 and 1 for a fresh one, else a checkpoint's.
 func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock, tables []perdure.TableSpec) Facts {
 	f := Facts{
-		Job:     job,
-		Servers: make([]Place, job.Servers),
-		Slots:   make([]Place, job.Slots),
-		Ledger:  Ledger{ShardLost: make([]int64, job.Shards)},
+		Job:         job,
+		Servers:     make([]Place, job.Servers),
+		Slots:       make([]Place, job.Slots),
+		lostUpdates: lostUpdates{ShardLost: make([]int64, job.Shards)},
 		View: perdure.View{
 			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
 			Tables: tables,
@@ -116,7 +116,7 @@ func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock
 // Clone returns a copy that later changes of the facts leave as it is.
 func (f *Facts) Clone() Facts {
 	g := *f
-	g.Servers, g.Slots, g.Ledger = slices.Clone(f.Servers), slices.Clone(f.Slots), f.Ledger.Clone()
+	g.Servers, g.Slots, g.lostUpdates = slices.Clone(f.Servers), slices.Clone(f.Slots), f.lostUpdates.Clone()
 	g.View = f.View.Clone()
 	return g
 }
@@ -208,9 +208,9 @@ type Closing struct {
 	Cut   perdure.Clock `json:"cut"`   // of which clock
 }
 
-// Scaled returns what has to change for a number of slots to take part.
+// scaledTo returns what has to change for a number of slots to take part.
 func (f *Facts) Scaled(workers int, at perdure.Clock) (Change, error) {
-	return Scaled(f.View.Slots, workers, at)
+	return scaledTo(f.View.Slots, workers, at)
 }
 
 // Apply takes a change over, of which the clock is known, and returns the slots that have joined.
@@ -237,7 +237,7 @@ func (f *Facts) Apply(ch Change, at perdure.Clock) (joined []int, err error) {
 // Plan lets n slots take part from a clock on, in a job that has not begun.
 func (f *Facts) Plan(workers int, at perdure.Clock) error {
 	v := &f.View
-	ch, err := Planned(v, workers, at)
+	ch, err := plannedChange(v, workers, at)
 	if err == nil && (ch.Add > 0 || len(ch.Leave) > 0) {
 		_, err = f.Apply(ch, at)
 	}
@@ -249,7 +249,7 @@ func (f *Facts) Plan(workers int, at perdure.Clock) error {
 func (f *Facts) Resume(saved []perdure.Span, past int64) {
 	v := &f.View
 	if len(saved) >= len(v.Slots) { // else nobody had joined or left
-		v.Slots, f.Slots = Resumed(saved, v.Cut), make([]Place, len(saved))
+		v.Slots, f.Slots = resumedSlots(saved, v.Cut), make([]Place, len(saved))
 		v.Roster, f.Told, f.PastClocks = 1, 1, past
 	}
 	f.EarlierClocks = f.SlotClocks(v.Cut)
@@ -257,5 +257,5 @@ func (f *Facts) Resume(saved []perdure.Span, past int64) {
 
 // SlotClocks returns how many clocks all slots together take part in until clock end.
 func (f *Facts) SlotClocks(end perdure.Clock) int64 {
-	return f.PastClocks + Clocks(f.View.Slots, end)
+	return f.PastClocks + slotClocks(f.View.Slots, end)
 }

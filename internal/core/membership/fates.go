@@ -13,7 +13,7 @@ type fates struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
+	agenda *dirtySet
 	told   []words.Fence // memory of fences, by shard
 }
 
@@ -76,7 +76,7 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 
 // countLost counts what shards lack of a slot below its start.
 func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) {
-	ledger := &fa.facts.Ledger
+	ledger := &fa.facts.lostUpdates
 	if fa.job.traits.Partial {
 		fa.facts.Slots[slot].Decided(start)
 		if !fa.job.weak.Counting {
@@ -111,7 +111,7 @@ func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence 
 	if fa.told == nil {
 		fa.told = make([]words.Fence, n)
 	}
-	fa.agenda.Fencing[*at%Cursor(n)].Remove(slot)
+	fa.agenda.Fencing[*at%cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {
 		f, told := fa.job.fence(i, slot)
 		fa.told[i] = f

@@ -8,24 +8,24 @@ import (
 )
 
 // standing judges a holder by what was last heard of its server's place.
-func (j *job) standing(h *perdure.Holder) Member {
+func (j *job) standing(h *perdure.Holder) member {
 	p, o := &j.facts.Servers[h.Server], &j.servers[h.Server]
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
-		return Dead
+		return memberDead
 	case o.gone && p.Any && j.traits.Copies == 1:
-		return Dead // nobody takes its place, nor tells more
+		return memberDead // nobody takes its place, nor tells more
 	case o.gone, o.ear.Suspect():
-		return Silent
+		return memberSilent
 	}
 	if o.back > 0 {
-		return Back
+		return memberBack
 	}
-	return Alive
+	return memberAlive
 }
 
 // alive reports whether a holder lives, as far as is known.
-func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= Back }
+func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= memberBack }
 
 // eligible reports whether a server may be given replicas.
 func (j *job) eligible(server int) bool {

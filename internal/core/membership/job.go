@@ -17,13 +17,13 @@ type observed struct {
 	assumed   bool  // that is not certain: its connection broke, and it did not come back
 	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
 	ear       failuredetector.Ear
-	notice    Notice // of a server that is to end
+	notice    drainNotice // of a server that is to end
 	server    *words.ServerWord
 	worker    *words.WorkerStatus
 	lastClock perdure.Clock // of the slot, by whatever incarnation
-	fenced    Cursor        // of the slot: over the shards' fences
-	highest   Cursor        // likewise
-	last      Cursor        // likewise: over what they have applied
+	fenced    cursor        // of the slot: over the shards' fences
+	highest   cursor        // likewise
+	last      cursor        // likewise: over what they have applied
 }
 
 // job is what is recorded of a job and what is known of it beside. Its methods answer
@@ -43,10 +43,10 @@ type job struct {
 	supervised bool // a supervisor is there, which can be asked about the processes that it has started
 
 	spread     *placement.Spread        // where replicas are
-	unready    Set                      // shards that do not serve, but for those that are due
+	unready    numberSet                // shards that do not serve, but for those that are due
 	dropped    map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	clocks     Census                   // of all slots that have clocks to do
-	healing    map[Kind]*Set            // places of which a "serving" event is due once they work again
+	clocks     clockCensus              // of all slots that have clocks to do
+	healing    map[Kind]*numberSet      // places of which a "serving" event is due once they work again
 	publishing perdure.Clock            // cut being published; -1: none
 	publishes  []string                 // states of slots that what was published last refers to
 	complete   bool
@@ -264,7 +264,7 @@ func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 // part, so that nobody is let in for it yet.
 func (j *job) isEarly(slot int) bool {
 	done := func(i int) perdure.Clock { return j.slots[i].lastClock }
-	return Early(j.facts.View.Slots, slot, j.facts.View.Cut, done)
+	return comesEarly(j.facts.View.Slots, slot, j.facts.View.Cut, done)
 }
 
 // spanDone reports whether a slot that is to leave has done its last clock.

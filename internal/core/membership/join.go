@@ -23,7 +23,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 	if k == Server && c.rifts.Out(n.Addr) {
 		return index, 0, Unreached
 	}
-	a := Asks{
+	a := joinRequest{
 		Worker: k == Worker, Index: index, Over: c.facts.Over(), Grows: n.Grow,
 		Fixed: c.facts.TwoStep() || c.roster.grace == 0,
 	}

@@ -2,15 +2,15 @@ package membership
 
 // turns has others begin to copy what is held by servers that are to end, as far as it is the shards' turn.
 func (ch *chains) turns() {
-	var all []Shard
+	var all []drainingShard
 	for _, s := range ch.agenda.Turns.Sorted() {
 		sv := &ch.facts.View.Shards[s]
-		t := Shard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
+		t := drainingShard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
 		if t.Server < 0 || sv.Joining != nil || ch.agenda.Orphans.Has(s) {
 			ch.agenda.Turns.Remove(s) // who has changed it has looked at it
 			continue
 		}
-		if ch.job.spread.Choose(ServersOf(Members(sv)), t.Server) < 0 {
+		if ch.job.spread.Choose(serversOf(Members(sv)), t.Server) < 0 {
 			ch.agenda.Turns.Remove(s) // who could have taken it when it began to wait is to end, too, or has died
 			ch.agenda.TouchShard(s)
 			continue
@@ -23,11 +23,11 @@ func (ch *chains) turns() {
 		all = append(all, t)
 	}
 	if now := all; !ch.job.weak.Chain.Turns {
-		all = Next(now, ch.line)
+		all = nextToDrain(now, ch.line)
 	}
 	for _, t := range all {
 		ch.agenda.Turns.Remove(t.Shard)
-		chain := ServersOf(Members(&ch.facts.View.Shards[t.Shard]))
+		chain := serversOf(Members(&ch.facts.View.Shards[t.Shard]))
 		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
 			ch.join(t.Shard, to)
 		} else { // who could have taken it when it began to wait is to end, too, or has died
@@ -38,8 +38,8 @@ func (ch *chains) turns() {
 
 // line returns which shards of a server are being copied now. One that cannot be yet, since it does not serve, holds
 // nobody up.
-func (ch *chains) line(server int) *Line {
-	l := &Line{}
+func (ch *chains) line(server int) *drainLine {
+	l := &drainLine{}
 	for s := range ch.job.spread.Held(server) {
 		j := ch.facts.View.Shards[s].Joining
 		if j != nil && j.Server != server && ch.job.ready(s) && !ch.job.joined(s, j) {

@@ -82,7 +82,7 @@ func TestTurns(t *testing.T) {
 	slices.Reverse(held) // the last is the smallest
 	c.drains(0, 0)
 	order, most := c.copies()
-	if !slices.Equal(order, held) || most != Few {
+	if !slices.Equal(order, held) || most != fewShards {
 		t.Errorf("copied in the order %v, %d at a time; want %v", order, most, held)
 	}
 	if p := c.saved.Servers[0]; !p.Left || p.Drained != p.Incarnation {
@@ -122,7 +122,7 @@ func TestTakerLeaves(t *testing.T) {
 
 // TestSmallTurns: small shards, and those of which nobody knows how large they are, are copied all at once.
 func TestSmallTurns(t *testing.T) {
-	for _, bytes := range []int64{0, Bytes / 8} {
+	for _, bytes := range []int64{0, fewBytes / 8} {
 		c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, 12, weaken.Set{})
 		for i := range c.bytes {
 			c.bytes[i] = bytes
@@ -191,7 +191,7 @@ func TestHurry(t *testing.T) {
 			c := leavers(t, of.strategy, 3, 6, of.weak)
 			holds := func() (n int) {
 				for s := range c.saved.View.Shards {
-					if slices.Contains(ServersOf(Members(&c.saved.View.Shards[s])), 0) {
+					if slices.Contains(serversOf(Members(&c.saved.View.Shards[s])), 0) {
 						n++
 					}
 				}

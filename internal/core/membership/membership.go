@@ -95,7 +95,7 @@ type Core struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
+	agenda *dirtySet
 
 	chains  chains
 	bases   bases
@@ -109,9 +109,9 @@ type Core struct {
 	deadlocks deadlocks
 
 	contained int64  // how many updates the rows had when the job was complete last
-	paused    Cursor // over the slots, in a pause
-	finished  Cursor // over the slots, at the job's end
-	applied   Cursor // likewise over the shards
+	paused    cursor // over the slots, in a pause
+	finished  cursor // over the slots, at the job's end
+	applied   cursor // likewise over the shards
 }
 
 // usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
@@ -126,15 +126,15 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
 		watch: failuredetector.NewDetector(patience), spread: placement.NewSpread(n),
 		dropped: map[perdure.ShardID]bool{},
-		healing: map[Kind]*Set{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
+		healing: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 		seconds: usualTick,
 	}
-	a := newAgenda(n)
-	r := &record{facts: f, job: j, agenda: a, teller: newTeller(&f.View)}
+	a := newDirtySet(n)
+	r := &record{facts: f, job: j, agenda: a, teller: newDeltaTracker(&f.View)}
 	c := &Core{
 		facts: f, job: j, rec: r, agenda: a,
 		chains: chains{facts: f, job: j, rec: r, agenda: a},
-		bases:  bases{f, j, r, a, make([]Cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
+		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
 		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
 		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: newCheckpointTimer(usualTick)},

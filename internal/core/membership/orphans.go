@@ -36,7 +36,7 @@ func (ch *chains) placeShards() {
 		}
 		next := perdure.ShardView{Epoch: 1}
 		next.Lost, next.Saved = ch.facts.Running.Begins(s)
-		ch.rec.changeShard(s, On(next, holders))
+		ch.rec.changeShard(s, onChain(next, holders))
 	}
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
@@ -49,7 +49,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	orphans := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
-		return !slices.ContainsFunc(ServersOf(Members(&v.Shards[shard])), ch.job.replaced)
+		return !slices.ContainsFunc(serversOf(Members(&v.Shards[shard])), ch.job.replaced)
 	}
 	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
@@ -67,7 +67,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		next := On(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next := onChain(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
 		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
 		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
@@ -100,9 +100,9 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 // forgo counts what a shard that is restored lacks for good.
 func (ch *chains) forgo(shard int) {
 	f := ch.facts
-	f.Ledger.Find(shard)
+	f.lostUpdates.Find(shard)
 	for i := range f.Slots {
-		ch.rec.lost(i, f.Ledger.Restore(shard, i, &f.Slots[i].Slot, &f.View))
+		ch.rec.lost(i, f.lostUpdates.Restore(shard, i, &f.Slots[i].slotGaps, &f.View))
 	}
 }
 
@@ -126,13 +126,13 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 // cut.
 func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 	copies := ch.job.traits.Copies
-	for _, server := range ServersOf(Members(&ch.facts.View.Shards[shard])) {
+	for _, server := range serversOf(Members(&ch.facts.View.Shards[shard])) {
 		if ch.job.replaced(server) && len(chain) < copies {
 			chain = append(chain, ch.facts.Holder(server))
 		}
 	}
 	for len(chain) < copies {
-		to := ch.job.spread.Choose(ServersOf(chain), -1)
+		to := ch.job.spread.Choose(serversOf(chain), -1)
 		if to < 0 {
 			break
 		}

@@ -436,7 +436,7 @@ func (c *cluster) awaits() bool {
 		chain := Members(&c.saved.View.Shards[i])
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
 			slices.ContainsFunc(chain, func(h perdure.Holder) bool {
-				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == Silent
+				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == memberSilent
 			}) {
 			return true
 		}

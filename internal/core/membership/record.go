@@ -11,8 +11,8 @@ import (
 type record struct {
 	facts  *Facts
 	job    *job
-	agenda *Agenda
-	teller Teller
+	agenda *dirtySet
+	teller deltaTracker
 	dirty  bool  // the facts are others than were saved
 	out    Ready // so far
 	chain  []int // memory of spreadShard
@@ -54,7 +54,7 @@ func (r *record) event(kind, target, format string, args ...any) {
 }
 
 // lost tells people what is lost of a slot.
-func (r *record) lost(slot int, l Loss) {
+func (r *record) lost(slot int, l lossReport) {
 	if l.Updates > 0 {
 		r.event("lost", target(Worker, slot), "worker:%d: %s", slot, l)
 	}

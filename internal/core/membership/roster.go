@@ -12,9 +12,9 @@ type roster struct {
 	facts  *Facts
 	job    *job
 	rec    *record
-	agenda *Agenda
+	agenda *dirtySet
 	grace  int64  // ticks after which a slot is suspended that nobody speaks for; 0: never
-	told   Cursor // over the shards: who goes by the newest spans
+	told   cursor // over the shards: who goes by the newest spans
 }
 
 // rosterTold reports whether every shard goes by the newest spans.
@@ -83,9 +83,9 @@ func (ro *roster) suspendVacant() {
 // shard. Shards that have more of it keep that.
 func (ro *roster) suspend(slot int, why string) {
 	v := &ro.facts.View
-	now := UpTo(v.Slots[slot].From, v.Slots[slot].Start)
+	now := spanUpTo(v.Slots[slot].From, v.Slots[slot].Start)
 	all := v.Spans()
-	if all[slot] = now; SomeoneWorks(all, ro.job.minClock()) != nil {
+	if all[slot] = now; someoneWorks(all, ro.job.minClock()) != nil {
 		return
 	}
 	set(ro.rec, &v.Roster, v.Roster+1)
@@ -105,7 +105,7 @@ func (ro *roster) cutSuspended() {
 	for i := range v.Slots {
 		if sl := &v.Slots[i]; ro.facts.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
 			next := *sl
-			next.Span, shorter = UpTo(sl.From, v.Cut), true
+			next.Span, shorter = spanUpTo(sl.From, v.Cut), true
 			ro.rec.changeSlot(i, next)
 		}
 	}

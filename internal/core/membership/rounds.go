@@ -72,7 +72,7 @@ func (j *job) others(shard int) (st *words.ShardWord) {
 func (b *bases) counts(shard int, base []perdure.Clock) {
 	if st := b.job.shardStatus(shard); st != nil && b.job.traits.Begins == recovery.LastSaved {
 		before := b.facts.Running
-		set(b.rec, &b.facts.Running, before.Lost(&st.ShardStatus, Least(b.facts.View.Slots, base)))
+		set(b.rec, &b.facts.Running, before.Lost(&st.ShardStatus, leastCount(b.facts.View.Slots, base)))
 		if text := b.facts.Running.Begun(&before, b.facts.UpdatesLost); text != "" {
 			b.rec.event("restored", "", "%s", text)
 		}

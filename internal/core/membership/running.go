@@ -23,7 +23,7 @@ type RunningCheckpoint struct {
 	// to, by shard; nil: there is none.
 	States [][]perdure.SavedFile `json:"states,omitempty"`
 	Saving perdure.RowSaving     `json:"saving"` // of the job so far
-	Told   []Counted             `json:"told"`   // by shard: what of its word is in Saving
+	Told   []savedCount          `json:"told"`   // by shard: what of its word is in Saving
 	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
 	// not known yet what they begin with.
 	Unbegun int `json:"unbegun,omitempty"`
@@ -32,8 +32,8 @@ type RunningCheckpoint struct {
 	Current bool `json:"current,omitempty"`
 }
 
-// Counted is how much of what a shard's holder has saved is counted already.
-type Counted struct {
+// savedCount is how much of what a shard's holder has saved is counted already.
+type savedCount struct {
 	Since  uint64  `json:"since"` // as in the view's Holder
 	Bytes  int64   `json:"bytes"`
 	Paused float64 `json:"paused"`
@@ -41,7 +41,7 @@ type Counted struct {
 
 // NewRunning returns that of a job of a number of shards, of which nothing is saved.
 func NewRunning(shards int) RunningCheckpoint {
-	return RunningCheckpoint{Files: make([][]perdure.SavedFile, shards), Told: make([]Counted, shards)}
+	return RunningCheckpoint{Files: make([][]perdure.SavedFile, shards), Told: make([]savedCount, shards)}
 }
 
 // ResumedRunning returns that of a job which goes on from the running checkpoint of that number, and
@@ -84,7 +84,7 @@ func (c RunningCheckpoint) Begun(before *RunningCheckpoint, lost int64) string {
 	return text + fmt.Sprintf("; %d updates are lost, and %d in part", lost, s.PartlyLost)
 }
 
-// Next returns the checkpoint with what the shards have saved since, given what each says of
+// nextToDrain returns the checkpoint with what the shards have saved since, given what each says of
 // itself; nil: its word is not known. It reports whether that is any news.
 func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next RunningCheckpoint, news bool) {
 	next = c
@@ -132,7 +132,7 @@ func (c *RunningCheckpoint) StatesOf(shard int) []perdure.SavedFile {
 func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 	before := &c.Told[shard]
 	if before.Since != st.Since {
-		*before = Counted{Since: st.Since}
+		*before = savedCount{Since: st.Since}
 	}
 	c.Saving.Bytes += st.SaveBytes - before.Bytes
 	c.Saving.PausedSeconds += st.SaveSeconds - before.Paused

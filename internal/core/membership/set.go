@@ -2,21 +2,21 @@ package membership
 
 import "slices"
 
-// Set holds numbers. To go over them costs what it holds now, whatever it held
+// numberSet holds numbers. To go over them costs what it holds now, whatever it held
 // before: a map that was large once stays so. The zero Set is empty.
-type Set struct {
+type numberSet struct {
 	list []int       // in any order
 	at   map[int]int // where in list
 }
 
 // Has reports whether a number is in the set.
-func (s *Set) Has(i int) bool {
+func (s *numberSet) Has(i int) bool {
 	_, there := s.at[i]
 	return there
 }
 
 // Add adds a number.
-func (s *Set) Add(i int) {
+func (s *numberSet) Add(i int) {
 	if s.Has(i) {
 		return
 	}
@@ -28,7 +28,7 @@ func (s *Set) Add(i int) {
 }
 
 // Remove removes a number.
-func (s *Set) Remove(i int) {
+func (s *numberSet) Remove(i int) {
 	at, there := s.at[i]
 	if !there {
 		return
@@ -41,7 +41,7 @@ func (s *Set) Remove(i int) {
 }
 
 // Put adds a number, or removes it.
-func (s *Set) Put(i int, in bool) {
+func (s *numberSet) Put(i int, in bool) {
 	if in {
 		s.Add(i)
 	} else {
@@ -50,7 +50,7 @@ func (s *Set) Put(i int, in bool) {
 }
 
 // Clear removes all.
-func (s *Set) Clear() {
+func (s *numberSet) Clear() {
 	for _, i := range s.list {
 		delete(s.at, i)
 	}
@@ -58,7 +58,7 @@ func (s *Set) Clear() {
 }
 
 // Sorted returns what is in the set, in order, in memory of its own.
-func (s *Set) Sorted() []int {
+func (s *numberSet) Sorted() []int {
 	list := slices.Clone(s.list)
 	slices.Sort(list)
 	return list
@@ -66,19 +66,19 @@ func (s *Set) Sorted() []int {
 
 // All returns what is in the set, in any order. It is the set's own memory: not to be
 // changed, and good until the set changes.
-func (s *Set) All() []int { return s.list }
+func (s *numberSet) All() []int { return s.list }
 
 // Len returns how many numbers there are.
-func (s *Set) Len() int { return len(s.list) }
+func (s *numberSet) Len() int { return len(s.list) }
 
-// Cursor goes round over a number of things until one is found wanting. That one is the
+// cursor goes round over a number of things until one is found wanting. That one is the
 // first to be looked at the next time, so that waiting for all of them costs little.
-type Cursor int
+type cursor int
 
 // All reports whether all n are good.
-func (at *Cursor) All(n int, good func(i int) bool) bool {
+func (at *cursor) All(n int, good func(i int) bool) bool {
 	for range n {
-		if *at >= Cursor(n) {
+		if *at >= cursor(n) {
 			*at = 0
 		}
 		if !good(int(*at)) {

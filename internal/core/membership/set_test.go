@@ -14,7 +14,7 @@ import (
 // the one that was not.
 func TestCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var at Cursor
+		var at cursor
 		var good []bool
 		for range rapid.IntRange(1, 30).Draw(t, "times") {
 			if len(good) > 0 && rapid.Bool().Draw(t, "turn") {
@@ -42,7 +42,7 @@ func TestCursor(t *testing.T) {
 // A set is what a map would be.
 func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s Set
+		var s numberSet
 		want := map[int]struct{}{}
 		for range rapid.IntRange(1, 40).Draw(t, "times") {
 			i := rapid.IntRange(0, 8).Draw(t, "number")
@@ -68,7 +68,7 @@ func TestSet(t *testing.T) {
 // A census knows the least of all clocks.
 func TestCensus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var census Census
+		var census clockCensus
 		at := make([]perdure.Clock, rapid.IntRange(1, 5).Draw(t, "slots"))
 		for i := range at {
 			at[i] = -1

@@ -24,9 +24,9 @@ type Change struct {
 	Guest bool `json:"guest,omitempty"`
 }
 
-// Scaled returns what has to change for a number of slots to take part: who joins last
+// scaledTo returns what has to change for a number of slots to take part: who joins last
 // leaves first.
-func Scaled(slots []perdure.SlotView, workers int, at perdure.Clock) (Change, error) {
+func scaledTo(slots []perdure.SlotView, workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
 		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
 	}
@@ -91,7 +91,7 @@ func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
 	for i := range slots {
 		all[i] = slots[i].Span
 	}
-	return slots, joined, past, SomeoneWorks(all, at)
+	return slots, joined, past, someoneWorks(all, at)
 }
 
 // leave ends a slot's span at a clock.
@@ -113,18 +113,18 @@ func leave(slots []perdure.SlotView, slot perdure.Slot, at perdure.Clock) error 
 	return nil
 }
 
-// UpTo is the span of a slot that has done its clocks up to the given one; one without any
+// spanUpTo is the span of a slot that has done its clocks up to the given one; one without any
 // clock if these are none.
-func UpTo(from, until perdure.Clock) perdure.Span {
+func spanUpTo(from, until perdure.Clock) perdure.Span {
 	if until <= from {
 		return perdure.Span{From: from + 1, Until: from + 1}
 	}
 	return perdure.Span{From: from, Until: until}
 }
 
-// SomeoneWorks reports from when on no slot would take part, if there is such a clock from
+// someoneWorks reports from when on no slot would take part, if there is such a clock from
 // the given one on.
-func SomeoneWorks(spans []perdure.Span, at perdure.Clock) error {
+func someoneWorks(spans []perdure.Span, at perdure.Clock) error {
 	sorted := slices.SortedFunc(slices.Values(spans),
 		func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
 	until := at // all clocks below it have somebody
@@ -163,9 +163,9 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 	return ch.At, nil
 }
 
-// Planned returns what has to change for a number of slots to take part from a clock on, in a job
+// plannedChange returns what has to change for a number of slots to take part from a clock on, in a job
 // that has not begun. What is planned is planned in the order of the clocks.
-func Planned(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
+func plannedChange(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
 		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one "+
 			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
@@ -176,11 +176,11 @@ func Planned(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
 				"order of their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
 		}
 	}
-	return Scaled(v.Slots, workers, at)
+	return scaledTo(v.Slots, workers, at)
 }
 
-// Resumed returns the slots that a checkpoint of a cut was saved with.
-func Resumed(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
+// resumedSlots returns the slots that a checkpoint of a cut was saved with.
+func resumedSlots(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
 	slots := make([]perdure.SlotView, len(saved))
 	for i, s := range saved {
 		slots[i].Span, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
@@ -217,17 +217,17 @@ func Changed(saved []perdure.Span, workers int, at perdure.Clock) ([]perdure.Spa
 	return next, nil
 }
 
-// Clocks returns how many clocks all slots together take part in until clock end.
-func Clocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
+// slotClocks returns how many clocks all slots together take part in until clock end.
+func slotClocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
 	for i := range slots {
 		n += int64(slots[i].Clocks(end))
 	}
 	return n
 }
 
-// Early reports whether a job has not come to the clock from which a slot takes part. It begins
+// comesEarly reports whether a job has not come to the clock from which a slot takes part. It begins
 // at a clock; done is how many clocks each slot is known to have done.
-func Early(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
+func comesEarly(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
 	sl, reached := &slots[slot], begins
 	if sl.From == 0 {
 		return false
@@ -244,9 +244,9 @@ func Early(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(s
 	return reached+1 < sl.From
 }
 
-// Least returns the least of slots' counts, but for those that have done all their clocks; of all,
+// leastCount returns the least of slots' counts, but for those that have done all their clocks; of all,
 // if these have.
-func Least(slots []perdure.SlotView, counts []perdure.Clock) perdure.Clock {
+func leastCount(slots []perdure.SlotView, counts []perdure.Clock) perdure.Clock {
 	least := perdure.MaxClock
 	for i, n := range counts {
 		if until := slots[i].Until; until == 0 || n < until {

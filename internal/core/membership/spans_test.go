@@ -59,7 +59,7 @@ func TestApply(t *testing.T) {
 // A slot that joins is early until somebody who was there before has come to the clock before its first.
 func TestEarly(t *testing.T) {
 	joins := perdure.SlotView{Span: perdure.Span{From: 9}}
-	gone := perdure.SlotView{Left: true, Span: UpTo(0, 8)}
+	gone := perdure.SlotView{Left: true, Span: spanUpTo(0, 8)}
 	for name, c := range map[string]struct {
 		slots []perdure.SlotView
 		done  []perdure.Clock
@@ -76,7 +76,7 @@ func TestEarly(t *testing.T) {
 		"others that join say nothing":   {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
 		"but for one that has worked so": {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
 	} {
-		if got := Early(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
+		if got := comesEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -97,7 +97,7 @@ func TestSomeoneWorks(t *testing.T) {
 		for c := at; c < 20; c++ {
 			want = want && slices.ContainsFunc(spans, func(s perdure.Span) bool { return s.Has(c) })
 		}
-		if err := SomeoneWorks(spans, at); (err == nil) != want {
+		if err := someoneWorks(spans, at); (err == nil) != want {
 			t.Fatalf("%+v from clock %d on: %v", spans, at, err)
 		}
 	}
@@ -115,11 +115,11 @@ func TestLeast(t *testing.T) {
 		{[]perdure.Clock{30, 10, 20}, 20},
 		{[]perdure.Clock{50, 10, 40}, 50},
 	} {
-		if got := Least(slots, c.counts); got != c.want {
+		if got := leastCount(slots, c.counts); got != c.want {
 			t.Errorf("of %v the least is %d, want %d", c.counts, got, c.want)
 		}
 	}
-	if got := Least(slots[1:], []perdure.Clock{10, 40}); got != 40 {
+	if got := leastCount(slots[1:], []perdure.Clock{10, 40}); got != 40 {
 		t.Errorf("of those that all are done the least is %d", got)
 	}
 }
@@ -159,7 +159,7 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: %v, want %v, of %v", name, got, c.want, c.saved)
 		}
 		works := 0
-		for _, s := range Resumed(got, 5) {
+		for _, s := range resumedSlots(got, 5) {
 			if !s.Left {
 				works++
 			}

@@ -110,7 +110,7 @@ func (c *Core) suspect(k Kind, index int, why string) {
 			"%s %s; no other server has all that it holds, so the job waits for it", target(k, index), why)
 	} else {
 		c.rec.event("suspected", target(k, index), "%s %s; %s", target(k, index), why,
-			Upshot(c.job.guest(k, index), k == Server))
+			upshot(c.job.guest(k, index), k == Server))
 		c.rec.kill(k, index)
 	}
 	if k == Server {

@@ -21,7 +21,7 @@ func (c *cluster) checkTouched() {
 	whole.roster.grace = k.roster.grace
 	j := whole.job
 	j.servers, j.slots = slices.Clone(k.job.servers), slices.Clone(k.job.slots)
-	j.clocks = Census{}
+	j.clocks = clockCensus{}
 	for i := range j.slots {
 		j.clocks.Move(-1, j.counted(i))
 		j.slots[i].fenced, j.slots[i].highest = 0, 0

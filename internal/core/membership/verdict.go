@@ -14,34 +14,34 @@ import (
 //
 // All are functions of their arguments, and may be called by any number of goroutines.
 
-// Member is how a member of a chain is, as far as is known.
-type Member int
+// member is how a member of a chain is, as far as is known.
+type member int
 
 // How members are.
 const (
-	Alive  Member = iota
-	Back          // alive by its first word after a silence, which may have been long on its way
-	Silent        // suspected, or not come back; it may have its rows still
-	Dead          // its rows are gone
+	memberAlive  member = iota
+	memberBack          // alive by its first word after a silence, which may have been long on its way
+	memberSilent        // suspected, or not come back; it may have its rows still
+	memberDead          // its rows are gone
 )
 
-// Chain says what becomes of a chain. orphaned: nobody has its rows. sure: a member surely has
+// judgeChain says what becomes of a chain. orphaned: nobody has its rows. sure: a member surely has
 // them, so that those who are silent need not be waited for.
-func Chain(members []Member) (sure, orphaned bool) {
+func judgeChain(members []member) (sure, orphaned bool) {
 	orphaned = true
 	for _, m := range members {
-		sure = sure || m == Alive
-		orphaned = orphaned && m == Dead
+		sure = sure || m == memberAlive
+		orphaned = orphaned && m == memberDead
 	}
 	return sure, orphaned
 }
 
 // Stays reports whether a member stays in its chain: who is silent does while nobody else
 // surely has the rows.
-func (m Member) Stays(sure bool) bool { return m <= Back || m == Silent && !sure }
+func (m member) Stays(sure bool) bool { return m <= memberBack || m == memberSilent && !sure }
 
-// Upshot says, for people, what becomes of a silent process. Of a guest nobody here has started it.
-func Upshot(guest, server bool) string {
+// upshot says, for people, what becomes of a silent process. Of a guest nobody here has started it.
+func upshot(guest, server bool) string {
 	switch {
 	case !guest:
 		return "it is killed and replaced"
@@ -78,7 +78,7 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 	return start, twoStep && staged < start
 }
 
-// Base completes the applied vector that a lost shard starts with, in place. It has what
+// clockBase completes the applied vector that a lost shard starts with, in place. It has what
 // each slot was acknowledged; has is what the rows have, where any are left. What came before the
 // cut that the generation began with nobody sends again.
 //
@@ -89,7 +89,13 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 // have applied. So open has, by slot, a clock that it has surely not ended, -1 where none is known.
 // No shard can have applied that clock, and what the slot does in it is still to come: of the others,
 // too, it is not lost.
-func Base(base, has []perdure.Clock, slots []perdure.SlotView, open []perdure.Clock, cut perdure.Clock, twoStep bool) {
+func clockBase(
+	base, has []perdure.Clock,
+	slots []perdure.SlotView,
+	open []perdure.Clock,
+	cut perdure.Clock,
+	twoStep bool,
+) {
 	for i := range has {
 		base[i] = max(base[i], has[i])
 	}
@@ -117,9 +123,9 @@ func Base(base, has []perdure.Clock, slots []perdure.SlotView, open []perdure.Cl
 	}
 }
 
-// NewestCut returns the newest cut after a clock that every shard has written, and its
+// newestCut returns the newest cut after a clock that every shard has written, and its
 // segments; -1: there is none. written is what each shard has.
-func NewestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
+func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
 	count := map[perdure.Clock]int{}
 	cut = -1
 	for _, shard := range written {
@@ -148,8 +154,8 @@ func Members(sv *perdure.ShardView) []perdure.Holder {
 	return chain
 }
 
-// On returns a shard as it is on another chain.
-func On(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
+// onChain returns a shard as it is on another chain.
+func onChain(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
 	sv.Holder, sv.Followers = chain[0], nil
 	if len(chain) > 1 {
 		sv.Followers = slices.Clone(chain[1:])
@@ -157,8 +163,8 @@ func On(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
 	return sv
 }
 
-// ServersOf returns the servers of a chain.
-func ServersOf(chain []perdure.Holder) []int {
+// serversOf returns the servers of a chain.
+func serversOf(chain []perdure.Holder) []int {
 	servers := make([]int, len(chain))
 	for i := range chain {
 		servers[i] = chain[i].Server
@@ -166,7 +172,7 @@ func ServersOf(chain []perdure.Holder) []int {
 	return servers
 }
 
-// Without takes a server out of a chain, in place.
-func Without(chain []perdure.Holder, server int) []perdure.Holder {
+// without takes a server out of a chain, in place.
+func without(chain []perdure.Holder, server int) []perdure.Holder {
 	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
 }

@@ -10,24 +10,24 @@ import (
 
 // Who stays in a chain, by how its members are.
 func TestChain(t *testing.T) {
-	const alive, back, silent, dead = Alive, Back, Silent, Dead
+	const alive, back, silent, dead = memberAlive, memberBack, memberSilent, memberDead
 	for _, c := range []struct {
-		chain    []Member
+		chain    []member
 		stay     []int
 		orphaned bool
 	}{
-		{[]Member{alive, alive}, []int{0, 1}, false},
-		{[]Member{dead, alive}, []int{1}, false},
-		{[]Member{silent, alive}, []int{1}, false},
-		{[]Member{silent, back}, []int{0, 1}, false}, // who is back may be dead: the silent one is waited for
-		{[]Member{silent, back, alive}, []int{1, 2}, false},
-		{[]Member{dead, back}, []int{1}, false},
-		{[]Member{silent, silent}, []int{0, 1}, false}, // one of them may have the rows
-		{[]Member{dead, silent}, []int{1}, false},
-		{[]Member{dead, dead}, nil, true},
-		{[]Member{dead}, nil, true},
+		{[]member{alive, alive}, []int{0, 1}, false},
+		{[]member{dead, alive}, []int{1}, false},
+		{[]member{silent, alive}, []int{1}, false},
+		{[]member{silent, back}, []int{0, 1}, false}, // who is back may be dead: the silent one is waited for
+		{[]member{silent, back, alive}, []int{1, 2}, false},
+		{[]member{dead, back}, []int{1}, false},
+		{[]member{silent, silent}, []int{0, 1}, false}, // one of them may have the rows
+		{[]member{dead, silent}, []int{1}, false},
+		{[]member{dead, dead}, nil, true},
+		{[]member{dead}, nil, true},
 	} {
-		sure, orphaned := Chain(c.chain)
+		sure, orphaned := judgeChain(c.chain)
 		var stay []int
 		for i, m := range c.chain {
 			if m.Stays(sure) {
@@ -116,7 +116,7 @@ func TestBase(t *testing.T) {
 		},
 	} {
 		base := slices.Clone(c.acked)
-		if Base(base, c.has, slots, c.open, c.cut, c.twoStep); !slices.Equal(base, c.want) {
+		if clockBase(base, c.has, slots, c.open, c.cut, c.twoStep); !slices.Equal(base, c.want) {
 			t.Errorf("%s: %v, want %v", name, base, c.want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestNewestCut(t *testing.T) {
 				written[i] = append(written[i], words.Segment{Cut: cut, Seq: uint64(i)})
 			}
 		}
-		cut, segments := NewestCut(written, c.after)
+		cut, segments := newestCut(written, c.after)
 		if cut != c.want || cut >= 0 && len(segments) != len(written) {
 			t.Errorf("%+v: cut %d of %+v, want %d", c, cut, segments, c.want)
 		}
@@ -158,11 +158,11 @@ func TestNewestCut(t *testing.T) {
 // TestOn: the first of a chain is the head, the others follow it, and one alone has none.
 func TestOn(t *testing.T) {
 	chain := []perdure.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
-	long := On(perdure.ShardView{Epoch: 7}, chain)
+	long := onChain(perdure.ShardView{Epoch: 7}, chain)
 	if long.Epoch != 7 || !slices.Equal(Members(&long), chain) {
 		t.Errorf("%+v", long)
 	}
-	if sv := On(long, chain[1:2]); sv.Server != 1 || sv.Followers != nil || long.Server != 3 {
+	if sv := onChain(long, chain[1:2]); sv.Server != 1 || sv.Followers != nil || long.Server != 3 {
 		t.Errorf("one alone: %+v", sv)
 	}
 	if long.Followers[0].Server = 5; chain[1].Server != 1 {

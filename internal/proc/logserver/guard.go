@@ -85,7 +85,7 @@ func permissions(kind string, may updatelog.Rights) *server.Permissions {
 }
 
 // Door lets connections in at a log that has a guard. It is safe for concurrent use.
-type Door struct {
+type connGuard struct {
 	nats  *server.Server
 	guard *Guard
 	token string // that is asked for, too; "": none is
@@ -100,16 +100,16 @@ type visitor struct {
 	peer  string // the certificate, and the machine
 }
 
-// NewDoor makes the door of a log that also asks for a token, unless that is "".
-func NewDoor(g *Guard, token string) *Door {
-	return &Door{guard: g, token: token, most: cmp.Or(g.MostOfOne, defaultMostOfOne), inside: map[uint64]visitor{}}
+// newConnGuard makes the door of a log that also asks for a token, unless that is "".
+func newConnGuard(g *Guard, token string) *connGuard {
+	return &connGuard{guard: g, token: token, most: cmp.Or(g.MostOfOne, defaultMostOfOne), inside: map[uint64]visitor{}}
 }
 
 // Of says whose door it is, before that is opened.
-func (d *Door) Of(n *server.Server) { d.nats = n }
+func (d *connGuard) Of(n *server.Server) { d.nats = n }
 
 // Check implements server.Authentication: the handshake is over, and the peer has said what it wants.
-func (d *Door) Check(c server.ClientAuthentication) bool {
+func (d *connGuard) Check(c server.ClientAuthentication) bool {
 	s := c.GetTLSConnectionState()
 	if s == nil || len(s.PeerCertificates) == 0 {
 		return false
@@ -146,7 +146,7 @@ func (d *Door) Check(c server.ClientAuthentication) bool {
 // alone: he also says where the log is to send its answer, and may name what he may not send to himself, so that the
 // log, in its own account, would purge or delete a stream in his place. In an account of his own there is nothing of
 // the log but the requests that he may make, and answers go nowhere else.
-func (d *Door) apart(kind string, may updatelog.Rights) (*server.Account, error) {
+func (d *connGuard) apart(kind string, may updatelog.Rights) (*server.Account, error) {
 	if may&^harmless != 0 {
 		return nil, nil
 	}
@@ -167,7 +167,7 @@ func (d *Door) apart(kind string, may updatelog.Rights) (*server.Account, error)
 }
 
 // has counts the connections of a peer that have not ended. It needs the lock.
-func (d *Door) has(peer string) (n int) {
+func (d *connGuard) has(peer string) (n int) {
 	for id, v := range d.inside {
 		if v.peer == peer && d.nats.GetClient(id) != nil {
 			n++
@@ -177,7 +177,7 @@ func (d *Door) has(peer string) (n int) {
 }
 
 // sweep forgets connections that have ended, and returns those whose certificate was revoked.
-func (d *Door) sweep() (out []uint64) {
+func (d *connGuard) sweep() (out []uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, v := range d.inside {
@@ -192,7 +192,7 @@ func (d *Door) sweep() (out []uint64) {
 }
 
 // Evict ends the connections of those whose certificates were revoked, and returns their numbers.
-func (d *Door) Evict() (ended []uint64) {
+func (d *connGuard) Evict() (ended []uint64) {
 	if d == nil {
 		return nil
 	}

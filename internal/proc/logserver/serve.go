@@ -70,8 +70,8 @@ type Server struct {
 	url    string
 	nats   *server.Server
 	watch  *reports
-	door   *Door // nil: whoever has the secret is let in
-	closed bool  // its streams are, since the disk is full or fails
+	door   *connGuard // nil: whoever has the secret is let in
+	closed bool       // its streams are, since the disk is full or fails
 	asks   chan chan<- State
 }
 
@@ -207,7 +207,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		MaxPending: updatelog.MaxUnread, NoSigs: true, NoLog: s.o.Log == nil, DisableJetStreamBanner: true,
 	}
 	if s.door = nil; s.o.Guard != nil && !s.o.private {
-		s.door = NewDoor(s.o.Guard, token)
+		s.door = newConnGuard(s.o.Guard, token)
 		o.Authorization, o.CustomClientAuthentication = "", s.door
 		// Nothing is said before TLS is there, neither by who is called nor by who calls.
 		o.TLSConfig, o.TLSHandshakeFirst, o.TLSTimeout = s.o.Guard.TLS, true, handshakeLimit.Seconds()

@@ -233,8 +233,8 @@ func (r *replay) takeEntry(e updatelog.Entry) error {
 		return context.Canceled
 	}
 	if err := r.takeRecord(e.Payload); err != nil {
-		return fmt.Errorf("record %d: %w; all before it is whole, and nothing after it can be used: "+
-			"begin the job again", e.Position, err)
+		return fmt.Errorf("record %d of stream %s: %w; all before it is whole, and nothing after it can be used: "+
+			"begin the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.Taken(&e)
 	sh.advance()

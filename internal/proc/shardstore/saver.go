@@ -5,8 +5,8 @@
 // of them while training continues. It decides nothing about cuts: it is given a [SegmentCut] to write, with the
 // state whose rows these are, and says what became of it.
 //
-// A Stream reads entries, appends, and writes snapshots. What has to be done is decided by [OwnFacts],
-// [SnapshotPlan] and [StreamLength], which do nothing themselves: which facts of the stream count, which have to
+// A Stream reads entries, appends, and writes snapshots. What has to be done is decided by [ownFacts],
+// [snapshotPlan] and [streamLength], which do nothing themselves: which facts of the stream count, which have to
 // be appended, when a snapshot is due so that the log can be cut, and how far the shard is behind.
 //
 // Both have the shard's lock, under which rows are read, and no way to the shard. Methods say so if the caller has

@@ -6,9 +6,9 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// SnapshotPlan are the snapshots of a shard that are written, so that not all of its stream need
+// snapshotPlan are the snapshots of a shard that are written, so that not all of its stream need
 // be read again, nor kept.
-type SnapshotPlan struct {
+type snapshotPlan struct {
 	limits  SnapshotLimits
 	bytes   int64              // read from the stream since the newest was begun, as it counts them
 	at      updatelog.Position // of the last record that was read
@@ -40,15 +40,15 @@ const (
 	mostParts = 3
 )
 
-// NewSnapshotPlan begins with no snapshots.
-func NewSnapshotPlan(l SnapshotLimits) SnapshotPlan { return SnapshotPlan{limits: l} }
+// newSnapshotPlan begins with no snapshots.
+func newSnapshotPlan(l SnapshotLimits) snapshotPlan { return snapshotPlan{limits: l} }
 
 // Restore says which snapshots there are, the newest first: the state is of that one.
-func (s *SnapshotPlan) Restore(files []SnapshotFile) { s.files = files }
+func (s *snapshotPlan) Restore(files []SnapshotFile) { s.files = files }
 
 // Count counts what an entry takes in the stream. Small ones take much less than the
 // records that they are in, by which the stream is bounded.
-func (s *SnapshotPlan) Count(e *updatelog.Entry) {
+func (s *snapshotPlan) Count(e *updatelog.Entry) {
 	s.bytes += int64(len(e.Payload))
 	if e.Position > s.at && s.at > 0 {
 		s.bytes += int64(e.Position-s.at) * int64(updatelog.Overhead(s.limits.Job))
@@ -58,7 +58,7 @@ func (s *SnapshotPlan) Count(e *updatelog.Entry) {
 
 // Due reports whether enough was read since the last snapshot for another one: as much as is
 // asked for, and as it is to write, but never so much that the log could fill up.
-func (s *SnapshotPlan) Due() bool {
+func (s *snapshotPlan) Due() bool {
 	least := max(s.limits.Asked, s.size)
 	if part := s.limits.Within / parts; part > 0 {
 		least = min(least, part)
@@ -70,13 +70,13 @@ func (s *SnapshotPlan) Due() bool {
 }
 
 // Begin says that a snapshot is being written, whose rows have size bytes.
-func (s *SnapshotPlan) Begin(size int64) {
+func (s *snapshotPlan) Begin(size int64) {
 	s.writing, s.size = true, size
 	s.before, s.between, s.bytes = s.between, s.bytes, 0
 }
 
 // End says that it is written, or could not be.
-func (s *SnapshotPlan) End(written bool) {
+func (s *snapshotPlan) End(written bool) {
 	s.writing = false
 	if !written {
 		s.bytes, s.between = s.bytes+s.between, s.before
@@ -85,7 +85,7 @@ func (s *SnapshotPlan) End(written bool) {
 
 // Written takes the file of a snapshot, and returns the oldest that is kept, and the one whose
 // position the log may be cut to, if any.
-func (s *SnapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *SnapshotFile) {
+func (s *snapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *SnapshotFile) {
 	s.files = append([]SnapshotFile{file}, s.files...)
 	s.files = s.files[:min(len(s.files), keptSnapshots)]
 	oldest = s.files[len(s.files)-1]
@@ -101,36 +101,36 @@ func (s *SnapshotPlan) Written(file SnapshotFile) (oldest SnapshotFile, cut *Sna
 
 // Full notes whether the log waits for room. Then a snapshot is due as soon as anything was read,
 // and the log may be cut to a single one: else nobody could go on.
-func (s *SnapshotPlan) Full(full bool) { s.full = full }
+func (s *snapshotPlan) Full(full bool) { s.full = full }
 
 // Newest returns the newest snapshot, unless another one is being written.
-func (s *SnapshotPlan) Newest() (file SnapshotFile, ok bool) {
+func (s *snapshotPlan) Newest() (file SnapshotFile, ok bool) {
 	if s.writing || len(s.files) == 0 {
 		return file, false
 	}
 	return s.files[0], true
 }
 
-// StreamLength is how far a shard is behind its stream.
-type StreamLength struct {
+// streamLength is how far a shard is behind its stream.
+type streamLength struct {
 	taken updatelog.Position // no entry up to there is missing in the state
 	last  updatelog.Position // of the last record there was
 	asked time.Time          // when that was heard; zero: never
 }
 
-// LookEvery is how often a server asks how long the streams are that it reads. What it
+// lookEvery is how often a server asks how long the streams are that it reads. What it
 // heard says nothing any more when it is three times as old.
-const LookEvery = time.Second
+const lookEvery = time.Second
 
 // Taken says that no entry up to a position is missing.
-func (l *StreamLength) Taken(pos updatelog.Position) { l.taken = max(l.taken, pos) }
+func (l *streamLength) Taken(pos updatelog.Position) { l.taken = max(l.taken, pos) }
 
 // Heard says where the last record of the stream was at a time.
-func (l *StreamLength) Heard(last updatelog.Position, now time.Time) { l.last, l.asked = last, now }
+func (l *streamLength) Heard(last updatelog.Position, now time.Time) { l.last, l.asked = last, now }
 
 // Unread returns how many records the shard's rows lack; nil: that is not known.
-func (l *StreamLength) Unread(now time.Time) *int64 {
-	if now.Sub(l.asked) > 3*LookEvery {
+func (l *streamLength) Unread(now time.Time) *int64 {
+	if now.Sub(l.asked) > 3*lookEvery {
 		return nil
 	}
 	n := max(0, int64(l.last)-int64(l.taken))

@@ -46,9 +46,9 @@ type Stream struct {
 	// Guarded by the lock.
 	resume updatelog.Position // of what is not in the state, the first may be there
 	level  bool               // all is that was in the stream when it was opened
-	facts  OwnFacts
-	saves  SnapshotPlan
-	length StreamLength
+	facts  ownFacts
+	saves  snapshotPlan
+	length streamLength
 	wake   chan struct{} // capacity 1: there is a fact to be appended
 
 	newest uint64 // the position of the newest snapshot that there was then; of the goroutine that reads
@@ -56,7 +56,7 @@ type Stream struct {
 
 // NewStream makes a stream that is not open yet. It ends with ctx, at the latest.
 func NewStream(ctx context.Context, s StreamSettings) *Stream {
-	st := &Stream{StreamSettings: s, saves: NewSnapshotPlan(s.Limits), wake: make(chan struct{}, 1)}
+	st := &Stream{StreamSettings: s, saves: newSnapshotPlan(s.Limits), wake: make(chan struct{}, 1)}
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	return st
 }
@@ -101,7 +101,7 @@ func (st *Stream) Add(f wire.Frame, epoch perdure.Epoch) {
 	}
 }
 
-// Takes reports whether a fact that was read counts; for all see [OwnFacts.Take]. It needs the lock.
+// Takes reports whether a fact that was read counts; for all see [ownFacts.Take]. It needs the lock.
 func (st *Stream) Takes(f *wire.Frame, all bool) bool { return st.facts.Take(f, all) }
 
 // Use says which log it is in, before anything else is asked of it.
@@ -134,7 +134,7 @@ func (st *Stream) Within(from, first, next updatelog.Position) error {
 }
 
 // Entry makes an entry of the shard's log of one that was read from the stream, and reports whether it counts;
-// of an update the body lies where it was read. all: see [OwnFacts.Take]. It needs the lock.
+// of an update the body lies where it was read. all: see [ownFacts.Take]. It needs the lock.
 func (st *Stream) Entry(record []byte, l *link.Link, state *replica.State, tables int, all bool) (
 	e replica.Entry, counts bool, err error,
 ) {
@@ -235,7 +235,7 @@ func (st *Stream) appendNow(b []byte) error {
 
 // AskLength asks how long it is, again and again, until it ends.
 func (st *Stream) AskLength() {
-	tick := time.NewTicker(LookEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		_, next, err := st.log.Extent(st.ctx, int(st.Shard)) // waits while the log is away

@@ -15,7 +15,7 @@ func TestFactsThatCount(t *testing.T) {
 	fact := func(kind wire.Kind, epoch perdure.Epoch, number uint64) *wire.Frame {
 		return &wire.Frame{Header: wire.Header{Kind: kind, Epoch: epoch, Request: number}}
 	}
-	var q OwnFacts
+	var q ownFacts
 	for i, c := range []struct {
 		fact *wire.Frame
 		want bool
@@ -46,7 +46,7 @@ func TestFactsThatCount(t *testing.T) {
 
 // What is to be appended is numbered from 0 on in each epoch, and forgotten with it.
 func TestFactsToAppend(t *testing.T) {
-	var q OwnFacts
+	var q ownFacts
 	if !q.Begins(3) || q.Begins(3) || q.Begins(2) {
 		t.Error("an epoch begins once")
 	}
@@ -69,7 +69,7 @@ func TestFactsToAppend(t *testing.T) {
 
 // When a snapshot is due, and what may be cut off once it is written.
 func TestSaves(t *testing.T) {
-	s := NewSnapshotPlan(SnapshotLimits{Job: "j", Asked: 100, Within: 1000})
+	s := newSnapshotPlan(SnapshotLimits{Job: "j", Asked: 100, Within: 1000})
 	read := func(n int) { s.Count(&updatelog.Entry{Payload: make([]byte, n)}) }
 	file := func(pos uint64) SnapshotFile { return SnapshotFile{Position: pos} }
 	if read(99); s.Due() {
@@ -116,7 +116,7 @@ func TestSaves(t *testing.T) {
 }
 
 func TestLength(t *testing.T) {
-	var l StreamLength
+	var l streamLength
 	now := time.Unix(100, 0)
 	if l.Unread(now) != nil {
 		t.Error("it is known what nobody has heard")
@@ -127,7 +127,7 @@ func TestLength(t *testing.T) {
 	if n := l.Unread(now); n == nil || *n != 3 {
 		t.Errorf("%v are missing, want 3", n)
 	}
-	if l.Unread(now.Add(3*LookEvery+1)) != nil {
+	if l.Unread(now.Add(3*lookEvery+1)) != nil {
 		t.Error("what was heard long ago says something")
 	}
 }

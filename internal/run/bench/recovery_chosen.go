@@ -86,16 +86,19 @@ func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector
 		if err != nil {
 			return err
 		}
-		if saving, err = j.pace(ctx, 0, window); err != nil {
-			return err
+		after := before
+		for after.Bytes == before.Bytes { // on a busy machine no save may fall into one window
+			if saving, err = j.pace(ctx, 0, window); err != nil {
+				return err
+			}
+			if after, err = j.savedRows(ctx); err != nil {
+				return err
+			}
 		}
-		after, err := j.savedRows(ctx)
 		c.mb = float64(after.Bytes-before.Bytes) / 1e6
-		if c.mb > 0 {
-			stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
-			c.stood = time.Duration(stood * float64(time.Second))
-		}
-		return err
+		stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
+		c.stood = time.Duration(stood * float64(time.Second))
+		return nil
 	})
 	c.lost = 1 - saving.perSecond/none.perSecond
 	c.pause = max(0, saving.longest-none.longest)

@@ -28,14 +28,11 @@ import (
 // Figure is a picture.
 type Figure struct {
 	Name    string // what it shows, for who cannot see it
-	Headed  bool   // the name is drawn, too
-	Sub     string // a sentence below the name
 	Width   float64
 	Columns int     // of panels; 0: one
 	High    float64 // of each panel with its axes
 	Keys    []Key
 	Panels  []Panel
-	Beside  bool // names of rows stand beside the first panel of each line, and not above each row
 }
 
 // Key says what a look stands for.
@@ -50,9 +47,7 @@ type Axis struct {
 	Low, High float64 // both the same: as the items need
 	Percent   bool    // values are shares
 	Whole     bool    // values are whole numbers
-	Signed    bool    // values are differences
 	FromZero  bool    // it begins at 0, if nothing is below
-	Bare      bool    // no values are written
 }
 
 // Panel is one plot.
@@ -63,7 +58,7 @@ type Panel struct {
 	Items []Item   // what comes later is drawn above
 }
 
-// Item is something that is drawn in a panel: a Curve, a Span, a Mark, a Bar, a Dot or a Note.
+// Item is something that is drawn in a panel: a Curve, a Span, a Mark, an Upright, a Bar or a Dot.
 type Item interface {
 	plot.Plotter
 	bounds() box
@@ -73,8 +68,7 @@ const (
 	margin    = 6.0
 	textSize  = 12.0
 	keyHigh   = 19.0
-	rowHigh   = 24.0
-	rowAbove  = 36.0
+	rowHigh   = 36.0
 	edgeRight = 16.0
 )
 
@@ -101,18 +95,16 @@ func init() {
 func (f *Figure) SVG(alone bool) []byte {
 	columns := max(1, f.Columns)
 	lines := (len(f.Panels) + columns - 1) / columns
-	head := f.headLines()
 	keys, keysHigh := f.placeKeys()
-	top := margin + f.headHigh(head) + keysHigh
+	top := margin + keysHigh
 	high := top + float64(lines)*(f.panelHead()+f.panelHigh()) + margin
 	c := vgsvg.NewWith(vgsvg.UseWH(vg.Length(f.Width), vg.Length(high)))
 	dc := vgdraw.New(c)
 	if alone {
 		dc.FillPolygon(Paper, []vg.Point{{}, {Y: dc.Max.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Max.X}})
 	}
-	f.drawHead(dc, head)
 	for _, k := range keys {
-		k.draw(dc, high-margin-f.headHigh(head))
+		k.draw(dc, high-margin)
 	}
 	f.drawPanels(dc, columns, lines, top)
 	return f.finish(c, high, alone)
@@ -142,49 +134,7 @@ func (f *Figure) panelHigh() float64 {
 	for i := range f.Panels {
 		rows = max(rows, len(f.Panels[i].Rows))
 	}
-	each := rowAbove
-	if f.Beside {
-		each = rowHigh
-	}
-	return float64(rows)*each + 46
-}
-
-func (f *Figure) headLines() []string {
-	if !f.Headed || f.Sub == "" {
-		return nil
-	}
-	return wrapped(f.Sub, styled(textSize, Soft), f.Width-2*margin)
-}
-
-func (f *Figure) headHigh(lines []string) float64 {
-	if !f.Headed {
-		return 0
-	}
-	return 30 + 16*float64(len(lines))
-}
-
-func (f *Figure) drawHead(c vgdraw.Canvas, lines []string) {
-	if !f.Headed {
-		return
-	}
-	y := c.Max.Y - margin - 18
-	c.FillText(bold(styled(16, Ink)), vg.Point{X: margin, Y: y}, f.Name)
-	for i, line := range lines {
-		c.FillText(styled(textSize, Soft), vg.Point{X: margin, Y: y - 18 - vg.Length(16*i)}, line)
-	}
-}
-
-// wrapped breaks a text into lines that are no wider than that.
-func wrapped(s string, style text.Style, most float64) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(s) {
-		longer := strings.TrimPrefix(line+" "+word, " ")
-		if line != "" && 1.2*float64(style.Width(longer)) > most { // more than wider: a line adds up
-			lines, longer = append(lines, line), word
-		}
-		line = longer
-	}
-	return append(lines, line)
+	return float64(rows)*rowHigh + 46
 }
 
 // fit shortens a text to what there is room for.
@@ -207,7 +157,7 @@ type placed struct {
 
 // sample is how wide that of a key's look is.
 func (k *Key) sample() float64 {
-	if k.Look.Area || k.Look.Cross || k.Look.Dot {
+	if k.Look.Area || k.Look.Cross {
 		return 14
 	}
 	return 30
@@ -238,8 +188,6 @@ func (k *placed) draw(c vgdraw.Canvas, top float64) {
 		fillBox(c, l.Tone, x, y-5, x+14, y+5)
 	case l.Cross:
 		cross(c, vg.Point{X: x + 7, Y: y}, l.Tone)
-	case l.Dot:
-		c.DrawGlyphNoClip(l.point(4.4), vg.Point{X: x + 7, Y: y})
 	default:
 		c.StrokeLine2(l.line(), x, y, x+30, y)
 		if l.Shape > 0 {
@@ -261,7 +209,7 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 		plots[j] = make([]*plot.Plot, columns)
 		for i := range plots[j] {
 			if at := j*columns + i; at < len(f.Panels) {
-				plots[j][i] = f.Panels[at].plot(f.Beside && i == 0, f.Beside)
+				plots[j][i] = f.Panels[at].plot()
 			}
 		}
 	}
@@ -293,9 +241,9 @@ func (f *Figure) drawPanels(c vgdraw.Canvas, columns, lines int, top float64) {
 	}
 }
 
-// edgeLeft leaves room for half of the first tick's value, where nothing stands beside the panels.
+// edgeLeft leaves room for half of the first tick's value, where rows have no axis.
 func (f *Figure) edgeLeft() vg.Length {
-	if !f.Beside && slices.ContainsFunc(f.Panels, func(p Panel) bool { return p.Rows != nil }) {
+	if slices.ContainsFunc(f.Panels, func(p Panel) bool { return p.Rows != nil }) {
 		return 16
 	}
 	return margin

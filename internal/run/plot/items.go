@@ -2,6 +2,7 @@ package plot
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -14,9 +15,6 @@ type Curve struct {
 	Look           Look
 	X, Mid         []float64
 	Low, High      []float64 // nil: there is no band
-	Steps          bool      // each value holds until the next
-	Filled         bool      // the area down to 0 is filled
-	OutOfRange     bool      // what leaves the panel for good is marked
 	PointsAtValues bool      // each value has a point; else they are far apart
 	Faint          bool      // the band is hardly seen, since much lies on it
 }
@@ -28,9 +26,6 @@ func (s *Curve) bounds() box {
 		if s.Low != nil {
 			b = b.with(box{[2]float64{x, x}, [2]float64{s.Low[i], s.High[i]}})
 		}
-	}
-	if s.Filled {
-		b = b.with(box{[2]float64{math.NaN(), math.NaN()}, [2]float64{0, 0}})
 	}
 	return b
 }
@@ -44,31 +39,25 @@ func (s *Curve) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 	for _, part := range s.parts() {
 		var line, upper, lower []vg.Point
-		for n, i := range part {
+		for _, i := range part {
 			at := x(s.X[i])
-			if s.Steps && n > 0 {
-				line = append(line, vg.Point{X: at, Y: line[len(line)-1].Y})
-			}
 			line = append(line, vg.Point{X: at, Y: place(s.Mid[i])})
 			if s.Low != nil {
 				upper = append(upper, vg.Point{X: at, Y: place(s.High[i])})
 				lower = append(lower, vg.Point{X: at, Y: place(s.Low[i])})
 			}
 		}
-		if s.Filled {
-			upper, lower = line, []vg.Point{{X: line[0].X, Y: place(0)}, {X: line[len(line)-1].X, Y: place(0)}}
-		}
 		if len(upper) > 1 {
+			slices.Reverse(lower)
 			opacity := .17
 			if s.Faint {
 				opacity = .07
 			}
-			c.FillPolygon(ink{s.Look.Tone, opacity}, c.ClipPolygonXY(append(upper, reversed(lower)...)))
+			c.FillPolygon(ink{s.Look.Tone, opacity}, c.ClipPolygonXY(append(upper, lower...)))
 		}
 		c.StrokeLines(s.Look.line(), c.ClipLinesXY(line)...)
 		s.drawPoints(c, line)
 	}
-	s.drawGone(c, p)
 }
 
 // parts are stretches of indexes with values.
@@ -90,14 +79,6 @@ func (s *Curve) parts() (all [][]int) {
 	return all
 }
 
-func reversed(points []vg.Point) []vg.Point {
-	out := make([]vg.Point, len(points))
-	for i, p := range points {
-		out[len(points)-1-i] = p
-	}
-	return out
-}
-
 // between is how far points of a line are apart.
 const between = 64
 
@@ -115,27 +96,6 @@ func (s *Curve) drawPoints(c vgdraw.Canvas, line []vg.Point) {
 			c.DrawGlyph(s.Look.point(3.4), at)
 			next = at.X + between
 		}
-	}
-}
-
-// drawGone marks where a line leaves its panel at the top for good.
-func (s *Curve) drawGone(c vgdraw.Canvas, p *plot.Plot) {
-	if !s.OutOfRange {
-		return
-	}
-	gone := -1
-	for i, v := range s.Mid {
-		switch {
-		case math.IsNaN(v):
-		case v <= p.Y.Max:
-			gone = -1
-		case gone < 0:
-			gone = i
-		}
-	}
-	if gone >= 0 {
-		x, _ := p.Transforms(&c)
-		cross(c, vg.Point{X: x(s.X[gone]), Y: c.Max.Y - 5}, s.Look.Tone)
 	}
 }
 
@@ -210,7 +170,6 @@ type Bar struct {
 	Row      int
 	From, To float64
 	Look     Look
-	Text     string // behind it
 	Inside   string // in it, if there is room
 }
 
@@ -223,16 +182,13 @@ func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	if math.IsNaN(b.From + b.To) {
 		return
 	}
-	x, y := b.place(c, p)
+	x, y := place(c, p, b.Row)
 	from, to := x(b.From), x(b.To)
 	if to-from >= .2 {
 		fillBox(c, b.Look.Tone, from, y-barHigh, to, y+barHigh)
 		c.StrokeLine2(vgdraw.LineStyle{Color: Paper, Width: 1}, to, y-barHigh, to, y+barHigh)
 	}
 	style := styled(11, Soft)
-	if b.Text != "" {
-		c.FillText(style, vg.Point{X: to + 5, Y: y - 4}, b.Text)
-	}
 	style.Color = Paper
 	if b.Look.Tone == Pale || b.Look.Tone == Away {
 		style.Color = Ink
@@ -242,14 +198,10 @@ func (b *Bar) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	}
 }
 
-// place is where a row's drawing is: below its name, where that stands above.
-func (b *Bar) place(c vgdraw.Canvas, p *plot.Plot) (x func(float64) vg.Length, y vg.Length) {
+// place is where a row's drawing is: below its name.
+func place(c vgdraw.Canvas, p *plot.Plot, row int) (x func(float64) vg.Length, y vg.Length) {
 	x, up := p.Transforms(&c)
-	y = up(rowAt(rows(p), b.Row))
-	if (c.Max.Y-c.Min.Y)/vg.Length(rows(p)) > (rowHigh+rowAbove)/2 {
-		y -= 8
-	}
-	return x, y
+	return x, up(rowAt(rows(p), row)) - 8
 }
 
 // Dot is a value in a row, with a line from least to most.
@@ -257,17 +209,15 @@ type Dot struct {
 	Row            int
 	Mid, Low, High float64
 	Look           Look
-	Shift          float64 // upwards, in pixels
 	Text           string
 }
 
-func (d *Dot) bounds() box {
-	nan := [2]float64{math.NaN(), math.NaN()}
-	return box{[2]float64{d.Low, d.High}, nan}.with0(d.Mid)
-}
-
-func (b box) with0(x float64) box {
-	return none().with(b).with(box{[2]float64{x, x}, [2]float64{math.NaN(), math.NaN()}})
+func (d *Dot) bounds() (b box) {
+	b = none()
+	for _, x := range []float64{d.Low, d.High, d.Mid} {
+		b = b.with(box{[2]float64{x, x}, [2]float64{math.NaN(), math.NaN()}})
+	}
+	return b
 }
 
 // Plot draws the value.
@@ -275,8 +225,7 @@ func (d *Dot) Plot(c vgdraw.Canvas, p *plot.Plot) {
 	if math.IsNaN(d.Mid) {
 		return
 	}
-	x, y := (&Bar{Row: d.Row}).place(c, p)
-	y += vg.Length(d.Shift)
+	x, y := place(c, p, d.Row)
 	low, high := max(x(d.Low), c.Min.X), min(x(d.High), c.Max.X)
 	if high > low {
 		c.StrokeLine2(vgdraw.LineStyle{Color: ink{d.Look.Tone, .55}, Width: 3}, low, y, high, y)
@@ -293,20 +242,4 @@ func (d *Dot) Plot(c vgdraw.Canvas, p *plot.Plot) {
 		}
 		c.FillText(style, vg.Point{X: at, Y: y - 4}, d.Text)
 	}
-}
-
-// Note is a line of text in a panel's upper right corner, the n-th from the top.
-type Note struct {
-	Line int
-	Text string
-	Tone Tone
-}
-
-func (n *Note) bounds() box { return none() }
-
-// Plot writes the note.
-func (n *Note) Plot(c vgdraw.Canvas, p *plot.Plot) {
-	style := bold(styled(11, n.Tone))
-	wide := vg.Length(wider) * style.Width(n.Text)
-	c.FillText(style, vg.Point{X: c.Max.X - wide - 3, Y: c.Max.Y - 14 - vg.Length(15*n.Line)}, n.Text)
 }

@@ -91,12 +91,10 @@ func (i ink) RGBA() (r, g, b, a uint32) {
 // of its points.
 type Look struct {
 	Tone   Tone
-	Dashes int // of dashing; 0: none
-	Shape  int // of shapes; 0: no points
-	Wide   float64
+	Dashes int  // of dashing; 0: none
+	Shape  int  // of shapes; 0: no points
 	Area   bool // it is an area, in keys
 	Cross  bool // it is a mark, in keys
-	Dot    bool // it is a point without a line, in keys
 }
 
 // LookOf is that of the n-th series.
@@ -127,11 +125,7 @@ func (h hollow) DrawGlyph(c *vgdraw.Canvas, s vgdraw.GlyphStyle, at vg.Point) {
 }
 
 func (l Look) line() vgdraw.LineStyle {
-	s := vgdraw.LineStyle{Color: l.Tone, Width: 1.9, Dashes: dashing[l.Dashes%len(dashing)]}
-	if l.Wide > 0 {
-		s.Width = vg.Length(l.Wide)
-	}
-	return s
+	return vgdraw.LineStyle{Color: l.Tone, Width: 1.9, Dashes: dashing[l.Dashes%len(dashing)]}
 }
 
 func (l Look) point(radius vg.Length) vgdraw.GlyphStyle {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	vgdraw "gonum.org/v1/plot/vg/draw"
@@ -31,8 +32,8 @@ func none() box {
 	return box{[2]float64{math.Inf(1), math.Inf(-1)}, [2]float64{math.Inf(1), math.Inf(-1)}}
 }
 
-// plot makes the panel's plot. Names of rows stand beside it, or else above each row.
-func (p *Panel) plot(named, beside bool) *plot.Plot {
+// plot makes the panel's plot. Names of rows stand above each row.
+func (p *Panel) plot() *plot.Plot {
 	all := p.all()
 	out := plot.New()
 	out.BackgroundColor = nil
@@ -46,22 +47,14 @@ func (p *Panel) plot(named, beside bool) *plot.Plot {
 	out.X.Tick.Label.YAlign = text.YTop
 	p.X.set(&out.X, all.x, 6)
 	out.X.Label.Text = p.X.Name
+	lines := vgdraw.LineStyle{Color: Grid, Width: 1}
 	if p.Rows == nil {
 		p.Y.set(&out.Y, all.y, 5)
-		out.Add(grid{})
+		out.Add(&plotter.Grid{Horizontal: lines})
 	} else {
 		out.Y.Min, out.Y.Max = -.5, float64(len(p.Rows))-.5
-		out.Y.Tick.Marker = rowNames(p.Rows, named)
-		out.Y.Tick.Label.Color, out.Y.Tick.Label.Font.Size = Ink, textSize
-		for _, name := range p.Rows {
-			if named { // they end at the axis, and may be wider than they were measured
-				out.Y.Padding = max(out.Y.Padding, 4+(wider-1)*out.Y.Tick.Label.Width(name))
-			}
-		}
-		out.Add(grid{upright: true})
-		if !beside {
-			out.Add(namesAbove(p.Rows))
-		}
+		out.Y.Tick.Marker = plot.ConstantTicks{}
+		out.Add(&plotter.Grid{Vertical: lines}, namesAbove(p.Rows))
 	}
 	for _, i := range p.Items {
 		out.Add(i)
@@ -107,11 +100,7 @@ func (a *Axis) set(to *plot.Axis, is [2]float64, n int) {
 	write := a.writer(at)
 	to.Tick.Marker = plot.TickerFunc(func(float64, float64) (all []plot.Tick) {
 		for _, v := range at {
-			label := " " // a mark with no name is a minor one
-			if !a.Bare {
-				label = write(v)
-			}
-			all = append(all, plot.Tick{Value: v, Label: label})
+			all = append(all, plot.Tick{Value: v, Label: write(v)})
 		}
 		return all
 	})
@@ -148,9 +137,6 @@ func (a *Axis) writer(at []float64) func(float64) string {
 	}
 	return func(v float64) string {
 		s := strconv.FormatFloat(scale*v, 'f', digits, 64)
-		if a.Signed && v > 0 {
-			s = "+" + s
-		}
 		if whole, fraction, _ := strings.Cut(s, "."); fraction == "" && len(whole) > 4 {
 			s = thousands(whole)
 		}
@@ -166,39 +152,11 @@ func thousands(s string) string {
 	return s
 }
 
-func rowNames(rows []string, named bool) plot.ConstantTicks {
-	var all plot.ConstantTicks
-	for i, name := range rows {
-		if !named {
-			name = ""
-		}
-		all = append(all, plot.Tick{Value: rowAt(len(rows), i), Label: name})
-	}
-	return all
-}
-
 // rowAt is where a row is on its axis, which goes upwards.
 func rowAt(rows, row int) float64 { return float64(rows - 1 - row) }
 
 // rows is how many rows the panel of a plot has.
 func rows(p *plot.Plot) int { return int(math.Round(p.Y.Max - p.Y.Min)) }
-
-// grid are lines at the ticks of the vertical axis, or of the other one.
-type grid struct{ upright bool }
-
-func (g grid) Plot(c vgdraw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	style := vgdraw.LineStyle{Color: Grid, Width: 1}
-	if g.upright {
-		for _, t := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
-			c.StrokeLine2(style, x(t.Value), c.Min.Y, x(t.Value), c.Max.Y)
-		}
-		return
-	}
-	for _, t := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
-		c.StrokeLine2(style, c.Min.X, y(t.Value), c.Max.X, y(t.Value))
-	}
-}
 
 // namesAbove writes each row's name above what is drawn in it.
 type namesAbove []string

@@ -17,7 +17,7 @@ import (
 func everything() *Figure {
 	nan, far := math.NaN(), math.Inf(1)
 	return &Figure{
-		Name: "a < b & c", Headed: true, Sub: strings.Repeat("many words ", 20), Width: 500, Columns: 2, High: 200,
+		Name: "a < b & c", Width: 500, Columns: 2, High: 200,
 		Keys: []Key{
 			{strings.Repeat("a long name ", 20), LookOf(0)},
 			{"area", Look{Tone: Away, Area: true}},
@@ -30,16 +30,16 @@ func everything() *Figure {
 					&Span{From: 2, To: 2.001, Tone: Away}, &Upright{X: 3, Tone: Hit},
 					&Curve{
 						Look: LookOf(1), X: []float64{1, 2, 3, 4, 5}, Mid: []float64{.1, .2, nan, .3, far},
-						Low: []float64{0, .1, nan, .2, .2}, High: []float64{.2, .3, nan, far, far}, OutOfRange: true,
+						Low: []float64{0, .1, nan, .2, .2}, High: []float64{.2, .3, nan, far, far},
 					},
-					&Curve{Look: LookOf(2), X: []float64{1, 2}, Mid: []float64{.1, .4}, Steps: true, Filled: true},
-					&Mark{X: 2, Y: .2, Tone: Hit}, &Note{Text: "diverged 1/3", Tone: Hit},
+					&Curve{Look: LookOf(2), X: []float64{1, 2}, Mid: []float64{.1, .4}},
+					&Mark{X: 2, Y: .2, Tone: Hit},
 				},
 			},
 			{
-				Title: "rows", X: Axis{Whole: true, Signed: true}, Rows: []string{"first", "second <b>"},
+				Title: "rows", X: Axis{Whole: true}, Rows: []string{"first", "second <b>"},
 				Items: []Item{
-					&Bar{Row: 0, From: 0, To: 12000, Look: Look{Tone: Series}, Text: "12,000", Inside: "in"},
+					&Bar{Row: 0, From: 0, To: 12000, Look: Look{Tone: Series}, Inside: "in"},
 					&Dot{Row: 1, Mid: 5000, Low: 2000, High: 9000, Look: LookOf(3), Text: "5,000"},
 					&Dot{Row: 0, Mid: nan, Low: nan, High: nan},
 				},
@@ -67,8 +67,8 @@ func TestSVG(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"<title>a &lt; b &amp; c</title>", "second &lt;b&gt;", "prefers-color-scheme:dark", "12,000", "+10,000", "40%",
-		">seconds</text>", "diverged 1/3", "…</text>",
+		"<title>a &lt; b &amp; c</title>", "second &lt;b&gt;", "prefers-color-scheme:dark", "10,000", "40%",
+		">seconds</text>", "…</text>",
 	} {
 		if !bytes.Contains(svg, []byte(want)) {
 			t.Errorf("%q is missing", want)

@@ -1,9 +1,15 @@
+// Package report makes one page of runs that people can read without Perdure and hand on: pictures, tables, settings,
+// and how to run them again. It is one HTML file that needs nothing else.
+//
+// Runs that differ in nothing but their seed are trials of one group; groups are named by what differs. Of
+// runs of several workloads each has a section of its own: their results cannot be compared. What cannot be
+// read, and what has no result, is named on the page and counts nowhere. A page is a function of the runs and of
+// Options. Nothing here is shared.
 package report
 
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,9 +41,10 @@ type Page struct {
 
 // section is about the runs of one workload.
 type section struct {
-	Heading  string // "": the page has only one
-	Answer   []string
-	Figures  []figure // numbers to be seen at once
+	Heading  string      // "": the page has only one
+	Story    *story      // of one run
+	Several  *comparison // of more
+	Figures  []figure    // numbers to be seen at once
 	Pictures []picture
 	Tables   []table
 	Again    []again
@@ -197,34 +204,15 @@ func newSection(trials []*trial) (s *section, err error) {
 	s = &section{trials: trials}
 	s.measure = measureOf(trials)
 	s.groups, s.differ = groupsOf(trials)
-	kind, facts := "one", any(nil)
-	switch {
-	case len(trials) == 1:
-		facts = storyOf(trials[0], s.measure)
-		s.Figures = figuresOf(trials[0], s.measure)
-	case len(s.groups) == 1:
-		kind, facts = "trials", trialsOf(s)
-	default:
-		kind, facts = "groups", comparisonOf(s)
-	}
-	if s.Answer, err = sentences.of(kind, facts); err != nil {
-		return nil, err
-	}
-	for i, line := range s.Answer {
-		if !s.begins(line) {
-			s.Answer[i] = capital(line)
-		}
+	if len(trials) == 1 {
+		s.Story, s.Figures = storyOf(trials[0], s.measure), figuresOf(trials[0], s.measure)
+	} else {
+		s.Several = comparisonOf(s)
 	}
 	s.Pictures = s.pictures()
 	s.Tables = s.tables()
 	s.Again, err = s.howAgain()
 	return s, err
-}
-
-// begins reports whether a sentence begins with a name, which stays as it is.
-func (s *section) begins(line string) bool {
-	return slices.ContainsFunc(s.groups, func(g *group) bool { return strings.HasPrefix(line, g.Name) }) ||
-		strings.HasPrefix(line, s.trials[0].Folder)
 }
 
 // measureOf is what most of the models are judged by.
@@ -238,22 +226,6 @@ func measureOf(trials []*trial) measure {
 		}
 	}
 	return measure{"loss", "train_loss"}
-}
-
-// trialsOf are the facts of one group.
-func trialsOf(s *section) map[string]any {
-	g := s.groups[0]
-	l, r := g.spread(lost), g.spread(redone)
-	facts := map[string]any{
-		"Runs": len(s.trials), "Done": len(g.done()), "Title": s.measure.Title(),
-		"Value": g.spread(result).Text(s.measure.text), "Wall": g.spread(wall).Text(seconds),
-		"Counted": !math.IsNaN(l.Mid + r.Mid), "Nothing": l.High == 0 && r.High == 0,
-		"Lost": l.Text(counted), "Redone": r.Text(counted), "Faults": "",
-	}
-	if c := comparisonOf(s); c.Faults != "" {
-		facts["Faults"] = c.Faults
-	}
-	return facts
 }
 
 // figuresOf are the numbers of one run.

@@ -10,9 +10,9 @@ import (
 
 // picture is one with its heading, for wide pages and for narrow ones.
 type picture struct {
-	Name, Heading, Caption string
-	Main                   bool
-	Wide, Narrow           *plot.Figure // Narrow nil: Wide is narrow enough
+	Heading, Caption string
+	Main             bool
+	Wide, Narrow     *plot.Figure // Narrow nil: Wide is narrow enough
 }
 
 // Widths of pictures, in pixels: a main one on a wide page and on a narrow one, and a small one.
@@ -42,17 +42,17 @@ func (s *section) pictures() (all []picture) {
 		add(s.ending())
 	}
 	if s.measure.column != "train_loss" {
-		add(s.overTime("train-loss", "Training loss", "train_loss", "training loss"))
+		add(s.overTime("Training loss", "train_loss", "training loss"))
 	}
-	add(s.overTime("speed", "Speed", "clocks_per_second", "clocks a second"))
+	add(s.overTime("Speed", "clocks_per_second", "clocks a second"))
 	add(s.timeSplit())
 	return all
 }
 
 // both makes a main picture in its two widths.
-func both(name, heading, caption string, make func(width float64) *plot.Figure) picture {
+func both(heading, caption string, make func(width float64) *plot.Figure) picture {
 	return picture{
-		Name: name, Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
+		Heading: heading, Caption: caption, Main: true, Wide: make(wideWidth), Narrow: make(narrowWidth),
 	}
 }
 
@@ -124,7 +124,7 @@ func (s *section) learning() (picture, bool) {
 	if one && hit {
 		f.Keys = append(f.Keys, plot.Key{Name: "recovering", Look: plot.Look{Tone: plot.Away, Area: true}})
 	}
-	return both("learning", capital(s.measure.Title())+" over time", caption, func(width float64) *plot.Figure {
+	return both(capital(s.measure.Title())+" over time", caption, func(width float64) *plot.Figure {
 		return sized(f, width)
 	}), true
 }
@@ -215,7 +215,7 @@ func (s *section) ending() (picture, bool) {
 			f.Panels = append(f.Panels, p)
 		}
 	}
-	return both("ending", "How each group ended", caption, func(width float64) *plot.Figure {
+	return both("How each group ended", caption, func(width float64) *plot.Figure {
 		f.Width, f.Columns = width, max(1, min(len(f.Panels), int(width/280)))
 		out := f
 		return &out
@@ -230,7 +230,7 @@ func mid(v plot.Spread, write func(float64) string) string {
 }
 
 // overTime is a small picture of a column over time.
-func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
+func (s *section) overTime(heading, column, axis string) (picture, bool) {
 	if len(s.groups) > together {
 		return picture{}, false
 	}
@@ -251,7 +251,7 @@ func (s *section) overTime(name, heading, column, axis string) (picture, bool) {
 		f.Keys = nil
 	}
 	f.Panels = []plot.Panel{p}
-	return picture{Name: name, Heading: heading, Wide: f}, some
+	return picture{Heading: heading, Wide: f}, some
 }
 
 // parts of the workers' time, as they are drawn.
@@ -308,7 +308,7 @@ func (s *section) timeSplit() (picture, bool) {
 		f.Keys = append(f.Keys, plot.Key{Name: part.name, Look: part.look})
 	}
 	f.Panels = []plot.Panel{p}
-	return picture{Name: "time", Heading: "What the workers' time went to", Wide: f}, len(p.Rows) > 0
+	return picture{Heading: "What the workers' time went to", Wide: f}, len(p.Rows) > 0
 }
 
 // capital writes a sentence's first letter large.

@@ -59,7 +59,7 @@ func (s *section) ordered() []*group {
 	all := slices.Clone(s.groups)
 	slices.SortStableFunc(all, func(a, b *group) int {
 		x, y := a.spread(result).Mid, b.spread(result).Mid
-		if s.measure.more() {
+		if s.measure.Name == "accuracy" {
 			x, y = -x, -y
 		}
 		switch {

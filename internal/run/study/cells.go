@@ -116,7 +116,7 @@ func (f *File) cell(chosen []Choice, plan *Plan) *Cell {
 		c.Labels = append(c.Labels, choice.Label)
 		names = append(names, choice.Label)
 		for _, s := range choice.Settings {
-			job = put(job, s, func(a, b Setting) bool { return a.Key == b.Key })
+			job = replace(job, s, func(a, b Setting) bool { return a.Key == b.Key })
 		}
 	}
 	if f.Kind.Name != OfLosses { // whose trials have failures of their own

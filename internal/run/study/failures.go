@@ -67,50 +67,29 @@ func (p *faultPlan) Of(job faultJob) (f faultList, err error) {
 			return f, err
 		}
 	}
-	slices.SortStableFunc(f.All, func(a, b supervisor.Fault) int {
-		return cmp.Or(compareBool(a.When.ByClock, b.When.ByClock), cmp.Compare(a.When.Clock, b.When.Clock),
-			cmp.Compare(a.When.Since, b.When.Since))
+	slices.SortStableFunc(f.All, func(a, b supervisor.Fault) int { // those at a time are before those at a clock
+		return cmp.Or(cmp.Compare(a.When.Clock, b.When.Clock), cmp.Compare(a.When.Since, b.When.Since))
 	})
 	return f, nil
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+// targetsOf lists the machines of a job that may fail, servers first. Each server and each worker is a machine of its
+// own.
+func targetsOf(who string, job faultJob) (all []supervisor.Target, err error) {
+	who = cmp.Or(who, "machines")
+	if who != "servers" && who != "workers" && who != "machines" {
+		return nil, fmt.Errorf("%w: who: %s; choose servers, workers or machines", perdure.ErrUsage, who)
 	}
-	return 1
-}
-
-// machineGroup says which machines of a job may fail. Each server and each worker is a machine of its own.
-type machineGroup string
-
-// The machines of a role, or of both.
-const (
-	serverMachines machineGroup = "servers"
-	workerMachines machineGroup = "workers"
-	allMachines    machineGroup = "machines"
-)
-
-// targets lists the machines, servers first.
-func (w machineGroup) targets(job faultJob) (all []supervisor.Target, err error) {
 	add := func(role wire.Role, n int) {
 		for i := range n {
 			all = append(all, supervisor.Target{Role: role, Index: i})
 		}
 	}
-	switch w {
-	case serverMachines:
+	if who != "workers" {
 		add(wire.RoleServer, job.Servers)
-	case workerMachines:
+	}
+	if who != "servers" {
 		add(wire.RoleWorker, job.Workers)
-	case allMachines, "":
-		add(wire.RoleServer, job.Servers)
-		add(wire.RoleWorker, job.Workers)
-	default:
-		return nil, fmt.Errorf("%w: who: %s; choose servers, workers or machines", perdure.ErrUsage, w)
 	}
 	return all, nil
 }

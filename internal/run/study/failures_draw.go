@@ -10,20 +10,17 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// failureLaw is how the time between two failures is distributed.
-type failureLaw string
-
-// A machine that does not age; one that does, or that is rather taken when it is new; and, by clocks, one that
-// fails in each clock with the same probability.
+// How the time between two failures is distributed: of a machine that does not age; of one that does, or that is
+// rather taken when it is new; and, by clocks, of one that fails in each clock with the same probability.
 const (
-	lawExponential failureLaw = "exponential"
-	lawWeibull     failureLaw = "weibull"
-	lawGeometric   failureLaw = "geometric"
+	lawExponential = "exponential"
+	lawWeibull     = "weibull"
+	lawGeometric   = "geometric"
 )
 
 // faultDraw draws the times between failures.
 type faultDraw struct {
-	Law        failureLaw
+	Law        string
 	Mean       time.Duration // of Exponential
 	Scale      time.Duration // of Weibull
 	Shape      float64       // of Weibull: below 1 young machines fail more, above 1 old ones
@@ -31,7 +28,7 @@ type faultDraw struct {
 	// OfJob has one draw for the whole job, whose failures hit one machine each, of those that are there;
 	// else each machine has draws of its own.
 	OfJob bool
-	Who   machineGroup
+	Who   string        // servers, workers or machines
 	How   string        // kill, term or freeze
 	Away  time.Duration // until the machine is back; 0: at once
 	Until time.Duration // 0: as long as the job runs
@@ -48,7 +45,7 @@ func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
 	if err != nil {
 		return nil, err
 	}
-	targets, err := d.Who.targets(job)
+	targets, err := targetsOf(d.Who, job)
 	if err != nil {
 		return nil, err
 	}

@@ -23,12 +23,12 @@ type faultReplay struct {
 	From, Length time.Duration
 	Into         time.Duration // the job's time for the window
 	Boot         time.Duration // from a machine's coming to its work, of the record's time
-	Who          machineGroup
-	How          string // kill, or term: with notice
+	Who          string        // servers, workers or machines
+	How          string        // kill, or term: with notice
 }
 
 func (r *faultReplay) faults(job faultJob, f *faultList) error {
-	targets, err := r.Who.targets(job)
+	targets, err := targetsOf(r.Who, job)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func TestReplay(t *testing.T) {
 		},
 		{
 			"one server",
-			func(r *faultReplay) { r.From, r.Length, r.Who = 9*time.Second, 18*time.Second, serverMachines },
+			func(r *faultReplay) { r.From, r.Length, r.Who = 9*time.Second, 18*time.Second, "servers" },
 			[]string{"@333ms+5.667s", "@3.667s+2.333s"},
 			"2 removals hit the job's 2 machines, 0 machines come for them; of machines that it does " +
 				"not have: 1, which mean nothing to it",
@@ -247,7 +247,7 @@ func TestLaws(t *testing.T) {
 	} {
 		sum := 0.0
 		for seed := range uint64(runs) {
-			c.draw.Who = serverMachines
+			c.draw.Who = "servers"
 			job := faultJob{Servers: 1, Workers: 3, Time: time.Hour, Clocks: 10000, Seed: seed}
 			f, err := (&faultPlan{Draw: &c.draw}).Of(job)
 			if err != nil || f.All[0].Target.Role != wire.RoleServer {

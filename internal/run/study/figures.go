@@ -76,18 +76,3 @@ func figureOf(values []float64) Figure {
 	}
 	return f
 }
-
-// enough reports whether the trials of a cell need no others.
-func (s *Stop) enough(trials []Trial) bool {
-	var values []float64
-	for _, t := range trials {
-		if v, ok := t.Figures[s.Figure]; ok {
-			values = append(values, v)
-		}
-	}
-	if len(values) < 2 {
-		return false
-	}
-	f := figureOf(values)
-	return *f.Within <= s.Within
-}

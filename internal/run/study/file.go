@@ -7,6 +7,7 @@
 package study
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,13 +42,6 @@ type Plan struct {
 	faultPlan
 }
 
-// Stop says when a cell has trials enough: when the interval of a figure is narrow, or there are as many.
-type Stop struct {
-	Figure string
-	Within float64 // half of the 95% interval of its mean
-	Seeds  int     // at most
-}
-
 // Kind is what the runs of a study are.
 type Kind struct {
 	Name    string   // kind: in the file; that of OfTrain may be left out
@@ -74,24 +68,17 @@ type File struct {
 	Vary           []Axis
 	Plans          []Plan
 	Seeds          []uint64
-	Stop           *Stop
 	LeaveOut       bool // cells that no run can be; else they are refused
 	Timeout        time.Duration
 	Prices         string // a file's path; "": none
 	Quick          bool
 }
 
-// Words that a file may have at its top, and under quick.
-var (
-	quickKeys = []string{"job", "vary", "failures", "seeds", "until", "timeout"}
-	fileKeys  = append([]string{"name", "question", "kind", "impossible", "prices", "quick"}, quickKeys...)
-)
-
 // reader reads a file. known are the keys that a job may have.
 type reader struct {
 	File
 	known []string
-	quick settings.Node
+	quick *settings.Node
 }
 
 // Read reads a study of one of some kinds, the first where it names none. With quick, what it says under quick counts.
@@ -105,48 +92,50 @@ func Read(path string, kinds []Kind, quick bool) (File, error) {
 
 func parse(v settings.Node, name string, kinds []Kind, quick bool) (File, error) {
 	r := reader{File: File{Name: name, Quick: quick, Seeds: seedsUpTo(3), Timeout: time.Hour}}
-	entries, err := v.Map(fileKeys...)
+	if err := r.takeKind(v, kinds); err != nil {
+		return r.File, err
+	}
+	changed := r.quickFields() // what quick may change
+	all := fields{
+		"name": into(&r.Name, folder), "question": into(&r.Question, settings.Node.Text),
+		"kind":       func(settings.Node) error { return nil }, // is known already
+		"impossible": into(&r.LeaveOut, oneOf("leave-out", "refuse")),
+		"quick":      func(v settings.Node) error { r.quick = &v; return nil },
+	}
+	if r.Kind.Name != OfLosses { // which measures no time
+		all["prices"] = into(&r.Prices, beside)
+	}
+	maps.Copy(all, changed)
+	asked, err := all.read(v)
 	if err != nil {
 		return r.File, err
 	}
-	if err := r.takeKind(entries, kinds); err != nil {
-		return r.File, err
-	}
-	hasQuick := false
-	for _, e := range entries {
-		hasQuick = hasQuick || e.Key == "quick"
-		if err := r.take(e); err != nil {
-			return r.File, err
-		}
+	if !slices.ContainsFunc(asked, func(key string) bool { return changed[key] != nil || key == "quick" }) {
+		return r.File, v.Errorf("the study does not say what runs; write job: {workload: mf}, for example")
 	}
 	switch {
-	case quick && !hasQuick:
-		return r.File, v.Errorf("the study does not say what --quick changes; add quick: with fewer clocks, say")
-	case hasQuick:
+	case r.quick != nil:
 		full := r.File
-		if err := r.takeQuick(); err != nil {
+		r.Job, r.Vary, r.Plans = slices.Clone(r.Job), slices.Clone(r.Vary), slices.Clone(r.Plans)
+		if _, err := changed.read(*r.quick); err != nil {
 			return r.File, err // also when it is not used: it is read now, and not only when somebody wants it
 		}
 		if !quick {
 			r.File = full
 		}
+	case quick:
+		return r.File, v.Errorf("the study does not say what --quick changes; add quick: with fewer clocks, say")
 	}
 	if len(r.Plans) == 0 {
 		r.Plans = []Plan{{Name: "none"}}
-	}
-	if !slices.ContainsFunc(entries, func(e settings.Entry) bool { return slices.Contains(quickKeys, e.Key) }) {
-		return r.File, v.Errorf("the study does not say what runs; write job: {workload: mf}, for example")
-	}
-	if s := r.Stop; s != nil && s.Seeds < len(r.Seeds) {
-		return r.File, v.Errorf("until.seeds is %d, and the study begins with %d seeds; it must be as many at least",
-			s.Seeds, len(r.Seeds))
 	}
 	return r.File, nil
 }
 
 // takeKind takes the kind of a study over, which says how all else is read.
-func (r *reader) takeKind(entries []settings.Entry, kinds []Kind) error {
+func (r *reader) takeKind(v settings.Node, kinds []Kind) error {
 	r.Kind = kinds[0]
+	entries, err := v.Map()
 	for _, e := range entries {
 		if e.Key != "kind" {
 			continue
@@ -156,76 +145,59 @@ func (r *reader) takeKind(entries []settings.Entry, kinds []Kind) error {
 			return err
 		}
 		var names []string
-		at := -1
-		for i, k := range kinds {
-			if names = append(names, k.Name); k.Name == text {
-				at = i
-			}
+		for _, k := range kinds {
+			names = append(names, k.Name)
 		}
+		at := slices.Index(names, text)
 		if at < 0 {
 			return e.Value.Errorf("kind is %s; write %s", text, strings.Join(names, " or "))
 		}
 		r.Kind = kinds[at]
 	}
 	r.known = slices.Concat(r.Kind.Own, r.Kind.Keys)
-	return nil
+	return err
 }
 
-func (r *reader) takeQuick() error {
-	entries, err := r.quick.Map(quickKeys...)
-	if err != nil {
+// quickFields are the keys that a file may also have under quick: there each replaces what it names. Trials of a study
+// of losses draw their failures themselves.
+func (r *reader) quickFields() fields {
+	f := fields{
+		"job": r.takeJob, "vary": r.takeVary, "failures": r.takePlans, "seeds": into(&r.Seeds, takeSeeds),
+		"timeout": into(&r.Timeout, duration),
+	}
+	if r.Kind.Name == OfLosses {
+		delete(f, "failures")
+	}
+	return f
+}
+
+// fields read the values of a map by their keys.
+type fields map[string]func(settings.Node) error
+
+// read reads a map that may have these keys, and returns those that it has.
+func (f fields) read(v settings.Node) (keys []string, err error) {
+	entries, err := v.Map(slices.Sorted(maps.Keys(f))...)
+	for _, e := range entries {
+		if err := f[e.Key](e.Value); err != nil {
+			return keys, err
+		}
+		keys = append(keys, e.Key)
+	}
+	return keys, err
+}
+
+// into reads a value into a variable.
+func into[T any](to *T, read func(settings.Node) (T, error)) func(settings.Node) error {
+	return func(v settings.Node) (err error) {
+		*to, err = read(v)
 		return err
 	}
-	r.Job, r.Vary, r.Plans = slices.Clone(r.Job), slices.Clone(r.Vary), slices.Clone(r.Plans)
-	for _, e := range entries {
-		if err := r.take(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// take takes a key of the file over, or of what is under quick: there it replaces what it names.
-func (r *reader) take(e settings.Entry) (err error) {
-	v := e.Value
-	if r.Kind.Name == OfLosses && (e.Key == "failures" || e.Key == "until" || e.Key == "prices") {
-		return v.Errorf("a study of losses has no %s: its trials draw their failures, and take place in memory; write "+
-			"trials and mean-clocks in job", e.Key)
-	}
-	switch e.Key {
-	case "name":
-		r.Name, err = v.Text()
-		if err == nil && folderName(r.Name) != r.Name {
-			err = v.Errorf("name is %s; it names a folder: write it in letters, digits, - and _", r.Name)
-		}
-	case "question":
-		r.Question, err = v.Text()
-	case "job":
-		err = r.takeJob(v)
-	case "vary":
-		err = r.takeVary(v)
-	case "failures":
-		err = r.takePlans(v)
-	case "seeds":
-		r.Seeds, err = takeSeeds(v)
-	case "until":
-		r.Stop, err = takeStop(v)
-	case "timeout":
-		r.Timeout, err = duration(v)
-	case "impossible":
-		r.LeaveOut, err = oneOf(v, "leave-out", "refuse")
-	case "prices":
-		r.Prices, err = beside(v)
-	case "quick":
-		r.quick = v
-	}
-	return err
 }
 
 func (r *reader) takeJob(v settings.Node) error {
 	settings, err := r.settings(v)
 	for _, s := range settings {
-		r.Job = put(r.Job, s, func(a, b Setting) bool { return a.Key == b.Key })
+		r.Job = replace(r.Job, s, func(a, b Setting) bool { return a.Key == b.Key })
 	}
 	return err
 }
@@ -282,7 +254,7 @@ func (r *reader) takeVary(v settings.Node) error {
 		if len(axis.Choices) == 0 {
 			return e.Value.Errorf("the list of %s is empty; leave it out, or say what is tried", e.Key)
 		}
-		r.Vary = put(r.Vary, axis, func(a, b Axis) bool { return a.Name == b.Name })
+		r.Vary = replace(r.Vary, axis, func(a, b Axis) bool { return a.Name == b.Name })
 	}
 	return nil
 }
@@ -331,8 +303,8 @@ func (r *reader) choice(of settings.Entry, v settings.Node) (c Choice, err error
 	return c, err
 }
 
-// put replaces what is the same, or puts it behind the others.
-func put[T any](all []T, one T, same func(a, b T) bool) []T {
+// replace replaces what is the same, or puts it behind the others.
+func replace[T any](all []T, one T, same func(a, b T) bool) []T {
 	if i := slices.IndexFunc(all, func(t T) bool { return same(t, one) }); i >= 0 {
 		all[i] = one
 		return all
@@ -382,47 +354,24 @@ func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	return seeds, nil
 }
 
-// takeStop reads when there are trials enough.
-func takeStop(v settings.Node) (s *Stop, err error) {
-	s = &Stop{}
-	entries, err := v.Map("figure", "within", "seeds")
-	if err != nil {
-		return nil, err
+// folder reads a name of a folder.
+func folder(v settings.Node) (string, error) {
+	name, err := v.Text()
+	if err == nil && folderName(name) != name {
+		err = v.Errorf("name is %s; it names a folder: write it in letters, digits, - and _", name)
 	}
-	for _, e := range entries {
-		switch e.Key {
-		case "figure":
-			if s.Figure, err = e.Value.Text(); err == nil && !slices.Contains(Figures, s.Figure) {
-				err = e.Value.Errorf("there is no figure %s; choose %s", s.Figure, strings.Join(Figures, ", "))
-			}
-		case "within":
-			if s.Within, err = e.Value.Float(); err == nil && s.Within <= 0 {
-				err = e.Value.Errorf("within is %v; write a number above 0, half of the interval", s.Within)
-			}
-		case "seeds":
-			var n int64
-			if n, err = e.Value.Int(); err == nil && (n < 1 || n > mostSeeds) {
-				err = e.Value.Errorf("seeds is %d; choose 1 to %d", n, mostSeeds)
-			}
-			s.Seeds = int(n)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if s.Figure == "" || s.Within == 0 || s.Seeds == 0 {
-		return nil, v.Errorf("until needs figure, within and seeds, for example {figure: accuracy, within: 0.01, " +
-			"seeds: 10}")
-	}
-	return s, nil
+	return name, err
 }
 
-func oneOf(v settings.Node, yes, no string) (bool, error) {
-	text, err := v.Text()
-	if err == nil && text != yes && text != no {
-		err = v.Errorf("%s is %s; write %s or %s", v.Path(), text, yes, no)
+// oneOf reads yes as true, and no as false.
+func oneOf(yes, no string) func(settings.Node) (bool, error) {
+	return func(v settings.Node) (bool, error) {
+		text, err := v.Text()
+		if err == nil && text != yes && text != no {
+			err = v.Errorf("%s is %s; write %s or %s", v.Path(), text, yes, no)
+		}
+		return text == yes, err
 	}
-	return text == yes, err
 }
 
 func duration(v settings.Node) (time.Duration, error) {

@@ -29,10 +29,6 @@ func (s *Study) List(out io.Writer) error {
 	if t := s.time(); t > 0 {
 		text += ", of " + plain.Roughly(t) + " of training, one at a time"
 	}
-	if s.Stop != nil {
-		text += fmt.Sprintf("; and up to %d seeds in cells where half of the interval of %s is above %g", s.Stop.Seeds,
-			s.Stop.Figure, s.Stop.Within)
-	}
 	_, err := fmt.Fprintln(out, text)
 	return err
 }

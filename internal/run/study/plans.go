@@ -2,6 +2,7 @@ package study
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
@@ -30,7 +31,7 @@ func (r *reader) takePlans(v settings.Node) error {
 		if err != nil {
 			return err
 		}
-		r.Plans = put(r.Plans, p, func(a, b Plan) bool { return a.Name == b.Name })
+		r.Plans = replace(r.Plans, p, func(a, b Plan) bool { return a.Name == b.Name })
 	}
 	return nil
 }
@@ -49,139 +50,58 @@ func faults(v settings.Node) (given []string, err error) {
 	return given, nil
 }
 
-// Keys of plans.
-var (
-	sharedKeys = []string{"faults", "who", "how"}
-	drawKeys   = append([]string{"draw", "mean", "scale", "shape", "mean-clocks", "of", "away", "until"}, sharedKeys...)
-	replayKeys = append([]string{"replay", "from", "length", "into", "boot"}, sharedKeys...)
-)
-
+// takePlan reads a map: what is drawn, or a record that is replayed, and faults beside these.
 func takePlan(v settings.Node, p *faultPlan) error {
 	entries, err := v.Map()
-	if err != nil {
+	if err != nil || len(entries) == 0 {
 		return err
 	}
 	has := func(key string) bool {
-		for _, e := range entries {
-			if e.Key == key {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(entries, func(e settings.Entry) bool { return e.Key == key })
 	}
+	text, given := settings.Node.Text, into(&p.Given, faults)
 	switch {
-	case len(entries) == 0:
-		return nil
 	case has("draw"):
-		return takeDraw(v, p)
+		d := &faultDraw{}
+		p.Draw = d
+		_, err = fields{
+			"faults": given, "draw": into(&d.Law, text), "who": into(&d.Who, text), "how": into(&d.How, text),
+			"mean": into(&d.Mean, duration), "scale": into(&d.Scale, duration),
+			"shape": into(&d.Shape, settings.Node.Float), "mean-clocks": into(&d.MeanClocks, settings.Node.Float),
+			"away": into(&d.Away, duration), "until": into(&d.Until, duration),
+			"of": into(&d.OfJob, oneOf("job", "machine")),
+		}.read(v)
+		return err
 	case has("replay"):
-		return takeReplay(v, p)
-	}
-	all := append(append([]string{}, drawKeys...), replayKeys...)
-	if _, err := v.Map(all...); err != nil {
+		r := &faultReplay{}
+		p.Replay = r
+		_, err = fields{
+			"faults": given, "who": into(&r.Who, text), "how": into(&r.How, text), "replay": r.readRecord,
+			"from": into(&r.From, duration), "length": into(&r.Length, duration), "into": into(&r.Into, duration),
+			"boot": into(&r.Boot, duration),
+		}.read(v)
 		return err
 	}
 	return v.Errorf("%s says neither draw: exponential, weibull or geometric, nor replay: FILE; faults that are given "+
 		"are a list, as in [kill:server:0@10s]", v.Path())
 }
 
-func takeDraw(v settings.Node, p *faultPlan) error {
-	entries, err := v.Map(drawKeys...)
-	if err != nil {
-		return err
-	}
-	d := &faultDraw{}
-	p.Draw = d
-	for _, e := range entries {
-		v := e.Value
-		var text string
-		switch e.Key {
-		case "faults":
-			p.Given, err = faults(v)
-		case "draw":
-			text, err = v.Text()
-			d.Law = failureLaw(text)
-		case "mean":
-			d.Mean, err = duration(v)
-		case "scale":
-			d.Scale, err = duration(v)
-		case "shape":
-			d.Shape, err = v.Float()
-		case "mean-clocks":
-			d.MeanClocks, err = v.Float()
-		case "of":
-			d.OfJob, err = oneOf(v, "job", "machine")
-		case "who":
-			text, err = v.Text()
-			d.Who = machineGroup(text)
-		case "how":
-			d.How, err = v.Text()
-		case "away":
-			d.Away, err = duration(v)
-		case "until":
-			d.Until, err = duration(v)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func takeReplay(v settings.Node, p *faultPlan) error {
-	entries, err := v.Map(replayKeys...)
-	if err != nil {
-		return err
-	}
-	r := &faultReplay{}
-	p.Replay = r
-	for _, e := range entries {
-		v := e.Value
-		var text string
-		switch e.Key {
-		case "faults":
-			p.Given, err = faults(v)
-		case "replay":
-			r.Record, err = record(v)
-			text, _ = v.Text()
-			r.Name = filepath.Base(text)
-		case "from":
-			r.From, err = duration(v)
-		case "length":
-			r.Length, err = duration(v)
-		case "into":
-			r.Into, err = duration(v)
-		case "boot":
-			r.Boot, err = duration(v)
-		case "who":
-			text, err = v.Text()
-			r.Who = machineGroup(text)
-		case "how":
-			r.How, err = v.Text()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // mostRecord bounds a record of machines, in bytes.
 const mostRecord = 256 << 20
 
-// record reads a record of machines.
-func record(v settings.Node) (*machineRecord, error) {
+// readRecord reads the record of machines that is replayed.
+func (r *faultReplay) readRecord(v settings.Node) error {
 	path, err := beside(v)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b, err := disk.ReadRegular(path, mostRecord)
 	if err != nil {
-		return nil, v.Errorf("%s cannot be read: %w", path, plain.Cause(err))
+		return v.Errorf("%s cannot be read: %w", path, plain.Cause(err))
 	}
-	r, err := readMachineRecord(b)
-	if err != nil {
-		return nil, v.Errorf("%s: %s", path, strings.ReplaceAll(plain.Text(err), "\n", "; "))
+	if r.Record, err = readMachineRecord(b); err != nil {
+		return v.Errorf("%s: %s", path, strings.ReplaceAll(plain.Text(err), "\n", "; "))
 	}
-	return r, nil
+	r.Name = filepath.Base(path)
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -50,7 +49,9 @@ func readDone(folder string) (*done, error) {
 	return &d, nil
 }
 
-func (d *done) same(args []string) bool { return slices.Equal(d.Args, args) }
+func (d *done) began() time.Time {
+	return d.Ended.Add(-time.Duration(d.Seconds * float64(time.Second)))
+}
 
 // writeJSON writes a file whole, or leaves it as it is.
 func writeJSON(path string, v any) error {

@@ -66,27 +66,41 @@ type CellResult struct {
 }
 
 func (c *conductor) results() (*Results, error) {
+	finished := c.finished()
 	r := &Results{
 		Schema: Schema, Kind: c.Kind.Name, Name: c.Name, Question: c.Question, Quick: c.Quick,
-		Builds: []string{}, Axes: []string{}, Runs: c.total, Missing: c.total - c.count,
+		Builds: []string{}, Axes: []string{}, Runs: len(c.runs), Missing: len(c.runs) - len(finished),
+		Machine: Machine{runtime.NumCPU(), machine.CPUModel()}, AtOnce: atOnce(finished),
 		LeftOut: append([]LeftOut{}, c.LeftOut...), Notes: append([]string{}, c.Notes...),
 	}
 	if c.prices != nil {
 		r.Prices = c.prices.Source
 	}
-	r.Machine = Machine{runtime.NumCPU(), machine.CPUModel()}
-	r.AtOnce, r.Version = atOnce(c.spans), cmp.Or(strings.Join(c.by, ", "), c.Program.Version)
 	for _, a := range c.Vary {
 		r.Axes = append(r.Axes, a.Name)
 	}
+	var versions []string
+	for _, of := range finished {
+		versions = put(versions, of.done.Version)
+		if of.done.Why == "" {
+			r.Builds = put(r.Builds, of.done.Build)
+		}
+	}
+	r.Version = cmp.Or(strings.Join(versions, ", "), c.Program.Version)
 	for _, cell := range c.Cells {
 		res := CellResult{
 			Name: cell.Name, Choices: append([]string{}, cell.Labels...), Failures: cell.Plan,
-			Trials: append([]Trial{}, c.trials[cell]...), Failed: append([]Failed{}, c.failed[cell]...),
-			Figures: map[string]Figure{},
+			Trials: []Trial{}, Failed: []Failed{}, Figures: map[string]Figure{},
 		}
-		slices.SortFunc(res.Trials, func(a, b Trial) int { return cmp.Compare(a.Seed, b.Seed) })
-		slices.SortFunc(res.Failed, func(a, b Failed) int { return cmp.Compare(a.Seed, b.Seed) })
+		for _, of := range finished {
+			switch {
+			case of.cell != cell:
+			case of.done.Why != "":
+				res.Failed = append(res.Failed, Failed{of.seed, of.folder, of.done.Why})
+			default:
+				res.Trials = append(res.Trials, of.trial)
+			}
+		}
 		for _, name := range Figures {
 			var values []float64
 			for _, t := range res.Trials {
@@ -98,11 +112,6 @@ func (c *conductor) results() (*Results, error) {
 				res.Figures[name] = figureOf(values)
 			}
 		}
-		for _, t := range res.Trials {
-			if !slices.Contains(r.Builds, t.Build) {
-				r.Builds = append(r.Builds, t.Build)
-			}
-		}
 		if c.Kind.Name == OfLosses {
 			if err := res.pool(); err != nil {
 				return nil, err
@@ -111,6 +120,29 @@ func (c *conductor) results() (*Results, error) {
 		r.Cells = append(r.Cells, res)
 	}
 	return r, nil
+}
+
+// put adds what is not there yet.
+func put(all []string, one string) []string {
+	if slices.Contains(all, one) {
+		return all
+	}
+	return append(all, one)
+}
+
+// atOnce is the most runs that went on at the same time. It is counted, and not what was asked for, since a study may
+// go on with other settings than it began with.
+func atOnce(finished []*run) (most int) {
+	for _, a := range finished {
+		began, n := a.done.began(), 0
+		for _, b := range finished {
+			if !b.done.began().After(began) && b.done.Ended.After(began) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // pool puts together what all twins of a cell gave.

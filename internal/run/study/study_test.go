@@ -245,23 +245,21 @@ func isUsage(t *testing.T, of string, err error, want string) {
 // TestMistakes are told with their lines.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"jobs: {}":                         `a.yaml:1: there is no key "jobs"; did you mean job?`,
-		"job:\n  wokers: 2":                `a.yaml:2: there is no key "wokers"; did you mean workers?`,
-		"job: {seed: 2}":                   "the seed is the study's",
-		"job: {fault: x}":                  "faults are the study's",
-		"vary: {recover: [a]}":             `there is no key "recover"; did you mean recovery?`,
-		"vary: {recovery: a}":              "vary.recovery is the text \"a\"; write a list",
-		"vary: {recovery: []}":             "the list of recovery is empty",
-		"name: x":                          "the study does not say what runs; write job: {workload: mf}",
-		"vary: {recovery: [a, a]}":         "a is in the list of recovery twice",
-		"name: a/b":                        "it names a folder",
-		"seeds: 0":                         "seeds is 0; choose 1",
-		"seeds: [1, 1]":                    "seed 1 is below 0, or stands twice",
-		"timeout: soon":                    "timeout is soon; write a time",
-		"impossible: maybe":                "impossible is maybe; write leave-out or refuse",
-		"until: {figure: speed}":           "there is no figure speed",
-		"until: {figure: loss, within: 1}": "until needs figure, within and seeds",
-		"until: {figure: loss, within: 1, seeds: 2}":  "until.seeds is 2, and the study begins with 3",
+		"jobs: {}":                                    `a.yaml:1: there is no key "jobs"; did you mean job?`,
+		"job:\n  wokers: 2":                           `a.yaml:2: there is no key "wokers"; did you mean workers?`,
+		"job: {seed: 2}":                              "the seed is the study's",
+		"job: {fault: x}":                             "faults are the study's",
+		"vary: {recover: [a]}":                        `there is no key "recover"; did you mean recovery?`,
+		"vary: {recovery: a}":                         "vary.recovery is the text \"a\"; write a list",
+		"vary: {recovery: []}":                        "the list of recovery is empty",
+		"name: x":                                     "the study does not say what runs; write job: {workload: mf}",
+		"vary: {recovery: [a, a]}":                    "a is in the list of recovery twice",
+		"name: a/b":                                   "it names a folder",
+		"seeds: 0":                                    "seeds is 0; choose 1",
+		"seeds: [1, 1]":                               "seed 1 is below 0, or stands twice",
+		"timeout: soon":                               "timeout is soon; write a time",
+		"impossible: maybe":                           "impossible is maybe; write leave-out or refuse",
+		"until: {figure: speed}":                      `there is no key "until"`,
 		"failures: {a b: []}":                         "a b names a folder",
 		"failures: {a: [burn:server:0@1s]}":           `unknown kind "burn"`,
 		"failures: {a: {mean: 3s}}":                   "failures.a says neither draw",
@@ -272,8 +270,7 @@ func TestMistakes(t *testing.T) {
 		"quick: {name: b}":                            `there is no key "name"`,
 		"quick: {kind: losses}":                       `there is no key "kind"`,
 		"kind: loss":                                  "kind is loss; write train or losses",
-		"kind: losses\nfailures: {a: []}":             "a.yaml:2: a study of losses has no failures",
-		"kind: losses\nuntil: {figure: loss}":         "a study of losses has no until",
+		"kind: losses\nfailures: {a: []}":             `a.yaml:2: there is no key "failures"`,
 		"job: {trials: 3}":                            `there is no key "trials"`,
 		"vary: {problem: {a: 3}}":                     "vary.problem.a is 3; write a map",
 		"vary: {problem: {a: {rank: 3}}}":             `there is no key "rank"`,
@@ -426,18 +423,6 @@ func equal(t *testing.T, a, b *Results) bool {
 	return err == nil && err2 == nil && string(x) == string(y)
 }
 
-// TestStop: seeds follow until the interval is narrow, or there are as many as may be.
-func TestStop(t *testing.T) {
-	for within, want := range map[float64]int{1: 2, .2: 5, .0001: 6} {
-		s := checked(t, fmt.Sprintf("seeds: 2\nuntil: {figure: accuracy, within: %g, seeds: 6}", within), false)
-		how := Conducting{Program: program(t, "one"), Folder: t.TempDir(), Screen: io.Discard, Parallel: 2}
-		r, err := s.Conduct(t.Context(), how)
-		if err != nil || len(r.Cells[0].Trials) != want || r.Missing != 0 {
-			t.Errorf("within %g: %d trials, %v; want %d", within, len(r.Cells[0].Trials), err, want)
-		}
-	}
-}
-
 // TestLate: a run that takes too long has failed, and one that is interrupted is begun again.
 func TestLate(t *testing.T) {
 	s := checked(t, "job: {recovery: hang}\nseeds: 1\ntimeout: 10ms", false)
@@ -458,17 +443,15 @@ func TestLate(t *testing.T) {
 
 // TestAtOnce: runs that follow each other are one at a time.
 func TestAtOnce(t *testing.T) {
-	at := func(from, to int) span { return span{time.Unix(int64(from), 0), time.Unix(int64(to), 0)} }
-	for want, spans := range [][]span{
+	at := func(from, to int64) *run {
+		return &run{done: &done{Ended: time.Unix(to, 0), Seconds: float64(to - from)}}
+	}
+	for want, runs := range [][]*run{
 		nil, {at(3, 5), at(0, 3), at(5, 9)}, {at(0, 4), at(3, 6), at(5, 9)}, {at(0, 9), at(1, 3), at(2, 5), at(4, 6)},
 	} {
-		if got := atOnce(spans); got != want {
-			t.Errorf("%d at once, want %d: %v", got, want, spans)
+		if got := atOnce(runs); got != want {
+			t.Errorf("%d at once, want %d", got, want)
 		}
-	}
-	d := done{Ended: time.Unix(9, 0), Seconds: 2.5}
-	if s := d.span(); !s.from.Equal(time.Unix(6, 500_000_000)) || !s.to.Equal(d.Ended) {
-		t.Errorf("%v", s)
 	}
 }
 
@@ -483,14 +466,13 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestIdle: a machine is busy when it was, and still is.
+// TestIdle: a machine is busy when its cores are at work.
 func TestIdle(t *testing.T) {
 	const before = "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 ..."
-	busy, calm := "cpu  200 0 0 100 0 0 0 0 0 0\n", "cpu  101 0 0 200 50 0 0 0 0 0\n"
-	isUsage(t, "busy", idle("1.8 1 1 3/4 5", before, busy, 2), "load 0.90 on each of 2 cores, 100% of them at work now")
-	for _, c := range [][2]string{{"0.2 1 1", busy}, {"1.8 1 1", calm}, {"", busy}, {"x", busy}} {
-		if err := idle(c[0], before, c[1], 2); err != nil {
-			t.Errorf("%q: %v", c, err)
+	isUsage(t, "busy", idle(before, "cpu  200 0 0 100 0 0 0 0 0 0\n"), "100% of its cores are at work")
+	for _, after := range []string{"cpu  101 0 0 200 50 0 0 0 0 0\n", "", "x", before} {
+		if err := idle(before, after); err != nil {
+			t.Errorf("%q: %v", after, err)
 		}
 	}
 }

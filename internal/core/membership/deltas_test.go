@@ -14,34 +14,34 @@ func TestWhoHears(t *testing.T) {
 	settled := perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	head := perdure.Holder{Server: 0, Incarnation: 1}
 	for name, c := range map[string]struct {
-		change  func(v *perdure.View, t *Teller)
+		change  func(v *perdure.View, t *deltaTracker)
 		servers bool
 		workers bool
 	}{
-		"nothing":        {func(*perdure.View, *Teller) {}, false, false},
-		"a cut is named": {func(v *perdure.View, _ *Teller) { v.Named = 7 }, true, true},
-		"another head": {func(v *perdure.View, t *Teller) {
+		"nothing":        {func(*perdure.View, *deltaTracker) {}, false, false},
+		"a cut is named": {func(v *perdure.View, _ *deltaTracker) { v.Named = 7 }, true, true},
+		"another head": {func(v *perdure.View, t *deltaTracker) {
 			next := perdure.ShardView{Holder: perdure.Holder{Server: 1, Incarnation: 1}, Epoch: 2}
 			t.Shard(0, &v.Shards[0], &next)
 			v.Shards[0] = next
 		}, true, true},
-		"a server begins to copy": {func(v *perdure.View, t *Teller) {
+		"a server begins to copy": {func(v *perdure.View, t *deltaTracker) {
 			next := v.Shards[0]
 			next.Joining = &perdure.Holder{Server: 1, Incarnation: 1}
 			t.Shard(0, &v.Shards[0], &next)
 			v.Shards[0] = next
 		}, true, false},
-		"a worker died": {func(v *perdure.View, t *Teller) {
+		"a worker died": {func(v *perdure.View, t *deltaTracker) {
 			t.Slot(0, &v.Slots[0], &perdure.SlotView{Incarnation: 2}, false)
 			v.Slots[0] = perdure.SlotView{Incarnation: 2}
 		}, true, false},
-		"a slot has left": {func(v *perdure.View, t *Teller) {
+		"a slot has left": {func(v *perdure.View, t *deltaTracker) {
 			next := v.Slots[0]
 			next.Left = true
 			t.Slot(0, &v.Slots[0], &next, false)
 			v.Slots[0] = next
 		}, true, true},
-		"a table": {func(v *perdure.View, t *Teller) {
+		"a table": {func(v *perdure.View, t *deltaTracker) {
 			v.Tables = append(v.Tables, perdure.TableSpec{Name: "w"})
 			t.Tables()
 		}, true, true},
@@ -51,7 +51,7 @@ func TestWhoHears(t *testing.T) {
 			Slots: []perdure.SlotView{settled, settled},
 		}
 		before := v.Clone()
-		teller := newTeller(v)
+		teller := newDeltaTracker(v)
 		c.change(v, &teller)
 		v.Revision++
 		servers, workers := teller.Tell(v)
@@ -77,7 +77,7 @@ func TestWhoHears(t *testing.T) {
 func TestVacancies(t *testing.T) {
 	vacant, settled := perdure.SlotView{Incarnation: 1}, perdure.SlotView{Incarnation: 1, Settled: true}
 	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{vacant, vacant}}
-	teller := newTeller(v)
+	teller := newDeltaTracker(v)
 	teller.Shown()
 	var told []bool
 	for i := range v.Slots {
@@ -98,7 +98,7 @@ func TestLeft(t *testing.T) {
 	left, anew := there, perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
 	left.Left = true
 	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{there, there}}
-	teller := newTeller(v)
+	teller := newDeltaTracker(v)
 	change := func(slot int, next perdure.SlotView) bool {
 		teller.Slot(slot, &v.Slots[slot], &next, true)
 		v.Slots[slot] = next

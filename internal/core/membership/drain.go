@@ -8,48 +8,48 @@ import (
 // This file decides what goes first of what servers hold that are to end, and when such a server leaves
 // chains that others are in. Package membership asks, and carries it out; docs/design/leaving.md says why it is so.
 //
-// It is pure. A Notice is not safe for concurrent use.
+// It is pure. A drainNotice is not safe for concurrent use.
 
-// Shard is one that waits for its turn to be copied.
-type Shard struct {
+// drainingShard is one that waits for its turn to be copied.
+type drainingShard struct {
 	Shard, Server int   // the server is to end
 	Others        int   // how many of its chain stay
 	Bytes         int64 // of its rows, as far as is known
 }
 
-// What is copied at a time, of one server that is to end, is Few shards, so that the line is not idle while one begins
-// or ends; or more, while their rows come to no more than Bytes.
+// What is copied at a time, of one server that is to end, is fewShards, so that the line is not idle while one begins
+// or ends; or more, while their rows come to no more than fewBytes.
 const (
-	Few   = 2
-	Bytes = 64 << 20
+	fewShards = 2
+	fewBytes  = 64 << 20
 )
 
-// Line is what is being copied of one server that is to end.
-type Line struct {
+// drainLine is what is being copied of one server that is to end.
+type drainLine struct {
 	shards int
 	bytes  int64
 	full   bool // somebody waits already: who comes after that one waits, too
 }
 
 // Add counts one more shard that is being copied.
-func (l *Line) Add(bytes int64) {
+func (l *drainLine) Add(bytes int64) {
 	l.shards++
 	l.bytes += bytes
 }
 
 // takes reports whether it is one more shard's turn.
-func (l *Line) takes(bytes int64) bool {
-	l.full = l.full || l.shards >= Few && l.bytes+bytes > Bytes
+func (l *drainLine) takes(bytes int64) bool {
+	l.full = l.full || l.shards >= fewShards && l.bytes+bytes > fewBytes
 	return !l.full
 }
 
-// Next returns those of the shards whose turn it is, in their order: what nobody else has goes first, then what is
-// small. line is asked once for each server. It may change the list.
-func Next(all []Shard, line func(server int) *Line) (now []Shard) {
-	slices.SortFunc(all, func(a, b Shard) int {
+// nextToDrain returns those of the shards whose turn it is, in their order: what nobody else has goes first, then what
+// is small. line is asked once for each server. It may change the list.
+func nextToDrain(all []drainingShard, line func(server int) *drainLine) (now []drainingShard) {
+	slices.SortFunc(all, func(a, b drainingShard) int {
 		return cmp.Or(cmp.Compare(a.Others, b.Others), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Shard, b.Shard))
 	})
-	lines := map[int]*Line{}
+	lines := map[int]*drainLine{}
 	for _, s := range all {
 		l := lines[s.Server]
 		if l == nil {
@@ -71,14 +71,14 @@ const (
 	lastSeconds = 5
 )
 
-// Notice is for how long a server that is to end will still be there. The zero one has no end.
-type Notice struct {
+// drainNotice is for how long a server that is to end will still be there. The zero one has no end.
+type drainNotice struct {
 	last   int64 // the tick from which it is nearly over; 0: it has no end
 	Looked bool  // its shards were looked at since it is nearly over
 }
 
 // Tell notes how many milliseconds are left of it at a tick, of which each takes some seconds.
-func (n *Notice) Tell(tick, ms int64, tickSeconds float64) {
+func (n *drainNotice) Tell(tick, ms int64, tickSeconds float64) {
 	perTick := tickSeconds * 1000
 	left := int64(float64(ms) / perTick)
 	last := max(1, tick+left-min(left/lastPart, int64(lastSeconds*1000/perTick)))
@@ -88,4 +88,4 @@ func (n *Notice) Tell(tick, ms int64, tickSeconds float64) {
 }
 
 // NearlyOver reports whether it is, at a tick.
-func (n *Notice) NearlyOver(tick int64) bool { return n.last > 0 && tick >= n.last }
+func (n *drainNotice) NearlyOver(tick int64) bool { return n.last > 0 && tick >= n.last }

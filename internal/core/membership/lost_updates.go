@@ -23,42 +23,42 @@ import (
 //
 // All is plain data, part of what the coordinator records. Nothing here is safe for concurrent use.
 
-// Gap is a part of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
-type Gap struct {
+// gap is a part of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
+type gap struct {
 	Shard perdure.ShardID `json:"shard"`
 	Slot  perdure.Slot    `json:"slot"`
 	From  perdure.Clock   `json:"from"`
 	Until perdure.Clock   `json:"until"`
 }
 
-// Ledger is what a job has lost. Its strategy may lose updates in other ways, too, which whoever
+// lostUpdates is what a job has lost. Its strategy may lose updates in other ways, too, which whoever
 // finds them adds to the counts.
-type Ledger struct {
+type lostUpdates struct {
 	UpdatesLost int64   `json:"updates_lost"` // whose effect is in no row any more
 	ShardLost   []int64 `json:"shard_lost"`   // by shard: updates counted in UpdatesLost so far
-	Gaps        []Gap   `json:"gaps,omitempty"`
+	Gaps        []gap   `json:"gaps,omitempty"`
 }
 
 // Clone returns a copy that later changes leave as it is.
-func (l *Ledger) Clone() Ledger {
-	return Ledger{l.UpdatesLost, slices.Clone(l.ShardLost), slices.Clone(l.Gaps)}
+func (l *lostUpdates) Clone() lostUpdates {
+	return lostUpdates{l.UpdatesLost, slices.Clone(l.ShardLost), slices.Clone(l.Gaps)}
 }
 
 // Count counts n more updates of a shard as lost.
-func (l *Ledger) Count(shard int, n int64) {
+func (l *lostUpdates) Count(shard int, n int64) {
 	l.UpdatesLost += n
 	l.ShardLost[shard] += n
 }
 
-// Loss is what is newly counted of a slot.
-type Loss struct {
+// lossReport is what is newly counted of a slot.
+type lossReport struct {
 	Updates int64
 	Shards  int  // on how many
 	State   bool // the slot's saved state is on one of them
 }
 
 // String says it for people.
-func (l Loss) String() string {
+func (l lossReport) String() string {
 	s := fmt.Sprintf("%d updates, which nobody has kept, are lost on %d shards; nobody goes back for them", l.Updates,
 		l.Shards)
 	if l.State {
@@ -69,12 +69,12 @@ func (l Loss) String() string {
 
 // Lose counts a gap as lost, and notes what of it was not counted before: what it shares with
 // another of the same shard and slot counts once.
-func (l *Ledger) Lose(g Gap, loss *Loss) {
+func (l *lostUpdates) Lose(g gap, loss *lossReport) {
 	if g.Until <= g.From {
 		return
 	}
 	n := g.Until - g.From
-	out := make([]Gap, 0, len(l.Gaps)+1)
+	out := make([]gap, 0, len(l.Gaps)+1)
 	for _, old := range l.Gaps {
 		if old.Shard != g.Shard || old.Slot != g.Slot || old.From > g.Until || g.From > old.Until {
 			out = append(out, old)
@@ -92,8 +92,8 @@ func (l *Ledger) Lose(g Gap, loss *Loss) {
 }
 
 // Find takes back what was counted of a shard that begins again from the newest checkpoint.
-func (l *Ledger) Find(shard int) {
-	l.Gaps = slices.DeleteFunc(slices.Clone(l.Gaps), func(g Gap) bool {
+func (l *lostUpdates) Find(shard int) {
+	l.Gaps = slices.DeleteFunc(slices.Clone(l.Gaps), func(g gap) bool {
 		found := int(g.Shard) == shard
 		if found {
 			l.Count(int(g.Shard), int64(g.From-g.Until))
@@ -103,8 +103,8 @@ func (l *Ledger) Find(shard int) {
 }
 
 // Cover notes that a checkpoint of a clock is durable.
-func (l *Ledger) Cover(cut perdure.Clock) {
-	var left []Gap
+func (l *lostUpdates) Cover(cut perdure.Clock) {
+	var left []gap
 	for _, g := range l.Gaps {
 		if g.From = max(g.From, cut); g.From < g.Until {
 			left = append(left, g)
@@ -115,23 +115,23 @@ func (l *Ledger) Cover(cut perdure.Clock) {
 
 // Decide counts what shards lack of a slot below the start that was decided, by what they say
 // that they have of it.
-func (l *Ledger) Decide(slot int, start perdure.Clock, fences []words.Fence) (loss Loss) {
+func (l *lostUpdates) Decide(slot int, start perdure.Clock, fences []words.Fence) (loss lossReport) {
 	for i := range fences {
-		l.Lose(Gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
+		l.Lose(gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
 	}
 	return loss
 }
 
 // Halve counts what shards lack of a slot below its start where a shard that dies counts all that
 // it had anyway: there are no gaps.
-func (l *Ledger) Halve(start perdure.Clock, fences []words.Fence) {
+func (l *lostUpdates) Halve(start perdure.Clock, fences []words.Fence) {
 	for i := range fences {
 		l.Count(i, int64(max(0, start-fences[i].Counts.Staged)))
 	}
 }
 
-// Slot is what is recorded of a slot of such a job.
-type Slot struct {
+// slotGaps is what is recorded of a slot of such a job.
+type slotGaps struct {
 	// Begun is where its last process began: nobody begins below it.
 	Begun perdure.Clock `json:"begun,omitempty"`
 	// Short are shards that do not know how far it had come, while its fate is to be decided.
@@ -141,21 +141,21 @@ type Slot struct {
 }
 
 // Doubt notes that a shard does not know how far the slot had come.
-func (s *Slot) Doubt(shard int) {
+func (s *slotGaps) Doubt(shard int) {
 	if id := perdure.ShardID(shard); !slices.Contains(s.Short, id) {
 		s.Short = append(slices.Clone(s.Short), id)
 	}
 }
 
 // Decided notes where its next process begins.
-func (s *Slot) Decided(start perdure.Clock) { s.Begun, s.Short = start, nil }
+func (s *slotGaps) Decided(start perdure.Clock) { s.Begun, s.Short = start, nil }
 
 // Restore counts what a shard lacks for good that is restored from the newest checkpoint, of a
 // slot: what its processes had done before its start, and after the checkpoint. Is its fate not
 // decided yet, the shard does not know how far it had come.
-func (l *Ledger) Restore(shard, slot int, s *Slot, v *perdure.View) (loss Loss) {
+func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *perdure.View) (loss lossReport) {
 	lose := func(term perdure.Span, until perdure.Clock) {
-		l.Lose(Gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
+		l.Lose(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
 	}
 	for _, term := range s.Former {
 		lose(term, term.Until)

@@ -12,49 +12,49 @@ import (
 // may concern, however large the job is.
 //
 // Shards, servers and slots are numbers here. Whoever changes something touches what it
-// concerns, and each step of the core takes what is due for it ([Agenda]). Where all must
-// have answered, a [Cursor] asks the one first that had not; a [Census] knows the least of
-// all clocks; a [Set] costs what it holds.
+// concerns, and each step of the core takes what is due for it ([dirtySet]). Where all must
+// have answered, a [cursor] asks the one first that had not; a [clockCensus] knows the least of
+// all clocks; a [numberSet] costs what it holds.
 //
 // No type is safe for concurrent use.
 
-// Agenda is what is to be looked at. All of it follows from the facts and the observations:
+// dirtySet is what is to be looked at. All of it follows from the facts and the observations:
 // whoever changes one of these touches the shard, server or slot that it is of, and each step
 // takes what is due for it.
-type Agenda struct {
+type dirtySet struct {
 	Stirred bool // something happened that may matter to the shards that are due
 	Uneven  bool // servers may hold unequal numbers of replicas
 
-	Open    Set // shards that are, perhaps, not as they should be; the others are ready
-	Due     Set // of those: to be looked at now, something happened that may matter to them
-	Wanting Set // of the open ones: those that wait until there is a server for them
-	Turns   Set // likewise: those that wait for their turn to be copied from a server that is to end
-	Orphans Set // likewise: shards that nobody has the rows of
-	Mending Set // shards that were restored, of which it is not known whether all was sent to them again
-	Unbased Set // lost shards of which it is not known what they begin with
+	Open    numberSet // shards that are, perhaps, not as they should be; the others are ready
+	Due     numberSet // of those: to be looked at now, something happened that may matter to them
+	Wanting numberSet // of the open ones: those that wait until there is a server for them
+	Turns   numberSet // likewise: those that wait for their turn to be copied from a server that is to end
+	Orphans numberSet // likewise: shards that nobody has the rows of
+	Mending numberSet // shards that were restored, of which it is not known whether all was sent to them again
+	Unbased numberSet // lost shards of which it is not known what they begin with
 
-	Unjudged Set // servers of which it is to be found out if they are eligible
-	Away     Set // servers that are awaited, of those that are judged
-	Leaving  Set // servers that are, perhaps, to end
+	Unjudged numberSet // servers of which it is to be found out if they are eligible
+	Away     numberSet // servers that are awaited, of those that are judged
+	Leaving  numberSet // servers that are, perhaps, to end
 
-	Woken   Set   // slots of which something is, perhaps, to be decided, or settled
-	Fencing []Set // by shard: the slots that wait for its word
-	Early   Set   // slots that wait for the others to come to their first clocks
-	Ending  Set   // slots that are to leave
-	Last    Set   // of those: the ones that wait until all shards have applied their last clocks
-	Calling Set   // slots that ask, perhaps, for a cut
+	Woken   numberSet   // slots of which something is, perhaps, to be decided, or settled
+	Fencing []numberSet // by shard: the slots that wait for its word
+	Early   numberSet   // slots that wait for the others to come to their first clocks
+	Ending  numberSet   // slots that are to leave
+	Last    numberSet   // of those: the ones that wait until all shards have applied their last clocks
+	Calling numberSet   // slots that ask, perhaps, for a cut
 }
 
-// newAgenda returns an agenda of a number of shards, with nothing on it.
-func newAgenda(shards int) *Agenda {
-	return &Agenda{Stirred: true, Uneven: true, Fencing: make([]Set, shards)}
+// newDirtySet returns an agenda of a number of shards, with nothing on it.
+func newDirtySet(shards int) *dirtySet {
+	return &dirtySet{Stirred: true, Uneven: true, Fencing: make([]numberSet, shards)}
 }
 
 // More reports whether there is something left to do for shards or slots.
-func (a *Agenda) More(placed bool) bool { return a.Stirred && placed || a.Woken.Len() > 0 }
+func (a *dirtySet) More(placed bool) bool { return a.Stirred && placed || a.Woken.Len() > 0 }
 
 // TouchShard has a shard looked at, and the slots that wait for its word.
-func (a *Agenda) TouchShard(shard int) {
+func (a *dirtySet) TouchShard(shard int) {
 	a.Open.Add(shard)
 	a.Due.Add(shard)
 	a.Wake(perdure.ShardID(shard))
@@ -62,7 +62,7 @@ func (a *Agenda) TouchShard(shard int) {
 }
 
 // TouchServer has a server looked at, and the shards that it holds.
-func (a *Agenda) TouchServer(server int, held iter.Seq[int]) {
+func (a *dirtySet) TouchServer(server int, held iter.Seq[int]) {
 	for s := range held {
 		a.TouchShard(s)
 	}
@@ -71,14 +71,14 @@ func (a *Agenda) TouchServer(server int, held iter.Seq[int]) {
 }
 
 // TouchSlot has a slot looked at if something is to be decided about it, or carried out.
-func (a *Agenda) TouchSlot(slot int, sl *perdure.SlotView) {
+func (a *dirtySet) TouchSlot(slot int, sl *perdure.SlotView) {
 	if !sl.Settled && (sl.Incarnation > 0 || sl.Decided) {
 		a.Woken.Add(slot)
 	}
 }
 
 // Changed has a shard looked at that has another view.
-func (a *Agenda) Changed(shard int, sv *perdure.ShardView) {
+func (a *dirtySet) Changed(shard int, sv *perdure.ShardView) {
 	a.Orphans.Remove(shard)
 	a.Unbased.Put(shard, sv.Lost && sv.Base == nil)
 	a.Mending.Put(shard, sv.Restored)
@@ -88,7 +88,7 @@ func (a *Agenda) Changed(shard int, sv *perdure.ShardView) {
 
 // ChangedSlot has a slot looked at that has another view, and the slots that wait for the
 // others' clocks: this one may have come to them.
-func (a *Agenda) ChangedSlot(slot int, sl *perdure.SlotView) {
+func (a *dirtySet) ChangedSlot(slot int, sl *perdure.SlotView) {
 	a.TouchSlot(slot, sl)
 	a.Ending.Put(slot, sl.Until > 0 && !sl.Left)
 	a.WakeEarly(func(int) bool { return true })
@@ -96,7 +96,7 @@ func (a *Agenda) ChangedSlot(slot int, sl *perdure.SlotView) {
 
 // WakeEarly has those slots looked at that wait for the others to come to their first
 // clocks, and for which one of these may have.
-func (a *Agenda) WakeEarly(mayHave func(slot int) bool) {
+func (a *dirtySet) WakeEarly(mayHave func(slot int) bool) {
 	for _, slot := range a.Early.All() {
 		if mayHave(slot) {
 			a.Woken.Add(slot)
@@ -106,7 +106,7 @@ func (a *Agenda) WakeEarly(mayHave func(slot int) bool) {
 
 // Wake has the slots looked at that wait for the word of a shard of which a server
 // speaks; false if there is no such shard.
-func (a *Agenda) Wake(s perdure.ShardID) bool {
+func (a *dirtySet) Wake(s perdure.ShardID) bool {
 	if s < 0 || int(s) >= len(a.Fencing) {
 		return false
 	}
@@ -118,7 +118,7 @@ func (a *Agenda) Wake(s perdure.ShardID) bool {
 
 // Hears notes what a server says of a shard. The shard is looked at where that may change its
 // chain, else the slots that wait for its word. False: nothing of it may matter.
-func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
+func (a *dirtySet) Hears(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta, end perdure.Clock) bool {
 	switch {
 	case before == nil || now == nil || stirs(&before.ShardStatus, &now.ShardStatus):
 		if s >= 0 && int(s) < len(a.Fencing) {
@@ -133,14 +133,14 @@ func (a *Agenda) Hears(s perdure.ShardID, before *words.ShardWord, now *words.Sh
 }
 
 // NextSlots returns the slots that are to be looked at now, and takes them off.
-func (a *Agenda) NextSlots() []int {
+func (a *dirtySet) NextSlots() []int {
 	slots := a.Woken.Sorted()
 	a.Woken.Clear()
 	return slots
 }
 
 // NextShards returns the shards that are due now, and takes them off.
-func (a *Agenda) NextShards() []int {
+func (a *dirtySet) NextShards() []int {
 	shards := a.Due.Sorted()
 	a.Due.Clear()
 	return shards

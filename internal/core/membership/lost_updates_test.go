@@ -20,7 +20,7 @@ func TestByCounting(t *testing.T) {
 	}
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		l, lost, cut := Ledger{ShardLost: make([]int64, 3)}, map[update]bool{}, perdure.Clock(0)
+		l, lost, cut := lostUpdates{ShardLost: make([]int64, 3)}, map[update]bool{}, perdure.Clock(0)
 		for range 12 {
 			shard := rng.IntN(3)
 			switch rng.IntN(5) {
@@ -36,14 +36,14 @@ func TestByCounting(t *testing.T) {
 				l.Cover(cut)
 			default:
 				from := cut + perdure.Clock(rng.IntN(6))
-				g := Gap{perdure.ShardID(shard), perdure.Slot(rng.IntN(2)), from, from + perdure.Clock(rng.IntN(5)-1)}
+				g := gap{perdure.ShardID(shard), perdure.Slot(rng.IntN(2)), from, from + perdure.Clock(rng.IntN(5)-1)}
 				want := int64(0)
 				for c := g.From; c < g.Until; c++ {
 					if u := (update{g.Shard, g.Slot, c}); !lost[u] {
 						want, lost[u] = want+1, true
 					}
 				}
-				var loss Loss
+				var loss lossReport
 				if l.Lose(g, &loss); loss.Updates != want || (loss.Shards == 1) != (want > 0) ||
 					loss.State != (want > 0 && int(g.Slot) == shard) {
 					t.Fatalf("seed %d: %+v adds %+v, want %d", seed, g, loss, want)
@@ -67,11 +67,11 @@ func TestByCounting(t *testing.T) {
 
 // A copy stays as it is.
 func TestClone(t *testing.T) {
-	l := Ledger{ShardLost: make([]int64, 1)}
-	l.Lose(Gap{Until: 3}, &Loss{})
+	l := lostUpdates{ShardLost: make([]int64, 1)}
+	l.Lose(gap{Until: 3}, &lossReport{})
 	before := fmt.Sprint(l)
 	c := l.Clone()
-	l.Lose(Gap{From: 2, Until: 9}, &Loss{})
+	l.Lose(gap{From: 2, Until: 9}, &lossReport{})
 	l.Cover(1)
 	l.Find(0)
 	if fmt.Sprint(c) != before {
@@ -81,7 +81,7 @@ func TestClone(t *testing.T) {
 
 // What is lost when a shard is restored, and when a slot's fate is decided.
 func TestRestore(t *testing.T) {
-	l := Ledger{ShardLost: make([]int64, 2)}
+	l := lostUpdates{ShardLost: make([]int64, 2)}
 	v := perdure.View{Durable: 5, Slots: []perdure.SlotView{
 		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
 		{Incarnation: 3}, // not decided
@@ -89,7 +89,7 @@ func TestRestore(t *testing.T) {
 		{Incarnation: 1, Decided: true, Start: 9, Span: perdure.Span{From: 9}},   // has just joined
 		{Incarnation: 2, Decided: true, Start: 12, Span: perdure.Span{From: 12}}, // was there from 6 to 7 before
 	}}
-	slots := make([]Slot, len(v.Slots))
+	slots := make([]slotGaps, len(v.Slots))
 	slots[4].Former = []perdure.Span{{Until: 3}, {From: 6, Until: 7}}
 	var n []int64
 	for i := range slots {
@@ -104,7 +104,7 @@ func TestRestore(t *testing.T) {
 	fences := []words.Fence{{Counts: perdure.Counts{Staged: 11}}, {Counts: perdure.Counts{Staged: 5}}}
 	loss, says := l.Decide(1, 10, fences), "5 updates, which nobody has kept, are lost on 1 shards; nobody goes back "+
 		"for them, and of its saved state what the checkpoint has is left"
-	if want := (Loss{5, 1, true}); loss != want || loss.String() != says {
+	if want := (lossReport{5, 1, true}); loss != want || loss.String() != says {
 		t.Errorf("%+v: %s", loss, loss)
 	}
 	if l.Halve(7, fences); l.UpdatesLost != 11 || l.ShardLost[1] != 11 || len(l.Gaps) != 3 {

@@ -10,26 +10,32 @@ import (
 func TestNext(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
-		all   []Shard
+		all   []drainingShard
 		under []int64 // is being copied of server 1
 		want  []int
 	}{
-		"nobody":                {nil, nil, nil},
-		"two large ones":        {[]Shard{{1, 1, 0, 90 * mib}, {2, 1, 0, 80 * mib}, {3, 1, 0, mib}}, nil, []int{3, 2}},
-		"many small ones":       {[]Shard{{1, 1, 0, mib}, {2, 1, 0, mib}, {3, 1, 0, mib}}, nil, []int{1, 2, 3}},
-		"of no known size":      {[]Shard{{3, 1, 0, 0}, {2, 1, 0, 0}, {1, 1, 0, 0}}, nil, []int{1, 2, 3}},
-		"others have the small": {[]Shard{{1, 1, 1, 1}, {2, 1, 0, 900 * mib}, {3, 1, 0, 800 * mib}}, nil, []int{3, 2}},
-		"one is under way":      {[]Shard{{1, 1, 0, 100 * mib}, {2, 1, 0, 100 * mib}}, []int64{100 * mib}, []int{1}},
-		"two are":               {[]Shard{{1, 1, 0, 100 * mib}}, []int64{100 * mib, 100 * mib}, nil},
-		"two small ones are":    {[]Shard{{1, 1, 0, 40 * mib}, {2, 1, 0, 50 * mib}}, []int64{mib, mib}, []int{1}},
-		"nobody overtakes":      {[]Shard{{1, 1, 0, 100 * mib}, {2, 1, 1, mib}}, []int64{mib, mib}, nil},
+		"nobody": {nil, nil, nil},
+		"two large ones": {
+			[]drainingShard{{1, 1, 0, 90 * mib}, {2, 1, 0, 80 * mib}, {3, 1, 0, mib}}, nil, []int{3, 2},
+		},
+		"many small ones":  {[]drainingShard{{1, 1, 0, mib}, {2, 1, 0, mib}, {3, 1, 0, mib}}, nil, []int{1, 2, 3}},
+		"of no known size": {[]drainingShard{{3, 1, 0, 0}, {2, 1, 0, 0}, {1, 1, 0, 0}}, nil, []int{1, 2, 3}},
+		"others have the small": {
+			[]drainingShard{{1, 1, 1, 1}, {2, 1, 0, 900 * mib}, {3, 1, 0, 800 * mib}}, nil, []int{3, 2},
+		},
+		"one is under way": {
+			[]drainingShard{{1, 1, 0, 100 * mib}, {2, 1, 0, 100 * mib}}, []int64{100 * mib}, []int{1},
+		},
+		"two are":            {[]drainingShard{{1, 1, 0, 100 * mib}}, []int64{100 * mib, 100 * mib}, nil},
+		"two small ones are": {[]drainingShard{{1, 1, 0, 40 * mib}, {2, 1, 0, 50 * mib}}, []int64{mib, mib}, []int{1}},
+		"nobody overtakes":   {[]drainingShard{{1, 1, 0, 100 * mib}, {2, 1, 1, mib}}, []int64{mib, mib}, nil},
 		"each server its own": {
-			[]Shard{{1, 1, 0, 100 * mib}, {2, 2, 0, 100 * mib}}, []int64{100 * mib, 100 * mib}, []int{2},
+			[]drainingShard{{1, 1, 0, 100 * mib}, {2, 2, 0, 100 * mib}}, []int64{100 * mib, 100 * mib}, []int{2},
 		},
 	} {
 		var got []int
-		for _, s := range Next(slices.Clone(c.all), func(server int) *Line {
-			l := &Line{}
+		for _, s := range nextToDrain(slices.Clone(c.all), func(server int) *drainLine {
+			l := &drainLine{}
 			for _, n := range c.under {
 				if server == 1 {
 					l.Add(n)
@@ -49,7 +55,7 @@ func TestNext(t *testing.T) {
 func TestNotice(t *testing.T) {
 	const tick = 0.1
 	for _, c := range []struct{ ms, from int64 }{{1, 50}, {90, 50}, {3000, 70}, {25_000, 250}, {120_000, 1200}} {
-		var n Notice
+		var n drainNotice
 		n.Tell(50, c.ms, tick)
 		n.Tell(51, c.ms+10_000, tick)
 		if n.NearlyOver(c.from-1) && c.from > 50 || !n.NearlyOver(c.from) {
@@ -60,7 +66,7 @@ func TestNotice(t *testing.T) {
 			t.Errorf("a notice of %d ms that was cut short is not nearly over", c.ms)
 		}
 	}
-	if n := (Notice{}); n.NearlyOver(1 << 40) {
+	if n := (drainNotice{}); n.NearlyOver(1 << 40) {
 		t.Error("one without an end is nearly over")
 	}
 }

@@ -11,7 +11,7 @@ import (
 // changed since. So a change costs what was touched, however large the job is.
 //
 // It is told of each change, and asked what to tell when the view is recorded. Servers hear
-// of every change, workers of those that they act on. A Teller is not safe for concurrent
+// of every change, workers of those that they act on. A deltaTracker is not safe for concurrent
 // use.
 
 // news gathers what has changed of the view since some were told of it last.
@@ -19,8 +19,8 @@ type news struct {
 	since  uint64 // the revision that they were told; who has come since was told a later one
 	due    bool   // some of it they act on: they are to be told all of it now
 	tables bool
-	shards Set
-	slots  Set
+	shards numberSet
+	slots  numberSet
 }
 
 // delta returns what is to be told of the view, nil if nothing is, and begins anew.
@@ -37,7 +37,7 @@ func (n *news) delta(v *perdure.View) *words.ViewDelta {
 }
 
 // numbers returns what is in a set, in order.
-func numbers[N ~int32](s *Set) []N {
+func numbers[N ~int32](s *numberSet) []N {
 	list := make([]N, 0, s.Len())
 	for _, i := range s.Sorted() {
 		list = append(list, N(i))
@@ -60,8 +60,8 @@ func courseOf(v *perdure.View) course {
 // vacantSlot reports whether no process speaks for a slot.
 func vacantSlot(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
-// Teller is what was told to all, and what is to be.
-type Teller struct {
+// deltaTracker is what was told to all, and what is to be.
+type deltaTracker struct {
 	course    course // that was told last
 	servers   news
 	workers   news
@@ -70,9 +70,9 @@ type Teller struct {
 	expectant bool // of those some workers or observers know
 }
 
-// newTeller returns a teller of a view that everybody knows.
-func newTeller(v *perdure.View) Teller {
-	t := Teller{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
+// newDeltaTracker returns a teller of a view that everybody knows.
+func newDeltaTracker(v *perdure.View) deltaTracker {
+	t := deltaTracker{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
 	for i := range v.Slots {
 		if vacantSlot(&v.Slots[i]) {
 			t.vacant++
@@ -83,7 +83,7 @@ func newTeller(v *perdure.View) Teller {
 
 // Tell returns what changed of the view, for servers and for workers and observers; nil:
 // nothing that they act on.
-func (t *Teller) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
+func (t *deltaTracker) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
 	if now := courseOf(v); now != t.course {
 		t.course = now
 		t.servers.due, t.workers.due = true, true
@@ -97,10 +97,10 @@ func (t *Teller) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
 }
 
 // Shown notes that a worker or an observer was told the whole view.
-func (t *Teller) Shown() { t.expectant = t.expectant || t.vacant > 0 }
+func (t *deltaTracker) Shown() { t.expectant = t.expectant || t.vacant > 0 }
 
-// Shard notes that a shard gets another view. Who copies it is no matter of workers'.
-func (t *Teller) Shard(shard int, before, next *perdure.ShardView) {
+// drainingShard notes that a shard gets another view. Who copies it is no matter of workers'.
+func (t *deltaTracker) Shard(shard int, before, next *perdure.ShardView) {
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) &&
 		before.Epoch == next.Epoch &&
 		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
@@ -109,11 +109,11 @@ func (t *Teller) Shard(shard int, before, next *perdure.ShardView) {
 	t.servers.due, t.workers.due = true, t.workers.due || !same
 }
 
-// Slot notes that a slot gets another view. A worker needs to know of the others only when
+// slotGaps notes that a slot gets another view. A worker needs to know of the others only when
 // processes speak for all of them, if some did not when it was told last, and hears of its
 // own before it speaks. Of when slots take part all hear, since their number is another
 // then; and where some come later, of each that comes.
-func (t *Teller) Slot(slot int, before, next *perdure.SlotView, later bool) {
+func (t *deltaTracker) Slot(slot int, before, next *perdure.SlotView, later bool) {
 	t.left = t.left || next.Left && !before.Left
 	matters := before.Left != next.Left || later && vacantSlot(before) && !vacantSlot(next)
 	if vacantSlot(before) {
@@ -128,17 +128,17 @@ func (t *Teller) Slot(slot int, before, next *perdure.SlotView, later bool) {
 }
 
 // Tables notes that there are others.
-func (t *Teller) Tables() {
+func (t *deltaTracker) Tables() {
 	t.servers.tables, t.workers.tables = true, true
 	t.servers.due, t.workers.due = true, true
 }
 
 // Add notes that there is one more slot, which nobody speaks for.
-func (t *Teller) Add() { t.vacant++ }
+func (t *deltaTracker) Add() { t.vacant++ }
 
 // Left reports whether a slot has left of which nobody was told. Whoever had it ends in order if it hears so, and is
 // turned away if it hears first that the slot was given anew.
-func (t *Teller) Left() bool { return t.left }
+func (t *deltaTracker) Left() bool { return t.left }
 
 // Paused reports whether workers pause by what they were told last.
-func (t *Teller) Paused() bool { return t.course.pause }
+func (t *deltaTracker) Paused() bool { return t.course.pause }

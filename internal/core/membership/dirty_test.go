@@ -12,7 +12,7 @@ import (
 // What is looked at after something is touched: its shard, and the slots that wait for that
 // shard's word.
 func TestTouch(t *testing.T) {
-	a := newAgenda(3)
+	a := newDirtySet(3)
 	a.NextShards()
 	a.Fencing[1].Add(7)
 	a.TouchShard(1)
@@ -52,7 +52,7 @@ func TestSlots(t *testing.T) {
 		{perdure.SlotView{Incarnation: 1, Settled: true, Span: perdure.Span{Until: 5}}, false, true},
 		{perdure.SlotView{Incarnation: 1, Settled: true, Left: true, Span: perdure.Span{Until: 5}}, false, false},
 	} {
-		a := newAgenda(1)
+		a := newDirtySet(1)
 		a.Early.Add(3)
 		a.ChangedSlot(0, &c.sl)
 		want := []int{3} // which waits for the others to come to its clock
@@ -99,7 +99,7 @@ func TestHears(t *testing.T) {
 		"a cut that it missed": {0, before, word(func(d *words.ShardDelta) { d.Missed = true }), true, false},
 		"a cut that it knows":  {0, before, word(func(d *words.ShardDelta) { d.Named = 8 }), true, false},
 	} {
-		a := newAgenda(1)
+		a := newDirtySet(1)
 		a.Fencing[0].Add(4)
 		news := a.Hears(c.shard, c.before, c.now, 9)
 		if due := len(a.NextShards()) > 0; news != c.news || due != c.chains {
