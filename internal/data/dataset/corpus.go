@@ -77,8 +77,8 @@ func (c *Corpus) Digest() string {
 	return s.text()
 }
 
-// MaxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
-const MaxCorpusTokens = 1 << 28
+// maxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
+const maxCorpusTokens = 1 << 28
 
 // OpenCorpus makes the corpus that a path names:
 //
@@ -107,13 +107,13 @@ func OpenCorpus(path string) (*Corpus, error) {
 	}
 	switch {
 	case len(c.Train.Tokens) == 0:
-		return nil, Corrupt(path, "has no words to train on")
+		return nil, corrupt(path, "has no words to train on")
 	case len(c.Test.Tokens) == 0:
-		return nil, Corrupt(path, "has no words in the documents that are held out; give more than %d "+
+		return nil, corrupt(path, "has no words in the documents that are held out; give more than %d "+
 			"documents", c.Train.Len()+c.Test.Len())
-	case len(c.Train.Tokens) > MaxCorpusTokens:
-		return nil, Corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
-			MaxCorpusTokens)
+	case len(c.Train.Tokens) > maxCorpusTokens:
+		return nil, corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
+			maxCorpusTokens)
 	}
 	return c, nil
 }

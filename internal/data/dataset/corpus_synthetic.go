@@ -26,8 +26,8 @@ func SyntheticCorpus(documents int) *Corpus {
 	}
 	for i := range documents {
 		to := part(i, &c.Train, &c.Test)
-		state := Mix(uint64(i) + 1<<40)
-		draw := func(n int) int { state++; return int(Mix(state) >> 11 % uint64(n)) }
+		state := mix(uint64(i) + 1<<40)
+		draw := func(n int) int { state++; return int(mix(state) >> 11 % uint64(n)) }
 		topics := make([]int, 1+draw(3))
 		for k := range topics {
 			topics[k] = draw(madeUpTopics)

@@ -47,7 +47,7 @@ func LoadCovertype(dir string) (*Examples, error) {
 // folder of CoverType, or all lines of a file of its kind. They are both parts of the set.
 func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	if len(scaling.Means) != covertypeFeatures || len(scaling.Deviations) != covertypeFeatures {
-		return nil, Corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
+		return nil, corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
 			covertypeFeatures, len(scaling.Means), len(scaling.Deviations))
 	}
 	set := &Examples{Name: path, Scaling: scaling}
@@ -63,8 +63,8 @@ func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	return set, nil
 }
 
-// HoldsCovertype reports whether a folder has CoverType in it, to be trained on.
-func HoldsCovertype(dir string) bool {
+// holdsCovertype reports whether a folder has CoverType in it, to be trained on.
+func holdsCovertype(dir string) bool {
 	_, there := plainOrPacked(filepath.Join(dir, covertypeTrain))
 	return there
 }
@@ -79,7 +79,7 @@ func readCovertype(path string, part *Split) error {
 		return part.takeLabelled(line, number == 1)
 	})
 	if err == nil && part.N == 0 {
-		err = Corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
+		err = corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func ScalingOf(constants map[string]string) (*Scaling, error) {
 	var s Scaling
 	for key, to := range map[string]*[]float64{MeansKey: &s.Means, DeviationsKey: &s.Deviations} {
 		var err error
-		if *to, err = ParseNumberLines(constants[key]); err != nil {
+		if *to, err = parseNumberLines(constants[key]); err != nil {
 			return nil, fmt.Errorf("the model's %s: %w", key, err)
 		}
 	}
@@ -183,8 +183,8 @@ func NumberLines(values []float64) string {
 	return strings.Join(lines, "\n")
 }
 
-// ParseNumberLines reads what NumberLines has written.
-func ParseNumberLines(text string) (values []float64, err error) {
+// parseNumberLines reads what NumberLines has written.
+func parseNumberLines(text string) (values []float64, err error) {
 	for i, line := range strings.Split(text, "\n") {
 		v, err := strconv.ParseFloat(line, 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {

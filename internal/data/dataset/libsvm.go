@@ -111,7 +111,7 @@ func OpenSparse(path string) (*SparseSet, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		if HoldsCovertype(path) {
+		if holdsCovertype(path) {
 			e, err := LoadCovertype(path)
 			if err != nil {
 				return nil, err
@@ -174,7 +174,7 @@ func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*Sparse
 		return nil, err
 	}
 	if len(r.test.labels) == 0 {
-		return nil, Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
+		return nil, corrupt(path, "holds no examples; write lines \"label feature:value …\"")
 	}
 	s := &r.set
 	if s.Hashed = r.named == 1; s.Hashed {
@@ -294,7 +294,7 @@ func (r *sparseReader) mark() {
 func (r *sparseReader) read(path string, labels []string, to func(example int) *sparsePart) error {
 	examples := 0
 	err := readLines(path, func(number int, text []byte) error {
-		if number == 1 && bytes.HasPrefix(text, []byte(SyntheticMark)) {
+		if number == 1 && bytes.HasPrefix(text, []byte(syntheticMark)) {
 			r.mark()
 		}
 		text, _, _ = bytes.Cut(text, []byte("#"))
@@ -314,7 +314,7 @@ func (r *sparseReader) read(path string, labels []string, to func(example int) *
 		return r.example(p, label, fields[1:])
 	})
 	if err == nil && labels != nil && examples != len(labels) {
-		err = Corrupt(path, "has %d examples for %d labels", examples, len(labels))
+		err = corrupt(path, "has %d examples for %d labels", examples, len(labels))
 	}
 	return err
 }
@@ -389,12 +389,12 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 	s := &r.set
 	switch {
 	case len(r.train.labels) == 0:
-		return nil, Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
+		return nil, corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
 	case len(r.test.labels) == 0:
-		return nil, Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
+		return nil, corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
-		return nil, Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+		return nil, corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
 	if s.Hashed = r.named == 1; s.Hashed {

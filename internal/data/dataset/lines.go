@@ -16,10 +16,10 @@ import (
 // that one line may have.
 const blockBytes = 1 << 18
 
-// ReadBlocks reads a file of lines, decompressing it if it begins as a gzip file
+// readBlocks reads a file of lines, decompressing it if it begins as a gzip file
 // does or its name says that it should, and gives it to parse in blocks of whole
 // lines, each ended by '\n'. A block is valid until parse returns.
-func ReadBlocks(path string, parse func(block []byte) error) error {
+func readBlocks(path string, parse func(block []byte) error) error {
 	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return openError(path, err)
@@ -45,7 +45,7 @@ func ReadBlocks(path string, parse func(block []byte) error) error {
 		}
 		end := bytes.LastIndexByte(buf[:held], '\n') + 1
 		if end == 0 && held > 0 {
-			return Corrupt(path, "has a line of more than %d bytes", blockBytes)
+			return corrupt(path, "has a line of more than %d bytes", blockBytes)
 		}
 		if err := parse(buf[:end]); err != nil {
 			return err
@@ -59,7 +59,7 @@ func ReadBlocks(path string, parse func(block []byte) error) error {
 // errors of each. A line is valid until each returns.
 func readLines(path string, each func(number int, line []byte) error) error {
 	number := 0
-	return ReadBlocks(path, func(b []byte) error {
+	return readBlocks(path, func(b []byte) error {
 		if number == 0 {
 			b = bytes.TrimPrefix(b, byteOrderMark)
 		}
@@ -68,7 +68,7 @@ func readLines(path string, each func(number int, line []byte) error) error {
 			line, b = content(b)
 			number++
 			if err := each(number, line); err != nil {
-				return Corrupt(path, "line %d: %v", number, err)
+				return corrupt(path, "line %d: %v", number, err)
 			}
 		}
 		return nil
@@ -91,7 +91,7 @@ func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	magic, err := r.Peek(2)
 	switch {
 	case len(magic) == 0 && errors.Is(err, io.EOF):
-		return nil, Corrupt(path, "is empty")
+		return nil, corrupt(path, "is empty")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, readError(path, "the file", err)
 	case !bytes.Equal(magic, []byte{0x1f, 0x8b}) && !strings.HasSuffix(path, ".gz"):
