@@ -22,7 +22,6 @@ var ceilings = map[string]int{
 	"lines internal/core/membership":           5131, // who is there, who is not, and all that follows from it
 	"fields ..JobSpec":                         26,   // what a job is, as JSON
 	"fields cmd/perdure.cli":                   25,   // commands
-	"fields cmd/perdure.trainCmd":              29,   // flags
 	"fields internal/run/bench.RecoveryResult": 43,   // a line of a table, as JSON
 	"methods internal/core/membership.Core":    44,   // what a coordinator is told, one method each
 	"methods worker.Client":                    43,   // what a program may ask, one method each

@@ -312,15 +312,15 @@ func checkTrain(c *trainCmd, named string, given map[string]bool, inText bool) e
 		return a.OnlyTaken("--from")
 	}
 	a.Workload = cmp.Or(named, settings.DefaultWorkload)
-	a.Init = "" // its model is not there
+	a.Work.Init = "" // its model is not there
 	delete(a.Given, "init")
 	switch {
-	case inText && !strings.Contains(c.Consistency, "="):
+	case inText && !strings.Contains(c.Asked.Shape.Consistency, "="):
 		_, err := a.Job()
 		return err
 	case a.Workload == settings.DefaultWorkload:
 		a.Work.Data = pictures
-	case !strings.HasPrefix(c.Data, "synthetic:"):
+	case !strings.HasPrefix(c.Work.Data, "synthetic:"):
 		a.Work.Data = ""
 	}
 	_, err := a.New()

@@ -144,6 +144,7 @@ var helps = map[string]string{
 	"perdure_predict": "Predict by a model that was trained: ratings of items by users (mf), or the classes of " +
 		"examples (softmax, cnn, logreg). It prints CSV.",
 	"predict_model": "The model's file, or the folder of the run that made it.",
+	"predict_user":  "mf: a user whose best items are wanted; may be repeated.",
 	"predict_known": "mf: a file of ratings, for example those trained on; their items are left out of the best.",
 	"predict_data": "softmax, cnn, logreg: the examples (default those that training takes by default). Of a folder " +
 		"the test part is classified; of a file, of logreg or a CSV of CoverType (softmax, logreg), all lines.",

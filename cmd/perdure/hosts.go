@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
@@ -106,45 +105,26 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 
 // hostCmd keeps the servers and workers of a machine alive.
 type hostCmd struct {
-	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
-	secretFlag
-	Servers   int    `help:"@host_servers (default ${default})." default:"1" placeholder:"N"`
-	Workers   int    `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
-	Dir       string `help:"@host_dir (default ${default})." default:"perdure-host" placeholder:"DIR" type:"path"`
-	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
-	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
-	Zone      string `help:"@host_zone" placeholder:"NAME"`
-	Name      string `help:"@host_name" placeholder:"NAME"`
-
-	Notice        time.Duration `help:"@host_notice" placeholder:"TIME"`
-	NoticeCommand string        `help:"@host_notice_command" placeholder:"COMMAND"`
-
-	Logs string `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
+	Host host.Host `embed:""`
+	Logs string    `help:"@host_logs (default ${default})." default:"files" enum:"files,output" placeholder:"WHERE"`
 	roleFlags
-	Command []string `arg:"" optional:"" help:"@host_command"`
 }
 
-func (c *hostCmd) Run(ctx context.Context) error {
-	program, err := os.Executable()
-	if err != nil {
+func (c *hostCmd) Run(ctx context.Context) (err error) {
+	h := &c.Host
+	if h.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
-	name := c.Name
-	if name == "" {
-		name = machineName()
+	if h.Called == "" {
+		h.Called = machineName()
 	}
-	var output *os.File
 	if c.Logs == "output" {
-		output = stdout.File
+		h.Output = stdout.File
 	}
-	h := &host.Host{
-		Join: c.Join, SecretFile: c.SecretFile, KeysDir: absolute(c.Keys), Servers: c.Servers, Workers: c.Workers,
-		Dir: c.Dir, Listen: c.Listen, Zone: c.Zone, Output: output,
-		Advertise: c.Advertise, Command: c.Command, Program: program, Watch: c.watched(), LogFormat: c.LogFormat,
-		Log: c.log(), Called: name, Notice: host.Notice{For: c.Notice, Command: c.NoticeCommand},
-	}
+	h.KeysDir = absolute(h.KeysDir)
+	h.Log, h.LogFormat, h.Watch = c.log(), c.LogFormat, c.watched()
 	if err := h.Run(ctx, atOnce); err != nil || !h.Taken() {
 		return c.ended(ctx, err)
 	}

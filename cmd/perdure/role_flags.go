@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -55,26 +54,17 @@ type roleCmds struct {
 }
 
 type serverCmd struct {
-	joinFlags
-	Index     int    `hidden:"" help:"The server's number." default:"-1"`
-	Beside    int    `hidden:"" help:"How many servers this machine has."`
-	Listen    string `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Zone      string `help:"@server_zone" placeholder:"NAME"`
-	Advertise string `help:"@server_advertise" placeholder:"HOST[:PORT]"`
-
-	Notice time.Duration `help:"@server_notice" placeholder:"TIME"`
+	Server role.Server `embed:""`
 	roleFlags
 }
 
 func (c *serverCmd) Run(ctx context.Context) error {
 	atOnce, cancel := untilToldTwice(ctx)
 	defer cancel()
-	job := c.job()
-	job.Log = c.log()
-	err := (&role.Server{
-		Job: job, Index: c.Index, Beside: c.Beside, Listen: c.Listen, Zone: c.Zone, Advertise: c.Advertise,
-		Log: c.log(), Watch: c.watched(), Notice: c.Notice,
-	}).Run(ctx, atOnce)
+	s := &c.Server
+	s.Log, s.Watch = c.log(), c.watched()
+	s.Job.Log = s.Log
+	err := s.Run(ctx, atOnce)
 	if errors.Is(err, role.ErrDrained) {
 		return toldError{supervisor.ExitDrained}
 	}
@@ -82,22 +72,15 @@ func (c *serverCmd) Run(ctx context.Context) error {
 }
 
 type workerCmd struct {
-	joinFlags
-	Slot      int           `hidden:"" help:"The slot to take." default:"-1"`
-	Beside    int           `hidden:"" help:"How many workers this machine has."`
-	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
-	OutageMB  int           `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
-	Waits     bool          `hidden:"" help:"Wait for a free slot, and ask for no more."`
+	Worker role.Worker `embed:""`
 	roleFlags
 }
 
 func (c *workerCmd) Run(ctx context.Context) error {
-	job := c.job()
-	job.Log = c.log()
-	return c.ended(ctx, (&role.Worker{
-		Job: job, Slot: c.Slot, Beside: c.Beside, LostAfter: c.LostAfter, OutageMB: c.OutageMB, Waits: c.Waits,
-		Out: stdout, Log: c.log(), Watch: c.watched(),
-	}).Run(ctx))
+	w := &c.Worker
+	w.Out, w.Log, w.Watch = stdout, c.log(), c.watched()
+	w.Job.Log = w.Log
+	return c.ended(ctx, w.Run(ctx))
 }
 
 // agentCmd is the worker of the program that has started it.

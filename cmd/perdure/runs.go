@@ -80,12 +80,9 @@ func (c *runsCompareCmd) Run() error {
 }
 
 type runsExportCmd struct {
-	Folders     []string `arg:"" name:"folder" help:"@runs_folders"`
-	CSV         string   `name:"csv" help:"@runs_csv" placeholder:"FILE" type:"path"`
-	Series      string   `help:"@runs_series" placeholder:"FILE" type:"path"`
-	TensorBoard string   `name:"tensorboard" help:"@runs_tensorboard" placeholder:"DIR" type:"path"`
-	Force       bool     `help:"Replace files that are there."`
-	JSON        bool     `name:"json" help:"Print JSON, for programs."`
+	Folders []string `arg:"" name:"folder" help:"@runs_folders"`
+	runs.Exports
+	JSON bool `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *runsExportCmd) Run() error {
@@ -93,9 +90,7 @@ func (c *runsExportCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return runs.Export(stdout, all, runs.Exports{
-		CSV: c.CSV, Series: c.Series, TensorBoard: c.TensorBoard, Force: c.Force,
-	}, c.JSON)
+	return runs.Export(stdout, all, c.Exports, c.JSON)
 }
 
 type runsRmCmd struct {

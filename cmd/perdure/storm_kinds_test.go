@@ -57,7 +57,7 @@ func stormKinds() []stormKind {
 		},
 		{
 			name: "cnn by layer", workload: cnn.Name, clocks: 40,
-			work: settings.WorkAsked{Batch: ptr(1), Data: pictures, Partition: "layer"},
+			work: settings.WorkAsked{Batch: ptr(1), Data: pictures, Network: settings.NetworkAsked{Partition: "layer"}},
 		},
 		{
 			name: "mf sgd", workload: mf.Name,

@@ -5,7 +5,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -19,22 +18,14 @@ type logCmds struct {
 
 // logServeCmd is the log as a process of its own, for jobs on many machines.
 type logServeCmd struct {
-	Dir    string `required:"" help:"@serve_dir" placeholder:"DIR" type:"path"`
-	Listen string `help:"@serve_listen" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Sync   string `help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
-	MB     int    `name:"mb" help:"@serve_mb" placeholder:"N"`
-
-	Keys     string `env:"PERDURE_KEYS" help:"@serve_keys" placeholder:"DIR" type:"path"`
-	Insecure bool   `help:"@insecure"`
+	Log role.Log `embed:""`
 	roleFlags
-	Inherits bool `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
 }
 
 func (c *logServeCmd) Run(ctx context.Context) error {
-	return c.ended(ctx, (&role.Log{
-		Dir: c.Dir, Listen: c.Listen, Sync: c.Sync, MB: c.MB, Inherits: c.Inherits, Out: stdout, Log: c.log(),
-		Keys: c.Keys, Insecure: c.Insecure, Watch: c.watched(),
-	}).Run(ctx))
+	l := &c.Log
+	l.Out, l.Log, l.Watch = stdout, c.log(), c.watched()
+	return c.ended(ctx, l.Run(ctx))
 }
 
 // logPlace is where a log is that somebody looks into.
@@ -61,9 +52,7 @@ func (p *logPlace) place() (checkpoints.LogPlace, error) {
 
 type logDumpCmd struct {
 	logPlace
-	Shard int                `required:"" help:"The shard." placeholder:"N"`
-	From  updatelog.Position `help:"@dump_from" placeholder:"N"`
-	Most  *int               `name:"most" help:"@dump_most" placeholder:"N"`
+	checkpoints.LogPart
 }
 
 func (c *logDumpCmd) Run(ctx context.Context) error {
@@ -71,8 +60,7 @@ func (c *logDumpCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	part := checkpoints.LogPart{Shard: c.Shard, From: c.From, Most: c.Most}
-	return checkpoints.DumpLog(ctx, stdout, place, part, c.JSON)
+	return checkpoints.DumpLog(ctx, stdout, place, c.LogPart, c.JSON)
 }
 
 type logVerifyCmd struct{ logPlace }

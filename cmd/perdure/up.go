@@ -57,7 +57,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		atOnce = ctx
 	}
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: localrun.Watched(u.Watch), Warn: warn,
+		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: u.Watch, Warn: warn,
 	})
 	if err != nil {
 		return err

@@ -180,12 +180,7 @@ func usageLine(n *kong.Node) string {
 	if n.Type != kong.ApplicationNode {
 		line += " " + n.Path()
 	}
-	var names []string
-	for _, c := range n.Children {
-		if !c.Hidden {
-			names = append(names, c.Name)
-		}
-	}
+	names := childNames(n)
 	switch some := strings.Join(names, "|"); {
 	case len(names) > 0 && n.DefaultCmd != nil:
 		line += " [" + some + "]"

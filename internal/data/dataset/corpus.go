@@ -1,12 +1,8 @@
 package dataset
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,28 +63,22 @@ func (c *Corpus) Digest() string {
 	if c.synthetic {
 		return c.Name
 	}
-	sum := sha256.New()
+	s := newSummer()
 	for _, part := range []*Documents{&c.Train, &c.Test} {
-		numbers(sum, int32(part.Len()))
+		s.word(uint32(part.Len()))
 		for i := range part.Len() {
 			doc := part.Document(i)
-			numbers(sum, int32(len(doc)))
-			numbers(sum, doc...)
+			s.word(uint32(len(doc)))
+			for _, word := range doc {
+				s.word(uint32(word))
+			}
 		}
 	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	return s.text()
 }
 
-func numbers(to hash.Hash, list ...int32) {
-	bytes := make([]byte, 0, 4*len(list))
-	for _, v := range list {
-		bytes = binary.LittleEndian.AppendUint32(bytes, uint32(v))
-	}
-	_, _ = to.Write(bytes) // never fails
-}
-
-// MaxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
-const MaxCorpusTokens = 1 << 28
+// maxCorpusTokens bounds what is trained on: float32 counts to 2²⁴, and a topic has a share of the tokens only.
+const maxCorpusTokens = 1 << 28
 
 // OpenCorpus makes the corpus that a path names:
 //
@@ -117,13 +107,13 @@ func OpenCorpus(path string) (*Corpus, error) {
 	}
 	switch {
 	case len(c.Train.Tokens) == 0:
-		return nil, Corrupt(path, "has no words to train on")
+		return nil, corrupt(path, "has no words to train on")
 	case len(c.Test.Tokens) == 0:
-		return nil, Corrupt(path, "has no words in the documents that are held out; give more than %d "+
+		return nil, corrupt(path, "has no words in the documents that are held out; give more than %d "+
 			"documents", c.Train.Len()+c.Test.Len())
-	case len(c.Train.Tokens) > MaxCorpusTokens:
-		return nil, Corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
-			MaxCorpusTokens)
+	case len(c.Train.Tokens) > maxCorpusTokens:
+		return nil, corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
+			maxCorpusTokens)
 	}
 	return c, nil
 }
@@ -138,20 +128,14 @@ func loadCorpus(path string) (*Corpus, error) {
 	case !info.IsDir():
 		return loadCorpusFiles(path, path, "")
 	}
-	if train := eitherFile(path, "train.ldac"); train != "" {
-		return loadCorpusFiles(path, train, eitherFile(path, "test.ldac"))
+	if train, there := plainOrPacked(filepath.Join(path, "train.ldac")); there {
+		test, there := plainOrPacked(filepath.Join(path, "test.ldac"))
+		if !there {
+			test = ""
+		}
+		return loadCorpusFiles(path, train, test)
 	}
 	return loadTexts(path)
-}
-
-// eitherFile finds a file in a folder, plain or compressed; "": there is none.
-func eitherFile(folder, name string) string {
-	for _, end := range []string{"", ".gz"} {
-		if _, err := os.Stat(filepath.Join(folder, name+end)); err == nil {
-			return filepath.Join(folder, name+end)
-		}
-	}
-	return ""
 }
 
 // wordsUsed returns one more than the highest number of a word.

@@ -2,6 +2,8 @@ package dataset
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,16 +25,12 @@ func loadCorpusFiles(name, train, test string) (*Corpus, error) {
 	if c.Words, err = readWords(vocabulary); err != nil {
 		return nil, err
 	}
-	which := func(int) *Documents { return &c.Train }
-	if test == "" {
-		which = func(i int) *Documents {
-			if HeldOut(i) {
-				return &c.Test
-			}
-			return &c.Train
+	which := func(i int) *Documents { return part(i, &c.Train, &c.Test) }
+	if test != "" {
+		which = func(int) *Documents { return &c.Train }
+		if err := c.read(test, func(int) *Documents { return &c.Test }); err != nil {
+			return nil, err
 		}
-	} else if err := c.read(test, func(int) *Documents { return &c.Test }); err != nil {
-		return nil, err
 	}
 	if err := c.read(train, which); err != nil {
 		return nil, err
@@ -46,16 +44,11 @@ func readWords(path string) (words []string, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil
 	}
-	err = ReadBlocks(path, func(block []byte) error {
-		for len(block) > 0 {
-			end := bytes.IndexByte(block, '\n')
-			word := bytes.TrimRight(block[:end], "\r")
-			if len(word) == 0 {
-				return Corrupt(path, "line %d: no word; each line has one", len(words)+1)
-			}
-			words = append(words, string(word))
-			block = block[end+1:]
+	err = readLines(path, func(_ int, word []byte) error {
+		if len(word) == 0 {
+			return errors.New("no word; each line has one")
 		}
+		words = append(words, string(word))
 		return nil
 	})
 	return words, err
@@ -63,36 +56,26 @@ func readWords(path string) (words []string, err error) {
 
 // read adds a file's documents to the part that each belongs to, by its number.
 func (c *Corpus) read(path string, which func(i int) *Documents) error {
-	n := 0
-	return ReadBlocks(path, func(block []byte) error {
-		for len(block) > 0 {
-			end := bytes.IndexByte(block, '\n')
-			line := bytes.TrimSpace(block[:end])
-			block = block[end+1:]
-			if len(line) == 0 {
-				return Corrupt(path, "line %d: empty; a document without words is \"0\"", n+1)
-			}
-			if err := c.document(path, n+1, line, which(n)); err != nil {
-				return err
-			}
-			n++
+	return readLines(path, func(number int, line []byte) error {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			return errors.New(`empty; a document without words is "0"`)
 		}
-		return nil
+		return c.document(line, which(number-1))
 	})
 }
 
 // document reads one line.
-func (c *Corpus) document(path string, number int, line []byte, to *Documents) error {
+func (c *Corpus) document(line []byte, to *Documents) error {
 	begin := len(to.Tokens)
 	first, rest, _ := bytes.Cut(line, []byte(" "))
 	words, err := strconv.ParseUint(string(first), 10, 31)
 	if err != nil {
-		return Corrupt(path, "line %d: it begins with %.40q, not with how many words follow", number, first)
+		return fmt.Errorf("it begins with %.40q, not with how many words follow", first)
 	}
 	for found := uint64(0); ; found++ {
 		if rest = bytes.TrimLeft(rest, " \t"); len(rest) == 0 {
 			if found != words {
-				return Corrupt(path, "line %d: it says %d words and has %d", number, words, found)
+				return fmt.Errorf("it says %d words and has %d", words, found)
 			}
 			slices.Sort(to.Tokens[begin:])
 			to.end()
@@ -108,11 +91,10 @@ func (c *Corpus) document(path string, number int, line []byte, to *Documents) e
 		times, err2 := strconv.ParseUint(string(count), 10, 32)
 		switch {
 		case !ok || err != nil || err2 != nil || id > maxWord || times < 1 || times > maxCount:
-			return Corrupt(path, "line %d: %.40q is not word:count, of a word from 0 to %d and a count from 1 "+
-				"to %d", number, field, maxWord, maxCount)
+			return fmt.Errorf("%.40q is not word:count, of a word from 0 to %d and a count from 1 to %d", field,
+				maxWord, maxCount)
 		case c.Words != nil && int(id) >= len(c.Words):
-			return Corrupt(path, "line %d: word %d, and the vocabulary beside it has %d, from 0", number, id,
-				len(c.Words))
+			return fmt.Errorf("word %d, and the vocabulary beside it has %d, from 0", id, len(c.Words))
 		}
 		for range times {
 			to.Tokens = append(to.Tokens, int32(id))

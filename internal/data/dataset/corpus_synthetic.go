@@ -25,12 +25,9 @@ func SyntheticCorpus(documents int) *Corpus {
 		Name: fmt.Sprintf("synthetic documents, %d", documents), Size: madeUpWords, synthetic: true,
 	}
 	for i := range documents {
-		to := &c.Train
-		if HeldOut(i) {
-			to = &c.Test
-		}
-		state := Mix(uint64(i) + 1<<40)
-		draw := func(n int) int { state++; return int(Mix(state) >> 11 % uint64(n)) }
+		to := part(i, &c.Train, &c.Test)
+		state := mix(uint64(i) + 1<<40)
+		draw := func(n int) int { state++; return int(mix(state) >> 11 % uint64(n)) }
 		topics := make([]int, 1+draw(3))
 		for k := range topics {
 			topics[k] = draw(madeUpTopics)

@@ -65,10 +65,7 @@ func loadTexts(folder string) (*Corpus, error) {
 		number[word] = int32(i)
 	}
 	for i, text := range texts {
-		to := &c.Train
-		if HeldOut(i) {
-			to = &c.Test
-		}
+		to := part(i, &c.Train, &c.Test)
 		begin := len(to.Tokens)
 		for _, word := range text {
 			if n, ok := number[word]; ok {
@@ -106,7 +103,7 @@ func readTexts(path string) ([][]string, error) {
 		Body  string `json:"body"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, Corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
+		return nil, corrupt(path, "is no list of documents as {\"title\": …, \"body\": …}: %s",
 			strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	var texts [][]string
@@ -120,14 +117,14 @@ func readTexts(path string) ([][]string, error) {
 
 func readFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > mostText {
-		return nil, Corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
+		return nil, corrupt(path, "has %d MiB; a document has at most %d", info.Size()>>20, mostText>>20)
 	}
 	text, err := disk.ReadRegular(path, mostText)
 	if err != nil {
 		return nil, &FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if slices.Contains(text, 0) {
-		return nil, Corrupt(path, "is not a text: it has bytes of 0 in it")
+		return nil, corrupt(path, "is not a text: it has bytes of 0 in it")
 	}
 	return text, nil
 }

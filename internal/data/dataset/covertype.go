@@ -31,7 +31,7 @@ const (
 func LoadCovertype(dir string) (*Examples, error) {
 	set := &Examples{Name: dir}
 	for i, part := range []*Split{&set.Train, &set.Test} {
-		path := plainOrPacked(filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i]))
+		path, _ := plainOrPacked(filepath.Join(dir, [...]string{covertypeTrain, covertypeTest}[i]))
 		if err := readCovertype(path, part); err != nil {
 			return nil, err
 		}
@@ -47,13 +47,13 @@ func LoadCovertype(dir string) (*Examples, error) {
 // folder of CoverType, or all lines of a file of its kind. They are both parts of the set.
 func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	if len(scaling.Means) != covertypeFeatures || len(scaling.Deviations) != covertypeFeatures {
-		return nil, Corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
+		return nil, corrupt(path, "is of %d features, and the model's file has means of %d and deviations of %d",
 			covertypeFeatures, len(scaling.Means), len(scaling.Deviations))
 	}
 	set := &Examples{Name: path, Scaling: scaling}
 	file := path
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		file = plainOrPacked(filepath.Join(path, covertypeTest))
+		file, _ = plainOrPacked(filepath.Join(path, covertypeTest))
 	}
 	if err := readCovertype(file, &set.Test); err != nil {
 		return nil, err
@@ -63,65 +63,33 @@ func OpenScaled(path string, scaling *Scaling) (*Examples, error) {
 	return set, nil
 }
 
-// HoldsCovertype reports whether a folder has CoverType in it, to be trained on.
-func HoldsCovertype(dir string) bool {
-	_, err := os.Stat(plainOrPacked(filepath.Join(dir, covertypeTrain)))
-	return err == nil
-}
-
-// plainOrPacked is the path of a file, or of what it is compressed where it is not there.
-func plainOrPacked(path string) string {
-	if _, err := os.Stat(path); err != nil {
-		return path + ".gz"
-	}
-	return path
+// holdsCovertype reports whether a folder has CoverType in it, to be trained on.
+func holdsCovertype(dir string) bool {
+	_, there := plainOrPacked(filepath.Join(dir, covertypeTrain))
+	return there
 }
 
 // readCovertype reads the examples of a file, as they are.
 func readCovertype(path string, part *Split) error {
-	p := labelledParser{path: path, split: part}
-	if err := ReadBlocks(path, p.block); err != nil {
-		return err
-	}
-	if part.N == 0 {
-		return Corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
-	}
-	return nil
-}
-
-// labelledParser reads lines of features and a label, separated by commas.
-type labelledParser struct {
-	path  string
-	split *Split
-	line  int // lines before the present one
-}
-
-// block takes whole lines.
-func (p *labelledParser) block(b []byte) error {
-	p.split.Dim, p.split.Classes = covertypeFeatures, covertypeClasses
-	if p.line == 0 {
-		b = bytes.TrimPrefix(b, byteOrderMark)
-	}
-	for len(b) > 0 {
-		var line []byte
-		line, b = content(b)
-		p.line++
+	part.Dim, part.Classes = covertypeFeatures, covertypeClasses
+	err := readLines(path, func(number int, line []byte) error {
 		if len(line) == 0 {
-			continue
+			return nil
 		}
-		if err := p.take(line); err != nil {
-			return err
-		}
+		return part.takeLabelled(line, number == 1)
+	})
+	if err == nil && part.N == 0 {
+		err = corrupt(path, "holds no examples; write lines of %d numbers and a label", covertypeFeatures)
 	}
-	return nil
+	return err
 }
 
-func (p *labelledParser) take(line []byte) error {
+// takeLabelled adds the example of a line: features and a label, separated by commas. The first line may have headings.
+func (s *Split) takeLabelled(line []byte, first bool) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
-		return Corrupt(p.path, "line %d: %d columns; CoverType has %d features and a label", p.line, n,
-			covertypeFeatures)
+		return fmt.Errorf("%d columns; CoverType has %d features and a label", n, covertypeFeatures)
 	}
-	if p.line == 1 && isHeader(line) {
+	if first && isHeader(line) {
 		return nil
 	}
 	var field []byte
@@ -129,17 +97,16 @@ func (p *labelledParser) take(line []byte) error {
 		field, line, _ = bytes.Cut(line, []byte(","))
 		v, err := strconv.ParseFloat(string(field), 32)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return Corrupt(p.path, "line %d: feature %d, %.40q, is not a finite number", p.line, i+1, field)
+			return fmt.Errorf("feature %d, %.40q, is not a finite number", i+1, field)
 		}
-		p.split.Features = append(p.split.Features, float32(v))
+		s.Features = append(s.Features, float32(v))
 	}
 	label, err := strconv.ParseUint(string(line), 10, 8)
 	if err != nil || label < 1 || label > covertypeClasses {
-		return Corrupt(p.path, "line %d: label %.40q is not a whole number from 1 to %d", p.line, line,
-			covertypeClasses)
+		return fmt.Errorf("label %.40q is not a whole number from 1 to %d", line, covertypeClasses)
 	}
-	p.split.Labels = append(p.split.Labels, uint8(label-1))
-	p.split.N++
+	s.Labels = append(s.Labels, uint8(label-1))
+	s.N++
 	return nil
 }
 
@@ -200,7 +167,7 @@ func ScalingOf(constants map[string]string) (*Scaling, error) {
 	var s Scaling
 	for key, to := range map[string]*[]float64{MeansKey: &s.Means, DeviationsKey: &s.Deviations} {
 		var err error
-		if *to, err = ParseNumberLines(constants[key]); err != nil {
+		if *to, err = parseNumberLines(constants[key]); err != nil {
 			return nil, fmt.Errorf("the model's %s: %w", key, err)
 		}
 	}
@@ -216,8 +183,8 @@ func NumberLines(values []float64) string {
 	return strings.Join(lines, "\n")
 }
 
-// ParseNumberLines reads what NumberLines has written.
-func ParseNumberLines(text string) (values []float64, err error) {
+// parseNumberLines reads what NumberLines has written.
+func parseNumberLines(text string) (values []float64, err error) {
 	for i, line := range strings.Split(text, "\n") {
 		v, err := strconv.ParseFloat(line, 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {

@@ -31,7 +31,9 @@ func (s *summer) flush() {
 }
 
 func (s *summer) count(n int) {
-	s.flush()
+	if len(s.piece)+8 > digestPiece {
+		s.flush()
+	}
 	s.piece = binary.LittleEndian.AppendUint64(s.piece, uint64(n))
 }
 
@@ -55,7 +57,8 @@ func (s *summer) floats(list []float32) {
 	}
 }
 
-func (s *summer) ints(list []int32) {
+// words hashes a list of numbers, behind how many they are.
+func words[T int32 | uint32](s *summer, list []T) {
 	s.count(len(list))
 	for _, v := range list {
 		s.word(uint32(v))
@@ -89,8 +92,8 @@ func (r *Ratings) Digest() string {
 	}
 	s := newSummer()
 	for _, part := range []*RatingSplit{&r.Train, &r.Test} {
-		s.ints(part.User)
-		s.ints(part.Item)
+		words(s, part.User)
+		words(s, part.Item)
 		s.floats(part.Value)
 	}
 	for _, names := range [][]string{r.UserNames, r.ItemNames} {

@@ -69,7 +69,7 @@ func Open(path string) (*Examples, error) {
 	if err := checkFolder(path); err != nil {
 		return nil, err
 	}
-	if HoldsCovertype(path) {
+	if holdsCovertype(path) {
 		return LoadCovertype(path)
 	}
 	return LoadImages(path)

@@ -143,7 +143,7 @@ func verify(path, want string) error {
 		return readError(path, "the file", err)
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return Corrupt(path, "its SHA-256 is %s…, not %s…", got[:12], want[:12])
+		return corrupt(path, "its SHA-256 is %s…, not %s…", got[:12], want[:12])
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func untar(archive, dir string) (err error) {
 		}
 		to, ok := localPath(dir, h.Name)
 		if !ok {
-			return Corrupt(archive, "holds the name %q, which leads out of it", h.Name)
+			return corrupt(archive, "holds the name %q, which leads out of it", h.Name)
 		}
 		if err := writeFile(to, r); err != nil {
 			return err
@@ -233,7 +233,7 @@ func unzip(archive, dir string) error {
 		}
 		to, ok := localPath(dir, f.Name)
 		if !ok {
-			return Corrupt(archive, "holds the name %q, which leads out of it", f.Name)
+			return corrupt(archive, "holds the name %q, which leads out of it", f.Name)
 		}
 		r, err := f.Open()
 		if err != nil {
@@ -245,7 +245,7 @@ func unzip(archive, dir string) error {
 			return readError(archive, f.Name, err)
 		}
 		if left = limited.N; left == 0 {
-			return Corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
+			return corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
 		}
 	}
 	return nil

@@ -102,32 +102,24 @@ func split(line []byte, by string) ([]string, error) {
 // ReadPairs reads lines "user,item" in the forms that ratings may have, with any columns more, and gives each to a
 // function, whose errors are told with the line.
 func ReadPairs(path string, each func(user, item string) error) error {
-	line, by := 0, ""
-	return ReadBlocks(path, func(b []byte) error {
-		if line == 0 {
-			b = bytes.TrimPrefix(b, byteOrderMark)
+	by := ""
+	return readLines(path, func(number int, line []byte) error {
+		if len(line) == 0 {
+			return nil
 		}
-		for len(b) > 0 {
-			var text []byte
-			text, b = content(b)
-			line++
-			if len(text) == 0 {
-				continue
-			}
-			if by == "" {
-				by = separator(text)
-			}
-			fields, err := split(text, by)
-			if err == nil && len(fields) < 2 {
-				err = fmt.Errorf("%d column; write \"user,item\"", len(fields))
-			}
-			if err == nil {
-				err = each(fields[0], fields[1])
-			}
-			if err != nil && !(line == 1 && isHeader(text)) {
-				return Corrupt(path, "line %d: %v", line, err)
-			}
+		if by == "" {
+			by = separator(line)
 		}
-		return nil
+		fields, err := split(line, by)
+		if err == nil && len(fields) < 2 {
+			err = fmt.Errorf("%d column; write \"user,item\"", len(fields))
+		}
+		if err == nil {
+			err = each(fields[0], fields[1])
+		}
+		if number == 1 && isHeader(line) {
+			return nil
+		}
+		return err
 	})
 }

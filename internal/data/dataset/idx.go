@@ -33,8 +33,8 @@ func (e *FileError) Error() string { return "dataset: " + e.Path + ": " + e.Prob
 // Unwrap returns the kind of the error.
 func (e *FileError) Unwrap() error { return e.Kind }
 
-// Corrupt is the error of a file that is not what it should be.
-func Corrupt(path, format string, args ...any) error {
+// corrupt is the error of a file that is not what it should be.
+func corrupt(path, format string, args ...any) error {
 	return &FileError{Path: path, Problem: fmt.Sprintf(format, args...), Kind: ErrCorrupt}
 }
 
@@ -74,10 +74,10 @@ func readIDX(fsys fs.FS, name, shown string, rank int) (dims []int, data []byte,
 	size := int64(1)
 	for _, d := range dims {
 		if d == 0 {
-			return nil, nil, Corrupt(shown, "has no elements: the header says dimensions %v", dims)
+			return nil, nil, corrupt(shown, "has no elements: the header says dimensions %v", dims)
 		}
 		if int64(d) > maxIDXBytes/size {
-			return nil, nil, Corrupt(shown, "the header says dimensions %v, more than the %d bytes that are accepted",
+			return nil, nil, corrupt(shown, "the header says dimensions %v, more than the %d bytes that are accepted",
 				dims, int64(maxIDXBytes))
 		}
 		size *= int64(d)
@@ -92,14 +92,14 @@ func readIDXHeader(r io.Reader, shown string, rank int) ([]int, error) {
 		return nil, readError(shown, "the magic", err)
 	}
 	if header[0] != 0 || header[1] != 0 {
-		return nil, Corrupt(shown, "is not an idx file: it begins with % x, not 00 00", header[:4])
+		return nil, corrupt(shown, "is not an idx file: it begins with % x, not 00 00", header[:4])
 	}
 	if header[2] != idxUnsignedByte {
-		return nil, Corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read",
+		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read",
 			header[2], idxUnsignedByte)
 	}
 	if int(header[3]) != rank {
-		return nil, Corrupt(shown, "has %d dimensions where %d are expected", header[3], rank)
+		return nil, corrupt(shown, "has %d dimensions where %d are expected", header[3], rank)
 	}
 	if _, err := io.ReadFull(r, header[4:]); err != nil {
 		return nil, readError(shown, "the dimensions", err)
@@ -121,7 +121,7 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 		n, err := io.ReadFull(r, data[read:])
 		read += n
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, Corrupt(shown, "is truncated: the header says %d bytes of elements, %d are there", size, read)
+			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, %d are there", size, read)
 		}
 		if err != nil {
 			return nil, readError(shown, "the elements", err)
@@ -137,9 +137,9 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 	var one [1]byte
 	switch _, err := io.ReadFull(r, one[:]); {
 	case err == nil:
-		return nil, Corrupt(shown, "has bytes after the last of the %d elements that the header says", size)
+		return nil, corrupt(shown, "has bytes after the last of the %d elements that the header says", size)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, Corrupt(shown, "does not end as a gzip file does: it is cut short or has other bytes at its end")
+		return nil, corrupt(shown, "does not end as a gzip file does: it is cut short or has other bytes at its end")
 	case !errors.Is(err, io.EOF):
 		return nil, readError(shown, "the end", err)
 	}
@@ -150,11 +150,11 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 func readError(shown, part string, err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return Corrupt(shown, "is truncated: it ends within %s", part)
+		return corrupt(shown, "is truncated: it ends within %s", part)
 	case errors.Is(err, gzip.ErrHeader):
-		return Corrupt(shown, "is not a gzip file, or has other bytes after its end")
+		return corrupt(shown, "is not a gzip file, or has other bytes after its end")
 	case errors.Is(err, gzip.ErrChecksum):
-		return Corrupt(shown, "is damaged: its gzip checksum does not match")
+		return corrupt(shown, "is damaged: its gzip checksum does not match")
 	}
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

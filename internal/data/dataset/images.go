@@ -41,10 +41,10 @@ func loadImages(fsys fs.FS, dir, name string) (*Examples, error) {
 		return nil, err
 	}
 	if splits[0].Dim != splits[1].Dim {
-		return nil, Corrupt(dir, "training pictures have %d pixels, test pictures %d", splits[0].Dim, splits[1].Dim)
+		return nil, corrupt(dir, "training pictures have %d pixels, test pictures %d", splits[0].Dim, splits[1].Dim)
 	}
 	if splits[1].Classes > splits[0].Classes {
-		return nil, Corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1,
+		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1,
 			splits[0].Classes-1)
 	}
 	splits[1].Classes = splits[0].Classes
@@ -70,7 +70,7 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 		return Split{}, err
 	}
 	if dims[0] != labelDims[0] {
-		return Split{}, Corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0],
+		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0],
 			dims[0], images)
 	}
 	return Split{
@@ -87,7 +87,7 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 func findIDX(fsys fs.FS, dir, name string) (string, error) {
 	for _, candidate := range []string{name, name + ".gz"} {
 		if info, err := fs.Stat(fsys, candidate); err == nil && !info.Mode().IsRegular() {
-			return "", Corrupt(filepath.Join(dir, candidate), "is not a regular file")
+			return "", corrupt(filepath.Join(dir, candidate), "is not a regular file")
 		} else if err == nil {
 			return candidate, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {

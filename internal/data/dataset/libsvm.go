@@ -2,9 +2,6 @@ package dataset
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"os"
@@ -40,20 +37,18 @@ func (s *SparseSet) Digest() string {
 	if s.Synthetic {
 		return s.Name
 	}
-	h := sha256.New() // its Write never fails
-	add := func(n int, v any) {
-		_ = binary.Write(h, binary.LittleEndian, uint64(n))
-		_ = binary.Write(h, binary.LittleEndian, v)
-	}
-	names := []byte(strings.Join(s.Classes, "\n"))
-	add(len(names), names)
+	sum := newSummer()
+	sum.bytes([]byte(strings.Join(s.Classes, "\n")))
 	for _, p := range []*SparseSplit{&s.Train, &s.Test} {
-		add(len(p.Starts), p.Starts)
-		add(len(p.Feature), p.Feature)
-		add(len(p.Value), p.Value)
-		add(len(p.Label), p.Label)
+		sum.count(len(p.Starts))
+		for _, at := range p.Starts {
+			sum.count(int(at))
+		}
+		words(sum, p.Feature)
+		sum.floats(p.Value)
+		sum.bytes(p.Label)
 	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	return sum.text()
 }
 
 // SparseSplit is one part of a set.
@@ -116,7 +111,7 @@ func OpenSparse(path string) (*SparseSet, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		if HoldsCovertype(path) {
+		if holdsCovertype(path) {
 			e, err := LoadCovertype(path)
 			if err != nil {
 				return nil, err
@@ -126,12 +121,7 @@ func OpenSparse(path string) (*SparseSet, error) {
 		return openSparseFolder(path, FirstSays)
 	}
 	r := newSparseReader(path)
-	if err := r.read(path, nil, func(i int) *sparsePart {
-		if HeldOut(i) {
-			return &r.test
-		}
-		return &r.train
-	}); err != nil {
+	if err := r.read(path, nil, func(i int) *sparsePart { return part(i, &r.train, &r.test) }); err != nil {
 		return nil, err
 	}
 	return r.finish()
@@ -184,7 +174,7 @@ func OpenAllSparse(path string, classes []string, naming FeatureNaming) (*Sparse
 		return nil, err
 	}
 	if len(r.test.labels) == 0 {
-		return nil, Corrupt(path, "holds no examples; write lines \"label feature:value …\"")
+		return nil, corrupt(path, "holds no examples; write lines \"label feature:value …\"")
 	}
 	s := &r.set
 	if s.Hashed = r.named == 1; s.Hashed {
@@ -241,15 +231,13 @@ func openSparseFolder(dir string, naming FeatureNaming) (*SparseSet, error) {
 	}
 }
 
-// findSparse returns the path of a file, or of what it is compressed.
+// findSparse returns the path of a file, or of its compressed form.
 func findSparse(dir, name string) (string, error) {
-	for _, more := range []string{"", ".gz"} {
-		path := filepath.Join(dir, name+more)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
+	path, there := plainOrPacked(filepath.Join(dir, name))
+	if !there {
+		return "", &FileError{Path: path, Problem: "no such file", Kind: ErrMissing}
 	}
-	return "", &FileError{Path: filepath.Join(dir, name), Problem: "no such file", Kind: ErrMissing}
+	return path, nil
 }
 
 func readLabels(dir, name string) (labels []string, err error) {
@@ -257,10 +245,8 @@ func readLabels(dir, name string) (labels []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = ReadBlocks(path, func(b []byte) error {
-		for line := range bytes.Lines(b) {
-			labels = append(labels, string(bytes.TrimSpace(line)))
-		}
+	err = readLines(path, func(_ int, line []byte) error {
+		labels = append(labels, string(bytes.TrimSpace(line)))
 		return nil
 	})
 	return labels, err
@@ -306,37 +292,29 @@ func (r *sparseReader) mark() {
 
 // read reads a file of lines; labels: nil: each line begins with its label, else with how many features it has.
 func (r *sparseReader) read(path string, labels []string, to func(example int) *sparsePart) error {
-	line, examples := 0, 0
-	err := ReadBlocks(path, func(b []byte) error {
-		for text := range bytes.Lines(b) {
-			line++
-			if line == 1 && bytes.HasPrefix(text, []byte(SyntheticMark)) {
-				r.mark()
-			}
-			if at := bytes.IndexByte(text, '#'); at >= 0 {
-				text = text[:at]
-			}
-			fields := bytes.Fields(text)
-			if len(fields) == 0 {
-				continue
-			}
-			label := string(fields[0])
-			if labels != nil {
-				if examples >= len(labels) {
-					return Corrupt(path, "line %d: has no label; there are %d", line, len(labels))
-				}
-				label = labels[examples]
-			}
-			p := to(examples)
-			examples++
-			if err := r.example(p, label, fields[1:]); err != nil {
-				return Corrupt(path, "line %d: %v", line, err)
-			}
+	examples := 0
+	err := readLines(path, func(number int, text []byte) error {
+		if number == 1 && bytes.HasPrefix(text, []byte(syntheticMark)) {
+			r.mark()
 		}
-		return nil
+		text, _, _ = bytes.Cut(text, []byte("#"))
+		fields := bytes.Fields(text)
+		if len(fields) == 0 {
+			return nil
+		}
+		label := string(fields[0])
+		if labels != nil {
+			if examples >= len(labels) {
+				return fmt.Errorf("has no label; there are %d", len(labels))
+			}
+			label = labels[examples]
+		}
+		p := to(examples)
+		examples++
+		return r.example(p, label, fields[1:])
 	})
 	if err == nil && labels != nil && examples != len(labels) {
-		err = Corrupt(path, "has %d examples for %d labels", examples, len(labels))
+		err = corrupt(path, "has %d examples for %d labels", examples, len(labels))
 	}
 	return err
 }
@@ -411,12 +389,12 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 	s := &r.set
 	switch {
 	case len(r.train.labels) == 0:
-		return nil, Corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
+		return nil, corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
 	case len(r.test.labels) == 0:
-		return nil, Corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
+		return nil, corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
-		return nil, Corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+		return nil, corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
 	if s.Hashed = r.named == 1; s.Hashed {

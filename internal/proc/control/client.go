@@ -71,7 +71,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, c.failed(ctx, err)
 	}
-	return statusFromProto(r)
+	return translated[Status](r)
 }
 
 // View implements Backend.
@@ -80,7 +80,7 @@ func (c *Client) View(ctx context.Context) (perdure.View, error) {
 	if err != nil {
 		return perdure.View{}, c.failed(ctx, err)
 	}
-	return viewFromProto(r)
+	return translated[perdure.View](r)
 }
 
 // Fault implements Backend.
@@ -123,7 +123,7 @@ func (c *Client) Drain(ctx context.Context, d Drain) (Draining, error) {
 	if err != nil {
 		return Draining{}, c.failed(ctx, err)
 	}
-	return drainingFromProto(r), nil
+	return translated[Draining](r)
 }
 
 // Stop implements Backend.

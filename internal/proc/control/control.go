@@ -123,11 +123,9 @@ type Process struct {
 	PID         int    // 0: inside the coordinator's process
 	Incarnation perdure.Incarnation
 	State       ProcessState
-	Clock       perdure.Clock     // worker: its clock; server: MinClock of its shards
-	Resources   perdure.Resources // zero: not known
-	Draining    bool              // a server that is to end, and hands over what it holds
-	Span        perdure.Span      // of a slot: when it takes part
-	KeptBytes   int64             // of a worker: of updates that it keeps until they are in a checkpoint
+	Clock       perdure.Clock // worker: its clock; server: MinClock of its shards
+	Draining    bool          // a server that is to end, and hands over what it holds
+	KeptBytes   int64         // of a worker: of updates that it keeps until they are in a checkpoint
 	// Unread is how many records of the update log the rows of a server's shards lack; nil:
 	// there is no such log, or it is not known.
 	Unread *int64
@@ -138,6 +136,9 @@ type Process struct {
 	Bytes  int64  // of their rows, as far as it has said
 	// Drained is the newest incarnation of a server's place of which others have taken over all.
 	Drained perdure.Incarnation
+
+	perdure.Resources // zero: not known
+	perdure.Span      // of a slot: when it takes part
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

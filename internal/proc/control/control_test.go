@@ -257,8 +257,8 @@ func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
 		Consistency: perdure.Consistency{Kind: "newer"},
 	}}}}
 	_, err := NewClient(serve(t, &job), "", nil).View(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `table w`) {
-		t.Errorf("got %v, want an error that names the table", err)
+	if err == nil || !strings.Contains(err.Error(), `Tables: 0: Consistency: `) {
+		t.Errorf("got %v, want an error that names the table's field", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *service) Status(ctx context.Context, _ *controlv1.StatusRequest) (*cont
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return statusToProto(st), nil
+	return translated[*controlv1.StatusResponse](st)
 }
 
 func (s *service) View(ctx context.Context, _ *controlv1.ViewRequest) (*controlv1.ViewResponse, error) {
@@ -46,7 +46,7 @@ func (s *service) View(ctx context.Context, _ *controlv1.ViewRequest) (*controlv
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return viewToProto(v), nil
+	return translated[*controlv1.ViewResponse](v)
 }
 
 func (s *service) Fault(ctx context.Context, r *controlv1.FaultRequest) (*controlv1.FaultResponse, error) {
@@ -81,7 +81,7 @@ func (s *service) Drain(ctx context.Context, r *controlv1.DrainRequest) (*contro
 	if err != nil {
 		return nil, toConnect(err)
 	}
-	return drainingToProto(&d), nil
+	return translated[*controlv1.DrainResponse](d)
 }
 
 func (s *service) Stop(ctx context.Context, _ *controlv1.StopRequest) (*controlv1.StopResponse, error) {

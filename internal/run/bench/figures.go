@@ -39,6 +39,15 @@ type spread struct{ Median, Least, Most float64 }
 // newSpread is that of some values, one at least.
 func newSpread(v []float64) spread { return spread{Median(v), slices.Min(v), slices.Max(v)} }
 
+// spreadOf is that of what rounds have measured.
+func spreadOf[T any](rounds []T, what func(*T) float64) spread {
+	var v []float64
+	for i := range rounds {
+		v = append(v, what(&rounds[i]))
+	}
+	return newSpread(v)
+}
+
 func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most) }
 
 // choose returns those of all that were given by name, in their own order, or
@@ -62,6 +71,16 @@ func choose[T any](flag string, given []string, all []T, name func(T) string) (c
 
 // itself is the name of what is its own name, for choose.
 func itself(s string) string { return s }
+
+// checkCounts refuses numbers of things of which there must be some, and not too many.
+func checkCounts(counts map[string]int64) error {
+	for what, n := range counts {
+		if n < 1 || n > 1_000_000 {
+			return fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
+		}
+	}
+	return nil
+}
 
 // machineLine says what is measured, and on which machine.
 func machineLine(version string) string {

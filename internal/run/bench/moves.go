@@ -26,17 +26,20 @@ import (
 // one size, one number of connections and one kind of sockets. What was pushed is verified:
 // figures of something else than what they are called are worth nothing.
 
-// MovesOptions are what is asked of the benchmark; what is empty is all there is.
+// MovesOptions are what is asked of the benchmark, as flags of perdure bench moves; what is empty is all there is.
 type MovesOptions struct {
-	Op, Rule, Size []string
-	Conns          []int
-	Socket         []string
-	Rounds         int
-	Time           time.Duration // of a measurement, all its rounds together
-	Shards         int           // 0: what suits the size
-	Raw            int           // connections of the raw exchange; 0: whichever is faster
-	JSON           string        // a file for all results; "": none
-	Version        string        // of Perdure, as it is told
+	Op     []string      `help:"@moves_op" placeholder:"OP"`
+	Rule   []string      `help:"@moves_rule" placeholder:"RULE"`
+	Size   []string      `help:"@moves_size" placeholder:"SIZE"`
+	Conns  []int         `help:"Connections to the server (default 1,4)." placeholder:"N"`
+	Socket []string      `help:"Kinds of sockets: tcp, unix, tls (default tcp, unix)." placeholder:"KIND"`
+	Rounds int           `help:"@moves_rounds (default ${default})." default:"7" placeholder:"N"`
+	Time   time.Duration `help:"@moves_time (default ${default})." default:"600ms" placeholder:"TIME"`
+	Shards int           `help:"@moves_shards" placeholder:"N"`
+	Raw    int           `name:"raw-conns" help:"@moves_raw" placeholder:"N"`
+	JSON   string        `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+
+	Version string `kong:"-"` // of Perdure, as it is told
 }
 
 // What can be chosen, and is measured where nothing is chosen.

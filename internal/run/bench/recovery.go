@@ -26,22 +26,26 @@ import (
 // The jobs are real; their parent, and where it must see each clock their workers too, is this
 // process.
 
-// RecoveryOptions are what is asked of the benchmark; what is empty is chosen.
+// RecoveryOptions are what is asked of the benchmark, as flags of perdure bench recovery; what is empty is chosen.
 type RecoveryOptions struct {
-	Recovery, Fault, Measure []string
-	Rounds                   int
-	MB                       int  // of a model beside softmax's small one
-	Snapshot                 bool // also how fast a server that joins a chain copies its shards
-	Servers, Workers, Shards int
-	Consistency              string
-	Workload                 string // that is trained, with Batch examples per worker and clock
-	Batch                    int
-	Clocks                   int64
-	Seed                     uint64 // of which servers fail
-	JSON                     string // a file for all results; "": none
-	Version                  string // of Perdure, as it is told
+	Recovery    []string `help:"@strategies_recovery" placeholder:"STRATEGY" sep:"none"`
+	Fault       []string `help:"@strategies_fault" placeholder:"KIND"`
+	Measure     []string `help:"@strategies_measure" placeholder:"WHAT"`
+	Rounds      int      `help:"@strategies_rounds (default ${default})." default:"10" placeholder:"N"`
+	MB          int      `name:"mb" help:"@strategies_mb (default ${default})." default:"0" placeholder:"N"`
+	Snapshot    bool     `help:"@strategies_snapshot"`
+	Servers     int      `help:"Servers (default ${default})." default:"3" placeholder:"N"`
+	Workers     int      `help:"Workers (default ${default})." default:"2" placeholder:"N"`
+	Shards      int      `help:"@strategies_shards (default ${default})." default:"6" placeholder:"N"`
+	Consistency string   `help:"@strategies_consistency (default ${default})." default:"bsp" placeholder:"MODEL"`
+	Workload    string   `help:"@strategies_workload (default ${default})." default:"softmax" placeholder:"NAME"`
+	Batch       int      `help:"@strategies_batch (default ${default})." default:"512" placeholder:"N"`
+	Clocks      int64    `help:"@strategies_clocks (default ${default})." default:"300" placeholder:"N"`
+	Seed        uint64   `help:"@strategies_seed (default ${default})." default:"1" placeholder:"N"`
+	JSON        string   `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
 
-	ServersGiven bool // Servers was chosen by a person
+	Version      string `kong:"-"` // of Perdure, as it is told
+	ServersGiven bool   `kong:"-"` // Servers was chosen by the user
 }
 
 // What can be chosen, and is measured where nothing is chosen.
@@ -171,13 +175,11 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 
 // plan reads the flags, or says what is wrong with them.
 func (b *RecoveryOptions) plan() (p chosen, err error) {
-	for what, n := range map[string]int64{
-		"rounds": int64(b.Rounds), "clocks": b.Clocks,
-		"examples in a batch": int64(b.Batch),
-	} {
-		if n < 1 || n > 1_000_000 {
-			return p, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
-		}
+	err = checkCounts(map[string]int64{
+		"rounds": int64(b.Rounds), "clocks": b.Clocks, "examples in a batch": int64(b.Batch),
+	})
+	if err != nil {
+		return p, err
 	}
 	if b.MB < 0 || b.MB > maxMB {
 		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)

@@ -67,9 +67,9 @@ func (r *recoveryRun) chosenSaves(ctx context.Context) error {
 func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector, mb int) (c choosing, err error) {
 	var none, saving pace
 	window := chosenWindow(mb)
-	_, err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (err error) {
 		none, err = j.pace(ctx, window/5, window)
-		return 0, err
+		return err
 	})
 	if err != nil {
 		return c, err
@@ -78,27 +78,27 @@ func (r *recoveryRun) chosenRound(ctx context.Context, selector perdure.Selector
 		Kind: perdure.RecoverScar, Share: perdure.DefaultShare, Selector: selector,
 		Every: max(1, perdure.Clock(none.perSecond/float64(r.Workers)*window.Seconds())),
 	}
-	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+	err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) error {
 		if err := pause(ctx, window); err != nil {
-			return 0, err
+			return err
 		}
 		before, err := j.savedRows(ctx)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		after := before
 		for after.Bytes == before.Bytes { // on a busy machine no save may fall into one window
 			if saving, err = j.pace(ctx, 0, window); err != nil {
-				return 0, err
+				return err
 			}
 			if after, err = j.savedRows(ctx); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		c.mb = float64(after.Bytes-before.Bytes) / 1e6
 		stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
 		c.stood = time.Duration(stood * float64(time.Second))
-		return 0, nil
+		return nil
 	})
 	c.lost = 1 - saving.perSecond/none.perSecond
 	c.pause = max(0, saving.longest-none.longest)
@@ -140,25 +140,19 @@ func (j *recoveryJob) savedRows(ctx context.Context) (all perdure.RowSaving, err
 
 // chose sums the rounds up.
 func (r *recoveryRun) chose(selector perdure.Selector, mb int, rounds []choosing) RecoveryResult {
-	each := func(what func(c choosing) float64) (v []float64) {
-		for _, c := range rounds {
-			v = append(v, what(c))
-		}
-		return v
-	}
-	lost := newSpread(each(func(c choosing) float64 { return c.lost }))
-	middle := func(what func(c choosing) float64) float64 { return Median(each(what)) }
+	lost := spreadOf(rounds, func(c *choosing) float64 { return c.lost })
+	middle := func(what func(c *choosing) float64) float64 { return spreadOf(rounds, what).Median }
 	return RecoveryResult{
 		Recovery: "scar:C,1/8," + string(selector), Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers,
 		Shards: r.Shards, MB: mb,
 		Rows: &rowCosts{
 			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
-			MB:          middle(func(c choosing) float64 { return c.mb }),
-			StoodMs:     middle(func(c choosing) float64 { return milliseconds(c.stood) }),
-			StoodOfCopy: middle(func(c choosing) float64 { return float64(c.stood) / float64(c.copy) }),
-			PauseMs:     middle(func(c choosing) float64 { return milliseconds(c.pause) }),
-			CopyMs:      middle(func(c choosing) float64 { return milliseconds(c.copy) }),
-			PauseOfCopy: middle(func(c choosing) float64 { return float64(c.pause) / float64(c.copy) }),
+			MB:          middle(func(c *choosing) float64 { return c.mb }),
+			StoodMs:     middle(func(c *choosing) float64 { return milliseconds(c.stood) }),
+			StoodOfCopy: middle(func(c *choosing) float64 { return float64(c.stood) / float64(c.copy) }),
+			PauseMs:     middle(func(c *choosing) float64 { return milliseconds(c.pause) }),
+			CopyMs:      middle(func(c *choosing) float64 { return milliseconds(c.copy) }),
+			PauseOfCopy: middle(func(c *choosing) float64 { return float64(c.pause) / float64(c.copy) }),
 		},
 	}
 }

@@ -59,18 +59,11 @@ func copying(bytes float64, from, to, struck time.Time, gets, clocks []lap) catc
 // machine could give to a server that joins. The other process is new, too, and so is its memory.
 func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, err error) {
 	n := min(int64(bytes), maxRawBytes)
-	peer, err := startRawPeer(j.rawDir)
+	client, closes, err := j.rawCopy(ctx, "unix", n)
 	if err != nil {
 		return c, err
 	}
-	defer peer.Close()
-	client, err := dialRaw(ctx, peer.Addrs["unix"], false, 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	defer context.AfterFunc(ctx, client.Stop)()
-	client.Fill() // the pages are there, as a shard's are
+	defer func() { err = errors.Join(err, closes()) }()
 	j.gets.rewind()
 	j.clocks.rewind()
 	if err := pause(ctx, calm); err != nil {
@@ -82,6 +75,28 @@ func (j *recoveryJob) copyRaw(ctx context.Context, bytes float64) (c catchUp, er
 	}
 	to := time.Now()
 	return copying(float64(n), from, to, from, j.gets.rewind(), j.clocks.rewind()), nil
+}
+
+// rawCopy starts another process, and prepares an exchange in which it receives that many bytes.
+func (j *recoveryJob) rawCopy(ctx context.Context, socket string, bytes int64) (
+	client *rawClient, closes func() error, err error,
+) {
+	peer, err := startRawPeer(j.rawDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err = dialRaw(ctx, peer.Addrs[socket], false, 1, rawShape{Ask: bytes, Answer: 1, Chunk: rawCopyChunk})
+	if err != nil {
+		peer.Close()
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, client.Stop)
+	client.Fill() // the pages are there, as a shard's are
+	return client, func() error {
+		stop()
+		defer peer.Close()
+		return client.Close()
+	}, nil
 }
 
 // rawCopyChunk is how much a plain copy reads and writes at once.

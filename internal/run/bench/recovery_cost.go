@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -27,11 +26,10 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 			r.progress("training under %s: round %d of %d", strategy, round+1, r.Rounds)
 			seconds, err := trainProgram(ctx, "", r.Workload,
 				filepath.Join(r.dir, fmt.Sprintf("train-%d-%d", round, i)),
-				"--workers", strconv.Itoa(r.Workers), "--servers", strconv.Itoa(r.Servers), "--shards",
-				strconv.Itoa(r.Shards),
-				"--consistency", r.Consistency, "--recovery", strategy.String(), "--clocks",
-				strconv.FormatInt(r.Clocks, 10),
-				"--batch", strconv.Itoa(r.Batch))
+				"--workers", fmt.Sprint(r.Workers), "--servers", fmt.Sprint(r.Servers),
+				"--shards", fmt.Sprint(r.Shards), "--consistency", r.Consistency,
+				"--recovery", strategy.String(), "--clocks", fmt.Sprint(r.Clocks),
+				"--batch", fmt.Sprint(r.Batch))
 			if err != nil {
 				return err
 			}

@@ -62,18 +62,11 @@ func (j *recoveryJob) drainOf(ctx context.Context, before *control.Process, told
 // second.
 func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64, err error) {
 	n := min(bytes, maxRawBytes)
-	peer, err := startRawPeer(j.rawDir)
+	client, closes, err := j.rawCopy(ctx, "tcp", n)
 	if err != nil {
 		return 0, err
 	}
-	defer peer.Close()
-	client, err := dialRaw(ctx, peer.Addrs["tcp"], false, 1, rawShape{Ask: n, Answer: 1, Chunk: rawCopyChunk})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	defer context.AfterFunc(ctx, client.Stop)()
-	client.Fill()
+	defer func() { err = errors.Join(err, closes()) }()
 	from := time.Now()
 	if err := client.Exchange(); err != nil {
 		return 0, fmt.Errorf("bench: send %d bytes: %w", n, err)

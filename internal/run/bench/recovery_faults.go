@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,38 +155,25 @@ func (r *recoveryRun) allFaults(ctx context.Context) error {
 func (r *recoveryRun) measureFault(
 	ctx context.Context, strategy perdure.Recovery, f *failure,
 ) (res RecoveryResult, err error) {
-	s, err := r.settings(strategy)
-	if err != nil {
-		return res, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	r.progress("%s %s: starting", strategy, f.name)
-	r.jobs++
-	j, err := startRecoveryJob(ctx, cancel, s, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)), r.MB)
-	if err != nil {
-		return res, err
-	}
-	defer func() {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx) // of the job, rather than what came of it
+	err = r.withJob(ctx, strategy, r.MB, func(ctx context.Context, j *recoveryJob) error {
+		if r.Snapshot {
+			j.rawDir = r.dir
 		}
-		err = errors.Join(err, j.close())
-	}()
-	if r.Snapshot {
-		j.rawDir = r.dir
-	}
-	rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
-	var rounds []outage
-	for i := range r.Rounds {
-		r.progress("%s %s: round %d of %d", strategy, f.name, i+1, r.Rounds)
-		o, err := j.round(ctx, f, rng.IntN)
-		if err != nil {
-			return res, err
+		rng := rand.New(rand.NewPCG(r.Seed, uint64(r.jobs)))
+		var rounds []outage
+		for i := range r.Rounds {
+			r.progress("%s %s: round %d of %d", strategy, f.name, i+1, r.Rounds)
+			o, err := j.round(ctx, f, rng.IntN)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, o)
 		}
-		rounds = append(rounds, o)
-	}
-	return r.faultResult(strategy, f, rounds), nil
+		res = r.faultResult(strategy, f, rounds)
+		return nil
+	})
+	return res, err
 }
 
 // round makes something fail once the job is sound, and watches until it is again.

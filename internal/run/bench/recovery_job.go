@@ -133,20 +133,13 @@ func openRecoveryJob(
 	return j, nil
 }
 
-// startRecoveryJob starts a job, trains and reads. Whatever goes wrong cancels with why.
-func startRecoveryJob(
-	ctx context.Context, cancel context.CancelCauseFunc, s settings.Run, out string, mb int,
-) (*recoveryJob, error) {
-	j, err := openRecoveryJob(ctx, cancel, s, out)
-	if err != nil {
-		return nil, err
-	}
+// work trains and reads until ctx ends. Whatever goes wrong cancels the job with why.
+func (j *recoveryJob) work(ctx context.Context, mb int) {
 	j.ballast = ballastTable(mb)
-	for slot := range s.Job.Slots {
+	for slot := range j.Settings().Job.Slots {
 		j.goOn(func() error { return j.train(ctx, perdure.Slot(slot)) })
 	}
 	j.goOn(func() error { return j.probe(ctx) })
-	return j, nil
 }
 
 // goOn does something until the job's end.

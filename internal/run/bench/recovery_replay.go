@@ -83,7 +83,7 @@ func (b *RecoveryOptions) replaySettings() (s settings.Run, err error) {
 		Version: b.Version, Job: job, Reach: settings.Reach{Listen: localrun.AnyPort},
 		Params: workload.Params{Seed: job.Seed, Slots: job.Slots},
 	}
-	s.Log, err = settings.NewLog(settings.LogAsked{MB: mb, SnapshotMB: mb}, &job)
+	s.Log, err = settings.NewLog(settings.LogAsked{Log: settings.Log{MB: mb, SnapshotMB: mb}}, &job)
 	return s, err
 }
 
@@ -135,10 +135,7 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m reread
 	if err != nil {
 		return m, err
 	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
-		return openRecoveryJob(ctx, cancel, s, out)
-	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) error {
+	err = r.inJob(ctx, s, func(ctx context.Context, j *recoveryJob) error {
 		p, err := j.joinReplay(ctx)
 		if err != nil {
 			return err
@@ -375,11 +372,7 @@ func readWhole(in store.Store, shards []perdure.ShardID) error {
 // replayed sums the rounds up.
 func (r *recoveryRun) replayed(servers int, rounds []rereading) RecoveryResult {
 	over := func(what func(p *rereading) float64) (middle, least, most *float64) {
-		var v []float64
-		for i := range rounds {
-			v = append(v, what(&rounds[i]))
-		}
-		s := newSpread(v)
+		s := spreadOf(rounds, what)
 		return &s.Median, &s.Least, &s.Most
 	}
 	res := RecoveryResult{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // What is measured of saving: a job trains a large table for a while, comes to a
@@ -73,60 +74,56 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 
 // saveRound takes one job to its first cut, and over it.
 func (r *recoveryRun) saveRound(ctx context.Context, async bool, mb int, window time.Duration) (s saving, err error) {
-	clock, err := r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (float64, error) {
+	var clock float64 // seconds that one takes
+	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) error {
 		for j.reached(1).IsZero() {
 			if err := pause(ctx, lookEvery); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		if err := pause(ctx, saveWarming); err != nil {
-			return 0, err
+			return err
 		}
 		j.clocks.rewind()
 		err := pause(ctx, saveLeast)
-		return float64(r.Workers) * saveLeast.Seconds() / float64(max(1, len(j.clocks.rewind()))), err
+		clock = float64(r.Workers) * saveLeast.Seconds() / float64(max(1, len(j.clocks.rewind())))
+		return err
 	})
 	if err != nil {
 		return s, err
 	}
 	every := max(2, perdure.Clock((window+saveWarming).Seconds()/clock))
 	strategy := perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: every, Async: async}
-	_, err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (_ float64, err error) {
+	err = r.withJob(ctx, strategy, mb, func(ctx context.Context, j *recoveryJob) (err error) {
 		s, err = j.measureSave(ctx, every, mb, window, filepath.Join(r.dir, "raw"))
-		return 0, err
+		return err
 	})
 	return s, err
 }
 
 // withJob trains in a job for as long as f takes.
 func (r *recoveryRun) withJob(
-	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) (float64, error),
-) (v float64, err error) {
-	set, err := r.settings(strategy)
+	ctx context.Context, strategy perdure.Recovery, mb int, f func(context.Context, *recoveryJob) error,
+) error {
+	s, err := r.settings(strategy)
 	if err != nil {
-		return 0, err
-	}
-	start := func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error) {
-		return startRecoveryJob(ctx, cancel, set, out, mb)
-	}
-	err = r.inJob(ctx, start, func(ctx context.Context, j *recoveryJob) (err error) {
-		v, err = f(ctx, j)
 		return err
+	}
+	return r.inJob(ctx, s, func(ctx context.Context, j *recoveryJob) error {
+		j.work(ctx, mb)
+		return f(ctx, j)
 	})
-	return v, err
 }
 
-// inJob starts a job in a folder of its own, which is gone afterwards, and keeps it for as
+// inJob opens a job in a folder of its own, which is gone afterwards, and keeps it for as
 // long as f takes.
 func (r *recoveryRun) inJob(
-	ctx context.Context,
-	start func(ctx context.Context, cancel context.CancelCauseFunc, out string) (*recoveryJob, error),
-	f func(context.Context, *recoveryJob) error,
+	ctx context.Context, s settings.Run, f func(context.Context, *recoveryJob) error,
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.jobs++
-	j, err := start(ctx, cancel, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)))
+	j, err := openRecoveryJob(ctx, cancel, s, filepath.Join(r.dir, fmt.Sprint("job-", r.jobs)))
 	if err != nil {
 		return err
 	}
@@ -134,8 +131,7 @@ func (r *recoveryRun) inJob(
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // of the job, rather than what came of it
 	}
-	err = errors.Join(err, j.close())
-	return errors.Join(err, os.RemoveAll(j.Dir().Path()))
+	return errors.Join(err, j.close(), os.RemoveAll(j.Dir().Path()))
 }
 
 // measureSave waits until the first checkpoint is durable, and for the rest of the window.
@@ -251,27 +247,21 @@ func copyTime(mb int) time.Duration {
 
 // saved sums the rounds up.
 func (r *recoveryRun) saved(name string, mb int, rounds []saving) RecoveryResult {
-	each := func(what func(s saving) float64) (v []float64) {
-		for _, s := range rounds {
-			v = append(v, what(s))
-		}
-		return v
-	}
-	speed := newSpread(each(func(s saving) float64 { return s.speed }))
-	lost := newSpread(each(func(s saving) float64 { return s.lost }))
-	middle := func(what func(s saving) float64) float64 { return Median(each(what)) }
+	speed := spreadOf(rounds, func(s *saving) float64 { return s.speed })
+	lost := spreadOf(rounds, func(s *saving) float64 { return s.lost })
+	middle := func(what func(s *saving) float64) float64 { return spreadOf(rounds, what).Median }
 	return RecoveryResult{
 		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
 		Save: &saveCosts{
 			TrainRatio: speed.Median, TrainRatioMin: speed.Least, TrainRatioMax: speed.Most,
 			Lost: lost.Median, LostMin: lost.Least, LostMax: lost.Most,
-			PauseMs:     middle(func(s saving) float64 { return milliseconds(s.pause) }),
-			CalmMs:      middle(func(s saving) float64 { return milliseconds(s.calm) }),
-			CopyMs:      middle(func(s saving) float64 { return milliseconds(s.copy) }),
-			PauseOfCopy: middle(func(s saving) float64 { return float64(s.pause) / float64(s.copy) }),
-			MBPerS:      middle(func(s saving) float64 { return s.mbPerS }),
-			RawMBPerS:   middle(func(s saving) float64 { return s.rawMBPerS }),
-			OfRaw:       middle(func(s saving) float64 { return s.ofRaw }),
+			PauseMs:     middle(func(s *saving) float64 { return milliseconds(s.pause) }),
+			CalmMs:      middle(func(s *saving) float64 { return milliseconds(s.calm) }),
+			CopyMs:      middle(func(s *saving) float64 { return milliseconds(s.copy) }),
+			PauseOfCopy: middle(func(s *saving) float64 { return float64(s.pause) / float64(s.copy) }),
+			MBPerS:      middle(func(s *saving) float64 { return s.mbPerS }),
+			RawMBPerS:   middle(func(s *saving) float64 { return s.rawMBPerS }),
+			OfRaw:       middle(func(s *saving) float64 { return s.ofRaw }),
 		},
 	}
 }

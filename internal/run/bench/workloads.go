@@ -32,21 +32,22 @@ import (
 // in a plain loop on one thread. It runs perdure train as a user would, so that all that is
 // between a command line and a summary counts, but for starting the processes.
 
-// WorkloadsOptions are what is asked of the benchmark; what is empty is chosen.
+// WorkloadsOptions are what is asked of the benchmark, as flags of perdure bench workloads; what is empty is chosen.
 type WorkloadsOptions struct {
-	Workload    []string
-	Data        string // of mf and als
-	Documents   string // of lda
-	Workers     []int
-	Consistency string
-	Recovery    string
-	Shards      int
-	Rounds      int
-	// of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 a hundredth, and softmax 100 times as
-	// many
-	Clocks  int64
-	JSON    string // a file for all results; "": none
-	Program string // perdure; "": this program
+	Workload    []string `help:"@programs_workload" placeholder:"NAME"`
+	Data        string   `help:"@programs_data (default ${default})." default:"synthetic:0.02" placeholder:"PATH"`
+	Documents   string   `help:"Documents of lda (default ${default})." default:"synthetic:20000" placeholder:"PATH"`
+	Workers     []int    `help:"Workers, beside one server (default 1,2)." placeholder:"N"`
+	Consistency string   `help:"@programs_consistency (default ${default})." default:"essp:3" placeholder:"MODEL"`
+	Recovery    string   `help:"@programs_recovery (default ${default})." default:"none" placeholder:"STRATEGY"`
+	Shards      int      `help:"@programs_shards (default ${default})." default:"8" placeholder:"N"`
+	Rounds      int      `help:"@programs_rounds (default ${default})." default:"5" placeholder:"N"`
+	// Clocks are of mf, cnn, logreg, lda and quadratic; als has a tenth of them, als-100 a hundredth, and softmax 100
+	// times as many.
+	Clocks int64  `help:"@programs_clocks (default ${default})." default:"200" placeholder:"N"`
+	JSON   string `name:"json" help:"Write all results to a file too." placeholder:"FILE" type:"path"`
+
+	Program string `kong:"-"` // perdure; "": this program
 }
 
 // WorkloadsResult is one line of the results. Rates are medians over the rounds, and
@@ -122,24 +123,28 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 
 // contenders prepares what was asked for, or says what is wrong.
 func (b *WorkloadsOptions) contenders() (list []*contender, err error) {
-	prepare := map[string]func() (*contender, error){
-		mf.Name: b.mf, mf.SolverALS: b.als, wideALS: b.wideALS, logreg.SoftmaxName: b.softmax, cnn.Name: b.cnn,
-		logreg.Name: b.logreg, lda.Name: b.lda, workload.QuadraticName: b.quadratic,
+	type known struct {
+		name    string
+		prepare func() (*contender, error)
 	}
-	all := []string{
-		mf.Name, mf.SolverALS, wideALS, logreg.SoftmaxName, cnn.Name, logreg.Name, lda.Name, workload.QuadraticName,
+	chosen, err := choose("workload", b.Workload, []known{
+		{mf.Name, b.mf},
+		{mf.SolverALS, b.als},
+		{wideALS, b.wideALS},
+		{logreg.SoftmaxName, b.softmax},
+		{cnn.Name, b.cnn},
+		{logreg.Name, b.logreg},
+		{lda.Name, b.lda},
+		{workload.QuadraticName, b.quadratic},
+	}, func(k known) string { return k.name })
+	if err == nil {
+		err = checkCounts(map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks})
 	}
-	names, err := choose("workload", b.Workload, all, itself)
 	if err != nil {
 		return nil, err
 	}
-	for what, n := range map[string]int64{"rounds": int64(b.Rounds), "clocks": b.Clocks} {
-		if n < 1 || n > 1_000_000 {
-			return nil, fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
-		}
-	}
-	for _, name := range names {
-		c, err := prepare[name]()
+	for _, k := range chosen {
+		c, err := k.prepare()
 		if err != nil {
 			return nil, err
 		}

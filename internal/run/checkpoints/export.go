@@ -29,13 +29,7 @@ func (f *Folder) Export(out io.Writer, to string, force, asJSON bool) error {
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
-	for range tries {
-		meanwhile, err := f.exportOne(tell, to)
-		if !meanwhile {
-			return err
-		}
-	}
-	return f.tooFast()
+	return f.retried(func() (meanwhile bool, err error) { return f.exportOne(tell, to) })
 }
 
 // exportOne writes the model of the first checkpoint that is whole, of those that may be meant.

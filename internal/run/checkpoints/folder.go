@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure/internal/run/plain"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -53,13 +55,10 @@ func Open(name string) (*Folder, error) {
 	dir := name
 	info, err := os.Stat(dir)
 	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
-		n, bad := strconv.ParseInt(name[at+1:], 10, 64)
-		if bad != nil || n < 0 {
+		if dir, f.Clock = cutClock(name); f.Clock == nil {
 			return nil, fmt.Errorf("%w: there is no folder %s; to name the checkpoint of a clock, write %s@CLOCK",
 				perdure.ErrUsage, name, name[:at])
 		}
-		clock := perdure.Clock(n)
-		dir, f.Clock = name[:at], &clock
 		info, err = os.Stat(dir)
 	}
 	switch {
@@ -75,14 +74,19 @@ func Open(name string) (*Folder, error) {
 	return f, f.place(dir)
 }
 
-// at opens a store by its URL. Of a folder it may be a run's; else nobody knows whose it is, or whether that goes on.
-func (f *Folder) at(name string) error {
+// cutClock parts the name of a place and the clock behind it, as in DIR@CLOCK; nil: there is none.
+func cutClock(name string) (place string, clock *perdure.Clock) {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {
-			clock := perdure.Clock(n)
-			name, f.Clock = name[:at], &clock
+			return name[:at], new(perdure.Clock(n))
 		}
 	}
+	return name, nil
+}
+
+// at opens a store by its URL. Of a folder it may be a run's; else nobody knows whose it is, or whether that goes on.
+func (f *Folder) at(name string) error {
+	name, f.Clock = cutClock(name)
 	l, err := store.ParseLocation(name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
@@ -150,7 +154,7 @@ func (f *Folder) look() (found checkpoint.Found, err error) {
 	case unread == nil && run.Job.Recovery.Kind != "" && !recovery.Of(run.Job.Recovery).Traits().Saves():
 		why = fmt.Sprintf(": a run under %s keeps none", run.Job.Recovery)
 	case len(found.Loose) > 0:
-		why = fmt.Sprintf(", and %s of one that was begun", count(len(found.Loose), "file"))
+		why = fmt.Sprintf(", and %s of one that was begun", plain.Count(len(found.Loose), "file"))
 	case f.Run == "" && len(found.Other) > 0:
 		why = fmt.Sprintf(", but %s, say; name a run's folder, or its folder of checkpoints", found.Other[0])
 	}
@@ -226,7 +230,13 @@ func (f *Folder) offer(found *checkpoint.Found, k *checkpoint.Kept) string {
 // tries is how often a checkpoint is looked for that its job does not delete while it is read.
 const tries = 5
 
-func (f *Folder) tooFast() error {
+// retried reads a checkpoint, again where its job has deleted it meanwhile.
+func (f *Folder) retried(read func() (meanwhile bool, err error)) error {
+	for range tries {
+		if meanwhile, err := read(); !meanwhile {
+			return err
+		}
+	}
 	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or when it has ended",
 		f.Store)
 }

@@ -141,7 +141,8 @@ func (l *list) print(out io.Writer, now time.Time) {
 		loose += file.Bytes
 	}
 	if n := len(l.Loose); n > 0 {
-		fmt.Fprintf(out, "%s of none of these, %s: just being written, or left over\n", count(n, "file"), size(loose))
+		fmt.Fprintf(out, "%s of none of these, %s: just being written, or left over\n", plain.Count(n, "file"),
+			size(loose))
 	}
 }
 
@@ -152,7 +153,7 @@ func (c *line) state() string {
 	case c.SavedAt == nil:
 		return "cannot be used"
 	case !c.Whole:
-		return fmt.Sprintf("lacks %d of %s", len(c.Defects), count(*c.Segments+*c.Follows, "file"))
+		return fmt.Sprintf("lacks %d of %s", len(c.Defects), plain.Count(*c.Segments+*c.Follows, "file"))
 	}
 	return "whole"
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// LogPart is what Dump shows of a stream.
+// LogPart is what Dump shows of a stream, as flags of perdure log dump.
 type LogPart struct {
-	Shard int
-	From  updatelog.Position // the first position; 0: the first there is
-	Most  *int               // how many records; nil: all
+	Shard int                `required:"" help:"The shard." placeholder:"N"`
+	From  updatelog.Position `help:"@dump_from" placeholder:"N"`             // 0: the first that there is
+	Most  *int               `name:"most" help:"@dump_most" placeholder:"N"` // nil: all
 }
 
 // DumpLog shows the records of one shard's stream.

@@ -65,7 +65,7 @@ func (f *Folder) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 			return err
 		}
 	}
-	tell.Line("%s %s, %s in all, %s", did, count(p.Checkpoints, "checkpoint"), count(len(p.Files), "file"),
+	tell.Line("%s %s, %s in all, %s", did, plain.Count(p.Checkpoints, "checkpoint"), plain.Count(len(p.Files), "file"),
 		size(p.Bytes))
 	return tell.End(p)
 }

@@ -48,13 +48,7 @@ type shownFile struct {
 // Show says what a checkpoint's manifest says, and of each table how many rows are stored. Of a
 // running one it reads the files: they say how old the rows are.
 func (f *Folder) Show(out io.Writer, asJSON bool) error {
-	for range tries {
-		meanwhile, err := f.show(out, asJSON)
-		if !meanwhile {
-			return err
-		}
-	}
-	return f.tooFast()
+	return f.retried(func() (meanwhile bool, err error) { return f.show(out, asJSON) })
 }
 
 // show says it once; meanwhile says that the job deleted the checkpoint while it was read.
@@ -161,7 +155,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	case s.Newest:
 		state = "whole, the newest"
 	case !s.Whole:
-		state = fmt.Sprintf("%s missing, or not of their length", count(len(s.Defects), "file"))
+		state = fmt.Sprintf("%s missing, or not of their length", plain.Count(len(s.Defects), "file"))
 	}
 	j := &s.Job
 	what := "checkpoint"
@@ -173,10 +167,10 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  manifest  %s\n", s.Manifest)
 	fmt.Fprintf(out, "  saved     %s, %s ago\n", s.SavedAt.UTC().Format(time.RFC3339), age(now.Sub(*s.SavedAt)))
 	fmt.Fprintf(out, "  job       %s (%s), seed %d\n", j.ID, j.Workload, j.Seed)
-	fmt.Fprintf(out, "  begun as  %s, %s, %s\n", count(j.Slots, "worker"), count(j.Servers, "server"),
-		count(j.Shards, "shard"))
+	fmt.Fprintf(out, "  begun as  %s, %s, %s\n", plain.Count(j.Slots, "worker"), plain.Count(j.Servers, "server"),
+		plain.Count(j.Shards, "shard"))
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
-	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), count(*s.Segments+*s.Follows, "segment"))
+	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), plain.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
 	for i, span := range s.Slots {
 		if span != (perdure.Span{}) {

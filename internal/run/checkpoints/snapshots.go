@@ -80,11 +80,11 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 			return err
 		}
 	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), count(len(all), "file"), took,
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), plain.Count(len(all), "file"), took,
 			size(int64(float64(bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: %s, %d not whole", in, count(len(all), "file"), bad)
+		return fmt.Errorf("%s: %s, %d not whole", in, plain.Count(len(all), "file"), bad)
 	}
 	return nil
 }

@@ -21,13 +21,7 @@ func (f *Folder) Verify(out io.Writer, asJSON bool) error {
 	} else if len(names) > 0 && f.Clock == nil {
 		return verifySnapshots(out, in, names, asJSON)
 	}
-	for range tries {
-		meanwhile, err := f.verify(out, asJSON)
-		if !meanwhile {
-			return err
-		}
-	}
-	return f.tooFast()
+	return f.retried(func() (meanwhile bool, err error) { return f.verify(out, asJSON) })
 }
 
 // verified is what Verify has found of a checkpoint, for programs.
@@ -94,12 +88,12 @@ func (f *Folder) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 			return false, err
 		}
 	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), count(audit.Files, "file"), took,
+		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), plain.Count(audit.Files, "file"), took,
 			size(int64(float64(audit.Bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 || len(stray) > 0 {
-		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, count(read, "checkpoint"), bad,
-			count(wrong+len(stray), "defect"), offer)
+		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, plain.Count(read, "checkpoint"), bad,
+			plain.Count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
 }
@@ -154,13 +148,13 @@ func (f *Folder) audit(a *checkpoint.Audit, k *checkpoint.Kept) (line string, wr
 	case !whole:
 		return clock + ": not whole", wrong, false
 	case k.Number > 0:
-		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, count(len(k.Running.Shards), "shard"),
-			count(len(k.Files()), "file")), nil, true
+		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, plain.Count(len(k.Running.Shards), "shard"),
+			plain.Count(len(k.Files()), "file")), nil, true
 	}
 	all := int64(0)
 	for _, n := range rows {
 		all += n
 	}
-	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, count(len(k.Manifest.Segments), "shard"),
-		count(len(k.Files()), "segment"), all, count(len(rows), "table")), nil, true
+	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, plain.Count(len(k.Manifest.Segments), "shard"),
+		plain.Count(len(k.Files()), "segment"), all, plain.Count(len(rows), "table")), nil, true
 }

@@ -7,14 +7,6 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// count is a number of things in words.
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // size is a number of bytes as people read it.
 func size(n int64) string {
 	v := float64(n)

@@ -41,23 +41,31 @@ import (
 
 // Host is what one machine does for a job.
 type Host struct {
-	Join       string // the addresses of its coordinators, with commas between them
-	SecretFile string // "": that beside the keys, or in Dir
-	KeysDir    string // with the keys of servers and workers; "": the job has none
-	Servers    int    // how many are kept alive
-	Workers    int
-	Dir        string   // the host's own, of one job: logs, and the job's name
-	Listen     string   // where servers listen, see ports; "": where connections to the job go out
-	Advertise  string   // what others are told of servers; "": that
-	Zone       string   // the failure domain of servers; "": not known
-	Output     *os.File // what processes say goes there; nil: into files in Dir
-	Command    []string // that is a worker; none: perdure's
-	Program    string   // perdure itself
-	Watch      role.Watched
-	LogFormat  httpdebug.Format // of servers and perdure's workers
-	Log        *slog.Logger
-	Called     string // what people call it
-	Notice     Notice
+	// Join are the addresses of its coordinators, with commas between them.
+	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
+	// KeysDir has the keys of servers and workers; "": the job has none.
+	KeysDir string `name:"keys" env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
+	// SecretFile is, where it is "", that beside the keys, or in Dir.
+	SecretFile string `name:"secret-file" env:"PERDURE_SECRET_FILE" help:"@secret" placeholder:"FILE" type:"path"`
+
+	Servers int `help:"@host_servers (default ${default})." default:"1" placeholder:"N"` // how many are kept alive
+	Workers int `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
+	// Dir is the host's own, of one job: logs, and the job's name.
+	Dir string `help:"@host_dir (default ${default})." default:"perdure-host" placeholder:"DIR" type:"path"`
+	// Listen is where servers listen, see listens; "": where connections to the job go out.
+	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
+	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
+	Zone      string `help:"@host_zone" placeholder:"NAME"`
+	Called    string `name:"name" help:"@host_name" placeholder:"NAME"`
+	Notice    Notice `embed:""`
+
+	Command []string `arg:"" optional:"" help:"@host_command"` // that is a worker; none: perdure's
+
+	Output    *os.File         `kong:"-"` // what processes say goes there; nil: into files in Dir
+	Program   string           `kong:"-"` // perdure itself
+	Watch     role.Watched     `kong:"-"`
+	LogFormat httpdebug.Format `kong:"-"` // of servers and perdure's workers
+	Log       *slog.Logger     `kong:"-"`
 
 	name   string // its own, which nobody guesses
 	listed bool   // Prometheus was told of it and its processes

@@ -16,8 +16,10 @@ import (
 // Notice says how a host hears that its machine is to be taken, beside a signal and an operator's word, and how long it
 // has then.
 type Notice struct {
-	For     time.Duration // from then on; 0: as long as it takes
-	Command string        // of a shell: the machine is to be taken once it ends with 0; "": there is none
+	// For is how long it has from then on; 0: as long as it takes.
+	For time.Duration `name:"notice" help:"@host_notice" placeholder:"TIME"`
+	// Probe is a command of a shell: the machine is to be taken once it ends with 0; "": there is none.
+	Probe string `name:"notice-command" help:"@host_notice_command" placeholder:"COMMAND"`
 }
 
 // noticePause is how long after the command the next one is run.
@@ -31,7 +33,7 @@ func (n *Notice) check() error {
 		return fmt.Errorf("%w: --notice %v; choose a time above 0, and of %v at most", perdure.ErrUsage, n.For,
 			control.MostNotice)
 	}
-	if n.Command == "" {
+	if n.Probe == "" {
 		return nil
 	}
 	if _, err := exec.LookPath(shell); err != nil {
@@ -54,13 +56,13 @@ func checkName(name string) error {
 // watch runs the command until it ends with 0; what it returns is closed then.
 func (h *Host) watch(ctx context.Context) <-chan struct{} {
 	noticed := make(chan struct{})
-	if h.Notice.Command == "" {
+	if h.Notice.Probe == "" {
 		return noticed
 	}
 	go func() {
 		said := ""
 		for ctx.Err() == nil {
-			cmd := exec.CommandContext(ctx, shell, "-c", h.Notice.Command)
+			cmd := exec.CommandContext(ctx, shell, "-c", h.Notice.Probe)
 			cmd.WaitDelay = time.Second // what it has started may hold its output
 			err := cmd.Run()
 			if err == nil {
@@ -71,7 +73,7 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 				if why := err.Error(); why != said && ctx.Err() == nil {
 					said = why
 					h.Log.Warn("the command that is to say when this machine is taken fails; it is tried again",
-						"command", h.Notice.Command, "err", why)
+						"command", h.Notice.Probe, "err", why)
 				}
 			}
 			select {

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+
+	"github.com/perdure/perdure/internal/run/rundir"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -141,17 +142,5 @@ func (r *Run) logUsed() *int64 {
 	if !r.s.HasOwnLog() {
 		return nil
 	}
-	var n int64
-	err := filepath.WalkDir(settings.LogFolder(r.dir.Path()), func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				n += info.Size()
-			}
-		}
-		return nil // what is just being deleted does not count
-	})
-	if err != nil {
-		return nil
-	}
-	return &n
+	return new(rundir.Bytes(settings.LogFolder(r.dir.Path())))
 }

@@ -22,8 +22,9 @@ import (
 type Watched struct {
 	// Metrics is where the coordinator shows how it does, as HOST:PORT; the others do so at the next ports, or, if the
 	// port is 0, each at a free one. "": nobody can look.
-	Metrics   string
-	LogFormat httpdebug.Format // of the processes' logs; "": text
+	Metrics string `group:"run" placeholder:"HOST:PORT"`
+	// LogFormat is that of the processes' logs; "": text.
+	LogFormat httpdebug.Format `group:"run" default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
 // flags are how a process is told of its log.

@@ -22,15 +22,15 @@ import (
 	"github.com/perdure/perdure/workload/mf"
 )
 
-// Prediction is what is to be predicted.
+// Prediction is what is to be predicted, as flags of perdure predict.
 type Prediction struct {
-	Model string   // a file, or the folder of a run
-	Data  string   // of examples, whose test part is classified; "": those inside the program
-	Users []string // whose best items are wanted
-	Best  *int     // how many of these; nil: usualBest
-	Known string   // a file of ratings whose items are left out of them; "": none
-	Pairs string   // a file of users and items; "": none
-	JSON  bool
+	Model string   `arg:"" help:"@predict_model" type:"path"`
+	Users []string `name:"user" help:"@predict_user" placeholder:"NAME" sep:"none"`
+	Best  *int     `help:"mf: how many items of each user (default 10)." placeholder:"N"` // nil: usualBest
+	Known string   `help:"@predict_known" placeholder:"FILE" type:"path"`
+	Pairs string   `help:"mf: a file of lines user,item, each of which is predicted." placeholder:"FILE" type:"path"`
+	Data  string   `help:"@predict_data" placeholder:"PATH"` // "": the examples inside the program
+	JSON  bool     `name:"json" help:"Print JSON, for programs."`
 }
 
 // usualBest is how many items of a user are predicted unless another number is asked for.

@@ -27,6 +27,14 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(max(math.Abs(v), 1))))), 64)
 }
 
+// Count writes a number of things.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // Roughly writes how long something will take.
 func Roughly(d time.Duration) string {
 	if d < 90*time.Second {

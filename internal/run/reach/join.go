@@ -18,18 +18,22 @@ import (
 )
 
 // Job is where a server or a worker finds its job. Its parent says all of it but Join; a
-// person says Join, and the rest where the job's own word is not enough. find completes it.
+// person says Join, and the rest where the job's own word is not enough, by flags. Find completes it.
 type Job struct {
-	Join        string // addresses of a running job's coordinators, with commas between them
-	SecretFile  string // "": that of the folder of keys, or of the run
-	KeysDir     string // of the process's keys, or of all roles'; "": the job has none
-	Run         string // the run's folder, or a copy; "": where the job says that it is
-	Coordinator string
-	Log         *slog.Logger
+	// Join are addresses of a running job's coordinators, with commas between them.
+	Join string `help:"@join_join" placeholder:"HOST:PORT"`
+	// KeysDir has the process's keys, or those of all roles; "": the job has none.
+	KeysDir string `name:"keys" env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
+	// SecretFile is, where it is "", that of the folder of keys, or of the run.
+	SecretFile string `name:"secret-file" env:"PERDURE_SECRET_FILE" help:"@secret" placeholder:"FILE" type:"path"`
+	// Run is the run's folder, or a copy; "": where the job says that it is.
+	Run         string `help:"@join_run" placeholder:"DIR" type:"path"`
+	Coordinator string `hidden:"" help:"@join_coordinator"`
 
-	Keys wire.Keys  // that find has found
-	Ring *keys.Ring // likewise; nil: the job has no keys
-	Told bool       // the job's folder is not here, and its coordinator has told the settings
+	Log  *slog.Logger `kong:"-"`
+	Keys wire.Keys    `kong:"-"` // that Find has found
+	Ring *keys.Ring   `kong:"-"` // likewise; nil: the job has no keys
+	Told bool         `kong:"-"` // the job's folder is not here, and its coordinator has told the settings
 }
 
 // FirstFD is the first descriptor that a process inherits from its parent: of all roles but the

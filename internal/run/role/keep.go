@@ -25,16 +25,17 @@ import (
 
 // Log is the process of an update log: one job's own, or one for jobs on many machines.
 type Log struct {
-	Dir      string // made where it is not there
-	Listen   string
-	Sync     string    // when an update counts as in the log
-	MB       int       // what all streams take at most; 0: three quarters of what is free
-	Inherits bool      // the secret of the run that it belongs to
-	Keys     string    // the folder of the job's keys; "": it has none
-	Insecure bool      // others may reach it, though nothing is encrypted
-	Out      io.Writer // what people are told
-	Log      *slog.Logger
-	Watch    Watched
+	Dir      string `required:"" help:"@serve_dir" placeholder:"DIR" type:"path"`
+	Listen   string `help:"@serve_listen" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Sync     string `help:"@serve_sync" default:"interval" enum:"interval,always" placeholder:"WHEN"`
+	MB       int    `name:"mb" help:"@serve_mb" placeholder:"N"`
+	Keys     string `env:"PERDURE_KEYS" help:"@serve_keys" placeholder:"DIR" type:"path"`
+	Insecure bool   `help:"@insecure"`
+	Inherits bool   `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
+
+	Out   io.Writer    `kong:"-"` // what people are told
+	Log   *slog.Logger `kong:"-"`
+	Watch Watched      `kong:"-"`
 }
 
 // Run serves the log until ctx ends.

@@ -24,16 +24,17 @@ import (
 
 // Server is the process of a server.
 type Server struct {
-	Job    reach.Job
-	Index  int    // below 0: one that the job chooses
-	Listen string // where workers reach it
-	Zone   string // "": not known
-	Watch  Watched
-	Log    *slog.Logger
-	// Advertise is the address that others are told; "": the one at which it listens.
-	Advertise string
-	Beside    int           // how many servers of the job this machine has; 0: all
-	Notice    time.Duration // how long it has to hand over, once it is told to end; 0: as long as it takes
+	Job    reach.Job `embed:""`
+	Index  int       `hidden:"" help:"The server's number." default:"-1"` // below 0: one that the job chooses
+	Beside int       `hidden:"" help:"How many servers this machine has."`
+	// Listen is where workers reach it, and Advertise the address that others are told; "": that.
+	Listen    string        `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Zone      string        `help:"@server_zone" placeholder:"NAME"`
+	Advertise string        `help:"@server_advertise" placeholder:"HOST[:PORT]"`
+	Notice    time.Duration `help:"@server_notice" placeholder:"TIME"`
+
+	Watch Watched      `kong:"-"`
+	Log   *slog.Logger `kong:"-"`
 }
 
 // ErrDrained is how a server ends that the job has ordered to hand over what it holds: it is not to be started again.

@@ -33,15 +33,18 @@ func farewell(out io.Writer, w *worker.Client) {
 
 // Worker is the process of a worker that trains one of the workloads.
 type Worker struct {
-	Job       reach.Job
-	Slot      int           // below 0: one that the job chooses
-	LostAfter time.Duration // without a word of any process of the job; 0: never
-	OutageMB  int           // most updates that it queues for shards that are out; 0: as the job says
-	Beside    int           // how many workers of the job this machine has; 0: all
-	Waits     bool          // where no slot is free it waits for one, and asks for no more
-	Out       io.Writer     // what people are told
-	Log       *slog.Logger
-	Watch     Watched
+	Job    reach.Job `embed:""`
+	Slot   int       `hidden:"" help:"The slot to take." default:"-1"` // below 0: one that the job chooses
+	Beside int       `hidden:"" help:"How many workers this machine has."`
+	// LostAfter is how long it may hear of no process of the job; 0: for ever.
+	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
+	// OutageMB bounds the updates that it queues for shards that are out; 0: as the job says.
+	OutageMB int  `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
+	Waits    bool `hidden:"" help:"Wait for a free slot, and ask for no more."`
+
+	Out   io.Writer    `kong:"-"` // what people are told
+	Log   *slog.Logger `kong:"-"`
+	Watch Watched      `kong:"-"`
 }
 
 // Run trains until the job ends. When ctx ends it finishes its clock, if it can, and leaves.

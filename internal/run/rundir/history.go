@@ -137,6 +137,21 @@ const ModelFile = "model.safetensors"
 // Stored are the folders of what a run keeps for the case that its processes die.
 var Stored = []string{checkpointDir, "log", "snapshots"}
 
+// Bytes returns the bytes of the files in a folder and below it. What is not there, or just being deleted, does not
+// count.
+func Bytes(folder string) (bytes int64) {
+	_ = filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return nil
+		}
+		if info, err := e.Info(); err == nil {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes
+}
+
 // Locked reports whether a folder has the lock of a run, which is the first file that one writes, whether it goes on or
 // not.
 func Locked(folder string) bool {

@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -91,18 +90,7 @@ func (r *Run) puts() (n float64) {
 // stored is how many bytes the run kept: its checkpoints, snapshots and update log as they are at its end, or, where
 // they are elsewhere, as much as the models of as many checkpoints as it keeps.
 func (r *Run) stored() (bytes float64) {
-	sizes := func(name string) (sum float64) {
-		_ = filepath.WalkDir(filepath.Join(r.Folder, name), func(_ string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return nil // what is not there takes no room
-			}
-			if info, err := d.Info(); err == nil {
-				sum += float64(info.Size())
-			}
-			return nil
-		})
-		return sum
-	}
+	sizes := func(name string) float64 { return float64(rundir.Bytes(filepath.Join(r.Folder, name))) }
 	if r.Settings.Checkpoints.Store != "" {
 		return sizes(rundir.ModelFile) * float64(max(1, r.Settings.Checkpoints.Keep))
 	}

@@ -20,12 +20,12 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Exports are where runs are to be written to; "": not there.
+// Exports are where runs are to be written to, as flags of perdure runs export; "": not there.
 type Exports struct {
-	CSV         string // a file with a row for each run
-	Series      string // a file with a row for each measurement of each run
-	TensorBoard string // a folder with a folder for each run
-	Force       bool   // files that are there are replaced
+	CSV         string `name:"csv" help:"@runs_csv" placeholder:"FILE" type:"path"`
+	Series      string `help:"@runs_series" placeholder:"FILE" type:"path"`
+	TensorBoard string `name:"tensorboard" help:"@runs_tensorboard" placeholder:"DIR" type:"path"`
+	Force       bool   `help:"Replace files that are there."`
 }
 
 // written is what an export has written, for programs.

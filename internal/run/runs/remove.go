@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -61,7 +59,7 @@ func (r *Run) written() error {
 }
 
 func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
-	what = removed{Folder: r.Folder, State: r.State, Bytes: size(r.Folder), Left: []string{}}
+	what = removed{Folder: r.Folder, State: r.State, Bytes: rundir.Bytes(r.Folder), Left: []string{}}
 	what.Store = r.Settings.Checkpoints.Store
 	if dry {
 		holder, err := rundir.Alive(r.Folder)
@@ -81,7 +79,7 @@ func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
 		return what, err
 	}
 	what.Deleted, what.Left = true, append(what.Left, left...)
-	what.Bytes -= size(r.Folder)
+	what.Bytes -= rundir.Bytes(r.Folder)
 	tell.Line("%s is deleted: %s", r.Folder, sizeText(what.Bytes))
 	if len(left) > 0 {
 		tell.Line("%s stays: it has %s, which no run has written", r.Folder, strings.Join(left, ", "))
@@ -95,20 +93,6 @@ func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
 func goesOn(folder, where string) error {
 	return fmt.Errorf("%w: the run in %s goes on%s; end it first: perdure stop --run %s", perdure.ErrUsage, folder,
 		where, folder)
-}
-
-// size is how many bytes are in a folder.
-func size(folder string) (bytes int64) {
-	_ = filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // what cannot be looked at is not counted
-		}
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			bytes += info.Size()
-		}
-		return nil
-	})
-	return bytes
 }
 
 func sizeText(n int64) string {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure/internal/run/plain"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/run/rundir"
@@ -44,7 +46,7 @@ func survived(s *rundir.Summary) string {
 			parts = append(parts, fmt.Sprintf("%ss %s not known", cost.what, cost.of))
 			continue
 		}
-		parts = append(parts, many(int(*cost.n), cost.what)+" "+cost.of)
+		parts = append(parts, plain.Count(int(*cost.n), cost.what)+" "+cost.of)
 		if part := inPart(s.Saving); cost.n == s.UpdatesLost && part != "" {
 			parts = append(parts, part)
 		}
@@ -80,17 +82,9 @@ func through(failures []rundir.Failure) string {
 		}
 	}
 	for i, kind := range kinds {
-		kinds[i] = many(counts[kind], kind)
+		kinds[i] = plain.Count(counts[kind], kind)
 	}
 	return strings.Join(kinds, ", ")
-}
-
-// many counts things.
-func many(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // away is for how long something did not serve, in seconds: failures that overlap count once.

@@ -33,11 +33,7 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 		parts = append(parts, fmt.Sprintf("test loss %.4f", *s.TestLoss))
 	}
 	if n := len(s.Failures); n > 0 {
-		faults := "1 fault"
-		if n > 1 {
-			faults = fmt.Sprintf("%d faults", n)
-		}
-		parts = append(parts, faults, orUnknown(s.UpdatesLost, count)+" updates lost")
+		parts = append(parts, plain.Count(n, "fault"), orUnknown(s.UpdatesLost, count)+" updates lost")
 		if part := inPart(s.Saving); part != "" {
 			parts = append(parts, part)
 		}

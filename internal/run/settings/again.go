@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
@@ -16,40 +17,36 @@ import (
 // DefaultWorkload is what is trained where nobody says what.
 const DefaultWorkload = "softmax"
 
-// taken are the flags that go with --resume and --from; the run's own settings
-// hold for all else.
-var taken = map[string][]string{
-	"train --resume": {
-		"resume", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "max-failures", "keep-checkpoints", "store", "delay", "bandwidth",
-	},
-	"train --fork": {
-		"fork", "workers", "out", "quiet", "fault", "clocks", "servers", "recovery", "mtbf", "until",
-		"eval-every", "listen", "grace", "max-failures", "keep-checkpoints", "store", "delay", "bandwidth",
-	},
-	"train --from": {"from", "out", "quiet", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"},
-	"up --resume": {
-		"resume", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "max-failures",
-		"keep-checkpoints", "store", "delay", "bandwidth",
-	},
-	"up --fork": {
-		"fork", "exec", "out", "fault", "clocks", "servers", "recovery", "mtbf", "listen", "grace", "max-failures",
-		"keep-checkpoints", "store", "delay", "bandwidth",
-	},
-	"up --from": {"from", "exec", "out", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"},
+// The flags that go with --from, and those that --resume and --fork take as well; the run's own settings hold for all
+// else.
+var (
+	repeats = []string{"out", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"}
+	goesOn  = append([]string{"clocks", "servers", "recovery", "mtbf", "keep-checkpoints"}, repeats...)
+	trains  = append([]string{"workers", "until", "eval-every"}, goesOn...)
+)
+
+// taken returns the flags that go with --resume, --fork or --from.
+func (a *Asked) taken(with string) []string {
+	switch {
+	case with == "--from":
+		return repeats
+	case a.own():
+		return goesOn
+	}
+	return trains
 }
 
 // OnlyTaken refuses flags that would be ignored beside --resume or --from.
 func (a *Asked) OnlyTaken(with string) error {
-	command := "train"
+	its := []string{strings.TrimPrefix(with, "--"), "quiet"}
 	if a.own() {
-		command = "up"
+		its[1] = "exec"
 	}
 	for name := range a.Given {
 		if name == "workers" && a.own() { // python -m perdure launch always gives it; see sameWork
 			continue
 		}
-		if !slices.Contains(taken[command+" "+with], name) {
+		if !slices.Contains(its, name) && !slices.Contains(a.taken(with), name) {
 			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out",
 				perdure.ErrUsage, name, with)
 		}

@@ -9,41 +9,45 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
-// Asked is what somebody asks of a run, as he writes it. What is empty is chosen for him: by New,
-// by the run that Repeat begins again, or by the one that Resume goes on from.
+// Asked is what a user asks of a run, in the user's own spelling, and the flags of perdure train and perdure up. New,
+// Repeat and Resume choose what is empty: by default, as the run that begins again had it, or as the resumed run.
 type Asked struct {
-	Version   string // of Perdure
-	Workload  string // OwnWorkload: its workers are programs of the user's own
-	Shape     Shape
-	MTBF      string // time between two failures
-	Outage    OutageAsked
-	NoReplace bool
+	Version  string `kong:"-"` // of Perdure
+	Workload string `kong:"-"` // OwnWorkload: its workers are programs of the user's own
+
+	Shape  Shape    `embed:""`
+	Faults []string `name:"fault" group:"faults" main:"" placeholder:"FAULT" sep:"none"`
+	Store  string   `group:"recovery" main:"" placeholder:"URL"` // of checkpoints
+	Reach  Reach    `embed:""`
+	MTBF   string   `name:"mtbf" group:"recovery" placeholder:"TIME"` // between two failures
+
+	Keep      int    `name:"keep-checkpoints" group:"recovery" default:"1" placeholder:"K"`
+	Grace     string `group:"recovery" default:"10s" placeholder:"TIME"`
+	NoReplace bool   `group:"recovery"`
 	// MaxFailures is how often a slot's program may fail at one clock; 0: as usual.
-	MaxFailures int
-	TakeOver    string
-	Suspend     string
-	Zones       []string // of all servers, in turn
-	Zone        []string // of some of them, "I=NAME"
-	Faults      []string
+	MaxFailures int      `group:"recovery" default:"5" placeholder:"N"`
+	TakeOver    string   `name:"take-over-after" group:"recovery" placeholder:"TIME"`
+	Zone        []string `group:"recovery" placeholder:"I=NAME" sep:"none"` // of some servers
+	Zones       []string `group:"recovery" placeholder:"NAME"`              // of all servers, in turn
+
+	Log     string      `group:"recovery" placeholder:"URL"` // as ParseLog reads it; "": the usual
+	Outage  OutageAsked `embed:""`
+	Suspend string      `name:"suspend-after" group:"outages" placeholder:"TIME"`
 	Distance
-	Log   string // as ParseLog reads it; "": the usual
-	Work  WorkAsked
-	Reach Reach
-	Grace string
-	Keep  int             // checkpoints
-	Store string          // where they are
-	Init  string          // the model that it begins with; "": none
-	Given map[string]bool // the flags that he wrote: one that is given and empty is a mistake
+
+	Work  WorkAsked       `kong:"-"` // of perdure train
+	Given map[string]bool `kong:"-"` // the flags on the command line: one that is given and empty is a mistake
 }
 
 // mostFailures is as good as no bound.
 const mostFailures = 1_000_000
 
-// OutageAsked is what somebody asks of a job while nobody answers for some of its shards.
+// OutageAsked is what a user asks of a job for the time when some of its shards are unavailable.
 type OutageAsked struct {
-	On, Rows   string
-	MB         int
-	StaleScale string
+	On         string `name:"on-outage" group:"outages" default:"wait" placeholder:"POLICY"`
+	Rows       string `name:"outage-rows" group:"outages" default:"apply" placeholder:"HOW"`
+	MB         int    `name:"outage-mb" group:"outages" default:"2048" placeholder:"N"`
+	StaleScale string `group:"consistency" placeholder:"HOW"`
 }
 
 // New makes the settings of a run that begins at clock 0, or says what is wrong.
@@ -61,8 +65,8 @@ func (a *Asked) New() (s Run, err error) {
 	if err := a.takeStore(&s, ""); err != nil {
 		return s, err
 	}
-	if a.Init != "" {
-		s.Checkpoints.Init = &Init{File: a.Init, Read: true}
+	if a.Work.Init != "" {
+		s.Checkpoints.Init = &Init{File: a.Work.Init, Read: true}
 	}
 	s.Params = workload.Params{Seed: a.Shape.Seed, Slots: a.Shape.Workers}
 	if a.own() {
@@ -118,10 +122,10 @@ func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	if err := a.outage(&job); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = suspendMs(a.Suspend, job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = afterMs("suspend-after", a.Suspend, job.TwoStep(nil)); err != nil {
 		return job, err
 	}
-	if job.TakeOverMs, err = takeOverMs(a.TakeOver, job.NoReplace); err != nil {
+	if job.TakeOverMs, err = afterMs("take-over-after", a.TakeOver, job.NoReplace); err != nil {
 		return job, err
 	}
 	if job.TakeOverMs > 0 && job.NoReplace {

@@ -38,7 +38,7 @@ func TestNew(t *testing.T) {
 		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB ||
 		s.Job.Seal.SHA256 == "" || s.Params.Rule.Kind != perdure.RuleSGD ||
 		s.Params.Rule.Schedule != perdure.ScheduleConst || s.Params.Batch == 0 ||
-		s.Job.SuspendMs != suspendUsually.Milliseconds() || s.Log != nil {
+		s.Job.SuspendMs != usually.Milliseconds() || s.Log != nil {
 		t.Errorf("%+v", s)
 	}
 	going := asks(DefaultWorkload, "on-outage")

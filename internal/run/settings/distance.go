@@ -26,8 +26,8 @@ const (
 
 // Distance is how far apart the job's processes are made to look.
 type Distance struct {
-	Delay     string `json:"delay,omitempty"`     // "5ms±2ms"
-	Bandwidth string `json:"bandwidth,omitempty"` // "100MB", for a second
+	Delay     string `json:"delay,omitempty" group:"faults" placeholder:"TIME[±TIME]"` // "5ms±2ms"
+	Bandwidth string `json:"bandwidth,omitempty" group:"faults" placeholder:"BYTES"`   // "100MB", for a second
 }
 
 // Link turns what was asked into a model, without a seed, or says what is wrong.

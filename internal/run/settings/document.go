@@ -9,6 +9,7 @@ import (
 	"math"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -252,10 +253,8 @@ func (v Node) Map(known ...string) ([]Entry, error) {
 
 // Known returns an error where the entry's key is none of the known, which names the nearest.
 func (e Entry) Known(known ...string) error {
-	for _, k := range known {
-		if e.Key == k {
-			return nil
-		}
+	if slices.Contains(known, e.Key) {
+		return nil
 	}
 	return e.Value.Errorf("there is no key %s%s", strconv.Quote(shortened(e.Key)), Suggest(e.Key, known))
 }

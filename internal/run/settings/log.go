@@ -47,16 +47,11 @@ const (
 	mostReplicas      = 5 // that a NATS cluster keeps
 )
 
-// LogAsked is what somebody asks of a job's log, as he writes it; what is empty is chosen for
-// him. Given are the options that he wrote: one that is given and empty is a mistake.
+// LogAsked is what a user asks of a job's log; what is empty is chosen. Given are the options that the user wrote: one
+// that is given and empty is a mistake.
 type LogAsked struct {
-	Sync           string
-	MB, SnapshotMB int
-	NATS           string
-	Creds, CA      string
-	Cert, Key      string
-	Replicas       int
-	Given          map[string]bool
+	Log
+	Given map[string]bool
 }
 
 // NewLog makes the settings of a job's log; nil for a job that has none.
@@ -64,13 +59,8 @@ func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 	if !recovery.Of(job.Recovery).Traits().Logged() {
 		return nil, nil
 	}
-	l := &Log{
-		Sync: updatelog.Sync(cmp.Or(asked.Sync, string(updatelog.SyncInterval))), MB: asked.MB,
-		SnapshotMB: asked.SnapshotMB,
-		NATS:       asked.NATS, Creds: asked.Creds, CA: asked.CA, Cert: asked.Cert, Key: asked.Key,
-		Replicas: asked.Replicas,
-		chosen:   asked.MB != 0 || asked.Given["mb"],
-	}
+	l := &asked.Log
+	l.Sync, l.chosen = cmp.Or(l.Sync, updatelog.SyncInterval), l.MB != 0 || asked.Given["mb"]
 	if !l.chosen {
 		l.MB = max(defaultLogMB, l.least(job))
 	}

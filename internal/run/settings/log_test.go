@@ -32,7 +32,7 @@ func TestOddLog(t *testing.T) {
 	} {
 		l := Log{Sync: updatelog.SyncInterval, MB: 100, SnapshotMB: 50}
 		c.change(&l)
-		asked := LogAsked{Sync: string(l.Sync), MB: l.MB, SnapshotMB: l.SnapshotMB, Replicas: l.Replicas}
+		asked := LogAsked{Log: l}
 		if _, err := NewLog(asked, &job); !errors.Is(err, perdure.ErrUsage) ||
 			!strings.HasSuffix(err.Error(), "--log: "+c.flag+" "+c.wrong) {
 			t.Errorf("%s: %v, want %s", c.flag, err, c.wrong)

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -16,51 +17,42 @@ import (
 
 // logOption is what may stand behind the ? of --log.
 type logOption struct {
-	own, elsewhere bool // of a log of the job's own, of one elsewhere
-	nats           bool // not of one that asks for keys: that is no cluster, and takes the job's
-	set            func(l *LogAsked, value string) error
+	own, elsewhere bool             // of a log of the job's own, of one elsewhere
+	nats           bool             // not of one that asks for keys: that is no cluster, and takes the job's
+	to             func(l *Log) any // *int; *updatelog.Sync; or *string, which is a file
 }
 
-func number(to func(l *LogAsked) *int) func(l *LogAsked, value string) error {
-	return func(l *LogAsked, value string) (err error) {
-		if *to(l), err = strconv.Atoi(value); err != nil {
-			return fmt.Errorf("%q is no whole number", value)
+// set takes an option's value.
+func (o *logOption) set(l *Log, value string) (err error) {
+	switch to := o.to(l).(type) {
+	case *int:
+		if *to, err = strconv.Atoi(value); err != nil {
+			err = fmt.Errorf("%q is no whole number", value)
 		}
-		return nil
-	}
-}
-
-func text(to func(l *LogAsked) *string) func(l *LogAsked, value string) error {
-	return func(l *LogAsked, value string) error {
-		if *to(l) = value; value == "" {
-			return fmt.Errorf("it is empty; leave it out, or say what it is to be")
+	case *updatelog.Sync:
+		if *to = updatelog.Sync(value); value == "" {
+			err = errors.New("it is empty; leave it out, or say what it is to be")
 		}
-		return nil
-	}
-}
-
-func file(to func(l *LogAsked) *string) func(l *LogAsked, value string) error {
-	return func(l *LogAsked, value string) (err error) {
+	case *string:
 		if home, known := os.LookupEnv("HOME"); known && strings.HasPrefix(value, "~/") {
 			value = filepath.Join(home, value[2:])
 		}
-		if value != "" {
-			value, err = filepath.Abs(value)
+		if *to = value; value != "" {
+			*to, err = filepath.Abs(value)
 		}
-		*to(l) = value
-		return err
 	}
+	return err
 }
 
 var logOptions = map[string]logOption{
-	"sync":        {own: true, set: text(func(l *LogAsked) *string { return &l.Sync })},
-	"mb":          {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.MB })},
-	"snapshot-mb": {own: true, elsewhere: true, set: number(func(l *LogAsked) *int { return &l.SnapshotMB })},
-	"replicas":    {elsewhere: true, nats: true, set: number(func(l *LogAsked) *int { return &l.Replicas })},
-	"creds":       {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Creds })},
-	"ca":          {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.CA })},
-	"cert":        {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Cert })},
-	"key":         {elsewhere: true, nats: true, set: file(func(l *LogAsked) *string { return &l.Key })},
+	"sync":        {own: true, to: func(l *Log) any { return &l.Sync }},
+	"mb":          {own: true, elsewhere: true, to: func(l *Log) any { return &l.MB }},
+	"snapshot-mb": {own: true, elsewhere: true, to: func(l *Log) any { return &l.SnapshotMB }},
+	"replicas":    {elsewhere: true, nats: true, to: func(l *Log) any { return &l.Replicas }},
+	"creds":       {elsewhere: true, nats: true, to: func(l *Log) any { return &l.Creds }},
+	"ca":          {elsewhere: true, nats: true, to: func(l *Log) any { return &l.CA }},
+	"cert":        {elsewhere: true, nats: true, to: func(l *Log) any { return &l.Cert }},
+	"key":         {elsewhere: true, nats: true, to: func(l *Log) any { return &l.Key }},
 }
 
 // OwnLog is how the job's own log is written, before its options.
@@ -107,13 +99,14 @@ func (l *LogAsked) take(name, value string) error {
 			known = append(known, n)
 		}
 	}
-	switch _, there := logOptions[name]; {
+	option, there := logOptions[name]
+	switch {
 	case l.Given[name]:
 		return fmt.Errorf("%w: --log: %s stands there twice", perdure.ErrUsage, name)
 	case there && !slices.Contains(known, name) && l.NATS == "":
 		return fmt.Errorf("%w: --log: %s is for a log on a cluster; leave it out, or write nats://HOST:PORT for %s",
 			perdure.ErrUsage, name, OwnLog)
-	case there && logOptions[name].nats && !slices.Contains(known, name):
+	case there && option.nats && !slices.Contains(known, name):
 		return fmt.Errorf("%w: --log: %s is for a NATS cluster; %s://HOST:PORT takes the job's keys: name them with "+
 			"--keys", perdure.ErrUsage, name, updatelog.KeysScheme)
 	case there && !slices.Contains(known, name):
@@ -123,7 +116,7 @@ func (l *LogAsked) take(name, value string) error {
 		return fmt.Errorf("%w: --log has no option %q; choose %s", perdure.ErrUsage, name, strings.Join(known, ", "))
 	}
 	l.Given[name] = true
-	if err := logOptions[name].set(l, value); err != nil {
+	if err := option.set(&l.Log, value); err != nil {
 		return fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
 	}
 	return nil

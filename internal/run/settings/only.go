@@ -79,7 +79,7 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 		{"outage-rows", a.Outage.Rows},
 		{"stale-scale", a.Outage.StaleScale},
 		{"log", a.Log},
-		{"init", a.Init},
+		{"init", a.Work.Init},
 	} {
 		if flag.value == "" && a.Given[flag.name] {
 			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)

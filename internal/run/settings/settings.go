@@ -64,9 +64,12 @@ type Run struct {
 
 // Reach is who can reach a run, and what for.
 type Reach struct {
-	Listen   string `json:"-"`              // the coordinator's address, of this machine only
-	Insecure bool   `json:"-"`              // others may, though nothing is encrypted
-	Keys     string `json:"keys,omitempty"` // the folder of the job's keys, of this machine; "": it has none
+	// Listen is the coordinator's address, of this machine only.
+	Listen string `json:"-" group:"job" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	// Keys is the folder of the job's keys, of this machine; "": it has none.
+	Keys string `json:"keys,omitempty" group:"job" env:"PERDURE_KEYS" placeholder:"DIR" type:"path"`
+	// Insecure lets others reach it, though nothing is encrypted.
+	Insecure bool `json:"-" group:"job"`
 }
 
 // Checkpoints is what a run does with its checkpoints.

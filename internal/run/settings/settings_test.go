@@ -178,7 +178,7 @@ func TestShape(t *testing.T) {
 	p := Shape{Workers: 3, Servers: 2, Shards: 6, Consistency: "asp", Recovery: "chain:2", Clocks: 10, Seed: 7}
 	job, err := p.Job("softmax")
 	must(t, err)
-	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != suspendUsually.Milliseconds() ||
+	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != usually.Milliseconds() ||
 		job.ID == "" {
 		t.Errorf("%+v", job)
 	}

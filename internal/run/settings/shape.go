@@ -8,12 +8,15 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// Shape is what every job has, as somebody writes it.
+// Shape is what every job has, as a user writes it.
 type Shape struct {
-	Workers, Servers, Shards int
-	Consistency, Recovery    string
-	Clocks                   int64
-	Seed                     uint64
+	Workers     int    `group:"job" main:"" default:"4" placeholder:"N"`
+	Servers     int    `group:"job" main:"" default:"2" placeholder:"N"`
+	Clocks      int64  `group:"job" main:"" default:"300" placeholder:"N"`
+	Consistency string `group:"consistency" main:"" default:"bsp" placeholder:"MODEL"`
+	Recovery    string `group:"recovery" main:"" default:"resend:auto" placeholder:"STRATEGY"`
+	Seed        uint64 `group:"job" main:"" default:"1" placeholder:"N"`
+	Shards      int    `group:"job" default:"16" placeholder:"N"`
 }
 
 // Job makes a job of which nothing else is asked.
@@ -21,10 +24,10 @@ func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job, err = p.Parse(name); err != nil {
 		return job, err
 	}
-	if job.SuspendMs, err = suspendMs("", job.TwoStep(nil)); err != nil {
+	if job.SuspendMs, err = afterMs("suspend-after", "", job.TwoStep(nil)); err != nil {
 		return job, err
 	}
-	if job.TakeOverMs, err = takeOverMs("", job.NoReplace); err != nil {
+	if job.TakeOverMs, err = afterMs("take-over-after", "", job.NoReplace); err != nil {
 		return job, err
 	}
 	return job, recovery.Check(&job)

@@ -30,41 +30,22 @@ func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	return 0, d.Milliseconds(), nil
 }
 
-// suspendUsually is after how long a worker is suspended that nobody came for, where
-// people do not say.
-const suspendUsually = 30 * time.Second
+// usually is after how long a worker is suspended that has no process, and others take over from a dead server, where
+// the user does not say.
+const usually = 30 * time.Second
 
-// suspendMs reads --suspend-after.
-func suspendMs(text string, twoStep bool) (int64, error) {
+// afterMs reads a flag for such a time; without it, it is as usual, or 0 where that is never.
+func afterMs(flag, text string, never bool) (int64, error) {
 	switch {
-	case text == "" && twoStep:
+	case text == "" && never:
 		return 0, nil
 	case text == "":
-		return suspendUsually.Milliseconds(), nil
+		return usually.Milliseconds(), nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: --suspend-after %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage,
+		return 0, fmt.Errorf("%w: --%s %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, flag,
 			text)
-	}
-	return d.Milliseconds(), nil
-}
-
-// takeOverUsually is after how long others take over from a dead server, where people do not say.
-const takeOverUsually = 30 * time.Second
-
-// takeOverMs reads --take-over-after.
-func takeOverMs(text string, noReplace bool) (int64, error) {
-	switch {
-	case text == "" && noReplace:
-		return 0, nil
-	case text == "":
-		return takeOverUsually.Milliseconds(), nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: --take-over-after %q; write a time, for example 5s, or 0s for never",
-			perdure.ErrUsage, text)
 	}
 	return d.Milliseconds(), nil
 }

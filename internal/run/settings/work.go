@@ -11,30 +11,40 @@ import (
 	"github.com/perdure/perdure/workload"
 )
 
-// WorkAsked is what somebody asks of the workers of a job that trains one of the workloads. What
-// is empty, or nil, is as the workload has it.
+// WorkAsked is what a user asks of the workers of a job that trains one of the workloads, as flags of perdure train.
+// What is empty, or nil, is as the workload has it.
 type WorkAsked struct {
-	Until      string
-	Rule       string
-	LR         *float64
-	Schedule   string
-	StepEvery  int64
-	StepFactor float64
-	Batch      *int
-	Sparse     bool
-	Combine    string
-	Data       string
-	Factors    FactorsAsked
-	Bowl       BowlAsked
-	Convex     ConvexAsked
-	Topics     TopicsAsked
-	FinalReLU  bool   // of cnn
-	Partition  string // of cnn: row or layer
-	EvalEvery  string
-	ComputeMs  int
-	CacheMB    int
-	RetainMB   int
-	Scale      []string
+	Until string `group:"job" main:"" placeholder:"GOAL"`
+	Data  string `group:"training" main:"" placeholder:"PATH"`
+	Init  string `group:"training" placeholder:"FILE"` // the model that the run begins with; "": none
+
+	LR         *float64 `name:"lr" group:"training" placeholder:"RATE"`
+	Batch      *int     `group:"training" placeholder:"N"`
+	Rule       string   `group:"training" placeholder:"RULE"`
+	Sparse     bool     `group:"training"`
+	Combine    string   `group:"training" placeholder:"HOW"`
+	Schedule   string   `group:"training" default:"const" placeholder:"NAME"`
+	StepEvery  int64    `group:"training" default:"100" placeholder:"N"`
+	StepFactor float64  `group:"training" default:"0.5" placeholder:"X"`
+	EvalEvery  string   `group:"training" default:"10" placeholder:"N|TIME"`
+
+	CacheMB   int      `name:"cache-mb" group:"consistency" default:"256" placeholder:"N"`
+	RetainMB  int      `name:"retain-mb" group:"recovery" default:"512" placeholder:"N"`
+	ComputeMs int      `group:"faults" default:"0" placeholder:"N"`
+	Scale     []string `group:"job" placeholder:"SCALE" sep:"none"`
+
+	// The workloads' own settings are flags of their commands.
+	Factors FactorsAsked `kong:"-"`
+	Bowl    BowlAsked    `kong:"-"`
+	Convex  ConvexAsked  `kong:"-"`
+	Topics  TopicsAsked  `kong:"-"`
+	Network NetworkAsked `kong:"-"`
+}
+
+// NetworkAsked is what a user asks of cnn, as flags of perdure train.
+type NetworkAsked struct {
+	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
+	Partition string `main:"" group:"cnn" default:"row" placeholder:"row|layer"`
 }
 
 // ConvexAsked is what somebody asks of softmax, as flags of perdure train.
@@ -54,15 +64,9 @@ type BowlAsked struct {
 // bowl makes the settings of a quadratic function.
 func (b *BowlAsked) bowl(info workload.Info) workload.Bowl {
 	of := info.Bowl
-	if b.Rows != nil {
-		of.Rows = *b.Rows
-	}
-	if b.Dim != nil {
-		of.Dim = *b.Dim
-	}
-	if b.Condition != nil {
-		of.Condition = *b.Condition
-	}
+	set(&of.Rows, b.Rows)
+	set(&of.Dim, b.Dim)
+	set(&of.Condition, b.Condition)
 	of.Noise = b.Noise
 	return of
 }
@@ -84,20 +88,18 @@ func (a *Asked) askWork(s *Run) error {
 	if err != nil {
 		return err
 	}
-	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.FinalReLU, w.factors(info)
+	p.Batch, p.Sparse, p.FinalReLU, p.Factors = info.Batch, w.Sparse, w.Network.FinalReLU, w.factors(info)
 	p.Bowl = w.Bowl.bowl(info)
 	if p.Topics, err = w.Topics.model(info); err != nil {
 		return err
 	}
-	if p.ByLayer, err = w.byLayer(); err != nil {
+	if p.ByLayer, err = w.Network.byLayer(); err != nil {
 		return err
 	}
 	if p.Convex = workload.Convex(w.Convex); p.Convex.FullBatch {
 		p.Batch = 0
 	}
-	if w.Batch != nil {
-		p.Batch = *w.Batch
-	}
+	set(&p.Batch, w.Batch)
 	if p.Data, err = absolute(cmp.Or(w.Data, info.Data)); err != nil {
 		return err
 	}
@@ -140,14 +142,14 @@ func (a *Asked) info() (workload.Info, error) {
 }
 
 // byLayer reports whether a model is partitioned by layer.
-func (w *WorkAsked) byLayer() (bool, error) {
-	switch w.Partition {
+func (a *NetworkAsked) byLayer() (bool, error) {
+	switch a.Partition {
 	case "", "row":
 		return false, nil
 	case "layer":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: --partition %s; choose row or layer", perdure.ErrUsage, w.Partition)
+	return false, fmt.Errorf("%w: --partition %s; choose row or layer", perdure.ErrUsage, a.Partition)
 }
 
 // rule makes the update rule.
@@ -171,15 +173,9 @@ func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 // factors makes the settings of a matrix factorisation.
 func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	f := info.Factors
-	if w.Factors.Rank != nil {
-		f.Rank = *w.Factors.Rank
-	}
-	if w.Factors.L2 != nil {
-		f.L2 = *w.Factors.L2
-	}
-	if w.Factors.Fraction != nil {
-		f.ClockFraction = *w.Factors.Fraction
-	}
+	set(&f.Rank, w.Factors.Rank)
+	set(&f.L2, w.Factors.L2)
+	set(&f.ClockFraction, w.Factors.Fraction)
 	f.WholeUsers, f.Implicit = w.Factors.WholeUsers, w.Factors.Implicit
 	return f
 }
@@ -197,23 +193,22 @@ type TopicsAsked struct {
 // model makes the settings of a topic model.
 func (a *TopicsAsked) model(info workload.Info) (workload.TopicModel, error) {
 	t := info.Topics
-	if a.Topics != nil {
-		t.Topics = *a.Topics
-	}
-	if a.Alpha != nil {
-		t.Alpha = *a.Alpha
-	}
-	if a.Beta != nil {
-		t.Beta = *a.Beta
-	}
-	if a.Fraction != nil {
-		t.ClockFraction = *a.Fraction
-	}
+	set(&t.Topics, a.Topics)
+	set(&t.Alpha, a.Alpha)
+	set(&t.Beta, a.Beta)
+	set(&t.ClockFraction, a.Fraction)
 	t.Rebuild, t.OnTable = a.Rebuild, a.DocTopics == "table"
 	if !t.OnTable && a.DocTopics != "" && a.DocTopics != "slot" {
 		return t, fmt.Errorf("%w: --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
 	}
 	return t, nil
+}
+
+// set takes over what was asked for; nil: nothing was.
+func set[T any](to, asked *T) {
+	if asked != nil {
+		*to = *asked
+	}
 }
 
 // absolute makes a path of data one that every process understands, whatever its folder.
