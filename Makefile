@@ -132,7 +132,7 @@ check-static: $(TOOLS)/staticcheck
 # tests of their package do under it.
 # Tests of the command mostly wait for processes, so four run at a time, and so do three raced packages. LONG packages
 # start first, so that no processor waits for them at the end.
-PLAIN  := /internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/itercost$$|/cmd/perdure$$|/perdure/workload|^github.com/perdure/perdure$$
+PLAIN  := /internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/cmd/perdure$$|/internal/run/workload|^github.com/perdure/perdure$$
 RACED  := ^(TestSameModel|TestFaultKinds)$$
 LONG   := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
 CALM   := ^(TestControls|TestRiftsControl|TestResumesWeakened|TestInspectFiles|TestInspectTwice|TestDenseStorm|TestContinueStorm|TestProgramsState|TestLogsMerged|TestForks|TestLaws)$$

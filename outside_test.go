@@ -12,10 +12,8 @@ import (
 const public = `package main
 
 import (
-	_ "github.com/perdure/perdure/itercost"
 	_ "github.com/perdure/perdure/store/s3"
 	_ "github.com/perdure/perdure/watch"
-	_ "github.com/perdure/perdure/workload"
 )
 `
 

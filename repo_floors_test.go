@@ -17,10 +17,10 @@ var floors = []struct {
 	rooms []string
 }{
 	{"vocabulary", []string{"."}},
-	{"cores", []string{"internal/core/", "itercost"}},
+	{"cores", []string{"internal/core/"}},
 	{"data", []string{"internal/data/"}},
 	{"shells", []string{"internal/proc/", "worker", "store"}},
-	{"runs", []string{"internal/run/", "workload", "watch"}},
+	{"runs", []string{"internal/run/", "watch"}},
 	{"commands", []string{"cmd", "examples", "studies"}},
 	{"tests", []string{"internal/rig", "internal/sim"}},
 }
@@ -165,8 +165,11 @@ var floorCases = []ruleCase{
 	{"internal/core/link/a.go", importing(module + "/internal/data/wire"), ""},
 	{"internal/core/link/a.go", importing(module + "/internal/data/disk"), "must not import internal/data/disk"},
 	{"internal/data/table/a.go", importing(module + "/internal/proc/server"), "must not import internal/proc/server"},
-	{"workload/mf/a.go", importing(module + "/cmd/perdure/x"), "workload (floor of runs) must not import cmd"},
-	{"workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
+	{
+		"internal/run/workload/mf/a.go", importing(module + "/cmd/perdure/x"),
+		"internal/run/workload (floor of runs) must not import cmd",
+	},
+	{"internal/run/workload/mf/a_test.go", importing(module + "/cmd/perdure/x"), ""},
 	{"a.go", importing(module + "/internal/core/weaken"), ". (floor of vocabulary) must not import"},
 	{"attic/a.go", importing("bytes"), "attic is on no floor"},
 	{"internal/sim/a.go", importing(module + "/internal/rig"), ""},
@@ -176,7 +179,7 @@ var floorCases = []ruleCase{
 var purityCases = []ruleCase{
 	{"internal/data/wire/a.go", importing("encoding/binary"), ""},
 	{"internal/data/wire/a_test.go", importing("os"), ""},
-	{"itercost/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
+	{"internal/core/itercost/a.go", importing("math/rand/v2"), "must not import math/rand/v2"},
 	{"internal/proc/server/a.go", importing("time"), ""},
 	{"internal/data/table/a.go", importing("golang.org/x/sys/cpu"), ""},
 	{"internal/data/table/a.go", importing("sync/atomic"), "must not import sync/atomic"},
@@ -214,13 +217,13 @@ func TestLightClient(t *testing.T) {
 	}{
 		{
 			"go.etcd.io/",
-			[]string{".", "worker", "workload", "watch", "internal/rig", "internal/sim"},
+			[]string{".", "worker", "watch", "internal/rig", "internal/sim"},
 			"internal/run/role",
 		},
-		{"github.com/prometheus/", []string{".", "worker", "workload", "internal/rig", "internal/sim"}, "watch"},
-		{"github.com/nats-io/nats-server/", []string{".", "worker", "workload"}, "internal/proc/logserver"},
-		{"github.com/minio/", []string{".", "worker", "workload"}, "store/s3"},
-		{"github.com/golang-jwt/", []string{".", "worker", "workload"}, "internal/proc/control"},
+		{"github.com/prometheus/", []string{".", "worker", "internal/rig", "internal/sim"}, "watch"},
+		{"github.com/nats-io/nats-server/", []string{".", "worker"}, "internal/proc/logserver"},
+		{"github.com/minio/", []string{".", "worker"}, "store/s3"},
+		{"github.com/golang-jwt/", []string{".", "worker"}, "internal/proc/control"},
 	} {
 		for _, light := range c.light {
 			if by := reaches(files, light, c.heavy); by != "" {

@@ -16,7 +16,7 @@ var planned = map[string]string{"LastSaved": "a fate, if rows are saved by bytes
 
 var (
 	quoted     = regexp.MustCompile("`([^`]+)`")
-	pathOfCode = regexp.MustCompile(`^(internal|cmd|worker|workload|watch|examples|studies|docs|tools)/[\w./-]+$`)
+	pathOfCode = regexp.MustCompile(`^(internal|cmd|worker|watch|examples|studies|docs|tools)/[\w./-]+$`)
 	goFile     = regexp.MustCompile(`^\w+\.go$`)
 	goName     = regexp.MustCompile(`^[A-Za-z]\w*(\.[A-Za-z]\w*)*$`)
 	goCase     = regexp.MustCompile(`\.|[A-Z]\w*[a-z]|[a-z]\w*[A-Z]`) // else it is a plain word, or stands for one

@@ -35,8 +35,6 @@ var layers = map[string]int{
 
 	"internal/data/packed": 0, // values without those that are 0, for messages and for programs
 
-	"itercost": 0, // measures series of any training, and knows of no job
-
 	// Pure cores.
 	"internal/core/consistency":     1,
 	"internal/core/placement":       1,
@@ -46,6 +44,7 @@ var layers = map[string]int{
 	"internal/core/failuredetector": 1,
 	"internal/core/weaken":          0,
 	"internal/core/states":          1,
+	"internal/core/itercost":        0, // measures series of any training; independent of any job
 
 	// Pure cores over rows and frames.
 	"internal/core/reads":   3,
@@ -81,7 +80,7 @@ var layers = map[string]int{
 
 	// What commands are made of, and commands.
 	"internal/run/rundir":      1,
-	"workload":                 2,
+	"internal/run/workload":    2,
 	"internal/run/plain":       5,
 	"internal/run/plot":        6,
 	"internal/run/modelfile":   6,
@@ -123,7 +122,7 @@ var forbidden = map[[2]string]string{
 // goroutine: a script can exercise them, and every run replays.
 var (
 	pureFloors   = []string{"internal/core/"}
-	purePackages = []string{".", "itercost", "internal/data/packed", "internal/data/table", "internal/data/wire"}
+	purePackages = []string{".", "internal/data/packed", "internal/data/table", "internal/data/wire"}
 )
 
 // vagueNames say nothing of what a package is for.

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/bench"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload/logreg"
 )
 
 // alone is a job of `perdure up`, and its one worker.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 var (

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload/lda"
+	"github.com/perdure/perdure/internal/run/workload/lda"
 )
 
 // ldaKills are one of everything.

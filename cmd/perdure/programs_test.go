@@ -20,8 +20,8 @@ import (
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // asProgram makes this test binary one of the programs below: a process that

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 type workloadsCmd struct {

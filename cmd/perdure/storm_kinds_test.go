@@ -15,11 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/cnn"
-	"github.com/perdure/perdure/workload/lda"
-	"github.com/perdure/perdure/workload/logreg"
-	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/internal/run/workload/cnn"
+	"github.com/perdure/perdure/internal/run/workload/lda"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
+	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
 // stormKind is a kind of job that storms are about.

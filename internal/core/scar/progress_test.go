@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/itercost"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/itercost"
 )
 
 // The paper's theorems, with real shards and ledgers: gradient descent on a quadratic whose

@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/logreg"
+	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
 )
 
 // The benchmark of recovery measures what recovery strategies cost: the speed of training and of pushes

@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/screen"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // recoveryJob is a training job whose servers and coordinator are processes of

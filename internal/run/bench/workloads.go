@@ -20,12 +20,12 @@ import (
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/cnn"
-	"github.com/perdure/perdure/workload/contract"
-	"github.com/perdure/perdure/workload/lda"
-	"github.com/perdure/perdure/workload/logreg"
-	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/internal/run/workload/cnn"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/lda"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
+	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
 // The benchmark of workloads measures whole training programs, in real processes, against the same kernel

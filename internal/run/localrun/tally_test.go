@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 var begin = time.Unix(1000, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // What a run does by the time and not by the clock is evaluations at regular times, and an end

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/safetensors"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // Fits says what keeps a workload, with these tables, from beginning with the model; nil: nothing. The model must have

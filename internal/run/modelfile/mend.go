@@ -2,7 +2,7 @@ package modelfile
 
 import (
 	"github.com/perdure/perdure/internal/data/safetensors"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // Mend changes a model's tensors as its workload has it, before they are written.

@@ -16,10 +16,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/workload"
-	"github.com/perdure/perdure/workload/cnn"
-	"github.com/perdure/perdure/workload/logreg"
-	"github.com/perdure/perdure/workload/mf"
+	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/internal/run/workload/cnn"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
+	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
 // Prediction is what is to be predicted, as flags of perdure predict.

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // lastClock is how long a worker that must leave may still take to finish its

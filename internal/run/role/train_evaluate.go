@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // evaluator evaluates the model while it is trained. Where all tables are bsp it reads

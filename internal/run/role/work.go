@@ -20,8 +20,8 @@ import (
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
+	"github.com/perdure/perdure/internal/run/workload"
 	"github.com/perdure/perdure/worker"
-	"github.com/perdure/perdure/workload"
 )
 
 // farewell says why a worker ends whose slot has left.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // Goal is what --until asks for: "accuracy:0.8", "loss:0.5", "rmse:0.9", or

@@ -7,9 +7,9 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/itercost"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/itercost"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // undisturbed is a twin: its series, and all that is needed to fork it.

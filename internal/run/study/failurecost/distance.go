@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/itercost"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/itercost"
 )
 
 // rowsOf are the rows of a training, which goes on with them.

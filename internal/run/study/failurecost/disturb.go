@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/itercost"
 	"github.com/perdure/perdure/internal/data/table"
-	"github.com/perdure/perdure/itercost"
 )
 
 // Trial is one fork of a twin, with its failures.

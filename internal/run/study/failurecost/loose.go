@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // loose is where the slots of a job stand that do not wait for each other in each clock, under ssp and asp. Each takes

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/itercost"
 	"github.com/perdure/perdure/internal/run/plain"
-	"github.com/perdure/perdure/itercost"
 )
 
 // Schema is that of costs.json.

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/settings"
-	"github.com/perdure/perdure/workload"
+	"github.com/perdure/perdure/internal/run/workload"
 )
 
 // Crew computes what the slots of a job compute: a workload for each.

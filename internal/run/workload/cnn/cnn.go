@@ -1,0 +1,304 @@
+// Package cnn trains a small convolutional network on pictures: that of Cao, Luo,
+// Gan and Jinesh, "Training Through Failure" (2024), the least network here that
+// computes for longer than it communicates, and that is not convex.
+//
+// The layers, for pictures of 28 × 28 values in [-1, 1]:
+//
+//	conv 1→16, 3 × 3, zero border of 1   ReLU   max pool 2
+//	conv 16→32, likewise                 ReLU   max pool 2
+//	full 1568→512                        ReLU   dropout 0.25
+//	full 512→classes                     softmax, cross-entropy
+//
+// With 10 classes these are 812,330 values, all but 1% of them of the first full
+// layer. FinalReLU puts one more ReLU before the softmax, as the authors' code has
+// it, which the usual network has not.
+//
+// A slot's gradient is that of the mean loss over its batch, and the servers add
+// up all slots' gradients, as in that paper. So, unlike workload softmax's, the
+// rate means more the more workers there are.
+//
+// Everything is a function of its arguments: batches and the units that dropout
+// drops of (seed, slot, clock), results of the parameters and the batch, each sum
+// in one order (see package gemm) and on one thread. A slot's work keeps no state
+// from one clock to the next, so that there is nothing of it to save.
+package cnn
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/gemm"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
+)
+
+// Options of a Model.
+type Options struct {
+	Seed      uint64 // of the order of the pictures, and of what dropout drops
+	Slots     int    // at least 1
+	Batch     int    // pictures per slot and clock, at least 1
+	FinalReLU bool   // scores below 0 are 0
+}
+
+// shape is the network's size.
+type shape struct {
+	side          int // of pictures, a multiple of 4
+	first, second int // channels of the convolutions
+	hidden        int // units of the first full layer
+}
+
+// paper is the shape in use; tests have smaller ones.
+var paper = shape{side: 28, first: 16, second: 32, hidden: 512}
+
+// chunk is how many pictures go through the network at once: enough that packing
+// the 3 MB of the full layer's weights is nothing beside multiplying by them.
+// Scratch memory is 50 kB for each.
+const chunk = 128
+
+// Parameters are the values of the tables (see the constants Conv1 to Bias), each
+// row by row.
+type Parameters [tables][]float32
+
+// Model computes losses and gradients. It owns scratch memory and is not for
+// concurrent use; its data set is only read and may be shared.
+type Model struct {
+	data    *dataset.Examples
+	options Options
+	order   *contract.Order
+	pixel   [256]float32 // value of each grey level
+
+	conv1, conv2 conv
+	flat, hidden int // values that the first full layer reads, and makes
+	classes      int
+
+	mul gemm.Multiplier
+	// Scratch for a chunk of pictures, by picture.
+	input    []float32 // bordered
+	pooled1  []float32 // bordered
+	at1, at2 []uint8   // which values were the largest
+	pooled2  []float32 // then its gradient
+	units    []float32 // of the full layer, after ReLU and dropout
+	scores   []float32 // then their gradient
+	dPooled2 []float32
+	dUnits   []float32
+	// Scratch for one picture.
+	cols     []float32
+	made     []float32 // by a convolution, then its gradient
+	dPooled1 []float32 // bordered
+	raw      []float32 // scores
+	exps     []float64
+}
+
+// New returns a model for pictures of 28 × 28.
+func New(data *dataset.Examples, o Options) (*Model, error) { return newModel(data, o, paper) }
+
+func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
+	train := &data.Train
+	switch {
+	case o.Batch < 1:
+		return nil, fmt.Errorf("%w: cnn: batch of %d pictures; choose at least 1", perdure.ErrUsage, o.Batch)
+	case train.Pixels == nil:
+		return nil, fmt.Errorf("%w: cnn: %s has rows of numbers; give pictures of %d × %d", perdure.ErrUsage, data.Name,
+			s.side, s.side)
+	case train.Dim != s.side*s.side:
+		return nil, fmt.Errorf("%w: cnn: %s has pictures of %d pixels; give such of %d × %d", perdure.ErrUsage,
+			data.Name, train.Dim, s.side, s.side)
+	case train.Classes < 2:
+		return nil, fmt.Errorf("%w: cnn: %s has pictures of one class only; there is nothing to learn",
+			perdure.ErrUsage, data.Name)
+	}
+	m := &Model{
+		data: data, options: o, order: contract.NewOrder(o.Seed, train.N, o.Batch), // ShareOut makes the slots
+		conv1: conv{1, s.first, s.side}, conv2: conv{s.first, s.second, s.side / 2},
+		flat: s.second * s.side / 4 * s.side / 4, hidden: s.hidden, classes: train.Classes,
+	}
+	for level := range m.pixel {
+		m.pixel[level] = (float32(level)/255 - 0.5) / 0.5
+	}
+	values := func(n int) []float32 { return make([]float32, n) }
+	m.input, m.pooled1 = values(chunk*m.conv1.reads()), values(chunk*m.conv2.reads())
+	m.at1, m.at2 = make([]uint8, chunk*m.conv1.makes()/4), make([]uint8, chunk*m.flat)
+	m.pooled2, m.dPooled2 = values(chunk*m.flat), values(chunk*m.flat)
+	m.units, m.dUnits = values(chunk*s.hidden), values(chunk*s.hidden)
+	m.scores = values(chunk * m.classes)
+	m.cols = values(max(m.conv1.columns(), m.conv2.columns()))
+	m.made = values(max(m.conv1.makes(), m.conv2.makes()))
+	m.dPooled1 = values(m.conv2.reads())
+	m.raw, m.exps = values(m.classes), make([]float64, m.classes)
+	return m, m.ShareOut(o.Slots)
+}
+
+// ShareOut shares the pictures out among the slots that there are from now on. It does nothing
+// if they are already.
+func (m *Model) ShareOut(slots int) error {
+	if err := m.order.ShareOut(slots); err != nil {
+		return fmt.Errorf("cnn: %w", err)
+	}
+	return nil
+}
+
+// masks is where a slot's clock draws from what dropout drops.
+func (m *Model) masks(slot perdure.Slot, clock perdure.Clock) dropout {
+	return dropout(contract.PassState(m.options.Seed^maskSeed, slot, int64(clock)))
+}
+
+// maskSeed parts what dropout draws from what the order of pictures does.
+const maskSeed = 0x6d61736b // "mask"
+
+// Gradient computes a slot's clock at the parameters p: into grad, of p's lengths,
+// the gradient of the batch's mean loss, and as result that loss. It allocates
+// nothing, but for the slot's order on the slot's first clock.
+func (m *Model) Gradient(p *Parameters, slot perdure.Slot, clock perdure.Clock, grad *Parameters) (loss float64) {
+	for _, g := range grad {
+		clear(g)
+	}
+	pictures := m.order.Batch(slot, clock)
+	masks := m.masks(slot, clock)
+	scale := float32(1 / float64(len(pictures)))
+	for first := 0; first < len(pictures); first += chunk {
+		part := pictures[first:min(first+chunk, len(pictures))]
+		for i, picture := range part {
+			m.take(i, &m.data.Train, int(picture))
+		}
+		m.forward(p, len(part))
+		for i := range part {
+			masks.relu(m.units[i*m.hidden:][:m.hidden], first+i)
+		}
+		m.score(p, len(part))
+		for i, picture := range part {
+			loss += m.judge(i, m.data.Train.Labels[picture], scale)
+		}
+		m.backwardFull(p, grad, len(part))
+		for i := range part {
+			m.backwardConv(p, grad, i)
+		}
+	}
+	return loss / float64(len(pictures))
+}
+
+// Evaluate returns the mean loss and the fraction of the pictures whose highest
+// score is that of their class (of equal scores, the first counts), all units
+// taking part. The split must be of the model's data set.
+func (m *Model) Evaluate(p *Parameters, split *dataset.Split) (loss, accuracy float64) {
+	right := 0
+	m.Score(p, split, func(scores []float32, label uint8, itsLoss float64) {
+		loss += itsLoss
+		if logreg.Argmax(scores) == int(label) {
+			right++
+		}
+	})
+	return loss / float64(split.N), float64(right) / float64(split.N)
+}
+
+// Score gives each picture's scores, one for each class, its label and its loss, in order, all units taking part. The
+// split must be of the model's data set; the slice is valid until each returns.
+func (m *Model) Score(p *Parameters, split *dataset.Split, each func(scores []float32, label uint8, loss float64)) {
+	for first := 0; first < split.N; first += chunk {
+		n := min(chunk, split.N-first)
+		for i := range n {
+			m.take(i, split, first+i)
+		}
+		m.forward(p, n)
+		relu(m.units[:n*m.hidden])
+		m.score(p, n)
+		for i := range n {
+			label := split.Labels[first+i]
+			loss := m.judge(i, label, 0)
+			each(m.raw, label, loss)
+		}
+	}
+}
+
+// take makes a picture the chunk's i-th.
+func (m *Model) take(i int, split *dataset.Split, picture int) {
+	side, row := m.conv1.side, m.conv1.bordered()
+	to := m.input[i*m.conv1.reads():][:m.conv1.reads()]
+	for y, pixels := 0, split.Image(picture); y < side; y++ {
+		line := to[(y+1)*row+1:][:side]
+		for x, level := range pixels[y*side:][:side] {
+			line[x] = m.pixel[level]
+		}
+	}
+}
+
+// forward computes the units of the chunk's n pictures, before ReLU.
+func (m *Model) forward(p *Parameters, n int) {
+	bias := m.biases(p)
+	for i := range n {
+		m.conv1.unfold(m.cols, m.inputOf(i))
+		m.conv1.forward(&m.mul, m.made, m.cols, p[Conv1], bias[0])
+		pool(m.pooled1Of(i), 1, m.at1Of(i), m.made[:m.conv1.makes()], m.conv1.side)
+		m.conv2.unfold(m.cols, m.pooled1Of(i))
+		m.conv2.forward(&m.mul, m.made, m.cols, p[Conv2], bias[1])
+		pool(m.pooled2[i*m.flat:][:m.flat], 0, m.at2[i*m.flat:][:m.flat], m.made[:m.conv2.makes()], m.conv2.side)
+	}
+	units := gemm.Of(m.units, n, m.hidden)
+	rows(units.Data, n, bias[2])
+	m.mul.Add(units, gemm.Of(m.pooled2, n, m.flat), gemm.Of(p[Full1], m.hidden, m.flat).T())
+}
+
+// score computes the scores of the chunk's n pictures.
+func (m *Model) score(p *Parameters, n int) {
+	scores := gemm.Of(m.scores, n, m.classes)
+	rows(scores.Data, n, m.biases(p)[3])
+	m.mul.Add(scores, gemm.Of(m.units, n, m.hidden), gemm.Of(p[Full2], m.hidden, m.classes))
+}
+
+// judge returns the loss of the chunk's i-th picture, and replaces its scores by
+// their gradient times scale; the scores themselves are then in raw.
+func (m *Model) judge(i int, label uint8, scale float32) (loss float64) {
+	scores := m.scores[i*m.classes:][:m.classes]
+	if m.options.FinalReLU {
+		relu(scores)
+	}
+	copy(m.raw, scores)
+	loss = logreg.CrossEntropy(scores, label, scale, m.exps)
+	if m.options.FinalReLU {
+		gate(scores, m.raw, 1)
+	}
+	return loss
+}
+
+// backwardFull goes back through the full layers, from the gradient of the chunk's
+// scores to that of the pooled values.
+func (m *Model) backwardFull(p, grad *Parameters, n int) {
+	bias := m.biases(grad)
+	scores, units := gemm.Of(m.scores, n, m.classes), gemm.Of(m.units, n, m.hidden)
+	sumRows(bias[3], scores.Data)
+	m.mul.Add(gemm.Of(grad[Full2], m.hidden, m.classes), units.T(), scores)
+	dUnits := gemm.Of(m.dUnits, n, m.hidden)
+	m.mul.Set(dUnits, scores, gemm.Of(p[Full2], m.hidden, m.classes).T())
+	gate(dUnits.Data, units.Data, weigh)
+	sumRows(bias[2], dUnits.Data)
+	m.mul.Add(gemm.Of(grad[Full1], m.hidden, m.flat), dUnits.T(), gemm.Of(m.pooled2, n, m.flat))
+	m.mul.Set(gemm.Of(m.dPooled2, n, m.flat), dUnits, gemm.Of(p[Full1], m.hidden, m.flat))
+}
+
+// backwardConv goes back through the convolutions with the chunk's i-th picture.
+func (m *Model) backwardConv(p, grad *Parameters, i int) {
+	bias := m.biases(grad)
+	made := m.made[:m.conv2.makes()]
+	unpool(made, m.conv2.side, m.dPooled2[i*m.flat:][:m.flat], 0, m.at2[i*m.flat:], bias[1])
+	m.conv2.unfold(m.cols, m.pooled1Of(i))
+	m.conv2.weights(&m.mul, grad[Conv2], made, m.cols)
+	m.conv2.values(&m.mul, m.dPooled1, made, p[Conv2], m.cols)
+	made = m.made[:m.conv1.makes()]
+	unpool(made, m.conv1.side, m.dPooled1, 1, m.at1Of(i), bias[0])
+	m.conv1.unfold(m.cols, m.inputOf(i))
+	m.conv1.weights(&m.mul, grad[Conv1], made, m.cols)
+}
+
+// The chunk's i-th picture in scratch memory.
+func (m *Model) inputOf(i int) []float32   { n := m.conv1.reads(); return m.input[i*n:][:n] }
+func (m *Model) pooled1Of(i int) []float32 { n := m.conv2.reads(); return m.pooled1[i*n:][:n] }
+func (m *Model) at1Of(i int) []uint8       { n := m.conv1.makes() / 4; return m.at1[i*n:][:n] }
+
+// biases returns the parts of the biases' table: those of each layer.
+func (m *Model) biases(p *Parameters) (parts [4][]float32) {
+	all := p[Bias]
+	for i, n := range [4]int{m.conv1.out, m.conv2.out, m.hidden, m.classes} {
+		parts[i], all = all[:n:n], all[n:]
+	}
+	return parts
+}

@@ -1,0 +1,65 @@
+package lda
+
+import (
+	"math"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// Plain trains on one thread without tables, with the data, the order and the sampler of a workload with one slot: the
+// reference for speed and for what can be reached. It is not for concurrent use.
+type Plain struct {
+	// Sorted makes each clock begin with a word's topics in the order in which rows give them: then a job of one slot
+	// has the same bits.
+	Sorted bool
+
+	*model
+	s      *sampler
+	topics [][]int16 // by document
+	now    perdure.Clock
+}
+
+// NewPlain returns a trainer at clock 0.
+func NewPlain(data *dataset.Corpus, o Options) (*Plain, error) {
+	m, err := newModel(data, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plain{model: m, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len())}
+	room := make([]int, data.Size)
+	for _, w := range data.Train.Tokens {
+		room[w] = min(room[w]+1, o.Topics)
+	}
+	p.s.words = newWords(room)
+	for i := range p.topics {
+		p.topics[i] = unassigned(len(data.Train.Document(i)))
+	}
+	return p, nil
+}
+
+// Run trains for a number of clocks. It returns how many tokens they had, and the mean loss of them.
+func (p *Plain) Run(clocks perdure.Clock) (tokens int, loss float64) {
+	sum := 0.0
+	for range clocks {
+		if p.Sorted {
+			for w := range p.s.used {
+				inOrder(p.s.of(int32(w)))
+			}
+		}
+		p.s.start()
+		pass, part := p.at(p.now)
+		for _, doc := range p.documents(part, contract.Share{Of: 1}) {
+			words := p.data.Train.Document(int(doc))
+			p.s.document(words, p.topics[doc], p.stateOf(doc, pass))
+			tokens += len(words)
+		}
+		sum -= p.s.logs.value()
+		p.now++
+	}
+	return tokens, sum / float64(max(tokens, 1))
+}
+
+// Perplexity is what a loss comes to: among how many words one would be in as much doubt, if all were alike.
+func Perplexity(loss float64) float64 { return math.Exp(loss) }

@@ -1,0 +1,553 @@
+package lda
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// The names of the workload and of its tables.
+const (
+	Name        = "lda"
+	WordTopic   = "word_topic"
+	Totals      = "topics"
+	Assignments = "assignments"
+)
+
+// DefaultData is the corpus that is used where the user names none.
+const DefaultData = dataset.DefaultCorpus
+
+// program is a model as a workload.
+type program struct {
+	*model
+	params contract.Params
+	s      *sampler
+
+	topics [][]int16 // by document: of its tokens, as far as this process has drawn or read them; nil: never
+	known  []int     // by document: the stay in which that was
+	stay   int       // counts up when what is known may be wrong
+	next   perdure.Clock
+	share  contract.Share
+
+	*needs                 // of the clock
+	kept   map[int]*needs  // by clock of a pass: those of earlier ones
+	moved  []perdure.RowID // some words whose rows have changed
+	deltas []float32       // by what
+	got    []float32       // rows of the needed words, as Get gave them
+	marks  marks           // which of those were not 0 when they were read; one that is not marked is 0
+	filled bool            // the sampler has been given these
+	sum    []float32       // by topic: those of them that are above 0, added up
+	total  []float32       // likewise n(k)
+	was    []int16         // topics of its tokens, before they are drawn
+	own    []float32       // rebuild, recount: tokens that are counted, by place and topic; then what rows lack
+	all    []float32       // recount: the table of assignments, as it was read
+	docs   docRows
+}
+
+// docRows are rows of the table of assignments.
+type docRows struct {
+	list   []perdure.RowID
+	values []float32
+}
+
+// Open loads the data and returns the workload.
+func Open(p contract.Params) (contract.Workload, error) {
+	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
+		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
+		return nil, fmt.Errorf("%w: lda counts, and has no update rule or learning rate to choose; leave those out",
+			perdure.ErrUsage)
+	}
+	switch {
+	case p.Batch != 0:
+		return nil, fmt.Errorf("%w: lda: batch of %d; a clock is a fraction of the data here, choose a clock fraction "+
+			"instead", perdure.ErrUsage, p.Batch)
+	case p.FinalReLU, p.ByLayer, p.Factors != contract.Factors{}:
+		return nil, fmt.Errorf("%w: lda has no layers and no rows of users and items; leave out what is for those",
+			perdure.ErrUsage)
+	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
+		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+	}
+	data, err := dataset.OpenCorpus(p.Data)
+	if err != nil {
+		return nil, err
+	}
+	if p.Topics.Rebuild && !p.Lossy {
+		p.Topics.Rebuild = false // no row is ever lost
+	}
+	m, err := newModel(data, Options{Seed: p.Seed, TopicModel: p.Topics})
+	if err != nil {
+		return nil, err
+	}
+	w := &program{
+		model: m, params: p, s: newSampler(&m.Options, data.Size), topics: make([][]int16, data.Train.Len()),
+		known: make([]int, data.Train.Len()), total: make([]float32, p.Topics.Topics), next: -1,
+		sum: make([]float32, p.Topics.Topics), kept: map[int]*needs{},
+	}
+	return w, nil
+}
+
+// Describe implements contract.Workload.
+func (p *program) Describe() contract.Description {
+	return contract.Description{
+		Name: Name, Data: p.data.Name, Train: len(p.data.Train.Tokens), Test: p.held.n,
+		Parameters: (p.data.Size+1)*p.Topics + p.rows[len(p.rows)-1]*rowTokens, DataBytes: p.data.Bytes(),
+	}
+}
+
+// Digest implements contract.Workload.
+func (p *program) Digest() string { return p.data.Digest() }
+
+// Constants implements contract.Workload: a word's share in a topic is (n(w,k) + beta) / (n(k) + words·beta). Where it
+// is known how the words are written, that of row i of word_topic is line i of word_topic.names.
+func (p *program) Constants() map[string]string {
+	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	c := map[string]string{
+		"alpha": text(p.Alpha), "beta": text(p.Beta), "words": strconv.Itoa(p.data.Size),
+		"topics": strconv.Itoa(p.Topics),
+	}
+	if p.data.Words != nil {
+		list := make([]string, p.data.Size) // the vocabulary may be shorter
+		for i := range list {
+			list[i] = p.data.Word(i)
+		}
+		c[WordTopic+".names"] = strings.Join(list, "\n")
+	}
+	return c
+}
+
+// Tables implements contract.Workload.
+func (p *program) Tables() []perdure.TableSpec {
+	add := perdure.Rule{Kind: perdure.RuleAdd}
+	counts, topics := perdure.DistanceTV, perdure.DistanceNone // of slots that remember their documents' topics
+	if p.OnTable {
+		topics = perdure.DistanceLabels
+		if p.recounts() { // counts are made anew of the assignments
+			counts = perdure.DistanceNone
+		}
+	}
+	specs := []perdure.TableSpec{
+		{Name: WordTopic, Rows: int64(p.data.Size), Dim: p.Topics, Rule: add, Distance: counts},
+		{Name: Totals, Rows: 1, Dim: p.Topics, Rule: add, Whole: true, Distance: counts},
+		{
+			Name: Assignments, Rows: int64(p.rows[len(p.rows)-1]), Dim: rowTokens,
+			Rule: perdure.Rule{Kind: perdure.RuleSet}, Distance: topics,
+		},
+	}
+	if p.params.Sparse {
+		specs[0].Sparse, specs[0].Rows = true, 0
+		specs[2].Sparse, specs[2].Rows = true, 0
+	}
+	return specs
+}
+
+// Memory implements contract.Remembering: within a pass a process draws the topics of all its documents.
+func (p *program) Memory() perdure.Clock {
+	if p.OnTable {
+		return 0
+	}
+	return perdure.Clock(len(p.parts))
+}
+
+// Step implements contract.Workload.
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("lda: %w", err)
+	}
+	if clock != p.next || share != p.share || p.OnTable {
+		p.stay++
+	}
+	p.next, p.share = -1, share // until the clock is done
+	_, part := p.at(clock)
+	docs := p.documents(part, share)
+	tokens := 0
+	if len(docs) > 0 || p.recounts() {
+		var err error
+		p.needs = p.need(part, docs)
+		if tokens, err = p.clock(ctx, t, docs, clock); err != nil {
+			return contract.Metrics{}, err
+		}
+	}
+	p.next = clock + 1
+	m := contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN(), Samples: tokens}
+	if tokens > 0 {
+		m.TrainLoss = -p.s.logs.value() / float64(tokens)
+	}
+	return m, nil
+}
+
+// clock draws the topics of some documents anew.
+func (p *program) clock(
+	ctx context.Context, t contract.Tables, docs []int32, clock perdure.Clock,
+) (tokens int, err error) {
+	pass, part := p.at(clock)
+	if err := p.prepare(ctx, t, docs, part); err != nil {
+		return 0, err
+	}
+	p.fill()
+	p.s.start()
+	p.docs.list, p.docs.values = p.docs.list[:0], p.docs.values[:0]
+	for _, doc := range docs {
+		words := p.data.Train.Document(int(doc))
+		if !p.params.Lossy {
+			p.was = append(p.was[:0], p.topics[doc]...)
+		}
+		p.s.document(words, p.topics[doc], p.stateOf(doc, pass))
+		p.docs.note(p.model, doc, p.was, p.topics[doc], p.params.Lossy)
+		tokens += len(words)
+		if 4*len(p.docs.values) >= writeBytes {
+			if err := p.docs.write(ctx, t); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return tokens, p.write(ctx, t)
+}
+
+// prepare reads what a clock needs, and mends it where rows were lost.
+func (p *program) prepare(ctx context.Context, t contract.Tables, docs []int32, part int) error {
+	if p.recounts() {
+		if err := p.read(ctx, t); err != nil {
+			return err
+		}
+		err := p.recount(ctx, t, part)
+		p.look() // they are what was counted now
+		return err
+	}
+	if err := p.learn(ctx, t, docs); err != nil {
+		return err
+	}
+	if err := p.read(ctx, t); err != nil {
+		return err
+	}
+	if p.params.Lossy {
+		if err := p.lift(ctx, t); err != nil {
+			return err
+		}
+	}
+	if p.Rebuild {
+		return p.rebuild(ctx, t)
+	}
+	return nil
+}
+
+// learn reads the topics of the documents of which they are not known here.
+func (p *program) learn(ctx context.Context, t contract.Tables, docs []int32) error {
+	p.docs.list = p.docs.list[:0]
+	for _, doc := range docs {
+		if p.known[doc] != p.stay || p.topics[doc] == nil {
+			p.docs.add(p.model, doc)
+		}
+	}
+	if len(p.docs.list) == 0 {
+		return nil
+	}
+	if err := p.docs.get(ctx, t); err != nil {
+		return err
+	}
+	at := 0
+	for _, doc := range docs {
+		if p.known[doc] == p.stay && p.topics[doc] != nil {
+			continue
+		}
+		n := len(p.data.Train.Document(int(doc)))
+		if p.topics[doc] == nil {
+			p.topics[doc] = unassigned(n)
+		}
+		for i := range p.topics[doc] {
+			// A row that was lost has what its table begins with, or what it had before.
+			p.topics[doc][i] = p.topicOf(p.docs.values[at+i])
+		}
+		at += (p.rows[doc+1] - p.rows[doc]) * rowTokens
+		p.known[doc] = p.stay
+	}
+	return nil
+}
+
+// add lists the rows of a document.
+func (d *docRows) add(m *model, doc int32) {
+	for row := m.rows[doc]; row < m.rows[doc+1]; row++ {
+		d.list = append(d.list, perdure.RowID(row))
+	}
+	n := len(d.list) * rowTokens
+	d.values = slices.Grow(d.values[:0], n)[:n]
+}
+
+// note lists the rows of a document in which a token has got another topic. The others are in the table as they are: a
+// process knows topics only because it has read them, or because the clock that wrote them is done, and it reads them
+// again when a clock is done again. Where rows may be lost, all are listed: one that was lost is back within a pass.
+func (d *docRows) note(m *model, doc int32, was, now []int16, all bool) {
+	for at := 0; at < len(now); at += rowTokens {
+		to := min(at+rowTokens, len(now))
+		if !all && slices.Equal(was[at:to], now[at:to]) {
+			continue
+		}
+		d.list = append(d.list, perdure.RowID(m.rows[doc]+at/rowTokens))
+		n := len(d.values)
+		d.values = slices.Grow(d.values, rowTokens)[:n+rowTokens]
+		clear(d.values[n:])
+		for i, k := range now[at:to] {
+			d.values[n+i] = float32(k + 1)
+		}
+	}
+}
+
+// write writes the rows that are listed, and begins a new list.
+func (d *docRows) write(ctx context.Context, t contract.Tables) error {
+	if len(d.list) == 0 {
+		return nil
+	}
+	err := t.IncRows(ctx, Assignments, d.list, d.values)
+	d.list, d.values = d.list[:0], d.values[:0]
+	return err
+}
+
+func (d *docRows) get(ctx context.Context, t contract.Tables) error {
+	return t.GetRows(ctx, Assignments, d.list, d.values)
+}
+
+// read reads the counts that the clock needs.
+func (p *program) read(ctx context.Context, t contract.Tables) error {
+	n := len(p.list) * p.Topics
+	p.got = slices.Grow(p.got[:0], n)[:n]
+	if err := p.getWords(ctx, t); err != nil {
+		return err
+	}
+	p.look()
+	return t.Get(ctx, Totals, 0, p.total)
+}
+
+// look marks the counts, which have been read or have changed since.
+func (p *program) look() {
+	p.marks.look(p.got)
+	p.filled = false
+}
+
+// sumRows counts the tokens of each topic by the words, where the totals may be of another time than the rows are.
+func sumRows(total, rows []float32) {
+	var m marks
+	m.look(rows)
+	m.sum(total, rows)
+}
+
+// fill gives the sampler the counts that were read.
+func (p *program) fill() {
+	for k, v := range p.total {
+		p.s.total[k] = int32(v)
+	}
+	if !p.filled {
+		p.fillWords()
+	}
+}
+
+// fillWords gives the sampler the counts of the words, and adds up those above 0 by topic. It reports whether there are
+// any below 0, which it passes over.
+func (p *program) fillWords() (below bool) {
+	p.filled = true
+	clear(p.sum)
+	p.s.words.reset(p.data.Size)
+	for i, word := range p.list {
+		p.s.words.skip(int(word))
+		below = p.s.words.append(p.got, p.marks, i*p.Topics, p.sum, int(p.tokens[i])) || below
+	}
+	p.s.words.skip(p.data.Size)
+	return below
+}
+
+// needs are the words of some documents.
+type needs struct {
+	share  contract.Share
+	list   []perdure.RowID // rising
+	place  []int32         // by word: its number in the list, if it is one of them
+	tokens []int32         // by number: how many these documents have
+}
+
+// mostKept is how many clocks of a pass the words are remembered of.
+const mostKept = 8
+
+// need returns the words of the documents of a clock.
+func (p *program) need(part int, docs []int32) *needs {
+	if n := p.kept[part]; n != nil && n.share == p.share {
+		return n
+	}
+	n := &needs{share: p.share, place: make([]int32, p.data.Size)}
+	for _, doc := range docs {
+		for _, w := range p.data.Train.Document(int(doc)) {
+			n.place[w]++
+		}
+	}
+	for w, tokens := range n.place {
+		if tokens > 0 || p.params.Lossy { // else the totals could not be counted
+			n.place[w] = int32(len(n.list))
+			n.list, n.tokens = append(n.list, perdure.RowID(w)), append(n.tokens, tokens)
+		}
+	}
+	if len(p.parts) <= mostKept {
+		p.kept[part] = n
+	}
+	return n
+}
+
+// getWords reads the rows of the words, as a run if they are one.
+func (p *program) getWords(ctx context.Context, t contract.Tables) error {
+	if n := len(p.list); p.list[n-1]-p.list[0] == perdure.RowID(n-1) {
+		return t.Get(ctx, WordTopic, p.list[0], p.got)
+	}
+	return t.GetRows(ctx, WordTopic, p.list, p.got)
+}
+
+// reset takes all words away, of which there will be n.
+func (w *words) reset(n int) {
+	w.starts, w.used = append(slices.Grow(w.starts[:0], n+1), 0), slices.Grow(w.used[:0], n)
+	w.changed = slices.Grow(w.changed[:0], n)[:n]
+	clear(w.changed)
+}
+
+// skip adds words that are not at hand, up to one.
+func (w *words) skip(to int) {
+	for len(w.used) < to {
+		w.used, w.starts = append(w.used, 0), append(w.starts, w.starts[len(w.used)])
+	}
+}
+
+// append adds a word with its counts, which are the values from one on, as many as there are topics, and room for the
+// topics of as many tokens. It adds the counts above 0 to a sum of each topic, and reports whether there are any below.
+func (w *words) append(values []float32, m marks, from int, sum []float32, tokens int) (below bool) {
+	start, n := w.starts[len(w.used)], len(sum)
+	w.cells = slices.Grow(w.cells[:start], n)
+	cells := w.cells[start:start]
+	for at := m.next(from, from+n); at < from+n; at = m.next(at+1, from+n) {
+		v := values[at]
+		if v >= 1 {
+			cells = append(cells, cell{int32(at - from), int32(v)})
+		}
+		if v > 0 {
+			sum[at-from] += v
+		} else if v < 0 {
+			below = true
+		}
+	}
+	inOrder(cells)
+	end := start + min(n, len(cells)+tokens)
+	w.cells, w.used, w.starts = w.cells[:end], append(w.used, int32(len(cells))), append(w.starts, end)
+	return below
+}
+
+// fewCells are sorted sooner by putting each in its place.
+const fewCells = 16
+
+// inOrder sorts a word's topics, those with the most tokens first.
+func inOrder(cells []cell) {
+	if len(cells) <= fewCells {
+		for i := 1; i < len(cells); i++ {
+			c, j := cells[i], i
+			for ; j > 0 && byTokens(cells[j-1], c) > 0; j-- {
+				cells[j] = cells[j-1]
+			}
+			cells[j] = c
+		}
+		return
+	}
+	slices.SortFunc(cells, byTokens)
+}
+
+// byTokens says which of two topics of a word is first.
+func byTokens(a, b cell) int {
+	if a.count != b.count {
+		return int(b.count) - int(a.count)
+	}
+	return int(a.topic) - int(b.topic)
+}
+
+// write adds what has changed to the tables.
+func (p *program) write(ctx context.Context, t contract.Tables) error {
+	if err := p.writeWords(ctx, t); err != nil {
+		return err
+	}
+	for k, v := range p.total {
+		p.total[k] = float32(p.s.total[k] - int32(v))
+	}
+	if err := t.Inc(ctx, Totals, 0, p.total); err != nil {
+		return err
+	}
+	return p.docs.write(ctx, t)
+}
+
+// writeBytes is about how large the deltas are that are written at a time: they are still in the processor's cache
+// when the table takes them.
+const writeBytes = 128 << 10
+
+// writeWords adds what has changed to the counts of the words, some rows at a time.
+func (p *program) writeWords(ctx context.Context, t contract.Tables) error {
+	missing := p.s.missing
+	for _, m := range missing {
+		p.s.changed[m.word] = true // a token that was lost and keeps its topic is counted again
+	}
+	if p.params.Lossy {
+		missing = nil // it was lost, and is not to be taken away once more
+	}
+	p.moved, p.deltas = p.moved[:0], p.deltas[:0]
+	for i, id := range p.list {
+		if p.s.changed[id] {
+			p.moved, p.deltas = append(p.moved, id), p.change(i, int32(id))
+		}
+		if len(p.moved) == 0 || i < len(p.list)-1 && 4*len(p.deltas) < writeBytes {
+			continue
+		}
+		for _, m := range missing {
+			if row, ok := slices.BinarySearch(p.moved, perdure.RowID(m.word)); ok {
+				p.deltas[row*p.Topics+int(m.topic)]--
+			}
+		}
+		if err := t.IncRows(ctx, WordTopic, p.moved, p.deltas); err != nil {
+			return err
+		}
+		p.moved, p.deltas = p.moved[:0], p.deltas[:0]
+	}
+	return nil
+}
+
+// change adds a row to the deltas: by what the i-th word has changed.
+func (p *program) change(i int, word int32) (deltas []float32) {
+	n := len(p.deltas)
+	deltas = slices.Grow(p.deltas, p.Topics)[:n+p.Topics]
+	row := deltas[n:]
+	clear(row)
+	from, end := i*p.Topics, (i+1)*p.Topics
+	for at := p.marks.next(from, end); at < end; at = p.marks.next(at+1, end) {
+		if v := p.got[at]; v > 0 {
+			row[at-from] = -v
+		}
+	}
+	for _, c := range p.s.of(word) {
+		row[c.topic] += float32(c.count)
+	}
+	return deltas
+}
+
+// Evaluate implements contract.Workload, on held-out documents.
+func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	rows, total := make([]float32, len(p.held.list)*p.Topics), make([]float32, p.Topics)
+	if err := t.GetRows(ctx, WordTopic, p.held.list, rows); err != nil {
+		return contract.Eval{}, err
+	}
+	if err := t.Get(ctx, Totals, 0, total); err != nil {
+		return contract.Eval{}, err
+	}
+	if p.params.Lossy {
+		all := make([]float32, p.data.Size*p.Topics)
+		if err := t.Get(ctx, WordTopic, 0, all); err != nil {
+			return contract.Eval{}, err
+		}
+		sumRows(total, all)
+	}
+	return contract.Eval{Loss: p.held.loss(p.model, rows, total), Accuracy: math.NaN(), RMSE: math.NaN()}, nil
+}

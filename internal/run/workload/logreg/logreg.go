@@ -1,0 +1,177 @@
+// Package logreg has logistic regression, as two workloads: softmax on dense examples ([Softmax]), and logreg on sparse
+// ones, which is the rest of this page.
+//
+// Workload logreg says of which class an example of sparse features is: the score of class k is
+// b(k) + Σ x(f)·w(f,k) over the features f that the example has, and its probability the softmax of the scores. Of two
+// classes the first one's score is 0, and a feature has one weight.
+//
+// A clock has a batch of examples. It reads the rows of the features that they have, and of the bias, and sends for
+// each the gradient of the sum of the batch's losses. So what a clock costs depends on what its examples have, and not
+// on how many features there are; the table is sparse, and a feature that no example has takes no room.
+//
+// [Plain] is the same computation without tables' servers, on one thread: the reference for speed. Both give the same
+// bits on every run.
+package logreg
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// model computes losses and gradients. It owns scratch memory.
+type model struct {
+	data     *dataset.SparseSet
+	order    *contract.Order
+	dim      int // weights of a feature
+	batch    int
+	need     needs
+	scores   []float32
+	exps     []float64
+	gradient []float32 // of the rows needed
+}
+
+// bias is the row that every example has; feature f has row f + 1.
+const bias = 0
+
+func newModel(data *dataset.SparseSet, seed uint64, slots, size int) (*model, error) {
+	m := &model{data: data, batch: size, order: contract.NewOrder(seed, data.Train.Len(), size), dim: len(data.Classes)}
+	if m.dim == 2 {
+		m.dim = 1
+	}
+	m.scores, m.exps = make([]float32, len(data.Classes)), make([]float64, len(data.Classes))
+	return m, m.order.ShareOut(slots)
+}
+
+// needs are the rows that some examples need. What they take follows from how many features the examples have, and not
+// from how many there are.
+type needs struct {
+	list  []perdure.RowID
+	at    []int32 // of each feature of the examples, in order: its row's place in the list
+	slots []int32 // an open-addressed table of the list: 1 + a place; 0: free
+}
+
+// of lists the rows of examples, as they come.
+func (n *needs) of(s *dataset.SparseSplit, examples []int32) {
+	nonzeros := 0
+	for _, e := range examples {
+		nonzeros += int(s.Starts[e+1] - s.Starts[e])
+	}
+	width := bits.Len(uint(2*nonzeros + 1)) // at most half of the slots are taken
+	n.slots = slices.Grow(n.slots[:0], 1<<width)[:1<<width]
+	clear(n.slots)
+	n.list, n.at = append(n.list[:0], bias), slices.Grow(n.at[:0], nonzeros)
+	for _, e := range examples {
+		features, _ := s.Example(int(e))
+		for _, f := range features {
+			n.at = append(n.at, n.place(perdure.RowID(f)+1, width))
+		}
+	}
+}
+
+// place returns the place of a row in the list, where it is now if it was not.
+func (n *needs) place(row perdure.RowID, width int) int32 {
+	const golden = 0x9e3779b97f4a7c15 // spreads rows that are beside each other
+	last := uint64(len(n.slots) - 1)
+	for i := uint64(row) * golden >> (64 - width); ; i = (i + 1) & last {
+		switch at := n.slots[i]; {
+		case at == 0:
+			n.list = append(n.list, row)
+			n.slots[i] = int32(len(n.list))
+			return int32(len(n.list)) - 1
+		case n.list[at-1] == row:
+			return at - 1
+		}
+	}
+}
+
+// row returns the values of the row at a place, among those of the rows needed.
+func (m *model) row(values []float32, at int32) []float32 {
+	from := int(at) * m.dim
+	return values[from : from+m.dim : from+m.dim]
+}
+
+// score computes the scores of an example, of weights of the rows needed; at: where its features' are.
+func (m *model) score(weights []float32, at []int32, values []float32) {
+	if m.dim == 1 {
+		sum := weights[0]
+		for i, to := range at {
+			sum += float32(values[i] * weights[to])
+		}
+		m.scores[0], m.scores[1] = 0, sum
+		return
+	}
+	copy(m.scores, weights[:m.dim])
+	for i, to := range at {
+		x := values[i]
+		for k, w := range m.row(weights, to) {
+			m.scores[k] += float32(x * w)
+		}
+	}
+}
+
+// losses computes the sum of the losses of the examples whose rows are needed, and its gradient.
+func (m *model) losses(weights []float32, s *dataset.SparseSplit, examples []int32) (loss float64, nonzeros int) {
+	g := m.gradient[:len(weights)]
+	clear(g)
+	for _, e := range examples {
+		_, values := s.Example(int(e))
+		at := m.need.at[nonzeros : nonzeros+len(values)]
+		m.score(weights, at, values)
+		loss += m.softmax(int(s.Label[e]))
+		d := m.scores // now what the loss changes by with each
+		if m.dim == 1 {
+			d = d[1:]
+		}
+		for k, v := range d {
+			g[k] += v
+		}
+		if m.dim == 1 {
+			v := d[0]
+			for i, to := range at {
+				g[to] += float32(v * values[i])
+			}
+		} else {
+			for i, place := range at {
+				x := values[i]
+				for k, to := 0, m.row(g, place); k < len(to); k++ {
+					to[k] += float32(x * d[k])
+				}
+			}
+		}
+		nonzeros += len(values)
+	}
+	return loss, nonzeros
+}
+
+// softmax returns the loss of an example of a class, and makes of the scores what the loss changes by with each.
+func (m *model) softmax(label int) (loss float64) {
+	most := m.scores[0]
+	for _, s := range m.scores[1:] {
+		most = max(most, s)
+	}
+	sum := 0.0
+	for k, s := range m.scores {
+		m.exps[k] = math.Exp(float64(s - most))
+		sum += m.exps[k]
+	}
+	loss = math.Log(sum) - float64(m.scores[label]-most)
+	for k, e := range m.exps {
+		m.scores[k] = float32(e / sum)
+	}
+	m.scores[label]--
+	return loss
+}
+
+// shareOut shares the examples out among the slots that there are from now on.
+func (m *model) shareOut(slots int) error {
+	if err := m.order.ShareOut(slots); err != nil {
+		return fmt.Errorf("logreg: %w", err)
+	}
+	return nil
+}

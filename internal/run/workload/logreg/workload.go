@@ -1,0 +1,228 @@
+package logreg
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// The name of the workload, and of its one table.
+const (
+	Name  = "logreg"
+	Table = "w"
+)
+
+// Good choices where the user makes none.
+const (
+	DefaultBatch = 256
+	DefaultData  = dataset.DefaultSparse
+	DefaultRule  = perdure.RuleFTRL
+)
+
+// Rates are good learning rates for the rules.
+var Rates = map[perdure.RuleKind]float64{
+	perdure.RuleSGD: 0.0005, perdure.RuleMomentum: 0.00005, perdure.RuleNesterov: 0.00005, perdure.RuleAdagrad: 0.1,
+	perdure.RuleRowwiseAdagrad: 0.02, perdure.RuleAdam: 0.003, perdure.RuleFTRL: 0.05,
+}
+
+// program is a model as a workload.
+type program struct {
+	*model
+	params  contract.Params
+	weights []float32
+	tests   []int32 // all of the test examples
+}
+
+// Open loads the data and returns the workload.
+func Open(p contract.Params) (contract.Workload, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if err := p.ValidateBatch(); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Factors != contract.Factors{}, p.Topics != contract.TopicModel{}, p.FinalReLU, p.ByLayer:
+		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; leave out what is for those",
+			perdure.ErrUsage)
+	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
+		return nil, fmt.Errorf("%w: logreg: rule %s puts gradients into the model; choose one that follows them, for "+
+			"example ftrl", perdure.ErrUsage, p.Rule.Kind)
+	}
+	data, err := openData(&p)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(data, p.Seed, p.Slots, p.Batch)
+	if err != nil {
+		return nil, err
+	}
+	w := &program{model: m, params: p, tests: make([]int32, data.Test.Len())}
+	for i := range w.tests {
+		w.tests[i] = int32(i)
+	}
+	return w, nil
+}
+
+func openData(p *contract.Params) (*dataset.SparseSet, error) {
+	scaling, err := dataset.ScalingOf(p.Trained)
+	switch {
+	case err != nil:
+		return nil, err
+	case scaling != nil:
+		e, err := dataset.OpenScaled(p.Data, scaling)
+		if err != nil {
+			return nil, err
+		}
+		return dataset.SparseOf(e), nil
+	case p.Trained != nil:
+		classes := strings.Split(p.Trained[ClassesKey], "\n")
+		if len(classes) < 2 {
+			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata have no %s of two "+
+				"lines or more", perdure.ErrUsage, ClassesKey)
+		}
+		return dataset.OpenAllSparse(p.Data, classes, dataset.FeatureNaming(p.Trained[HashedKey]))
+	}
+	return dataset.OpenSparse(p.Data)
+}
+
+// Describe implements contract.Workload. Parameters are those that there may be; a row is stored from its first update.
+func (p *program) Describe() contract.Description {
+	return contract.Description{
+		Name: Name, Data: p.data.Name, Train: p.data.Train.Len(), Test: p.data.Test.Len(),
+		Parameters: (p.data.Features + 1) * p.dim, DataBytes: p.data.Bytes(), Rate: p.params.Rule.Rate,
+		Marked: p.data.Marked,
+	}
+}
+
+// Digest implements contract.Workload.
+func (p *program) Digest() string { return p.data.Digest() }
+
+// The names of the constants.
+const (
+	ClassesKey = "classes" // the classes' labels, a line each
+	HashedKey  = "hashed"  // whether features are names, which were hashed to numbers
+)
+
+// Constants implements contract.Workload: also by what rows of numbers were scaled. Row 0 of the table is the bias,
+// feature f has row f + 1.
+func (p *program) Constants() map[string]string {
+	c := map[string]string{
+		ClassesKey: strings.Join(p.data.Classes, "\n"), HashedKey: strconv.FormatBool(p.data.Hashed),
+	}
+	maps.Copy(c, p.data.Scaling.Constants())
+	return c
+}
+
+// Inherits implements contract.Heir: a value of a row is of the class of its place, and a row of the feature that its
+// number says, or of one whose name was hashed to that.
+func (p *program) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
+		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
+	}
+	is := strconv.FormatBool(p.data.Hashed)
+	if was := constants[HashedKey]; was != "" && was != is {
+		return fmt.Errorf("its metadata say %s %.40q, and of the data it is %s: features that are numbers are others "+
+			"than those whose names are hashed", HashedKey, was, is)
+	}
+	return nil
+}
+
+// oneLine writes names for people that are a line each.
+func oneLine(names string) string {
+	if names == "" {
+		return "that it does not name"
+	}
+	return fmt.Sprintf("%.80q", strings.ReplaceAll(names, "\n", ", "))
+}
+
+// Tables implements contract.Workload: one table, sparse whatever was asked for, from zeros.
+func (p *program) Tables() []perdure.TableSpec {
+	return []perdure.TableSpec{{Name: Table, Sparse: true, Dim: p.dim, Rule: p.params.Rule}}
+}
+
+// Step implements contract.Workload.
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("logreg: %w", err)
+	}
+	if err := p.shareOut(share.Of); err != nil {
+		return contract.Metrics{}, err
+	}
+	examples := p.order.Batch(perdure.Slot(share.Rank), clock)
+	if err := p.get(ctx, t, &p.data.Train, examples); err != nil {
+		return contract.Metrics{}, err
+	}
+	p.gradient = slices.Grow(p.gradient[:0], len(p.weights))[:len(p.weights)]
+	loss, _ := p.losses(p.weights, &p.data.Train, examples)
+	if err := t.IncRows(ctx, Table, p.need.list, p.gradient); err != nil {
+		return contract.Metrics{}, err
+	}
+	n := len(examples)
+	return contract.Metrics{TrainLoss: loss / float64(n), TrainRMSE: math.NaN(), Samples: n}, nil
+}
+
+// get reads the rows that examples need.
+func (p *program) get(ctx context.Context, t contract.Tables, s *dataset.SparseSplit, examples []int32) error {
+	p.need.of(s, examples)
+	n := len(p.need.list) * p.dim
+	p.weights = slices.Grow(p.weights[:0], n)[:n]
+	return t.GetRows(ctx, Table, p.need.list, p.weights)
+}
+
+// Classify implements contract.Classifier.
+func (p *program) Classify(ctx context.Context, t contract.Tables, each func(scores []float32, label uint8)) error {
+	test := &p.data.Test
+	if err := p.get(ctx, t, test, p.tests); err != nil {
+		return err
+	}
+	at := p.need.at
+	for i := range p.tests {
+		_, values := test.Example(i)
+		p.score(p.weights, at[:len(values)], values)
+		at = at[len(values):]
+		each(p.scores, test.Label[i])
+	}
+	return nil
+}
+
+// Evaluate implements contract.Workload, on the test examples.
+func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	right, loss := 0, 0.0
+	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
+		if slices.Index(scores, slices.Max(scores)) == int(label) {
+			right++
+		}
+		loss += p.softmax(int(label))
+	})
+	n := float64(len(p.tests))
+	return contract.Eval{Loss: loss / n, Accuracy: float64(right) / n, RMSE: math.NaN()}, err
+}
+
+// Tell implements contract.Teller: how well probabilities rank the examples, and whether they are what they say.
+func (p *program) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
+	var all judged
+	err := p.Classify(ctx, t, func(scores []float32, label uint8) {
+		class := slices.Index(scores, slices.Max(scores))
+		p.softmax(class) // now p(k), but for the class's less 1
+		probability, is := float64(scores[class])+1, class == int(label)
+		if p.dim == 1 && class == 0 { // of two classes, that of the second one
+			probability, is = 1-probability, !is
+		}
+		all = append(all, judgement{probability, is})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all.lines(p.data.Classes), nil
+}

@@ -1,0 +1,276 @@
+package mf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// alternating trains by alternating least squares: with the items' rows as they are, each user's row has one best
+// value, and then each item's has with the users'. A pass is 1/ClockFraction clocks of users, and as many of items. A
+// slot owns the rows that it solves in a clock and writes them whole, under the rule set: what it wrote before does not
+// matter, and neither does how many slots there are. So under bsp the model is the same for any number of workers.
+type alternating struct {
+	*factors
+	sides [2]*side // users, and items
+	solve *normal
+	given *rows // of the other side, as read
+	own   []float32
+	eval  [2]rows // users, and items
+}
+
+// side is one of the two tables, by what its rows are solved from.
+type side struct {
+	table, from string
+	starts      []int   // by row, and one more: where its ratings begin
+	other       []int32 // by rating: the row of the other table
+	value       []float32
+	weight      []int // by row, and one more: what the rows before it cost
+}
+
+// openAlternating is Open for the solver als.
+func openAlternating(p contract.Params) (contract.Workload, error) {
+	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
+		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
+		return nil, fmt.Errorf("%w: mf: the solver als finds rows at once, and has no update rule or learning rate to "+
+			"choose; leave those out", perdure.ErrUsage)
+	}
+	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
+		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+	}
+	data, err := dataset.OpenRatings(p.Data)
+	if err != nil {
+		return nil, err
+	}
+	return newAlternating(data, options(p))
+}
+
+func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
+	f, err := newFactors(data, o)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.WholeUsers:
+		return nil, fmt.Errorf("%w: mf: the solver als always has all ratings of a user in a clock; leave whole users "+
+			"out", perdure.ErrUsage)
+	case o.L2 == 0:
+		return nil, fmt.Errorf("%w: mf: l2 0; the solver als needs it above 0, or rows of few ratings have no best "+
+			"value", perdure.ErrUsage)
+	case !(o.Implicit >= 0) || o.Implicit > maxImplicit:
+		return nil, fmt.Errorf("%w: mf: implicit %v; choose 0 to %g", perdure.ErrUsage, o.Implicit,
+			float64(maxImplicit))
+	}
+	if o.Implicit > 0 {
+		for _, s := range []*dataset.RatingSplit{&data.Train, &data.Test} {
+			if i := slices.IndexFunc(s.Value, func(v float32) bool { return v < 0 }); i >= 0 {
+				return nil, fmt.Errorf("%w: mf: user %d has %v of item %d; implicit counts are at least 0",
+					perdure.ErrUsage, s.User[i], s.Value[i], s.Item[i])
+			}
+		}
+		f.measureBy(0, 1)
+	}
+	a := &alternating{factors: f, solve: newNormal(o.Rank)}
+	t := &data.Train
+	a.sides[0] = a.newSide(Users, Items, data.Users, t.User, t.Item)
+	a.sides[1] = a.newSide(Items, Users, data.Items, t.Item, t.User)
+	a.eval = [2]rows{{table: Users}, {table: Items}}
+	a.given = &rows{place: make([]int32, max(data.Users, data.Items))}
+	return a, nil
+}
+
+// maxImplicit bounds how sure a count makes: far beyond use.
+const maxImplicit = 1e6
+
+// newSide sorts the ratings by the rows of a table, of each row in the order of the data.
+func (a *alternating) newSide(table, from string, rows int, own, other []int32) *side {
+	s := &side{
+		table: table, from: from, starts: make([]int, rows+1), other: make([]int32, len(own)),
+		value: make([]float32, len(own)), weight: make([]int, rows+1),
+	}
+	for _, row := range own {
+		s.starts[row+1]++
+	}
+	for i, n := range s.starts[1:] {
+		// To solve costs as a rank's third of ratings does.
+		s.weight[i+1] = s.weight[i] + 1 + n
+		if n > 0 {
+			s.weight[i+1] += a.options.Rank / 3
+		}
+		s.starts[i+1] += s.starts[i]
+	}
+	next := slices.Clone(s.starts)
+	for i, row := range own {
+		at := next[row]
+		next[row]++
+		s.other[at], s.value[at] = other[i], a.data.Train.Value[i]
+	}
+	return s
+}
+
+// cut is the first row of the k-th of n parts of about equal cost.
+func (s *side) cut(k, n int) int {
+	total := s.weight[len(s.weight)-1]
+	row, _ := slices.BinarySearch(s.weight, total/n*k+total%n*k/n)
+	return row
+}
+
+// at returns the side that a clock solves, and which part of how many.
+func (a *alternating) at(clock perdure.Clock) (s *side, part, of int) {
+	of = a.clocksPerSide()
+	part = int(int64(clock) % int64(2*of))
+	return a.sides[part/of], part % of, of
+}
+
+// Describe implements contract.Workload.
+func (a *alternating) Describe() contract.Description { return a.describe() }
+
+// Tables implements contract.Workload. Users begin as zeros, since nothing reads them before they are solved.
+func (a *alternating) Tables() []perdure.TableSpec {
+	specs := a.tables()
+	for i := range specs {
+		specs[i].Rule = perdure.Rule{Kind: perdure.RuleSet}
+	}
+	specs[0].Init = perdure.Init{Kind: perdure.InitZeros}
+	return specs
+}
+
+// Constants implements contract.Workload: where ratings are implicit, u·v is how much an item is wanted, about 0 to 1.
+func (a *alternating) Constants() map[string]string {
+	c := a.factors.Constants()
+	if a.options.Implicit > 0 {
+		c["implicit"] = strconv.FormatFloat(a.options.Implicit, 'g', -1, 64)
+	}
+	return c
+}
+
+// Step implements contract.Workload. The loss is that of the rows just solved, with those that they were solved from.
+func (a *alternating) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
+	}
+	s, part, parts := a.at(clock)
+	first, end := s.cut(part*share.Of+share.Rank, parts*share.Of), s.cut(part*share.Of+share.Rank+1, parts*share.Of)
+	if first == end {
+		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
+	}
+	if err := a.read(ctx, t, s, first, end); err != nil {
+		return contract.Metrics{}, err
+	}
+	squares, err := a.solveRows(s, first, end, a.given)
+	if err != nil {
+		return contract.Metrics{}, fmt.Errorf("mf: clock %d: %w", clock, err)
+	}
+	if err := t.Inc(ctx, s.table, perdure.RowID(first), a.own); err != nil {
+		if errors.Is(err, perdure.ErrNonFinite) {
+			err = fmt.Errorf("mf: rows grew beyond all numbers in clock %d; choose a larger l2: %w", clock, err)
+		}
+		return contract.Metrics{}, err
+	}
+	n := s.starts[end] - s.starts[first]
+	loss := a.loss(squares, n)
+	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: n}, nil
+}
+
+// read reads the rows that some of a side are solved from.
+func (a *alternating) read(ctx context.Context, t contract.Tables, s *side, first, end int) error {
+	g, last := a.given, a.data.Items-1
+	if s.from == Users {
+		last = a.data.Users - 1
+	}
+	g.table = s.from
+	if a.options.Implicit > 0 { // what was not seen counts, too
+		g.take(0, int32(last), true)
+	} else {
+		g.needRows(s.other[s.starts[first]:s.starts[end]], int32(last))
+	}
+	if len(g.list) == 0 {
+		return nil
+	}
+	return g.fetch(ctx, t, a.options.Rank)
+}
+
+// solveRows finds a run of rows anew, from rows at hand, and returns the sum of their ratings' squared errors.
+func (a *alternating) solveRows(s *side, first, end int, given *rows) (squares float64, err error) {
+	rank := a.options.Rank
+	a.own = slices.Grow(a.own[:0], (end-first)*rank)[:(end-first)*rank]
+	if a.options.Implicit > 0 {
+		a.solve.sumAll(given.got)
+	}
+	for row := first; row < end; row++ {
+		to := a.own[(row-first)*rank:][:rank]
+		at, until := s.starts[row], s.starts[row+1]
+		if at == until {
+			clear(to) // nothing is known: what is predicted is the mean
+			continue
+		}
+		e, err := a.solveRow(to, given, s.other[at:until], s.value[at:until])
+		if err != nil {
+			return 0, fmt.Errorf("row %d of table %s: %w", row, s.table, err)
+		}
+		squares += e
+	}
+	return squares, nil
+}
+
+// solveRow finds one row.
+func (a *alternating) solveRow(to []float32, given *rows, other []int32, value []float32) (squares float64, err error) {
+	n, implicit := a.solve, float32(a.options.Implicit)
+	n.begin(implicit > 0)
+	for i, o := range other {
+		v := given.got[int(given.place[o])*len(to):][:len(to)]
+		if implicit > 0 { // Hu, Koren, Volinsky 2008: it was seen, and that is so sure
+			more := float32(implicit * value[i])
+			n.add(v, more, 1+more)
+		} else {
+			n.add(v, 1, a.target(value[i]))
+		}
+	}
+	hold := a.options.L2
+	if implicit == 0 {
+		hold *= float64(len(other))
+	}
+	if err := n.solve(to, hold); err != nil {
+		return 0, err
+	}
+	for i, o := range other {
+		v := given.got[int(given.place[o])*len(to):][:len(to)]
+		target := float32(1)
+		if implicit == 0 {
+			target = a.target(value[i])
+		}
+		e := float64(target - inner(to, v))
+		squares += float64(e * e)
+	}
+	return squares, nil
+}
+
+// inner is the product of two rows of any length.
+func inner(u, v []float32) (sum float32) {
+	whole := len(u) &^ 7
+	if whole > 0 {
+		sum = dot(u[:whole], v[:whole])
+	}
+	for i := whole; i < len(u); i++ {
+		sum += float32(u[i] * v[i])
+	}
+	return sum
+}
+
+// Evaluate implements contract.Workload, on the held-out ratings: how far off predictions are, or where ratings are
+// implicit how far down a user's list the items stand that were seen.
+func (a *alternating) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	if a.options.Implicit == 0 {
+		return a.errorOf(ctx, t, &a.eval[0], &a.eval[1])
+	}
+	rank, err := a.percentileRank(ctx, t)
+	return contract.Eval{Loss: rank, Accuracy: math.NaN(), RMSE: math.NaN()}, err
+}

@@ -1,0 +1,143 @@
+package mf
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// order decides which ratings a slot goes through in a clock, as a pure function
+// of (seed, slot, clock). What is kept here is only what can be computed again:
+// each slot's order of its present pass.
+type order struct {
+	seed       uint64
+	clocks     int // of a pass
+	wholeUsers bool
+	users      []int32 // by user, and one more: where the user's ratings begin
+	slots      []slotOrder
+}
+
+// slotOrder is a slot's part of the ratings, and their order in a pass.
+type slotOrder struct {
+	first, end int // the slot's ratings: places in the split
+	pass       int64
+	list       []int32  // the ratings clock by clock; nil until the slot is first asked for
+	ends       []int32  // by clock of the pass: where its ratings end in the list
+	begin      int      // in the list, of the ratings of the clock that was asked for last
+	parts      []uint16 // scratch: by rating, its part
+}
+
+func (s *slotOrder) ratings() int { return s.end - s.first }
+
+// newOrder shares out a split's ratings.
+func newOrder(s *dataset.RatingSplit, users int, seed uint64, slots, clocks int, wholeUsers bool) *order {
+	o := &order{
+		seed: seed, clocks: clocks, wholeUsers: wholeUsers, users: make([]int32, users+1),
+		slots: make([]slotOrder, slots),
+	}
+	for _, u := range s.User {
+		o.users[u+1]++
+	}
+	for u := range users {
+		o.users[u+1] += o.users[u]
+	}
+	end := 0
+	for i := range o.slots {
+		o.slots[i].first, o.slots[i].pass = end, -1
+		if end = o.userEnd(s, s.Len()*(i+1)/slots); i == slots-1 {
+			end = s.Len()
+		}
+		o.slots[i].end = end
+	}
+	return o
+}
+
+// userEnd returns the boundary between two users' ratings that is nearest to a
+// place.
+func (o *order) userEnd(s *dataset.RatingSplit, at int) int {
+	if at >= s.Len() {
+		return s.Len()
+	}
+	u := s.User[at]
+	before, after := int(o.users[u]), int(o.users[u+1])
+	if at-before <= after-at {
+		return before
+	}
+	return after
+}
+
+// clock returns the ratings of a slot's clock in their order, as places in the
+// split. The slice is valid until the next call for the slot.
+func (o *order) clock(split *dataset.RatingSplit, slot perdure.Slot, clock perdure.Clock) []int32 {
+	s := &o.slots[slot]
+	pass, part := int64(clock)/int64(o.clocks), int(int64(clock)%int64(o.clocks))
+	if s.list == nil {
+		s.list, s.parts = make([]int32, s.ratings()), make([]uint16, s.ratings())
+		s.ends = make([]int32, o.clocks)
+	}
+	if s.pass != pass {
+		state := contract.PassState(o.seed, slot, pass)
+		if o.wholeUsers {
+			o.cutUsers(split, s, state)
+		} else {
+			s.deal(0, len(s.list), s.ends, state)
+		}
+		s.pass = pass
+	}
+	s.begin = 0
+	if part > 0 {
+		s.begin = int(s.ends[part-1])
+	}
+	return s.list[s.begin:s.ends[part]]
+}
+
+// userSpan returns the first and the last user of the ratings of a slot's clock,
+// which clock has just returned and which are some.
+func (o *order) userSpan(split *dataset.RatingSplit, slot perdure.Slot, ratings []int32) (first, last int32) {
+	if !o.wholeUsers { // in order of users
+		return split.User[ratings[0]], split.User[ratings[len(ratings)-1]]
+	}
+	s := &o.slots[slot]
+	at := s.first + s.begin // as many ratings of the slot's part lie before theirs as in the list
+	return split.User[at], split.User[at+len(ratings)-1]
+}
+
+// rounds is in how many rounds a clock of whole users goes through them, with a
+// part of each one's ratings in each. All ratings of a user at once would pull
+// the items to and fro: on Jester, after 25 passes with a tenth a clock, the
+// held-out RMSE is 4.67 in one round, 4.13 in 4 and 4.12 in 16 or 64.
+const rounds = 8
+
+// cutUsers shares a slot's ratings out to clocks of whole users, in their order,
+// as evenly as that goes: a clock may come out empty beside a user with very many.
+func (o *order) cutUsers(split *dataset.RatingSplit, s *slotOrder, state uint64) {
+	begin := 0
+	for c := range s.ends {
+		end := min(o.userEnd(split, s.first+len(s.list)*(c+1)/o.clocks), s.end) - s.first
+		var ends [rounds]int32
+		s.deal(begin, end, ends[:], state+uint64(c))
+		s.ends[c], begin = int32(end), end
+	}
+}
+
+// deal shares the slot's ratings from the begin-th to before the end-th out to
+// as many parts as there are ends, at random and the same number to each, give or
+// take one. It lists them part by part, in a part from the lowest on, and sets
+// where each part ends.
+func (s *slotOrder) deal(begin, end int, ends []int32, state uint64) {
+	// Shuffling the parts' numbers, not the ratings, leaves each part's ratings in
+	// order when they are dealt out, without sorting.
+	n, k, parts := end-begin, len(ends), s.parts[begin:end]
+	for c := range ends {
+		from, to := n*c/k, n*(c+1)/k
+		for i := from; i < to; i++ {
+			parts[i] = uint16(c)
+		}
+		ends[c] = int32(begin + from)
+	}
+	contract.Shuffle(parts, state)
+	for i, c := range parts {
+		s.list[ends[c]] = int32(s.first + begin + i)
+		ends[c]++
+	}
+}

@@ -1,0 +1,415 @@
+package mf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// The names of the workload and of its tables.
+const (
+	Name  = "mf"
+	Users = "users"
+	Items = "items"
+)
+
+// The ways to train it.
+const (
+	SolverSGD = "sgd" // the default
+	SolverALS = "als"
+)
+
+// DefaultData and Defaults are good choices where the user makes none. The rate
+// then depends on the data, see goodRate.
+const DefaultData = dataset.DefaultRatings
+
+// Defaults are good choices where the user makes none, and AlternatingDefaults those for the solver als.
+var (
+	Defaults            = contract.Factors{Rank: 100, L2: 0.07, ClockFraction: 0.1}
+	AlternatingDefaults = contract.Factors{Rank: 32, L2: 0.1, ClockFraction: 1, Solver: SolverALS}
+)
+
+// AlternatingClocks is how long als is trained where the user says nothing: 15 times through users and items.
+const AlternatingClocks = 30
+
+// initScale is the standard deviation of the values that rows begin with.
+const initScale = 0.1
+
+// program is a model as a workload.
+type program struct {
+	*model
+	params       contract.Params
+	jobs         []job
+	users, items rows
+}
+
+// rows are the rows of one table that a clock works on.
+type rows struct {
+	table string
+	list  []perdure.RowID // rising
+	got   []float32       // rows of Rank values, as Get gave them; then the deltas
+	wide  []float32       // rows of stride values, which are trained
+	place []int32         // by row of the table: its place in the list, where it has one
+}
+
+// Open loads the data and returns the workload.
+func Open(p contract.Params) (contract.Workload, error) {
+	switch {
+	case p.FinalReLU:
+		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
+	case p.ByLayer:
+		return nil, fmt.Errorf("%w: mf has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+	case p.Batch != 0:
+		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
+			"fraction instead", perdure.ErrUsage, p.Batch)
+	}
+	switch s := p.Factors.Solver; {
+	case s == SolverALS:
+		return openAlternating(p)
+	case s != "" && s != SolverSGD:
+		return nil, fmt.Errorf("%w: mf: solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
+	case p.Factors.Implicit != 0:
+		return nil, fmt.Errorf("%w: mf: ratings are taken as implicit by the solver %s alone; choose that, or leave "+
+			"implicit out", perdure.ErrUsage, SolverALS)
+	}
+	return openDescent(p)
+}
+
+// options are those of a model.
+func options(p contract.Params) Options {
+	f := p.Factors
+	return Options{
+		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
+		Implicit: f.Implicit,
+	}
+}
+
+func openDescent(p contract.Params) (contract.Workload, error) {
+	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
+		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; "+
+			"use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
+	}
+	chosen := p.Rule.Rate == 0
+	if chosen {
+		p.Rule.Rate = mostRate // to be checked with the rest
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := dataset.OpenRatings(p.Data)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(data, options(p))
+	if err != nil {
+		return nil, err
+	}
+	if chosen {
+		p.Rule.Rate = m.goodRate()
+	}
+	return &program{
+		model: m, params: p,
+		users: rows{table: Users, place: make([]int32, data.Users)},
+		items: rows{table: Items, place: make([]int32, data.Items)},
+	}, nil
+}
+
+// Describe implements contract.Workload.
+func (p *program) Describe() contract.Description {
+	d := p.describe()
+	d.Rate = p.params.Rule.Rate
+	return d
+}
+
+func (f *factors) describe() contract.Description {
+	return contract.Description{
+		Name: Name, Data: f.data.Name, Train: f.data.Train.Len(), Test: f.data.Test.Len(),
+		Parameters: (f.data.Users + f.data.Items) * f.options.Rank, DataBytes: f.data.Bytes(),
+	}
+}
+
+// Digest is part of contract.Workload.
+func (f *factors) Digest() string { return f.data.Digest() }
+
+// Constants is part of contract.Workload: a rating is mean + deviation·(u·v). Where users or items have names, these
+// are here, too: that of row i is line i.
+func (f *factors) Constants() map[string]string {
+	text := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	c := map[string]string{"mean": text(f.middle), "deviation": text(f.deviation)}
+	for table, names := range map[string][]string{Users: f.data.UserNames, Items: f.data.ItemNames} {
+		if names != nil {
+			c[table+namesSuffix] = strings.Join(names, "\n")
+		}
+	}
+	return c
+}
+
+// Inherits implements contract.Heir: a row is of a user, or of an item, of whom the file says the name where the data
+// have names. The ratings' mean and deviation may be others.
+func (f *factors) Inherits(_ context.Context, _ contract.Tables, constants map[string]string) error {
+	was, has := constants["implicit"]
+	if implicit := f.options.Implicit > 0; has != implicit {
+		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
+	} else if v, err := strconv.ParseFloat(was, 64); has && (err != nil || !(v > 0)) {
+		return fmt.Errorf("its metadata say implicit %q, which is no number above 0", was)
+	}
+	is := f.Constants()
+	for _, table := range []string{Users, Items} {
+		was, is := constants[table+namesSuffix], is[table+namesSuffix]
+		if was == is {
+			continue
+		}
+		if was == "" || is == "" {
+			return fmt.Errorf("only one of it and of the data has names of %s", table)
+		}
+		a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
+		row := 0
+		for row < min(len(a), len(b))-1 && a[row] == b[row] {
+			row++
+		}
+		return fmt.Errorf("row %d of its table %s is %.40q, and in the data %.40q", row, table, a[row], b[row])
+	}
+	return nil
+}
+
+// meaning is what the values of ratings are.
+func meaning(implicit bool) string {
+	if implicit {
+		return "counts (--implicit)"
+	}
+	return "ratings"
+}
+
+// mostRate is a good rate for one worker, on all sets that were tried.
+const mostRate = 0.05
+
+// goodRate is a rate that is stable under bsp. Steps of other slots on the same
+// item in the same clock do not see each other, and their sum overshoots if they
+// are too many or too large. On Jester with rank 100 and 4 workers, the rate
+// times the number of such steps on an item was at most 6.9 where bsp was stable
+// with a tenth of the data a clock, and 3.5 with a hundredth; it diverged at 12
+// and 5.6. Here it is at most 3.
+func (m *model) goodRate() float64 {
+	perItem := make([]float64, m.data.Items)
+	for _, i := range m.data.Train.Item {
+		perItem[i]++
+	}
+	squares := 0.0
+	for _, n := range perItem {
+		squares += float64(n * n)
+	}
+	slots := float64(m.options.Slots)
+	others := squares / float64(m.data.Train.Len()) * m.options.ClockFraction * (slots - 1) / slots
+	if others*mostRate <= 3 {
+		return mostRate
+	}
+	// Two digits: it is shown to people, who may want to give it again.
+	rate, _ := strconv.ParseFloat(strconv.FormatFloat(3/others, 'g', 2, 64), 64)
+	return rate
+}
+
+// Tables implements contract.Workload.
+func (p *program) Tables() []perdure.TableSpec {
+	specs := p.tables()
+	for i := range specs {
+		if p.params.Sparse {
+			specs[i].Sparse, specs[i].Rows = true, 0
+		}
+	}
+	return specs
+}
+
+// tables lists the two tables. Workers take the steps, so servers only add.
+func (f *factors) tables() []perdure.TableSpec {
+	spec := perdure.TableSpec{
+		Dim: f.options.Rank, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+		Init: perdure.Init{Kind: perdure.InitNormal, Scale: initScale},
+	}
+	users, items := spec, spec
+	users.Name, users.Rows = Users, int64(f.data.Users)
+	items.Name, items.Rows = Items, int64(f.data.Items)
+	return []perdure.TableSpec{users, items}
+}
+
+// Step implements contract.Workload.
+func (p *program) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("mf: %w", err)
+	}
+	if err := p.shareOut(share.Of); err != nil {
+		return contract.Metrics{}, err
+	}
+	slot := perdure.Slot(share.Rank)
+	ratings := p.clock(&p.data.Train, slot, clock)
+	if len(ratings) == 0 {
+		return contract.Metrics{TrainLoss: math.NaN(), TrainRMSE: math.NaN()}, nil
+	}
+	p.gather(slot, ratings)
+	for _, r := range []*rows{&p.users, &p.items} {
+		if err := r.get(ctx, t, p.factors); err != nil {
+			return contract.Metrics{}, err
+		}
+	}
+	squares := p.train(p.jobs, p.users.wide, p.items.wide, p.params.Rule.RateAt(clock))
+	for _, r := range []*rows{&p.users, &p.items} {
+		err := r.inc(ctx, t, p.factors)
+		if errors.Is(err, perdure.ErrNonFinite) {
+			err = fmt.Errorf("mf: training diverged in clock %d of slot %d; choose a rate below %v: %w", clock, slot,
+				p.params.Rule.Rate, err)
+		}
+		if err != nil {
+			return contract.Metrics{}, err
+		}
+	}
+	loss := p.loss(squares, len(ratings))
+	return contract.Metrics{TrainLoss: loss, TrainRMSE: math.Sqrt(loss), Samples: len(ratings)}, nil
+}
+
+// gather lists the rows that ratings need, and the ratings by the rows' places
+// in the lists.
+func (p *program) gather(slot perdure.Slot, ratings []int32) {
+	s := &p.data.Train
+	first, last := p.userSpan(s, slot, ratings)
+	p.users.need(s.User, ratings, first, last)
+	p.items.need(s.Item, ratings, 0, int32(p.data.Items-1))
+	p.jobs = slices.Grow(p.jobs[:0], len(ratings))[:len(ratings)]
+	users, items := p.users.place, p.items.place
+	for k, i := range ratings {
+		p.jobs[k] = job{users[s.User[i]], items[s.Item[i]], p.target(s.Value[i])}
+	}
+}
+
+// allWanted is how many ratings there are for each row between the first and the
+// last that they need, at least, where all these are read: hardly one is not
+// needed, and looking for it costs more than reading it.
+const allWanted = 8
+
+// need lists the rows between first and last that ratings need, which are by
+// place in the split.
+func (r *rows) need(all, ratings []int32, first, last int32) {
+	wanted := int(last-first+1)*allWanted <= len(ratings)
+	if !wanted {
+		r.forget(first, last)
+		for _, i := range ratings {
+			r.place[all[i]] = 0
+		}
+	}
+	r.take(first, last, wanted)
+}
+
+// needRows is need for rows that are named themselves, as often as there are ratings of them.
+func (r *rows) needRows(rows []int32, last int32) {
+	wanted := int(last+1)*allWanted <= len(rows)
+	if !wanted {
+		r.forget(0, last)
+		for _, row := range rows {
+			r.place[row] = 0
+		}
+	}
+	r.take(0, last, wanted)
+}
+
+// forget marks rows as not needed.
+func (r *rows) forget(first, last int32) {
+	for i := first; i <= last; i++ {
+		r.place[i] = -1
+	}
+}
+
+// take lists the rows that are marked as needed, or all of them.
+func (r *rows) take(first, last int32, all bool) {
+	r.list = r.list[:0]
+	place := r.place[first : last+1]
+	for i := range place {
+		if all || place[i] == 0 {
+			place[i] = int32(len(r.list))
+			r.list = append(r.list, perdure.RowID(first)+perdure.RowID(i))
+		}
+	}
+}
+
+// isRun reports whether the rows have no gaps, so that they need no list.
+func (r *rows) isRun() bool {
+	return int(r.list[len(r.list)-1]-r.list[0]) == len(r.list)-1
+}
+
+// get reads the rows, by one call, and widens them.
+func (r *rows) get(ctx context.Context, t contract.Tables, f *factors) error {
+	if err := r.fetch(ctx, t, f.options.Rank); err != nil {
+		return err
+	}
+	n := len(r.list)
+	r.wide = slices.Grow(r.wide[:0], n*f.stride)[:n*f.stride]
+	f.widen(r.wide, r.got)
+	return nil
+}
+
+// fetch reads the rows, by one call.
+func (r *rows) fetch(ctx context.Context, t contract.Tables, rank int) error {
+	n := len(r.list) * rank
+	r.got = slices.Grow(r.got[:0], n)[:n]
+	if r.isRun() {
+		return t.Get(ctx, r.table, r.list[0], r.got)
+	}
+	return t.GetRows(ctx, r.table, r.list, r.got)
+}
+
+// inc adds what has changed, by one call.
+func (r *rows) inc(ctx context.Context, t contract.Tables, f *factors) error {
+	for i := range r.list {
+		old := r.got[i*f.options.Rank:][:f.options.Rank]
+		for j, v := range r.wide[i*f.stride:][:len(old)] {
+			old[j] = v - old[j]
+		}
+	}
+	if r.isRun() {
+		return t.Inc(ctx, r.table, r.list[0], r.got)
+	}
+	return t.IncRows(ctx, r.table, r.list, r.got)
+}
+
+// evalUsers is how many users' rows are read at once to be judged: 6.5 MB of
+// rank 100.
+const evalUsers = 1 << 14
+
+// Evaluate implements contract.Workload, on the held-out ratings.
+func (p *program) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	return p.errorOf(ctx, t, &p.users, &p.items)
+}
+
+// errorOf judges predictions of the held-out ratings.
+func (f *factors) errorOf(ctx context.Context, t contract.Tables, users, items *rows) (contract.Eval, error) {
+	if err := items.all(ctx, t, f, 0, f.data.Items); err != nil {
+		return contract.Eval{}, err
+	}
+	squares, at := 0.0, 0
+	test := &f.data.Test
+	for first := 0; first < f.data.Users && at < test.Len(); first += evalUsers {
+		end := min(first+evalUsers, f.data.Users)
+		if err := users.all(ctx, t, f, first, end); err != nil {
+			return contract.Eval{}, err
+		}
+		squares, at = f.squaredErrors(squares, test, at, int32(first), int32(end), users.wide, items.wide)
+	}
+	loss := f.loss(squares, test.Len())
+	return contract.Eval{Loss: loss, Accuracy: math.NaN(), RMSE: math.Sqrt(loss)}, nil
+}
+
+// all reads a run of a table's rows.
+func (r *rows) all(ctx context.Context, t contract.Tables, f *factors, first, end int) error {
+	r.list = r.list[:0]
+	for i := first; i < end; i++ {
+		r.list = append(r.list, perdure.RowID(i))
+	}
+	return r.get(ctx, t, f)
+}

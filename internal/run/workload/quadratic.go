@@ -1,0 +1,201 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+)
+
+// The name of the workload, and of its one table.
+const (
+	QuadraticName  = "quadratic"
+	quadraticTable = "x"
+)
+
+// DefaultBowl are good choices where the user makes none.
+var DefaultBowl = contract.Bowl{Rows: 1000, Dim: 4, Condition: 100}
+
+// Limits: far beyond use.
+const (
+	maxValues    = 1 << 28
+	maxCondition = 1e9
+)
+
+// quadratic minimises a bowl of which all is known: f(x) = ½ Σ λᵢ (xᵢ − x*ᵢ)², from zeros. It is for theory and
+// teaching: how far x is from x* can be seen, and so what a failure, an old read or a lost row costs.
+//
+// The curvatures λ go from 1/K to 1, evenly in their logarithms, for the condition K; x* is normal, by the seed, and
+// has each curvature in rows all over the table. A step of gradient descent brings xᵢ nearer to x*ᵢ by the factor
+// 1 − ηλᵢ, and the whole of x by at least c = max |1 − ηλ|, which is least with η = 2/(1 + 1/K): then it is
+// (K−1)/(K+1).
+//
+// A worker's gradient is exact, divided by the number of workers, or with Noise one that is off by normal noise of that
+// deviation in each value.
+type quadratic struct {
+	contract.Bowl
+	params    contract.Params
+	curvature []float32 // λ, by value
+	best      []float32 // x*
+	x         []float32 // of Get
+	gradient  []float32
+}
+
+// openQuadratic makes the bowl.
+func openQuadratic(p contract.Params) (contract.Workload, error) {
+	chosen := p.Rule.Rate == 0 && p.Rule.Kind == perdure.RuleSGD
+	if chosen {
+		p.Rule.Rate = 2 / (1 + 1/p.Bowl.Condition)
+	}
+	b := p.Bowl
+	switch {
+	case p.Batch != 0:
+		return nil, fmt.Errorf("%w: quadratic: batch of %d; it has no examples, leave that out", perdure.ErrUsage,
+			p.Batch)
+	case p.Data != "":
+		return nil, fmt.Errorf("%w: quadratic: data %s; it has none, leave that out", perdure.ErrUsage, p.Data)
+	case p.Factors != contract.Factors{}, p.Topics != contract.TopicModel{}, p.FinalReLU, p.ByLayer:
+		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; leave out what is for those",
+			perdure.ErrUsage)
+	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
+		return nil, fmt.Errorf("%w: quadratic: %d rows of %d values; choose at least 1, and %d values in all at most",
+			perdure.ErrUsage, b.Rows, b.Dim, maxValues)
+	case !(b.Condition >= 1) || b.Condition > maxCondition:
+		return nil, fmt.Errorf("%w: quadratic: condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
+			float64(maxCondition))
+	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
+		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
+	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
+		return nil, fmt.Errorf("%w: quadratic: rule %s puts gradients into the model; choose one that follows them, "+
+			"for example sgd", perdure.ErrUsage, p.Rule.Kind)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	n := b.Rows * b.Dim
+	w := &quadratic{
+		Bowl: b, params: p, curvature: make([]float32, n), best: make([]float32, n), x: make([]float32, n),
+		gradient: make([]float32, n),
+	}
+	r := rand.New(rand.NewPCG(contract.Mix(p.Seed), 1))
+	for i := range n {
+		w.curvature[i] = float32(math.Pow(b.Condition, -float64(i)/math.Max(float64(n-1), 1)))
+		w.best[i] = float32(r.NormFloat64())
+	}
+	contract.Shuffle(w.curvature, contract.Mix(p.Seed+1))
+	return w, nil
+}
+
+// Contraction is c for a learning rate: the factor by which each step of plain gradient descent brings x nearer to x*,
+// at least.
+func (p *quadratic) Contraction(rate float64) float64 {
+	return max(math.Abs(1-rate), math.Abs(1-rate/p.Condition))
+}
+
+// Describe implements contract.Workload.
+func (p *quadratic) Describe() contract.Description {
+	return contract.Description{
+		Name: QuadraticName, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
+		Parameters: len(p.x), DataBytes: int64(8 * len(p.x)), Rate: p.params.Rule.Rate,
+	}
+}
+
+// Digest implements contract.Workload.
+func (p *quadratic) Digest() string {
+	return fmt.Sprintf("quadratic %d %d %g %g", p.Rows, p.Dim, p.Condition, p.Noise)
+}
+
+// Constants implements contract.Workload: which bowl it is.
+func (p *quadratic) Constants() map[string]string {
+	return map[string]string{
+		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
+		"best": fmt.Sprintf("normal numbers, drawn by seed %d", p.params.Seed),
+	}
+}
+
+// Tables implements contract.Workload.
+func (p *quadratic) Tables() []perdure.TableSpec {
+	spec := perdure.TableSpec{Name: quadraticTable, Rows: int64(p.Rows), Dim: p.Dim, Rule: p.params.Rule}
+	if p.params.Sparse {
+		spec.Sparse, spec.Rows = true, 0
+	}
+	return []perdure.TableSpec{spec}
+}
+
+// Step implements contract.Workload.
+func (p *quadratic) Step(
+	ctx context.Context, t contract.Tables, share contract.Share, clock perdure.Clock,
+) (contract.Metrics, error) {
+	if err := share.Validate(clock); err != nil {
+		return contract.Metrics{}, fmt.Errorf("quadratic: %w", err)
+	}
+	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
+		return contract.Metrics{}, err
+	}
+	part := 1 / float32(share.Of)
+	p.descend(part)
+	if p.Noise > 0 {
+		r := rand.New(rand.NewPCG(contract.PassState(p.params.Seed, perdure.Slot(share.Rank), int64(clock)), 2))
+		for i := range p.gradient {
+			p.gradient[i] += part * float32(p.Noise*r.NormFloat64())
+		}
+	}
+	loss, off := p.judge()
+	if err := t.Inc(ctx, quadraticTable, 0, p.gradient); err != nil {
+		return contract.Metrics{}, err
+	}
+	return contract.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
+}
+
+// descend computes a part of the gradient.
+func (p *quadratic) descend(part float32) {
+	for i, x := range p.x {
+		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))
+	}
+}
+
+// judge returns f(x), and the root of the mean of (xᵢ − x*ᵢ)².
+func (p *quadratic) judge() (loss, off float64) {
+	squares := 0.0
+	for i, x := range p.x {
+		d := float64(x) - float64(p.best[i])
+		squares += float64(d * d)
+		loss += float64(float64(p.curvature[i]) / 2 * float64(d*d))
+	}
+	return loss, math.Sqrt(squares / float64(len(p.x)))
+}
+
+// Evaluate implements contract.Workload: the loss is f(x), and the RMSE how far a value is from its best one.
+func (p *quadratic) Evaluate(ctx context.Context, t contract.Tables) (contract.Eval, error) {
+	if err := t.Get(ctx, quadraticTable, 0, p.x); err != nil {
+		return contract.Eval{}, err
+	}
+	loss, off := p.judge()
+	return contract.Eval{Loss: loss, RMSE: off, Accuracy: math.NaN()}, nil
+}
+
+// Tell implements contract.Teller: how far x is from x*, and how quickly it should come nearer.
+func (p *quadratic) Tell(ctx context.Context, t contract.Tables) ([]string, error) {
+	e, err := p.Evaluate(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	lines := []string{fmt.Sprintf("‖x − x*‖ is %.3g, and was %.3g", e.RMSE*math.Sqrt(float64(len(p.x))), norm(p.best))}
+	if r := p.params.Rule; r.Kind == perdure.RuleSGD && r.Decay == 0 {
+		lines = append(lines, fmt.Sprintf("each clock brings x nearer to x* by the factor %.6g at least, under bsp, "+
+			"at the rate of clock 0, without noise", p.Contraction(float64(r.RateAt(0)))))
+	}
+	return lines, nil
+}
+
+func norm(x []float32) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum)
+}

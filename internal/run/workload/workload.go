@@ -1,0 +1,231 @@
+// Package workload lists the training programs and opens them by name. The list
+// is written out here; nothing registers itself. The smallest one, quadratic, is here.
+//
+// What a workload is, package contract says; its types have their names here
+// too, so that a user of workloads imports one package.
+package workload
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/run/workload/cnn"
+	"github.com/perdure/perdure/internal/run/workload/contract"
+	"github.com/perdure/perdure/internal/run/workload/lda"
+	"github.com/perdure/perdure/internal/run/workload/logreg"
+	"github.com/perdure/perdure/internal/run/workload/mf"
+)
+
+// The types of package contract.
+type (
+	// Params is what a user chooses about a training program.
+	Params = contract.Params
+	// Factors is what a user chooses about a matrix factorisation.
+	Factors = contract.Factors
+	// TopicModel is what a user chooses about a topic model.
+	TopicModel = contract.TopicModel
+	// Convex is what a user chooses to have a problem of which theory says more.
+	Convex = contract.Convex
+	// Bowl is what a user chooses about a quadratic function.
+	Bowl = contract.Bowl
+	// Tables is a workload's way to the model.
+	Tables = contract.Tables
+	// Share says which part of the data is a slot's in a clock.
+	Share = contract.Share
+	// Metrics is what one slot learned about its training in one clock.
+	Metrics = contract.Metrics
+	// Eval judges a model on examples that it was not trained on.
+	Eval = contract.Eval
+	// Description says what a workload works on.
+	Description = contract.Description
+	// Teller is a workload that has more to say of a model than how good it is.
+	Teller = contract.Teller
+	// Mender is a workload whose tables may have values that no model has.
+	Mender = contract.Mender
+	// Classifier is a workload that says of which class an example is.
+	Classifier = contract.Classifier
+	// Sampled is a workload that can be judged on some of its test examples.
+	Sampled = contract.Sampled
+	// Remembering is a workload whose processes go by what they have drawn themselves, beside what rows say.
+	Remembering = contract.Remembering
+	// Heir is a workload that asks more of a model which it is to begin with than that its tables are as large.
+	Heir = contract.Heir
+	// Workload is a training program.
+	Workload = contract.Workload
+)
+
+// Info describes a workload before it is opened.
+type Info struct {
+	Name string
+	Line string // one line for people
+	// Good choices where the user makes none: how long to train, the batch (0: it has no batches), the
+	// rate for each rule it can be trained with (0: as fits the data), its factors
+	// (zero: it has none) and its data ("": those inside the binary).
+	Clocks  int64 // to train for
+	Batch   int
+	Rates   map[perdure.RuleKind]float64
+	Rule    perdure.RuleKind // "": sgd
+	Factors Factors
+	Topics  TopicModel
+	Bowl    Bowl
+	Data    string
+	// Combines says that slots' updates of a clock may be combined: each is the mean of its examples'.
+	Combines bool
+	// Measures are what an evaluation gives: some of accuracy, loss and rmse.
+	Measures []string
+
+	Solvers []Solver // other ways to train it, see Info.Solve; nil: there is one
+}
+
+// Solver is a way to train a workload, and good choices for it.
+type Solver struct {
+	Name    string
+	Clocks  int64
+	Factors Factors
+}
+
+// Defaults says what is taken where the user chooses nothing, as flags.
+func (i Info) Defaults() string {
+	if f := i.Factors; f != (Factors{}) {
+		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
+			f.L2, f.ClockFraction)
+		for _, s := range i.Solvers[1:] {
+			text += fmt.Sprintf("; with --solver %s --rank %d --l2 %g --clock-fraction %g --clocks %d", s.Name,
+				s.Factors.Rank, s.Factors.L2, s.Factors.ClockFraction, s.Clocks)
+		}
+		return text
+	}
+	if t := i.Topics; t != (TopicModel{}) {
+		return fmt.Sprintf("--data %s --topics %d --alpha %g --beta %g --clock-fraction %g", i.Data, t.Topics, t.Alpha,
+			t.Beta, t.ClockFraction)
+	}
+	if b := i.Bowl; b != (Bowl{}) {
+		return fmt.Sprintf("--rows %d --dim %d --condition %g, --lr as fits the condition", b.Rows, b.Dim, b.Condition)
+	}
+	if i.Rule != "" {
+		return fmt.Sprintf("--data %s --batch %d --rule %s --lr %g", i.Data, i.Batch, i.Rule, i.Rates[i.Rule])
+	}
+	return fmt.Sprintf("--batch %d --lr %g", i.Batch, i.Rates[perdure.RuleSGD])
+}
+
+// Solve returns what is good with a solver; "" is the workload's usual one.
+func (i Info) Solve(name string) (Info, error) {
+	if name == "" || len(i.Solvers) > 0 && name == i.Solvers[0].Name {
+		return i, nil
+	}
+	known := make([]string, len(i.Solvers))
+	for k, s := range i.Solvers {
+		if known[k] = s.Name; s.Name == name {
+			i.Clocks, i.Factors, i.Rates = s.Clocks, s.Factors, nil
+			return i, nil
+		}
+	}
+	if len(known) == 0 {
+		return i, fmt.Errorf("%w: solver %q; workload %s has one way to be trained, leave it out", perdure.ErrUsage,
+			name, i.Name)
+	}
+	return i, fmt.Errorf("%w: solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+}
+
+type entry struct {
+	Info
+	open func(Params) (Workload, error)
+}
+
+var entries = []entry{
+	{
+		Info{
+			Name: logreg.SoftmaxName, Line: "logistic regression on examples in classes (Fashion-MNIST, CoverType): " +
+				"small, convex, quick",
+			Batch: logreg.SoftmaxBatch, Rates: logreg.SoftmaxRates, Measures: []string{"accuracy", "loss"},
+			Clocks: 300, Combines: true,
+		},
+		logreg.OpenSoftmax,
+	},
+	{
+		Info{
+			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not " +
+				"convex, long clocks",
+			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
+			Clocks: 2000, Combines: true,
+		},
+		cnn.Open,
+	},
+	{
+		Info{
+			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
+			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"}, Clocks: 300,
+			Solvers: []Solver{
+				{mf.SolverSGD, 300, mf.Defaults}, {mf.SolverALS, mf.AlternatingClocks, mf.AlternatingDefaults},
+			},
+		},
+		mf.Open,
+	},
+	{
+		Info{
+			Name: logreg.Name, Line: "logistic regression on sparse features (libsvm, click logs, texts): sparse " +
+				"tables, rows by list",
+			Batch: logreg.DefaultBatch, Rule: logreg.DefaultRule, Rates: logreg.Rates, Data: logreg.DefaultData,
+			Measures: []string{"accuracy", "loss"}, Clocks: 500,
+		},
+		logreg.Open,
+	},
+	{
+		Info{
+			Name: lda.Name, Line: "topics of documents by Gibbs sampling (texts, LDA-C): counts, and rows " +
+				"that slots own",
+			Topics: lda.Defaults, Data: lda.DefaultData, Measures: []string{"loss"}, Clocks: 100,
+		},
+		lda.Open,
+	},
+	{
+		Info{
+			Name: QuadraticName, Line: "a bowl whose least place and contraction are known: for theory and teaching",
+			Bowl: DefaultBowl, Measures: []string{"loss", "rmse"}, Clocks: 200,
+		},
+		openQuadratic,
+	},
+}
+
+// List returns all workloads.
+func List() []Info {
+	list := make([]Info, len(entries))
+	for i, e := range entries {
+		list[i] = e.Info
+	}
+	return list
+}
+
+// Find returns the workload of that name.
+func Find(name string) (Info, error) {
+	e, err := find(name)
+	return e.Info, err
+}
+
+// New opens a workload: it checks the parameters and loads the data. What the
+// user did wrong is told in one line: perdure.ErrUsage, or an error of package
+// dataset about the data.
+func New(name string, p Params) (Workload, error) {
+	e, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	if p.Combine != perdure.CombineEach && !e.Combines {
+		return nil, fmt.Errorf("%w: %s: combine %s; only updates of softmax and cnn are means of examples, of which a "+
+			"mean can be taken: leave it out", perdure.ErrUsage, name, p.Combine)
+	}
+	return e.open(p)
+}
+
+func find(name string) (entry, error) {
+	known := make([]string, len(entries))
+	for i, e := range entries {
+		if e.Name == name {
+			return e, nil
+		}
+		known[i] = e.Name
+	}
+	return entry{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name,
+		strings.Join(known, " or "))
+}
