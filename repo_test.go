@@ -70,13 +70,14 @@ var layers = map[string]int{
 	"internal/proc/coordinator": 5,
 	"internal/proc/machine":     1,
 	"internal/proc/control":     2,
-	"worker":                    4,
+	"worker":                    5,
 	"internal/proc/supervisor":  4,
 	"internal/proc/keys":        1,
 	"internal/proc/admission":   4,
 	"internal/proc/shardstore":  5,
 	"internal/proc/httpdebug":   0,
 	"internal/proc/logkeys":     2,
+	"internal/proc/hooks":       4,
 
 	// What commands are made of, and commands.
 	"internal/run/rundir":      1,

@@ -25,7 +25,6 @@ var ceilings = map[string]int{
 	"fields internal/run/bench.RecoveryResult": 43,   // a line of a table, as JSON
 	"methods internal/core/membership.Core":    44,   // what a coordinator is told, one method each
 	"methods worker.Client":                    43,   // what a program may ask, one method each
-	"fields worker.Config":                     27,   // what a program may say of itself
 	"fields internal/run/rundir.Summary":       40,   // a file, as JSON
 }
 

@@ -252,11 +252,11 @@ func (c *chained) got(i int, kind wire.Kind) int {
 }
 
 // dial joins as a worker.
-func (c *chained) dial(slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
+func (c *chained) dial(slot perdure.Slot, with ...func(*rig.DialConfig)) *worker.Client {
 	c.Helper()
 	host := fmt.Sprintf("worker:%d", slot)
-	observes := func(cfg *worker.Config) { cfg.Observer = slot < 0 }
-	w, err := c.Life(host).Dial(c.ctx, slot, append([]func(*worker.Config){observes}, with...)...)
+	observes := func(cfg *rig.DialConfig) { cfg.Observer = slot < 0 }
+	w, err := c.Life(host).Dial(c.ctx, slot, append([]func(*rig.DialConfig){observes}, with...)...)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logkeys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -74,7 +75,7 @@ func newClient(cfg Config, s session) *Client {
 		cfg: &c.cfg, done: &c.done, wake: c.wake, waits: waits{Mu: &c.mu}, session: s,
 		servers: servers{
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
-			contact: transport.NewReachability(cfg.Network),
+			contact: transport.NewReachability(cfg.hooks.Network),
 		},
 		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Asked(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
@@ -91,6 +92,7 @@ func newClient(cfg Config, s session) *Client {
 // is perdure.ErrUsage for a Config that cannot be, or says why the coordinator does not let
 // this process in.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	cfg.hooks, cfg.weak = hooks.Of(ctx), weaken.Of(ctx)
 	if err := cfg.checkAddress(); err != nil {
 		return nil, err
 	}
@@ -102,18 +104,17 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.OpenLog == nil {
-		cfg.OpenLog = logkeys.Appends(ring)
+	if cfg.hooks.OpenLog == nil {
+		cfg.hooks.OpenLog = logkeys.Appends(ring)
 	}
 	cfg.complete()
-	cfg.weak = weaken.Of(ctx)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := newClient(cfg, session)
 	c.run, c.cancel = run, cancel
 	away := joinWatch{Log: cfg.Log, Addr: cfg.Coordinator}
 	heard := time.Now() // the coordinator, or not yet: only the link's goroutine uses it
 	link := transport.Link{
-		Network: cfg.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
+		Network: cfg.hooks.Network, Addr: cfg.Coordinator, Wants: keys.Coordinator,
 		Hello: c.hello, Up: func(conn transport.Conn, f *wire.Frame) { away.Found(); c.up(conn, f) }, Frame: c.frame,
 		Down: func(conn transport.Conn, err error) {
 			away.Lost()
@@ -286,8 +287,8 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 		if err := wire.ParseControl(f, &o); err != nil {
 			return err
 		}
-		if c.cfg.OnOrder != nil {
-			c.cfg.OnOrder(o)
+		if c.cfg.hooks.OnOrder != nil {
+			c.cfg.hooks.OnOrder(o)
 		}
 	}
 	return nil

@@ -137,7 +137,7 @@ func (s lateStore) Put(name string, write func(io.Writer) error) error {
 }
 
 // dial joins as a worker, from a host of its own.
-func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Config)) *worker.Client {
+func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) *worker.Client {
 	c.Helper()
 	w, err := c.tryDial(host, slot, with...)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *cluster) dial(host string, slot perdure.Slot, with ...func(*worker.Conf
 	return w
 }
 
-func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.Config)) (*worker.Client, error) {
+func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*rig.DialConfig)) (*worker.Client, error) {
 	w, err := c.Life(host).Dial(c.ctx, slot, with...)
 	if err == nil {
 		c.Cleanup(func() { w.Close() })
@@ -155,7 +155,7 @@ func (c *cluster) tryDial(host string, slot perdure.Slot, with ...func(*worker.C
 }
 
 // workers joins with one client for each slot.
-func (c *cluster) workers(with ...func(*worker.Config)) []*worker.Client {
+func (c *cluster) workers(with ...func(*rig.DialConfig)) []*worker.Client {
 	c.Helper()
 	clients := make([]*worker.Client, c.job.Slots)
 	for i := range clients {

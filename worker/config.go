@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/weaken"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -23,20 +23,19 @@ import (
 // Config is what a Client needs. The zero value of a field is what its comment says; only
 // Coordinator must be given.
 type Config struct {
-	Network     transport.Network // nil: TCP
-	Coordinator string            // its address, or several with commas between them, tried in turn; @FILE has them
-	Slot        perdure.Slot      // the slot to take; 0: any that is free; perdure.SlotZero: slot 0
-	Grow        bool              // where none is free, the job is to have one slot more
-	SavesAtCuts bool              // the program calls SaveState only when SaveDue says so: see there
-	Observer    bool              // takes no slot: reads only, at the clock set by At
-	Process     string            // unique to this process; "": a name is drawn
+	Coordinator string       // its address, or several with commas between them, tried in turn; @FILE has them
+	Slot        perdure.Slot // the slot to take; 0: any that is free; perdure.SlotZero: slot 0
+	Grow        bool         // where none is free, the job is to have one slot more
+	SavesAtCuts bool         // the program calls SaveState only when SaveDue says so: see there
+	Observer    bool         // takes no slot: reads only, at the clock set by At
+	Process     string       // unique to this process; "": a name is drawn
 	// SecretFile has the run's secret, which the coordinator and the servers ask for: perdure
 	// up prints its name, as PERDURE_SECRET_FILE. Secret is the secret itself, where the
 	// program has it already.
 	SecretFile string
 	Secret     perdure.Secret
 	// Keys is the folder of a worker's keys, of a job that has keys: perdure keys new makes it. It has the secret, too.
-	// The files are read again when they change. It is for the default Network; another one has its own.
+	// The files are read again when they change.
 	Keys string
 	PID  int          // of the process, as people see it; 0: this one's
 	Log  *slog.Logger // nil: nothing is logged
@@ -44,7 +43,7 @@ type Config struct {
 	// Bounds, in bytes. Clock waits while more is kept than the first three allow: of updates
 	// that were not acknowledged; of those that are kept until they are in a checkpoint, where
 	// the strategy wants that; and of those for shards that are out.
-	WindowBytes int64 // 0: 64 MiB; at most half of wire.MaxUpdate
+	WindowBytes int64 // 0: 64 MiB; at most 4 GiB
 	RetainBytes int64 // 0: 512 MiB
 	OutageBytes int64 // 0: as the job says
 	CacheBytes  int   // of cached rows; 0: 256 MiB
@@ -63,19 +62,12 @@ type Config struct {
 	// before calls fail with perdure.ErrLost; 0: 60 s, NeverLost: for ever. Time in which
 	// this process itself does not run does not count.
 	LostAfter time.Duration
-	OnOrder   func(wire.Order) // called with orders to this process, such as faults; may be nil
-	// OpenLog opens the job's update log at an address, where it has one; nil: without
-	// credentials but Keys. It is called once, by Dial.
-	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
 	// StateBytes is how large a state is at most that travels with an update, and does not lie in
 	// the job's store; 0: 1 MiB, and no more than that.
 	StateBytes int
-	// OpenStore opens the job's store, which the coordinator has said where it is; nil: it is a folder,
-	// or in a bucket, whose credentials are found as AWS's programs find them. It is called when a
-	// state is saved there, or is to be read.
-	OpenStore func(ctx context.Context, where string) (store.Store, error)
 
-	weak weaken.Set // by Dial's context: negative controls in simulations
+	hooks hooks.Worker // by Dial's context
+	weak  weaken.Set   // likewise: negative controls in simulations
 }
 
 const (
@@ -106,7 +98,7 @@ func (cfg *Config) checkAddress() error {
 	if cfg.Coordinator == "" {
 		return fmt.Errorf("%w: worker: Dial needs the Coordinator's address", perdure.ErrUsage)
 	}
-	if cfg.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
+	if cfg.hooks.Network != nil || strings.HasPrefix(cfg.Coordinator, "@") {
 		return nil
 	}
 	return transport.CheckAddress("coordinator", cfg.Coordinator)
@@ -117,15 +109,14 @@ func (cfg *Config) openKeys() (*keys.Ring, error) {
 	if cfg.Keys == "" {
 		return nil, nil
 	}
-	if cfg.Network != nil {
-		return nil, fmt.Errorf("%w: worker: Keys are for the default network; leave out Keys or Network",
-			perdure.ErrUsage)
+	if cfg.hooks.Network != nil {
+		return nil, fmt.Errorf("%w: worker: Keys are for the default network; leave out Keys", perdure.ErrUsage)
 	}
 	ring, err := keys.Open(keys.Folder(cfg.Keys, keys.Worker))
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	cfg.Network = transport.TCP{Keys: ring}
+	cfg.hooks.Network = transport.TCP{Keys: ring}
 	if cfg.SecretFile == "" && cfg.Secret == "" {
 		cfg.SecretFile = ring.SecretFile()
 	}
@@ -134,8 +125,8 @@ func (cfg *Config) openKeys() (*keys.Ring, error) {
 
 // complete puts in the defaults.
 func (cfg *Config) complete() {
-	if cfg.Network == nil {
-		cfg.Network = transport.TCP{}
+	if cfg.hooks.Network == nil {
+		cfg.hooks.Network = transport.TCP{}
 	}
 	if cfg.PID == 0 {
 		cfg.PID = os.Getpid()
@@ -178,8 +169,8 @@ func (cfg *Config) complete() {
 
 // openStore opens the job's store.
 func (cfg *Config) openStore(ctx context.Context, where string) (store.Store, error) {
-	if cfg.OpenStore != nil {
-		return cfg.OpenStore(ctx, where)
+	if cfg.hooks.OpenStore != nil {
+		return cfg.hooks.OpenStore(ctx, where)
 	}
 	return store.OpenLocation(ctx, where)
 }
@@ -187,7 +178,7 @@ func (cfg *Config) openStore(ctx context.Context, where string) (store.Store, er
 // canReach refuses a job whose store this program has no driver for. The program would otherwise fail at the first
 // state of more than 1 MiB, which may be hours later.
 func (cfg *Config) canReach(where string) error {
-	if cfg.OpenStore != nil || where == "" {
+	if cfg.hooks.OpenStore != nil || where == "" {
 		return nil
 	}
 	if _, err := store.ParseLocation(where); errors.Is(err, store.ErrNoDriver) {

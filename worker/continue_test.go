@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -156,7 +157,7 @@ func TestQueueIsBounded(t *testing.T) {
 func queueIsBounded(t *testing.T, ofJob, own int64) {
 	job := perdure.JobSpec{OnOutage: perdure.OnOutage{Continue: true, Clocks: 1000}, OutageBytes: ofJob}
 	goesOn(t, "asp", 1, job, func(c *chained) {
-		w := c.dial(0, func(cfg *worker.Config) { cfg.OutageBytes = own })
+		w := c.dial(0, func(cfg *rig.DialConfig) { cfg.OutageBytes = own })
 		table := c.table(w)
 		c.all(table)
 		c.Net.Cut("worker:0", "server:0", false)
@@ -325,7 +326,7 @@ func continueStorm(t *testing.T, model string, shown perdure.OutageRows, seed ui
 		wg.Go(func() { c.disturb(rng, over) })
 		ws := make([]*worker.Client, dim)
 		for slot := range ws {
-			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *worker.Config) { cfg.OutAfter = 2 * time.Millisecond })
+			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.OutAfter = 2 * time.Millisecond })
 		}
 		both(dim, func(slot int) {
 			table, err := ws[slot].Table(c.ctx,

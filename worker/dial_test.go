@@ -38,7 +38,7 @@ func TestDialIsHeard(t *testing.T) {
 				}
 			})
 			began := time.Now()
-			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, func(cfg *worker.Config) { cfg.Patience = patience })
+			_, err := h.Life("worker").Dial(ctx, perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Patience = patience })
 			took := time.Since(began)
 			if told && (!errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "enough") ||
 				took < waits) {
@@ -56,7 +56,7 @@ func TestDialIsHeard(t *testing.T) {
 func TestAnyFreeSlot(t *testing.T) {
 	inCluster(t, "bsp", "none", 3, 1, func(c *cluster) {
 		dial := func(slot perdure.Slot) (perdure.Slot, error) {
-			w, err := c.Life("worker").Dial(c.ctx, 0, func(cfg *worker.Config) {
+			w, err := c.Life("worker").Dial(c.ctx, 0, func(cfg *rig.DialConfig) {
 				cfg.Slot, cfg.Patience = slot, time.Second
 			})
 			if err != nil {

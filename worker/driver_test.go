@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
@@ -31,7 +32,8 @@ func TestNoDriver(t *testing.T) {
 			_ = conn.Send(wire.Control(wire.KindWelcome, w))
 		}
 	}()
-	_, err = worker.Dial(t.Context(), worker.Config{Network: n, Coordinator: "coordinator/1", Process: "p"})
+	_, err = worker.Dial(hooks.With(t.Context(), hooks.Worker{Network: n}),
+		worker.Config{Coordinator: "coordinator/1", Process: "p"})
 	if !errors.Is(err, perdure.ErrUsage) || !errors.Is(err, store.ErrNoDriver) {
 		t.Errorf("joining gives %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -17,7 +16,6 @@ import (
 func ExampleDial() {
 	ctx := context.Background()
 	w, err := worker.Dial(ctx, worker.Config{
-		Network:     transport.TCP{},
 		Coordinator: os.Getenv("PERDURE_COORDINATOR"),
 		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
 		Process:     fmt.Sprintf("pid-%d", os.Getpid()),

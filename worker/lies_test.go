@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
-	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 var liesTold = flag.Int("worker.lies", 40, "how many frames a liar sends on each of its connections")
@@ -241,7 +241,7 @@ func TestLiesAndReplays(t *testing.T) {
 func survive(c *cluster, clocks perdure.Clock) {
 	l := &liar{cluster: c, rng: rand.New(rand.NewPCG(*seed, 7))}
 	r := &recorder{Network: c.Net.Host("worker:0")}
-	ws := c.workers(func(cfg *worker.Config) {
+	ws := c.workers(func(cfg *rig.DialConfig) {
 		if cfg.Slot.Asked() == 0 {
 			cfg.Network = r
 		}

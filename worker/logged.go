@@ -29,7 +29,7 @@ type updateLog struct {
 
 // openLog opens the job's update log. secret is the run's.
 func (c *Client) openLog(ctx context.Context, secret perdure.Secret) error {
-	open, job := c.cfg.OpenLog, &c.job
+	open, job := c.cfg.hooks.OpenLog, &c.job
 	keys := wire.Keys{Job: secret}
 	log, err := open(ctx, updatelog.Authorized(job.Log, keys.LogToken(job)), updatelog.Options{
 		Job: job.ID, Shards: job.Shards, Status: c.noteLog,

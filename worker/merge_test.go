@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -264,7 +265,7 @@ func loggedOutage(
 		for slot := range slots {
 			log := &tappedLog{updates: make([][]piece, job.Shards)}
 			logs = append(logs, log)
-			ws = append(ws, c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot), func(cfg *worker.Config) {
+			ws = append(ws, c.dial(fmt.Sprintf("worker:%d", slot), perdure.Slot(slot), func(cfg *rig.DialConfig) {
 				open := cfg.OpenLog
 				cfg.OpenLog = func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error) {
 					var err error

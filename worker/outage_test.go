@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -134,7 +135,7 @@ func TestMemoryOfOldClocks(t *testing.T) {
 			Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)),
 			most: 200 * time.Millisecond,
 		}
-		w := c.dial(1, func(cfg *worker.Config) { cfg.Network = net })
+		w := c.dial(1, func(cfg *rig.DialConfig) { cfg.Network = net })
 		<-time.After(time.Second) // the head is open
 		for clock := range 5 {
 			save(w, fmt.Sprintf("clock %d", clock))
@@ -174,7 +175,7 @@ func chainStorm(t *testing.T, model string, seed uint64) {
 				Network: host, t: t, rng: rand.New(rand.NewPCG(seed, uint64(2+slot))),
 				most: time.Millisecond,
 			}
-			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *worker.Config) { cfg.Network = net })
+			ws[slot] = c.dial(perdure.Slot(slot), func(cfg *rig.DialConfig) { cfg.Network = net })
 		}
 		both(dim, func(slot int) {
 			table, err := ws[slot].Table(c.ctx,

@@ -160,7 +160,7 @@ func (p *peer) forgetBatch() {
 // connect begins to connect to a server.
 func (c *Client) connect(p *peer) {
 	link := transport.Link{
-		Network: c.cfg.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
+		Network: c.cfg.hooks.Network, Addr: p.addr, Wants: keys.Server, Hello: c.hello,
 		Place: func(f *wire.Frame, n int) []byte { // where an answer is to be received: see reads.Reader.Land
 			if f.Kind != wire.KindRows {
 				return nil

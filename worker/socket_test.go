@@ -28,7 +28,7 @@ func overSockets(
 		t.Fatal(err)
 	}
 	h.Serve("server:0", func(cfg *server.Config) { cfg.Heartbeat = heartbeat })
-	w, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *worker.Config) {
+	w, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) {
 		if cfg.Heartbeat = heartbeat; through != nil {
 			cfg.Network = through(cfg.Network)
 		}

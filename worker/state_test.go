@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/worker"
+	"github.com/perdure/perdure/internal/rig"
 )
 
 // moody is a store that fails as it is told to.
@@ -37,8 +37,8 @@ func (m moody) Open(name string) (store.Object, error) {
 }
 
 // saving has a worker keep what is larger than n bytes in a store that fails as why says.
-func saving(n int, why *atomic.Pointer[error]) func(*worker.Config) {
-	return func(cfg *worker.Config) {
+func saving(n int, why *atomic.Pointer[error]) func(*rig.DialConfig) {
+	return func(cfg *rig.DialConfig) {
 		open := cfg.OpenStore
 		cfg.StateBytes = n
 		cfg.OpenStore = func(ctx context.Context, where string) (store.Store, error) {

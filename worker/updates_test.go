@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -40,7 +41,7 @@ func TestClocksThatWereDone(t *testing.T) {
 			Network: c.Net.Host("next"), t: t, rng: rand.New(rand.NewPCG(*seed, 7)),
 			most: 20 * time.Millisecond,
 		}
-		next := c.dial("next", 0, func(cfg *worker.Config) { cfg.Network = net })
+		next := c.dial("next", 0, func(cfg *rig.DialConfig) { cfg.Network = net })
 		if next.Now() != 0 {
 			t.Fatalf("the next process begins at clock %d, want 0", next.Now())
 		}
@@ -94,7 +95,7 @@ func TestObserverHasNoClocks(t *testing.T) {
 		w := c.dial("worker:0", 0)
 		c.inc(c.table(w), 1)
 		c.clock(w, 1)
-		o := c.dial("observer", perdure.NoSlot, func(cfg *worker.Config) { cfg.Observer = true })
+		o := c.dial("observer", perdure.NoSlot, func(cfg *rig.DialConfig) { cfg.Observer = true })
 		table := c.table(o)
 		o.At(1)
 		_, clock := o.Clock(c.within(time.Second))

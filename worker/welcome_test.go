@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
-	"github.com/perdure/perdure/worker"
 )
 
 // stage is a network on which whoever dials receives the given frames, one after the other,
@@ -49,7 +48,7 @@ func TestBadWelcome(t *testing.T) {
 		Revision: 1, Generation: 1, Slots: make([]perdure.SlotView, 1),
 		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},
 	}
-	_, err := h.Life("worker").Dial(ctx, 0, func(cfg *worker.Config) {
+	_, err := h.Life("worker").Dial(ctx, 0, func(cfg *rig.DialConfig) {
 		cfg.Network = &stage{cfg.Network, []wire.Frame{
 			{Header: wire.Header{Kind: wire.KindWelcome}, Payload: []byte("hello there")},
 			wire.Control(wire.KindView, view),

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -73,15 +74,16 @@ func work(ctx context.Context, p program) error {
 		return err
 	}
 	faults := transport.Faulty(transport.TCP{})
-	c, err := worker.Dial(ctx, worker.Config{
-		Network:     faults,
+	c, err := worker.Dial(hooks.With(ctx, hooks.Worker{
+		Network: faults,
+		OnOrder: func(o wire.Order) { role.Obey(o, faults, nil, seed) },
+	}), worker.Config{
 		Coordinator: flag.Arg(1),
 		SecretFile:  os.Getenv("PERDURE_SECRET_FILE"),
 		Slot:        perdure.Slot(slot).Exactly(),
 		Process:     reach.ProcessName(),
 		PID:         os.Getpid(),
 		Log:         httpdebug.NewLog(stdout.File, httpdebug.Text),
-		OnOrder:     func(o wire.Order) { role.Obey(o, faults, nil, seed) },
 		CacheBytes:  2 << 20, // so small that a soak fills it
 	})
 	if err != nil {

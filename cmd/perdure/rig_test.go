@@ -19,7 +19,6 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/worker"
@@ -439,8 +438,7 @@ func joins(
 	ctx context.Context, dir, coordinator string, slot perdurelib.Slot, change ...func(*worker.Config),
 ) (*worker.Client, error) {
 	cfg := worker.Config{
-		Network: transport.TCP{}, Coordinator: coordinator, SecretFile: secretOf(dir), Slot: slot.Exactly(),
-		Process: reach.ProcessName(),
+		Coordinator: coordinator, SecretFile: secretOf(dir), Slot: slot.Exactly(), Process: reach.ProcessName(),
 	}
 	for _, f := range change {
 		f(&cfg)

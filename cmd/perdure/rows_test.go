@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -241,9 +240,7 @@ func judgeSets(t *testing.T, status *control.Status, v *perdure.View, least, mos
 func readSets(
 	ctx context.Context, t *testing.T, j *localrun.Run, seed uint64,
 ) (dense, sparse, whole []float32, home perdure.ShardID) {
-	c, err := reach.Observe(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.Coordinator(), Secret: j.Secrets().Job,
-	})
+	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/proc/keys"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/worker"
 )
@@ -82,10 +81,8 @@ func TestSecretIsKept(t *testing.T) {
 		p.refused(max(code, 1), want)
 	}
 	wantOut(t, 0, []string{"status", "--address", address, "--secret-file", secretOf(dir)})
-	if c, err := worker.Dial(t.Context(), worker.Config{
-		Network: transport.TCP{}, Coordinator: status[1],
-		Slot: -5,
-	}); err == nil || !strings.Contains(err.Error(), "slot -5") {
+	c, err := worker.Dial(t.Context(), worker.Config{Coordinator: status[1], Slot: -5})
+	if err == nil || !strings.Contains(err.Error(), "slot -5") {
 		t.Errorf("slot -5: %v, %v", c, err)
 	}
 	job.Stop()

@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -327,10 +326,7 @@ func sumUp(
 
 // compareSums reads both tables as of the job's end.
 func compareSums(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64) {
-	c, err := reach.Observe(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.Coordinator(),
-		Secret: j.Secrets().Job,
-	})
+	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	must(t, err)
 	defer c.Close()
 	c.At(sumsClocks)

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
@@ -226,20 +227,29 @@ func (p *Process) Server(ctx context.Context, change ...func(*server.Config)) er
 	return server.Run(ctx, cfg)
 }
 
-// Dial joins as a worker of a slot. The client lives as long as whoever closes it says, and
-// its log as long as ctx.
-func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*worker.Config)) (
-	*worker.Client, error,
-) {
-	cfg := worker.Config{
-		Network: p.Net, Coordinator: p.hosts.coordinatorAddr(), Slot: slot.Exactly(), Process: p.Name, PID: p.PID,
-		OpenLog: p.openLog(ctx), Log: p.Log, Secret: p.hosts.Keys.Job,
-		OpenStore: func(context.Context, string) (store.Store, error) { return p.store(), nil },
+// DialConfig is what a worker is dialled with: its Config, and the hooks in its context.
+type DialConfig struct {
+	worker.Config
+	hooks.Worker
+}
+
+// Dial joins as a worker of a slot. The client lives until the caller closes it, and its log as long
+// as ctx.
+func (p *Process) Dial(ctx context.Context, slot perdure.Slot, change ...func(*DialConfig)) (*worker.Client, error) {
+	cfg := DialConfig{
+		worker.Config{
+			Coordinator: p.hosts.coordinatorAddr(), Slot: slot.Exactly(), Process: p.Name, PID: p.PID,
+			Log: p.Log, Secret: p.hosts.Keys.Job,
+		},
+		hooks.Worker{
+			Network: p.Net, OpenLog: p.openLog(ctx),
+			OpenStore: func(context.Context, string) (store.Store, error) { return p.store(), nil },
+		},
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	return worker.Dial(ctx, cfg)
+	return worker.Dial(hooks.With(ctx, cfg.Worker), cfg.Config)
 }
 
 // openLog returns how a process opens the job's update log: when its life ends, so do the

@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
-	"github.com/perdure/perdure/worker"
 )
 
 // train runs a job of one worker and two servers for some clocks, and says what is between
@@ -143,7 +142,7 @@ func TestListen(t *testing.T) {
 			came <- hello
 			_ = transport.Refuse(conn, wire.Refusal{Reason: "not now", Over: true}) // it hears it, or is gone
 		})
-		if _, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *worker.Config) { cfg.Secret = "guess" }); err == nil ||
+		if _, err := h.Life("worker:0").Dial(ctx, 0, func(cfg *rig.DialConfig) { cfg.Secret = "guess" }); err == nil ||
 			len(came) > 0 {
 			t.Errorf("a guess is let in: %v", err)
 		}

@@ -76,7 +76,7 @@ func inJob(t *testing.T, test func(t *testing.T, p *program, kill func())) {
 	h.Serve("server-0")
 	life, end := context.WithCancel(ctx)
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *worker.Config) { c.Memory = cfg.Memory })
+		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) { c.Memory = cfg.Memory })
 	}
 	p := start(life, t, Options{Version: "v", Dial: dial})
 	test(t, p, end)

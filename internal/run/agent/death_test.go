@@ -206,7 +206,7 @@ func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *pro
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *worker.Config) {
+		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
 			c.Memory, c.Heartbeat = cfg.Memory, tick
 		})
 	}
@@ -355,7 +355,9 @@ func TestProgramDiesAsItJoins(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
 	p := start(ctx, t, Options{Dial: func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *worker.Config) { c.Network = welcoming{c.Network, kill} })
+		return h.Life("worker-0").Dial(ctx, cfg.Slot, func(c *rig.DialConfig) {
+			c.Network = welcoming{c.Network, kill}
+		})
 	}})
 	p.send(opHello, 0, `{"protocol":3,"coordinator":"x:1","slot":null}`, -1)
 	must(t, <-p.ended)

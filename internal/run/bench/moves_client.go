@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/worker"
@@ -42,16 +43,17 @@ type soleWorker struct{ *worker.Client }
 // joinAlone joins a job over the connections that the bed asks for.
 func joinAlone(ctx context.Context, r *localrun.Run, b *movesBed) (soleWorker, error) {
 	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
+	var network transport.Network
 	switch b.Socket {
 	case socketTLS:
 		c.Keys = r.Settings().Reach.Keys
 	case "unix":
 		// The coordinator is reached over TCP, its servers are not.
-		c.Network = transport.TCP{Socket: transport.SocketAuto}
+		network = transport.TCP{Socket: transport.SocketAuto}
 	default:
-		c.Network = transport.TCP{Socket: transport.SocketTCP}
+		network = transport.TCP{Socket: transport.SocketTCP}
 	}
-	w, err := worker.Dial(ctx, c)
+	w, err := worker.Dial(hooks.With(ctx, hooks.Worker{Network: network}), c)
 	return soleWorker{w}, err
 }
 

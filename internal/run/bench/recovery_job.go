@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
@@ -175,8 +174,8 @@ func ballastTable(mb int) perdure.TableSpec {
 // train works in a slot until ctx ends, through roll-backs.
 func (j *recoveryJob) train(ctx context.Context, slot perdure.Slot) error {
 	c, err := worker.Dial(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.Coordinator(),
-		Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(), Patience: patience,
+		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Slot: slot.Exactly(), Process: reach.ProcessName(),
+		Patience: patience,
 	})
 	if err != nil {
 		return err
@@ -226,8 +225,7 @@ func (j *recoveryJob) probe(ctx context.Context) error {
 		return err
 	}
 	c, err := reach.Observe(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.Coordinator(),
-		Secret: j.Secrets().Job, Patience: patience,
+		Coordinator: j.Coordinator(), Secret: j.Secrets().Job, Patience: patience,
 	})
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -174,10 +173,7 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 		return p, err
 	}
 	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
-	c, err := reach.Observe(ctx, worker.Config{
-		Network: transport.TCP{}, Coordinator: j.Coordinator(),
-		Secret: j.Secrets().Job,
-	})
+	c, err := reach.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}

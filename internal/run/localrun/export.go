@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
@@ -41,8 +42,8 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := reach.Observe(ctx, worker.Config{
-		Network: network, Coordinator: r.addr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
+	c, err := reach.Observe(hooks.With(ctx, hooks.Worker{Network: network}), worker.Config{
+		Coordinator: r.addr, Secret: r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

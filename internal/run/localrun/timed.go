@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/role"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -149,8 +150,8 @@ func (o *onlooker) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.c, err = reach.Observe(ctx, worker.Config{
-		Network: network, Coordinator: o.r.addr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
+	if o.c, err = reach.Observe(hooks.With(ctx, hooks.Worker{Network: network}), worker.Config{
+		Coordinator: o.r.addr, Secret: o.r.secrets.Job, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		o.c = nil
 		return err

@@ -14,9 +14,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/machine"
-	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/internal/run/reach"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -78,7 +78,10 @@ func (c *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	p := &pacer{Least: time.Duration(s.ComputeMs) * time.Millisecond}
-	client, err := worker.Dial(ctx, c.config(&s, faults, p))
+	client, err := worker.Dial(hooks.With(ctx, hooks.Worker{
+		Network: faults, OpenLog: s.OpenLog(c.Job.Ring, true),
+		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
+	}), c.config(&s))
 	if err != nil {
 		return quiet(c.unlessDone(err))
 	}
@@ -92,9 +95,8 @@ func (c *Worker) Run(ctx context.Context) error {
 		fmt.Fprintf(c.Out, "worker:%d joins the job; it takes part from clock %d on\n", client.Slot(), client.Now())
 	}
 	observer := func(ctx context.Context) (*worker.Client, error) {
-		return reach.Observe(ctx, worker.Config{
-			Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job,
-			Log: c.Log,
+		return reach.Observe(hooks.With(ctx, hooks.Worker{Network: faults}), worker.Config{
+			Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Log: c.Log,
 		})
 	}
 	err = train(ctx, client, w, s, p, observer)
@@ -125,18 +127,16 @@ func (c *Worker) check(s *settings.Run) error {
 
 // config is the worker's client. One that the run's parent or a host has started waits for a slot,
 // which a worker that joined may have taken: then it stands by.
-func (c *Worker) config(s *settings.Run, faults *transport.FaultLayer, p *pacer) worker.Config {
+func (c *Worker) config(s *settings.Run) worker.Config {
 	waits, patience := c.Waits || c.Job.Join == "", time.Duration(0)
 	if waits {
 		patience = math.MaxInt64
 	}
 	return worker.Config{
-		Network: faults, Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot).Exactly(),
+		Coordinator: c.Job.Coordinator, Secret: c.Job.Keys.Job, Slot: perdure.Slot(c.Slot).Exactly(),
 		Process: reach.ProcessName(), PID: os.Getpid(), Log: c.Log,
 		CacheBytes: s.CacheMB << 20, OutageBytes: int64(c.OutageMB) << 20, RetainBytes: int64(s.RetainMB) << 20,
 		Patience: patience, LostAfter: cmp.Or(c.LostAfter, worker.NeverLost), Grow: !waits,
-		OpenLog: s.OpenLog(c.Job.Ring, true),
-		OnOrder: func(o wire.Order) { Obey(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	}
 }
 

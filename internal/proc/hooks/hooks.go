@@ -1,0 +1,37 @@
+// Package hooks provides what replaces a worker's defaults in Perdure's own programs, tests and
+// simulations. worker.Dial finds it in its context, so that worker.Config names no internal type. A
+// set of hooks is a value; several goroutines may read it at once.
+package hooks
+
+import (
+	"context"
+
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/transport"
+)
+
+// Worker has the hooks of one worker.
+type Worker struct {
+	Network transport.Network // nil: TCP
+	OnOrder func(wire.Order)  // called with orders to this process, such as faults; may be nil
+	// OpenLog opens the job's update log at an address, where it has one; nil: without
+	// credentials but Keys. It is called once, by Dial.
+	OpenLog func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
+	// OpenStore opens the job's store at the location that the coordinator has sent; nil: it is a directory, or a
+	// bucket, whose credentials are found as AWS's programs find them. It is called when a state is saved there, or
+	// must be read.
+	OpenStore func(ctx context.Context, where string) (store.Store, error)
+}
+
+type key struct{}
+
+// With returns a context that carries the hooks of the worker that is dialled with it.
+func With(ctx context.Context, w Worker) context.Context { return context.WithValue(ctx, key{}, w) }
+
+// Of returns the hooks that ctx carries, the zero value if it has none.
+func Of(ctx context.Context) Worker {
+	w, _ := ctx.Value(key{}).(Worker)
+	return w
+}
