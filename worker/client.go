@@ -360,18 +360,6 @@ func (c *Client) heartbeat(ctx context.Context) {
 	}
 }
 
-// Report tells the coordinator what the program measured, for people to see. It does not
-// wait. Slot and Generation are filled in. An observer has no slot to report of: nobody sees what it says.
-func (c *Client) Report(r wire.Report) {
-	l := c.lock()
-	defer c.mu.Unlock()
-	if l.slot < 0 {
-		c.cfg.Log.Warn("an observer's report is not sent: it has no slot to report of")
-		return
-	}
-	l.report(r)
-}
-
 // Generation returns the generation that this client works in: 1, and one more for each time
 // that the whole job was rolled back.
 func (c *Client) Generation() perdure.Generation {

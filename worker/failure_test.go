@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
@@ -136,7 +135,7 @@ func TestObserver(t *testing.T) {
 				if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "perdure stop") {
 					t.Errorf("an observer's EndJob: %v", err)
 				}
-				o.Report(wire.Report{Clock: 0}) // which would end its connection to the coordinator
+				o.Report(worker.Report{Clock: 0}) // which would end its connection to the coordinator
 				o.At(2)
 				got := go1(func() float32 { return c.get(table) })
 				for clock := range perdure.Clock(2) {
@@ -542,7 +541,7 @@ func TestClosed(t *testing.T) {
 				t.Errorf("%s after Close: %v", what, err)
 			}
 		}
-		w.Report(wire.Report{}) // goes nowhere
+		w.Report(worker.Report{}) // goes nowhere
 	})
 }
 

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
+	"github.com/perdure/perdure/worker"
 )
 
 // A coordinator that is frozen takes nothing, until no more may be queued for it. Nobody waits
@@ -22,7 +22,7 @@ func TestFrozenCoordinator(t *testing.T) {
 		c.get(table)
 		c.Net.Cut("worker:0", rig.CoordinatorHost, false)
 		for range 400 {
-			w.Report(wire.Report{Clock: 1})
+			w.Report(worker.Report{Clock: 1})
 		}
 		more := perdure.TableSpec{Name: "more", Rows: rows, Dim: dim, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 		made := go1(func() error {

@@ -9,9 +9,8 @@ import (
 )
 
 // Leave tells the coordinator that this process gives its slot up, so that another takes it
-// without delay. Close must follow. What the process has sent of the clock that it is at, the
-// next one does again. The error is transport.ErrClosed where there is no connection to the
-// coordinator now, or it takes nothing: it will notice by the silence.
+// without delay. Close must follow. The next process repeats the clock that this one is at. Leave fails
+// where the connection to the coordinator is down; the coordinator then detects the end by a timeout.
 func (c *Client) Leave() error {
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -26,7 +25,7 @@ func (c *Client) Leave() error {
 
 // Share returns how many slots take part in the present clock (of), and how many of these come
 // before this one (rank): data is to be shared out among the slots that are there. It is a
-// pure function of the job's spans (perdure.View.Share), which are known when the clock begins.
+// pure function of the membership intervals of all slots, which are known when the clock begins.
 func (c *Client) Share() (rank, of int) {
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -5,11 +5,17 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/outbox"
 )
 
-// Memory is what Deltas lends, if that is not of Go's own: memory that another process shares.
-type Memory = outbox.Memory
+// Memory provides what Deltas lends, if that is not Go's own: memory that another process shares. The
+// garbage collector does not see it, only its keeper: the memory must stay valid while the keeper can be
+// reached, or until Give. Calls of one client never overlap.
+type Memory interface {
+	// Take returns memory for at least n values, and its keeper.
+	Take(n int) (values []float32, keeper any, err error)
+	// Give takes memory back that is no longer used.
+	Give(keeper any)
+}
 
 // Deltas returns memory for the deltas of n consecutive rows of a dense table, from first on:
 // n·Dim values, row by row. The program fills it before it calls Clock or Flush: then it counts

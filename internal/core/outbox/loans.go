@@ -26,9 +26,8 @@ type Room struct {
 	keeper any // of Memory; nil: it is of Go's own
 }
 
-// Memory is where what is lent lies, if that is not Go's own: memory that another process shares. The
-// garbage collector does not know of it, but of what keeps it: the memory is there for as long as that
-// can be reached, or until Give. It is used with the caller's lock held.
+// Memory provides what is lent, if that is not Go's own: worker.Memory says what it must do. It is used
+// with the caller's lock held.
 type Memory interface {
 	// Take returns memory for n values, or more, and what keeps it.
 	Take(n int) (values []float32, keeper any, err error)

@@ -9,7 +9,6 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -39,7 +38,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		if c.Slot() < 0 {
 			return failed(mistake("an observer has no slot to report of"))
 		}
-		var of wire.Report
+		var of worker.Report
 		if err := json.Unmarshal(r.text, &of); err != nil {
 			return failed(mistake("the report cannot be read: %v", err))
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -112,7 +111,7 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	tr.c.AddSamples(m.Samples)
 	if now := time.Now(); now.Sub(tr.lost) > 20*time.Millisecond {
 		tr.lost = now
-		tr.c.Report(wire.Report{
+		tr.c.Report(worker.Report{
 			Clock: clock, TrainLoss: rundir.Finite(m.TrainLoss),
 			TrainRMSE: rundir.Finite(m.TrainRMSE),
 		})
@@ -178,7 +177,7 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 
 // report tells the run's parent how good the model is.
 func (tr *trainer) report(clock perdure.Clock, e Evaluation) {
-	tr.c.Report(wire.Report{
+	tr.c.Report(worker.Report{
 		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),
 		TestRMSE: rundir.Finite(e.RMSE), Backlog: e.Backlog,
 	})
