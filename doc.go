@@ -1,5 +1,5 @@
 // Package perdure defines the types that all parts of Perdure share: jobs, tables, consistency models, recovery
-// strategies, clocks, views and errors.
+// strategies, clocks and errors.
 //
 // Workers compute on their parts of the data. Model parameters live in tables
 // of float32 rows, split into shards, held by servers. A worker Gets rows,

@@ -36,14 +36,14 @@ var layers = map[string]int{
 	"internal/data/packed": 0, // values without those that are 0, for messages and for programs
 
 	// Pure cores.
-	"internal/core/consistency":     1,
+	"internal/core/consistency":     2,
 	"internal/core/placement":       1,
 	"internal/core/chain":           1,
-	"internal/core/membership":      2,
-	"internal/core/recovery":        1,
+	"internal/core/membership":      3,
+	"internal/core/recovery":        2,
 	"internal/core/failuredetector": 1,
 	"internal/core/weaken":          0,
-	"internal/core/states":          1,
+	"internal/core/states":          2,
 	"internal/core/itercost":        0, // measures series of any training; independent of any job
 
 	// Pure cores over rows and frames.
@@ -58,17 +58,17 @@ var layers = map[string]int{
 	"internal/data/wire":        2,
 	"internal/data/disk":        0,
 	"internal/data/safetensors": 1,
-	"internal/data/checkpoint":  3,
+	"internal/data/checkpoint":  4,
 	"internal/data/updatelog":   1,
 	"internal/data/registry":    1,
 	"internal/data/dataset":     1,
-	"internal/data/store":       2,
+	"internal/data/store":       3,
 
 	// Shells, which own time, sockets, goroutines and disks.
 	"internal/proc/transport":   3,
 	"internal/proc/server":      6,
 	"internal/proc/coordinator": 5,
-	"internal/proc/machine":     1,
+	"internal/proc/machine":     2,
 	"internal/proc/control":     2,
 	"worker":                    5,
 	"internal/proc/supervisor":  4,
@@ -80,7 +80,7 @@ var layers = map[string]int{
 	"internal/proc/hooks":       4,
 
 	// What commands are made of, and commands.
-	"internal/run/rundir":      1,
+	"internal/run/rundir":      2,
 	"internal/run/workload":    2,
 	"internal/run/plain":       5,
 	"internal/run/plot":        6,
@@ -93,7 +93,7 @@ var layers = map[string]int{
 	"internal/run/checkpoints": 8,
 	"internal/run/agent":       6,
 	"watch":                    8,
-	"store":                    3,
+	"store":                    4,
 	"internal/run/runs":        9,
 	"internal/run/localrun":    10,
 	"internal/run/bench":       11,

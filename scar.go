@@ -25,31 +25,6 @@ const (
 // DefaultShare is R of scar where nobody says another: the SCAR paper's headline is of it.
 const DefaultShare = 1.0 / 8
 
-// RowSaving is what becomes of rows that are saved by themselves, of a job so far.
-type RowSaving struct {
-	Bytes         int64   `json:"bytes"`          // of the files that were written
-	PausedSeconds float64 `json:"paused_seconds"` // for which training stood while rows were chosen, over all shards
-
-	// Of lost shards' rows: how many came back as they were last saved, and how many as they
-	// were at the beginning, since they were never saved; for how many clocks they had not
-	// been saved when they were lost, all together and the most of any.
-	Restored  int64 `json:"restored"`
-	Initial   int64 `json:"initial"`
-	AgeClocks int64 `json:"age_clocks"`
-	Oldest    Clock `json:"oldest"`
-	// PartlyLost counts updates, beside those that are lost, that some of these rows lack and
-	// others do not.
-	PartlyLost int64 `json:"partly_lost"`
-}
-
-// MeanAge is for how many clocks a row that came back had not been saved, in the mean.
-func (r *RowSaving) MeanAge() float64 {
-	if n := r.Restored + r.Initial; n > 0 {
-		return float64(r.AgeClocks) / float64(n)
-	}
-	return 0
-}
-
 // Suits reports why a table cannot be saved under the strategy, if it cannot. FTRL makes a row of
 // its state alone, and of much of its state the same row, 0: so the row does not tell how far it is
 // from what was saved. Under all other rules what changes the state changes the row.

@@ -2,23 +2,6 @@ package perdure
 
 import "maps"
 
-// Resources are what a process has in use, as its Go runtime counts it.
-type Resources struct {
-	Goroutines int   `json:"goroutines"`
-	HeapBytes  int64 `json:"heap_bytes"` // of objects that live, or that no collection has freed yet
-}
-
-// Saving is how often a checkpoint is made where the strategy leaves that open, and what
-// it is chosen by; or, where rows are saved by themselves, what was saved so far.
-type Saving struct {
-	Failures int64   `json:"failures"`   // after which rows were taken from a checkpoint
-	Ran      float64 `json:"ran_s"`      // how long the job had been going on when it was chosen, in seconds
-	Interval float64 `json:"interval_s"` // between two checkpoints, in seconds; 0: not chosen yet
-	Why      string  `json:"why"`        // in words
-
-	Rows *RowSaving `json:"rows,omitempty"` // nil: rows are not saved by themselves
-}
-
 // WorkerOutage says which shards are out for a worker that goes on without them.
 type WorkerOutage struct {
 	Shards  []ShardID `json:"shards"`

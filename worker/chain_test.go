@@ -32,7 +32,7 @@ type chained struct {
 	job perdure.JobSpec
 
 	mu      sync.Mutex // guards what follows
-	view    perdure.View
+	view    words.View
 	told    []transport.Conn // the clients' connections to the coordinator
 	status  map[perdure.Slot]words.WorkerStatus
 	servers []*chainServer
@@ -43,7 +43,7 @@ type chainServer struct {
 	c        *chained
 	index    int
 	dead     bool
-	view     perdure.View
+	view     words.View
 	frozen   bool // it hears of no views
 	holds    bool // nothing reaches it from its predecessor, or goes from it to its successor
 	lags     bool // it does not apply what is committed
@@ -105,12 +105,12 @@ func inChain(
 	job.Seed = *seed
 	rig.In(t, time.Minute, hosts(like), func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		c := &chained{T: t, Hosts: h, ctx: ctx, job: job, status: map[perdure.Slot]words.WorkerStatus{}}
-		c.view = perdure.View{
+		c.view = words.View{
 			Revision: 1, Generation: 1,
-			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+			Slots: slices.Repeat([]words.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
 		}
 		for range shards {
-			c.view.Shards = append(c.view.Shards, perdure.ShardView{Epoch: 1})
+			c.view.Shards = append(c.view.Shards, words.ShardView{Epoch: 1})
 			c.setChain(&c.view.Shards[len(c.view.Shards)-1], members(servers)...)
 		}
 		c.listen(coordinatorAddr, c.coordinate)
@@ -129,9 +129,9 @@ func members(n int) (all []int) {
 	return all
 }
 
-func (c *chained) setChain(sv *perdure.ShardView, servers ...int) {
-	holder := func(i int) perdure.Holder {
-		return perdure.Holder{Server: i, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", i), Since: 1}
+func (c *chained) setChain(sv *words.ShardView, servers ...int) {
+	holder := func(i int) words.Holder {
+		return words.Holder{Server: i, Incarnation: 1, Addr: fmt.Sprintf("server:%d/1", i), Since: 1}
 	}
 	sv.Holder, sv.Followers = holder(servers[0]), nil
 	for _, i := range servers[1:] {
@@ -187,7 +187,7 @@ func (c *chained) coordinate(conn *chainConn) {
 		var said words.WorkerDelta
 		switch {
 		case f.Kind == wire.KindTable && wire.ParseControl(&f, &spec) == nil:
-			c.setView(func(v *perdure.View) {
+			c.setView(func(v *words.View) {
 				if !slices.Contains(v.Tables, spec) {
 					v.Tables = append(v.Tables, spec)
 				}
@@ -202,7 +202,7 @@ func (c *chained) coordinate(conn *chainConn) {
 }
 
 // setView changes the view and tells all.
-func (c *chained) setView(change func(v *perdure.View)) {
+func (c *chained) setView(change func(v *words.View)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view.Shards, c.view.Tables, c.view.Slots = slices.Clone(c.view.Shards), slices.Clone(c.view.Tables),
@@ -221,7 +221,7 @@ func (c *chained) setView(change func(v *perdure.View)) {
 
 // rechain gives shards new chains, in a new epoch.
 func (c *chained) rechain(chain ...int) {
-	c.setView(func(v *perdure.View) {
+	c.setView(func(v *words.View) {
 		for i := range v.Shards {
 			c.setChain(&v.Shards[i], chain...)
 			v.Shards[i].Epoch++
@@ -413,7 +413,7 @@ func (s *chainServer) frame(kind wire.Kind, shard perdure.ShardID) wire.Frame {
 
 func (s *chainServer) counts(kind wire.Kind, shard perdure.ShardID, conn *chainConn) wire.Frame {
 	f := s.frame(kind, shard)
-	var counts perdure.Counts
+	var counts words.Counts
 	if conn.hello.Role == wire.RoleWorker {
 		counts = s.replicas[shard].intake.Counts(perdure.Slot(conn.hello.Index))
 		counts.Seen = counts.Applied

@@ -260,7 +260,7 @@ func (c *Client) frame(_ transport.Conn, f *wire.Frame) error {
 	c.heard.Note()
 	switch f.Kind {
 	case wire.KindView:
-		var v perdure.View
+		var v words.View
 		if err := wire.ParseControl(f, &v); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Clock ends the iteration: everything Inc'd since the last Clock becomes this slot's updates
@@ -262,7 +263,7 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	l := c.lock()
 	defer c.mu.Unlock()
 	return l.waits.Until(ctx, func() (bool, error) {
-		vacant := slices.ContainsFunc(l.view.Slots, func(s perdure.SlotView) bool {
+		vacant := slices.ContainsFunc(l.view.Slots, func(s words.SlotView) bool {
 			return s.Has(l.out.Clock()) && (s.Incarnation == 0 || !s.Settled)
 		})
 		return !vacant, l.usable()

@@ -25,7 +25,7 @@ func goesOn(t *testing.T, model string, slots int, job perdure.JobSpec, test fun
 	t.Helper()
 	inChain(t, model, "chain:2", slots, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		c.job.OnOutage, c.job.OutageRows, c.job.OutageBytes = job.OnOutage, job.OutageRows, job.OutageBytes
-		c.setView(func(v *perdure.View) {
+		c.setView(func(v *words.View) {
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})

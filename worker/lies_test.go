@@ -181,7 +181,7 @@ func (l *liar) payloads() [][]byte {
 			How: string(noise),
 		},
 		perdure.TableSpec{Name: "huge", Rows: math.MaxInt64, Dim: math.MaxInt32},
-		perdure.View{Revision: math.MaxUint64, Done: true, End: 1},
+		words.View{Revision: math.MaxUint64, Done: true, End: 1},
 		wire.Progress{Complete: true},
 		words.WorkerStatus{Clock: math.MaxInt64, Finished: true},
 	} {

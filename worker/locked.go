@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -28,7 +29,7 @@ type locked struct {
 	traits recovery.Traits
 	slot   perdure.Slot
 
-	view       perdure.View
+	view       words.View
 	viewed     bool
 	generation perdure.Generation
 	pauses     int           // that have begun

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
 	"github.com/perdure/perdure/worker"
@@ -23,7 +24,7 @@ func TestUnreachableServer(t *testing.T) {
 	inChain(t, "asp", "chain:2", 1, 2, 2, transport.MemoryOptions{MaxQueued: 1000}, func(c *chained) {
 		w := c.dial(0)
 		table := c.table(w)
-		c.setView(func(v *perdure.View) { // shard 1 is not on server 0
+		c.setView(func(v *words.View) { // shard 1 is not on server 0
 			c.setChain(&v.Shards[1], 1)
 			v.Shards[1].Epoch++
 		})
@@ -129,7 +130,7 @@ func TestMemoryOfOldClocks(t *testing.T) {
 		c.Net.Kill("worker:1")
 		old.Close()
 		// The next process begins at clock 0, as it would if another shard lacked all that.
-		c.setView(func(v *perdure.View) { v.Slots[1].Incarnation = 2 })
+		c.setView(func(v *words.View) { v.Slots[1].Incarnation = 2 })
 		net := &lazyHead{Network: c.Net.Host("worker:1"), late: make(chan struct{})}
 		net.lazy = &lazyNetwork{
 			Network: net.Network, t: t, rng: rand.New(rand.NewPCG(*seed, 1)),
@@ -265,7 +266,7 @@ func (c *chained) disturb(rng *rand.Rand, over chan struct{}) {
 
 // drop drops one member of a shard's chain, which forgets what it has.
 func (c *chained) drop(rng *rand.Rand) {
-	c.setView(func(v *perdure.View) {
+	c.setView(func(v *words.View) {
 		shard := rng.IntN(len(v.Shards))
 		sv := &v.Shards[shard]
 		if sv.Replicas() == 1 {
@@ -288,7 +289,7 @@ func (c *chained) drop(rng *rand.Rand) {
 // join gives each chain that is short the servers that it lacks: they have what its
 // tail has, at once.
 func (c *chained) join() {
-	c.setView(func(v *perdure.View) {
+	c.setView(func(v *words.View) {
 		for shard := range v.Shards {
 			sv := &v.Shards[shard]
 			var chain []int

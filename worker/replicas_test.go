@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -330,7 +331,7 @@ func TestWhoMaySpeak(t *testing.T) {
 		c.step(w, table, 1)
 		c.read(table, 1)
 		c.with(2, func(s *chainServer) { s.frozen = true })
-		c.setView(func(v *perdure.View) { // it is a member of shard 1 only, and read from for none
+		c.setView(func(v *words.View) { // it is a member of shard 1 only, and read from for none
 			c.setChain(&v.Shards[0], 0, 1)
 			v.Shards[0].Epoch++
 			c.setChain(&v.Shards[1], 2, 1)
@@ -351,7 +352,7 @@ func TestWhoMaySpeak(t *testing.T) {
 						for _, kind := range []wire.Kind{wire.KindAck, wire.KindOpened} {
 							f := s.frame(kind, shard)
 							f.Epoch, f.Payload = epoch,
-								wire.AppendCounts(nil, perdure.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
+								wire.AppendCounts(nil, words.Counts{Staged: 2, Ticked: 2, Applied: 2, Seen: 2})
 							for _, conn := range s.conns {
 								if !reads {
 									_ = conn.Send(f)
@@ -393,7 +394,7 @@ func TestEagerHeadDies(t *testing.T) {
 		c.step(w, table, 1) // it is not acknowledged
 		c.kill(0)
 		c.with(1, func(s *chainServer) { s.unready = true })
-		c.setView(func(v *perdure.View) {
+		c.setView(func(v *words.View) {
 			for i := range v.Shards {
 				c.setChain(&v.Shards[i], 1)
 				v.Shards[i].Epoch++
@@ -415,7 +416,7 @@ func TestEagerHeadDies(t *testing.T) {
 				r.intake = consistency.NewIntake(false, base, weaken.Set{})
 			}
 		})
-		c.setView(func(v *perdure.View) {
+		c.setView(func(v *words.View) {
 			for i := range v.Shards {
 				v.Shards[i].Base = base
 			}
@@ -454,7 +455,7 @@ func TestChainRollsBack(t *testing.T) {
 		c.with(1, func(s *chainServer) { s.lags = true })
 		waiting := go1(func() error { return w.Settle(c.ctx) })
 		<-time.After(time.Second)
-		c.setView(func(v *perdure.View) {
+		c.setView(func(v *words.View) {
 			v.Generation++
 			for _, s := range c.servers {
 				for i := range s.replicas {
@@ -486,9 +487,9 @@ func TestConnectsToWhoJoins(t *testing.T) {
 			c.rechain(0)
 			table := c.table(c.dial(0))
 			joins := func(who int) {
-				c.setView(func(v *perdure.View) {
+				c.setView(func(v *words.View) {
 					if v.Shards[0].Joining = nil; who >= 0 {
-						v.Shards[0].Joining = &perdure.Holder{
+						v.Shards[0].Joining = &words.Holder{
 							Server: who, Incarnation: 1,
 							Addr: fmt.Sprintf("server:%d/1", who), Since: 5,
 						}

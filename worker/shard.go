@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -103,7 +104,7 @@ func (all links) owed(sh *shardLink) (bytes int64) {
 }
 
 // direct points a shard at its present head, and at the replica to read from.
-func (l *locked) direct(sh *shardLink, sv *perdure.ShardView) {
+func (l *locked) direct(sh *shardLink, sv *words.ShardView) {
 	head, reader := sh.head, sh.reader // of a shard that nobody has now nobody answers for this life
 	lane := int(sh.id) % l.cfg.Connections
 	if sh.next = nil; sv.Joining != nil && !l.traits.Eager {
@@ -139,7 +140,7 @@ func (l *locked) direct(sh *shardLink, sv *perdure.ShardView) {
 // early is ahead of all others. Else, where readers want the one that knows first or knows all
 // (tail), it is the tail; and where not, the slots spread over the members, and an observer
 // reads as slot 0 does.
-func source(sv *perdure.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) perdure.Holder {
+func source(sv *words.ShardView, early, tail bool, slot perdure.Slot, id perdure.ShardID) words.Holder {
 	switch {
 	case early:
 		return sv.Holder

@@ -3,10 +3,11 @@ package worker
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // onView brings the client to what the view says.
-func (l *locked) onView(v perdure.View) {
+func (l *locked) onView(v words.View) {
 	if l.viewed && v.Revision <= l.view.Revision {
 		return
 	}

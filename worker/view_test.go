@@ -20,7 +20,7 @@ type puppet struct {
 }
 
 // welcome takes the peer's next connection and tells it the whole view.
-func (c *puppet) welcome(v perdure.View) {
+func (c *puppet) welcome(v words.View) {
 	c.Helper()
 	var err error
 	if c.conn, err = c.listener.Accept(); err != nil {
@@ -101,10 +101,10 @@ func viewDeltas(t *testing.T, h *rig.Hosts, start func()) {
 	}
 	defer l.Close()
 	start()
-	view := func(revision uint64) perdure.View {
-		return perdure.View{
-			Revision: revision, Generation: 1, Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},
-			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+	view := func(revision uint64) words.View {
+		return words.View{
+			Revision: revision, Generation: 1, Shards: []words.ShardView{{Holder: words.Holder{Server: -1}}},
+			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		}
 	}
 	delta := func(base uint64) wire.Frame {
@@ -168,11 +168,11 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	v := perdure.View{
+	v := words.View{
 		Revision: 4, Generation: 1, Roster: 1,
-		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
-		Slots: []perdure.SlotView{
-			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Span: perdure.Span{Until: 3}},
+		Shards: []words.ShardView{{Holder: words.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots: []words.SlotView{
+			{Incarnation: 1, Decided: true, Settled: true, Start: 3, Span: words.Span{Until: 3}},
 			{Incarnation: 1, Decided: true, Settled: true},
 		},
 	}
@@ -183,7 +183,7 @@ func leftStays(ctx context.Context, t *testing.T, h *rig.Hosts, left bool) {
 	for range 2 {
 		v.Revision++
 		c.tell(wire.Control(wire.KindViewDelta, words.DeltaOf(&v, v.Revision-1, false, nil, []perdure.Slot{0})))
-		v.Slots[0] = perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
+		v.Slots[0] = words.SlotView{Incarnation: 2, Span: words.Span{From: 5}}
 	}
 	c.follows(v.Revision)
 	close(told)
@@ -216,10 +216,10 @@ func endStays(t *testing.T, _ context.Context, h *rig.Hosts) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	v := perdure.View{
+	v := words.View{
 		Revision: 4, Generation: 1, End: 9, Pause: true,
-		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
-		Slots:  []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true, Start: 3}},
+		Shards: []words.ShardView{{Holder: words.Holder{Server: 0, Incarnation: 1, Addr: "gone:1"}, Epoch: 1}},
+		Slots:  []words.SlotView{{Incarnation: 1, Decided: true, Settled: true, Start: 3}},
 	}
 	c := &puppet{T: t, listener: l}
 	c.welcome(v)

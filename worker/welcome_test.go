@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/rig"
@@ -44,9 +44,9 @@ func (c *stageConn) RecvInto(f *wire.Frame, place func(f *wire.Frame, n int) []b
 func TestBadWelcome(t *testing.T) {
 	ctx, h := rig.For(t, time.Minute, rig.Options{})
 	h.Listen(coordinatorAddr, func(transport.Conn, wire.Hello) { <-ctx.Done() })
-	view := &perdure.View{
-		Revision: 1, Generation: 1, Slots: make([]perdure.SlotView, 1),
-		Shards: []perdure.ShardView{{Holder: perdure.Holder{Server: -1}}},
+	view := &words.View{
+		Revision: 1, Generation: 1, Slots: make([]words.SlotView, 1),
+		Shards: []words.ShardView{{Holder: words.Holder{Server: -1}}},
 	}
 	_, err := h.Life("worker").Dial(ctx, 0, func(cfg *rig.DialConfig) {
 		cfg.Network = &stage{cfg.Network, []wire.Frame{

@@ -173,7 +173,7 @@ var (
 
 // parseShown checks a command of a block.
 func parseShown(t *testing.T, line, makefile string) error {
-	args := words(line)
+	args := arguments(line)
 	for len(args) > 0 && strings.Contains(args[0], "=") && !strings.HasPrefix(args[0], "-") {
 		args = args[1:] // of the environment
 	}
@@ -210,8 +210,8 @@ func parseShown(t *testing.T, line, makefile string) error {
 	return fmt.Errorf("nobody knows how to check this: mark the block text, or teach this test")
 }
 
-// words splits a command line as a shell does, as far as pages need it.
-func words(line string) (list []string) {
+// arguments splits a command line as a shell does, as far as pages need it.
+func arguments(line string) (list []string) {
 	word, quoted, any := strings.Builder{}, false, false
 	for _, r := range line + " " {
 		switch {
@@ -342,7 +342,7 @@ func parsed(parser *kong.Kong, args []string) (k *kong.Context, err error) {
 // parseInText checks what is set as code in a text: a command, or flags alone, which some
 // command must take. A name without its value is that of a command or a flag.
 func parseInText(t *testing.T, code string) error {
-	args := words(code)
+	args := arguments(code)
 	if filepath.Base(args[0]) == "perdure" {
 		return unlessIncomplete(parsePerdure(t, args[1:], true))
 	}
@@ -359,7 +359,7 @@ func parseInText(t *testing.T, code string) error {
 			!strings.HasPrefix(command, "train") {
 			continue // which cannot know the tables
 		}
-		err := unlessIncomplete(parsePerdure(t, append(words(command), args...), true))
+		err := unlessIncomplete(parsePerdure(t, append(arguments(command), args...), true))
 		if err == nil {
 			return nil
 		}
@@ -377,7 +377,7 @@ func parseInText(t *testing.T, code string) error {
 // looked up because to parse is dear: it makes a parser.
 func flagsOf(line string) (names []string) {
 	n := commandTree()
-	for _, word := range words(line) {
+	for _, word := range arguments(line) {
 		i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == word })
 		if i < 0 {
 			break // the command's first argument

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -27,7 +28,7 @@ type setLife struct {
 
 // lifeOf reads with what a shard of a job that is over began last; nil: its rows have moved since, and nobody tells any
 // more what they began with.
-func lifeOf(t *testing.T, j *localrun.Run, v *perdure.View, shard perdure.ShardID) *setLife {
+func lifeOf(t *testing.T, j *localrun.Run, v *words.View, shard perdure.ShardID) *setLife {
 	t.Helper()
 	sv := &v.Shards[shard]
 	switch {
@@ -107,7 +108,7 @@ func (l *setLife) lost() (n int64) {
 
 // exactSets holds each row of the shards of which it is known with what they began last against that and all updates
 // since; if it is known of all shards, what the job says is lost, too.
-func exactSets(t *testing.T, j *localrun.Run, v *perdure.View, updatesLost int64,
+func exactSets(t *testing.T, j *localrun.Run, v *words.View, updatesLost int64,
 	each func(judge func(name string, shard perdure.ShardID, id perdure.RowID, row []float32)),
 ) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
 	"github.com/perdure/perdure/internal/run/reach"
@@ -216,7 +217,7 @@ func compareSets(ctx context.Context, t *testing.T, j *localrun.Run, seed uint64
 }
 
 // judgeSets judges what the best and the worst row of each shard lack.
-func judgeSets(t *testing.T, status *control.Status, v *perdure.View, least, most []int) {
+func judgeSets(t *testing.T, status *control.Status, v *words.View, least, most []int) {
 	partly, once, best, worst := int64(0), true, int64(0), int64(0)
 	if status.Saving != nil && status.Saving.Rows != nil {
 		partly = status.Saving.Rows.PartlyLost

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -310,12 +311,12 @@ func drawStorm(seed uint64, strategy perdure.Recovery, servers, workers, clocks 
 type storm struct {
 	faults   []strike
 	strategy perdure.Recovery
-	hurt     map[perdure.Holder]time.Time // servers' processes that were hit; until when, zero for good
+	hurt     map[words.Holder]time.Time // servers' processes that were hit; until when, zero for good
 }
 
 // rage strikes a job. It fails if a fault finds no time to strike.
 func (s *storm) rage(ctx context.Context, j *localrun.Run) error {
-	s.hurt = map[perdure.Holder]time.Time{}
+	s.hurt = map[words.Holder]time.Time{}
 	api := j.Control()
 	tick := time.NewTicker(stormLook)
 	defer tick.Stop()
@@ -357,19 +358,19 @@ func (s *storm) mayAll(ctx context.Context, api *control.Client, servers []int, 
 	}
 	for _, server := range servers {
 		now := reach.ProcessOf(&status, supervisor.Target{Role: wire.RoleServer, Index: server})
-		s.hurt[perdure.Holder{Server: server, Incarnation: now.Incarnation}] = until
+		s.hurt[words.Holder{Server: server, Incarnation: now.Incarnation}] = until
 	}
 	return true
 }
 
 // spares reports whether every shard has a replica that is sound now and not on any of
 // those servers.
-func (s *storm) spares(v *perdure.View, now time.Time, servers ...int) bool {
+func (s *storm) spares(v *words.View, now time.Time, servers ...int) bool {
 	for i := range v.Shards {
 		sound := 0
 		for k := range v.Shards[i].Replicas() {
 			h := v.Shards[i].Replica(k)
-			until, hurt := s.hurt[perdure.Holder{Server: h.Server, Incarnation: h.Incarnation}]
+			until, hurt := s.hurt[words.Holder{Server: h.Server, Incarnation: h.Incarnation}]
 			if !slices.Contains(servers, h.Server) && (!hurt || !until.IsZero() && now.After(until)) {
 				sound++
 			}
@@ -385,29 +386,29 @@ func (s *storm) spares(v *perdure.View, now time.Time, servers ...int) bool {
 func TestStormSpares(t *testing.T) {
 	none := perdure.Recovery{Kind: perdure.RecoverNone}
 	now := time.Unix(1000, 0)
-	chain := func(holders ...int) (v perdure.View) { // server and incarnation as two digits
-		var sv perdure.ShardView
+	chain := func(holders ...int) (v words.View) { // server and incarnation as two digits
+		var sv words.ShardView
 		for i, n := range holders {
-			h := perdure.Holder{Server: n / 10, Incarnation: perdure.Incarnation(n % 10), Since: 5}
+			h := words.Holder{Server: n / 10, Incarnation: perdure.Incarnation(n % 10), Since: 5}
 			if i == 0 {
 				sv.Holder = h
 			} else {
 				sv.Followers = append(sv.Followers, h)
 			}
 		}
-		whole := perdure.ShardView{
-			Holder:    perdure.Holder{Server: 7},
-			Followers: []perdure.Holder{{Server: 8}, {Server: 9}},
+		whole := words.ShardView{
+			Holder:    words.Holder{Server: 7},
+			Followers: []words.Holder{{Server: 8}, {Server: 9}},
 		}
-		v.Shards = []perdure.ShardView{whole, sv}
+		v.Shards = []words.ShardView{whole, sv}
 		return v
 	}
-	s := &storm{hurt: map[perdure.Holder]time.Time{
+	s := &storm{hurt: map[words.Holder]time.Time{
 		{Server: 1, Incarnation: 1}: {}, {Server: 2, Incarnation: 1}: now.Add(time.Second),
 		{Server: 2, Incarnation: 2}: now.Add(-time.Second),
 	}}
 	for i, c := range []struct {
-		v      perdure.View
+		v      words.View
 		server int
 		spares bool
 	}{

@@ -40,7 +40,7 @@ func LiesToCoordinator() map[string]wire.Frame {
 		"a server's end":         wire.Control(wire.KindExited, wire.Exited{Role: wire.RoleServer, Index: 0}),
 		"a server's status":      wire.Control(wire.KindStatus, words.ServerDelta{Number: 1, Revision: 1 << 60}),
 		"a progress":             wire.Control(wire.KindProgress, wire.Progress{Complete: true}),
-		"a view":                 wire.Control(wire.KindView, perdure.View{Revision: 1 << 60, Done: true}),
+		"a view":                 wire.Control(wire.KindView, words.View{Revision: 1 << 60, Done: true}),
 		"a clock below 0":        status(words.WorkerStatus{Generation: 1, Clock: -1}),
 		"a clock beyond the end": status(words.WorkerStatus{Generation: 1, Clock: 101, Finished: true}),
 		"more than was sent": status(words.WorkerStatus{

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // bases judges the bases with which lost shards go on: each is what slots were acknowledged, or
@@ -61,7 +62,7 @@ func (b *bases) has(shard perdure.ShardID, applied []perdure.Clock) {
 
 // saved takes over a view that was recorded. died are the slots of which a process has; begun says
 // after which clock nobody has begun any of a slot's.
-func (b *bases) saved(v *perdure.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
+func (b *bases) saved(v *words.View, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock) {
 	if b == nil {
 		return
 	}
@@ -80,7 +81,7 @@ func (b *bases) saved(v *perdure.View, died map[perdure.Slot]bool, begun func(sl
 
 // judge judges a base of a shard.
 func (b *bases) judge(
-	v *perdure.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
+	v *words.View, shard int, died map[perdure.Slot]bool, begun func(slot int) perdure.Clock,
 ) error {
 	s, base := &b.shards[shard], v.Shards[shard].Base
 	unknown := b.twoStep && len(died) > 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/worker"
@@ -167,7 +168,7 @@ func (e *Ebb) final(rows Contents, has had) error {
 
 // saves judges what a shard's files have of an Ebb's rows where each save is of all that has changed: all updates that
 // the newest file says, of rows that cannot have been evicted yet.
-func (l *Lineage) saves(v *perdure.View, shard perdure.ShardID, parts []*table.Part, newest *checkpoint.Segment) error {
+func (l *Lineage) saves(v *words.View, shard perdure.ShardID, parts []*table.Part, newest *checkpoint.Segment) error {
 	e, had := l.h.by.ebb, l.shards[shard].of[born{newest.Generation, newest.Epoch}]
 	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.job.TwoStep(nil) && l.succeeded(v) {
 		return nil
@@ -221,7 +222,7 @@ func (h *History) come() perdure.Clock {
 }
 
 // succeeded reports whether a process of any slot has died: a clock of its may count, and be lost here.
-func (l *Lineage) succeeded(v *perdure.View) bool {
+func (l *Lineage) succeeded(v *words.View) bool {
 	for p := range v.Slots {
 		if l.h.lives[p] > 1 || l.h.earlier.succeeded[p] || v.Slots[p].Incarnation > 1 {
 			return true

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -59,7 +60,7 @@ func (c *Cluster) Spares(hosts ...string) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lives := func(h perdure.Holder) bool {
+	lives := func(h words.Holder) bool {
 		place := &facts.Servers[h.Server]
 		return h.Incarnation == place.Incarnation && slices.ContainsFunc(c.names, func(host string) bool {
 			p := c.procs[host]

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/worker"
@@ -54,12 +55,12 @@ type History struct {
 	lacked  [][]uint64                             // by row and slot: the clocks that are lost, as reads have shown
 	// by row and slot: what was in transit if it was not lost, and the most that may be
 	unseen  [][]map[uint64]float64
-	lives   []int            // by slot: how many processes have begun
-	terms   [][]perdure.Span // by slot: when it takes part, one after the other
-	end     perdure.Clock    // of the job, as was recorded last; 0: it is the job's own
-	relaxed int              // counts read that the consistency model alone would not allow
-	earlier                  // what an earlier run has left that this one goes on from
-	logged  [][]logged       // by shard and slot, where updates are in a log: what that has acknowledged
+	lives   []int          // by slot: how many processes have begun
+	terms   [][]words.Span // by slot: when it takes part, one after the other
+	end     perdure.Clock  // of the job, as was recorded last; 0: it is the job's own
+	relaxed int            // counts read that the consistency model alone would not allow
+	earlier                // what an earlier run has left that this one goes on from
+	logged  [][]logged     // by shard and slot, where updates are in a log: what that has acknowledged
 }
 
 // progress is how far a slot has come: how many clocks it has ended, in which
@@ -97,7 +98,7 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 	if job.Consistency.Kind == perdure.BSP && !loses && slots == len(spans) {
 		h.by.twin = NewTwin(job, spans)
 	}
-	h.ended, h.terms = make([]progress, slots), make([][]perdure.Span, slots)
+	h.ended, h.terms = make([]progress, slots), make([][]words.Span, slots)
 	for slot, span := range spans {
 		h.terms[slot] = append(h.terms[slot], span)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -26,7 +27,7 @@ type Left struct {
 	Facts membership.Facts // what was recorded last
 	Disk  *disk.Memory
 	Log   *updatelog.Memory
-	began perdure.View
+	began words.View
 	// kept are the running checkpoints that there are manifests of, the newest first. Spoilt are those of them, the
 	// newest, that somebody has damaged since.
 	kept   []checkpoint.Running
@@ -263,7 +264,7 @@ func (h *History) judgeLeft(l *Left, n *Next) error {
 		}
 		for i := range m.Shards {
 			same := slices.EqualFunc(m.Shards[i].Files, next.Files[i],
-				func(a checkpoint.FileRef, b perdure.SavedFile) bool { return perdure.SavedFile(a) == b })
+				func(a checkpoint.FileRef, b words.SavedFile) bool { return words.SavedFile(a) == b })
 			if !same {
 				return violated("shard %d is saved in %v, and the next run begins with %v", i, m.Shards[i].Files,
 					next.Files[i])
@@ -328,7 +329,7 @@ func (h *History) next(l *Left, n *Next) *History {
 	}
 	for slot := range v.Slots {
 		now := v.Slots[slot].Span
-		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t perdure.Span) bool {
+		next.terms[slot] = slices.DeleteFunc(slices.Clone(h.terms[slot]), func(t words.Span) bool {
 			return t.Until == 0 || t.Until > now.From // it is the present one, as it was known then
 		})
 		next.terms[slot] = append(next.terms[slot], now)

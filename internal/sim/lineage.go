@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -124,7 +125,7 @@ func (l *Lineage) named(f *membership.Facts, fs disk.FS) error {
 }
 
 // rowsOf judges of which file each row of a shard is: of none that is older than before.
-func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) error {
+func (l *Lineage) rowsOf(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) error {
 	s := &l.shards[shard]
 	parts, layers, history, err := l.read(v, shard, saved, fs)
 	if err != nil {
@@ -159,7 +160,7 @@ func (l *Lineage) rowsOf(v *perdure.View, shard perdure.ShardID, saved []perdure
 
 // read lays a shard's files over its initial rows, and returns the parts of all tables, of which file
 // each row is, and which of the tables is the History's.
-func (l *Lineage) read(v *perdure.View, shard perdure.ShardID, saved []perdure.SavedFile, fs disk.FS) (
+func (l *Lineage) read(v *words.View, shard perdure.ShardID, saved []words.SavedFile, fs disk.FS) (
 	parts []*table.Part, layers *checkpoint.Layers, history int, err error,
 ) {
 	var files []checkpoint.FileRef
@@ -227,7 +228,7 @@ func (l *Lineage) broken() error {
 }
 
 // restored begins a shard's next life, with what the files have that the view names.
-func (l *Lineage) restored(v *perdure.View, shard perdure.ShardID, fs disk.FS) error {
+func (l *Lineage) restored(v *words.View, shard perdure.ShardID, fs disk.FS) error {
 	s, next := &l.shards[shard], &life{rows: map[int][]uint64{}}
 	s.life = next
 	saved := v.Shards[shard].Saved

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
@@ -41,7 +42,7 @@ func (o *Options) begin() membership.Facts {
 }
 
 // Spans returns when each slot takes part in a job, as far as that is planned.
-func Spans(job perdure.JobSpec, plan []Planned) []perdure.Span {
+func Spans(job perdure.JobSpec, plan []Planned) []words.Span {
 	facts := begin(job, plan)
 	return facts.View.Spans()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
@@ -117,7 +118,7 @@ func (h *History) stopped(f *membership.Facts, shard perdure.ShardID, files []ch
 	if len(files) != 1 {
 		return violated("the run was ended at clock %d, and shard %d is left in %d files", cut, shard, len(files))
 	}
-	parts, layers, history, err := h.by.lines.read(&f.View, shard, []perdure.SavedFile{perdure.SavedFile(files[0])}, fs)
+	parts, layers, history, err := h.by.lines.read(&f.View, shard, []words.SavedFile{words.SavedFile(files[0])}, fs)
 	if err != nil {
 		return err
 	}

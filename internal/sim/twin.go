@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/worker"
 )
@@ -20,7 +21,7 @@ import (
 type Twin struct {
 	Spec  perdure.TableSpec
 	seed  uint64
-	spans []perdure.Span  // by slot
+	spans []words.Span    // by slot
 	ids   []perdure.RowID // of the rows that programs use
 	read  [][]float32     // by clock: what a read of the ids gives
 	end   Contents
@@ -75,7 +76,7 @@ var twinCombines = []perdure.Combine{
 }
 
 // NewTwin draws the table and computes what becomes of it.
-func NewTwin(job perdure.JobSpec, spans []perdure.Span) *Twin {
+func NewTwin(job perdure.JobSpec, spans []words.Span) *Twin {
 	rng := rand.New(rand.NewPCG(job.Seed, 5))
 	w := &Twin{seed: job.Seed, spans: spans, Spec: perdure.TableSpec{
 		Name: "twin", Dim: 1 + rng.IntN(5), Sparse: rng.IntN(2) == 0, Consistency: job.Consistency,

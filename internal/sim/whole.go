@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Whole makes the tables whole, each on one shard, and that of the history dense. It is called before
@@ -17,7 +17,7 @@ func (h *History) Whole() {
 }
 
 // placed judges where tables are recorded to be: once, and where the first one belongs.
-func (h *History) placed(v *perdure.View) {
+func (h *History) placed(v *words.View) {
 	for _, t := range v.Tables {
 		if t.Name == h.spec.Name && t.Shard != h.spec.Shard && h.moved == nil {
 			h.moved = violated("table %s is recorded on shard %d, and belongs on shard %d", t.Name, t.Shard,

@@ -1,6 +1,9 @@
 package consistency
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
 
 // A gradient is old for perdure.ScalePaper when more than oldUpdates updates came
 // between; then the learning rate is a tenth (Cao et al. 2024, the stateless server).
@@ -44,7 +47,7 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 }
 
 // SlotsOf returns how many of the slots with these spans take part in a clock.
-func SlotsOf(spans []perdure.Span, clock perdure.Clock) (n int) {
+func SlotsOf(spans []words.Span, clock perdure.Clock) (n int) {
 	for _, s := range spans {
 		if s.Has(clock) {
 			n++

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 func TestAge(t *testing.T) {
@@ -79,7 +80,7 @@ func TestScaleAverage(t *testing.T) {
 // How old an update is, and how many slots take part, follows from the log alone.
 func TestSlotsOfClock(t *testing.T) {
 	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
-	in.SetSpans(1, []perdure.Span{{Until: 5}, {}, {From: 3}})
+	in.SetSpans(1, []words.Span{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
 		if got := in.Slots(clock); got != want {
 			t.Errorf("in clock %d take %d part, want %d", clock, got, want)

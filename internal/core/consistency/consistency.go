@@ -14,6 +14,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Always is the MinClock that a read needs when it may be arbitrarily stale.
@@ -96,7 +97,7 @@ func GiveUp(unread perdure.Clock, pushes int) bool {
 // < known. It is at most MissingBound (ESSP paper, lemma 4: with the slowest slot
 // at c - s and none beyond c + s, each has at most 2s + 1 clocks in doubt). Only the
 // slots that take part in clock c count, from the first clock of their spans on.
-func Missing(applied, known []perdure.Clock, spans []perdure.Span, s, c perdure.Clock) (n int64) {
+func Missing(applied, known []perdure.Clock, spans []words.Span, s, c perdure.Clock) (n int64) {
 	for p, span := range spans {
 		if p < len(known) && span.Has(c) {
 			n += max(0, int64(span.Clamp(min(known[p], c+s+1))-span.Clamp(Count(applied, perdure.Slot(p)))))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // applies returns what an intake applies now: slot:clock, with a minus before what only counts.
@@ -38,7 +39,7 @@ func TestGaps(t *testing.T) {
 	in.Fence(1, 2)
 	in.Decide(1, 2, 7)
 	check("slot 1 goes on at clock 7, the cut is 6", "[-1:4 -1:5]")
-	if got, want := in.Counts(1), (perdure.Counts{Staged: 7, Ticked: 7, Applied: 6}); got != want {
+	if got, want := in.Counts(1), (words.Counts{Staged: 7, Ticked: 7, Applied: 6}); got != want {
 		t.Errorf("of slot 1 there is %+v, want %+v", got, want)
 	}
 	if v := part(1, 7, 2); v != Kept {

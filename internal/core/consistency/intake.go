@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Update is one slot's update of one clock, or of several that follow one another, as far
@@ -72,8 +73,8 @@ type Intake struct {
 	cut     perdure.Clock // the next cut; ≤ 0: none
 	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied []perdure.Clock
-	spans   []perdure.Span // by slot
-	roster  uint64         // that they are of
+	spans   []words.Span // by slot
+	roster  uint64       // that they are of
 	slots   []slotIntake
 	turn    turn
 	again   []*Update // weaken.Set.ExactlyOnce: duplicates to apply once more
@@ -96,7 +97,7 @@ func NewIntake(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Intake {
 		twoStep: twoStep && !weak.Staging,
 		weak:    weak,
 		applied: slices.Clone(applied),
-		spans:   make([]perdure.Span, len(applied)),
+		spans:   make([]words.Span, len(applied)),
 		slots:   make([]slotIntake, len(applied)),
 	}
 }
@@ -104,7 +105,7 @@ func NewIntake(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Intake {
 // SetSpans says when each slot takes part, as of a roster; there may be more slots
 // than before, and none less. One that begins later counts the clocks before its span
 // as applied. An older roster is ignored.
-func (in *Intake) SetSpans(roster uint64, spans []perdure.Span) {
+func (in *Intake) SetSpans(roster uint64, spans []words.Span) {
 	if roster <= in.roster || len(spans) < len(in.applied) {
 		return
 	}
@@ -122,7 +123,7 @@ func (in *Intake) SetSpans(roster uint64, spans []perdure.Span) {
 func (in *Intake) Roster() uint64 { return in.roster }
 
 // Spans says when each slot takes part. It is the intake's own: do not change it.
-func (in *Intake) Spans() []perdure.Span { return in.spans }
+func (in *Intake) Spans() []words.Span { return in.spans }
 
 // Applied returns the applied vector. It is the intake's own: do not change it.
 func (in *Intake) Applied() []perdure.Clock { return in.applied }
@@ -415,8 +416,8 @@ func (in *Intake) ready(slot int) bool {
 }
 
 // Counts returns how far a slot has come.
-func (in *Intake) Counts(slot perdure.Slot) perdure.Counts {
-	c := perdure.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
+func (in *Intake) Counts(slot perdure.Slot) words.Counts {
+	c := words.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
 	for _, u := range in.slots[slot].pending {
 		if u.ticked && c.Ticked == c.Staged {
 			c.Ticked = u.until()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // naive is the obviously correct intake: it keeps everything that was ever
@@ -205,8 +206,8 @@ func (m *naive) apply() {
 }
 
 // howFar returns what Intake.Counts must.
-func (m *naive) howFar(slot perdure.Slot) perdure.Counts {
-	n := perdure.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
+func (m *naive) howFar(slot perdure.Slot) words.Counts {
+	n := words.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {
 		n.Staged += v.clocks
 		if v.ticked {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestScripts runs the scripts of testdata/scripts, which are the specification of
@@ -89,12 +90,12 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 		var n int
 		d.ScanArgs(t, "n", &n)
 		arg, _ := d.Arg("spans")
-		spans := make([]perdure.Span, len(arg.Vals)/2)
+		spans := make([]words.Span, len(arg.Vals)/2)
 		for i := range spans {
 			var from, until int
 			arg.Scan(t, 2*i, &from)
 			arg.Scan(t, 2*i+1, &until)
-			spans[i] = perdure.Span{From: perdure.Clock(from), Until: perdure.Clock(until)}
+			spans[i] = words.Span{From: perdure.Clock(from), Until: perdure.Clock(until)}
 		}
 		in.SetSpans(uint64(n), spans)
 	case "show":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // State is all that an Intake holds, in plain data: what a shard's replica must be
@@ -16,7 +17,7 @@ type State struct {
 	End     perdure.Clock   `json:"end"`
 	Applied []perdure.Clock `json:"applied"`
 	Roster  uint64          `json:"roster,omitempty"`
-	Spans   []perdure.Span  `json:"spans"`
+	Spans   []words.Span    `json:"spans"`
 	Slots   []SlotState     `json:"slots"`
 }
 

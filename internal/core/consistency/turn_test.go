@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // leastOf works out MinClock from the counts of all slots.
@@ -86,9 +87,9 @@ func TestTurn(t *testing.T) {
 				in.Raise(base)
 			case 11:
 				roster++
-				spans := make([]perdure.Span, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
+				spans := make([]words.Span, len(in.slots)+rapid.IntRange(0, 1).Draw(t, "more"))
 				for i := range spans {
-					spans[i] = perdure.Span{From: at("from"), Until: at("until")}
+					spans[i] = words.Span{From: at("from"), Until: at("until")}
 				}
 				in.SetSpans(roster, spans)
 			case 12:

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // updates is a set of updates.
@@ -281,7 +282,7 @@ func TestMissing(t *testing.T) {
 		applied, known []perdure.Clock
 		s, c           perdure.Clock
 		want, bound    int64
-		spans          []perdure.Span // nil: throughout
+		spans          []words.Span // nil: throughout
 	}{
 		{[]perdure.Clock{3, 3}, []perdure.Clock{3, 3}, 0, 3, 0, 2, nil},
 		{[]perdure.Clock{3, 3}, []perdure.Clock{4, 4}, 0, 3, 2, 2, nil},
@@ -291,21 +292,21 @@ func TestMissing(t *testing.T) {
 		{[]perdure.Clock{0, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 16, 15, nil}, // a row that is too old
 		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10, nil},        // what was not known to exist is there
 		// A row from before slot 1 joined lacks what it has done since, of its clocks only.
-		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
-		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []perdure.Span{{}, {From: 10}}},
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Span{{}, {From: 10}}},
+		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Span{{}, {From: 10}}},
 		// It is not in this clock.
-		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []perdure.Span{{}, {From: 10}}},
+		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []words.Span{{}, {From: 10}}},
 		// It was not any more.
-		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []perdure.Span{{}, {Until: 5}}},
+		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []words.Span{{}, {Until: 5}}},
 		// Of slot 2 nothing is known.
-		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []perdure.Span{{}, {}, {}}},
+		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []words.Span{{}, {}, {}}},
 		// The reader has not heard of slot 1.
-		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []perdure.Span{{}}},
+		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []words.Span{{}}},
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
 		spans := tc.spans
 		if spans == nil {
-			spans = make([]perdure.Span, len(tc.applied))
+			spans = make([]words.Span, len(tc.applied))
 		}
 		if got := Missing(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
 			t.Errorf("%s: %d are missing, want %d", name, got, tc.want)

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -157,13 +158,13 @@ func (l *Link) PrecededBy(server int, incarnation perdure.Incarnation) bool {
 
 // Yields reports whether this is a head that is to be dropped, and takes in nothing more: what
 // it is sent, the next one is sent again.
-func (l *Link) Yields(v *perdure.View) bool {
+func (l *Link) Yields(v *words.View) bool {
 	mine := &v.Shards[l.name.Shard]
 	return mine.Yields && l.place.Head && mine.Epoch == l.name.Epoch
 }
 
 // Yielded reports whether the next member is up to a head that yields: it may be dropped.
-func (l *Link) Yielded(v *perdure.View) bool { return l.Yields(v) && l.log.Shared() }
+func (l *Link) Yielded(v *words.View) bool { return l.Yields(v) && l.log.Shared() }
 
 // Joined reports whether a joining replica has come up with the tail.
 func (l *Link) Joined() bool { return l.log != nil && l.log.Joined() }
@@ -278,7 +279,7 @@ func (l *Link) Owed() (f wire.Frame, ok bool) {
 
 // Early reports whether an entry that is sent on is a tick of a clock that other slots have not
 // ticked yet: it changes nothing before they have, and goes with theirs.
-func (l *Link) Early(f *wire.Frame, st *replica.State, v *perdure.View) bool {
+func (l *Link) Early(f *wire.Frame, st *replica.State, v *words.View) bool {
 	if f.Kind != wire.KindTick {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 func member(t *testing.T, head bool) *Link {
 	t.Helper()
 	l := New(Settings{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
-	p := Place{Config: chain.Config{Epoch: 1, Head: head, Tail: !head}, Pred: perdure.Holder{Server: 4, Incarnation: 2}}
+	p := Place{Config: chain.Config{Epoch: 1, Head: head, Tail: !head}, Pred: words.Holder{Server: 4, Incarnation: 2}}
 	n := Name{Shard: 3, Generation: 7, Epoch: 1}
 	l.Follow(n, &p, true)
 	l.Begin()
@@ -23,12 +24,12 @@ func member(t *testing.T, head bool) *Link {
 }
 
 // rows is a replica's state with an update of a table of one row applied, or to be.
-func rows(t *testing.T) (*replica.State, *perdure.View) {
+func rows(t *testing.T) (*replica.State, *words.View) {
 	t.Helper()
 	job := perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7}
-	v := &perdure.View{
-		Revision: 1, Generation: 7, Shards: make([]perdure.ShardView, 4),
-		Slots: []perdure.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
+	v := &words.View{
+		Revision: 1, Generation: 7, Shards: make([]words.ShardView, 4),
+		Slots: []words.SlotView{{Incarnation: 1, Settled: true}, {Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Shard: 3, Job: job})
 	r.Follow(v, replica.Place{Head: true, Reads: true}, false)
@@ -234,7 +235,7 @@ func TestPlace(t *testing.T) {
 	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {
 		t.Error("it follows somebody else")
 	}
-	v := &perdure.View{Shards: make([]perdure.ShardView, 4)}
+	v := &words.View{Shards: make([]words.ShardView, 4)}
 	v.Shards[3].Yields, v.Shards[3].Epoch = true, 1
 	if l.Yields(v) || !member(t, true).Yields(v) {
 		t.Error("only the head is to be dropped")

@@ -4,19 +4,20 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/chain"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Place is a server's part in a shard's chain, as a view says. Of the holders beside it, one that is
 // nil is nobody.
 type Place struct {
 	chain.Config
-	Since uint64         // as in the view's Holder
-	Pred  perdure.Holder // whom it follows, unless it is the head
+	Since uint64       // as in the view's Holder
+	Pred  words.Holder // whom it follows, unless it is the head
 
-	Succ *perdure.Holder // to whom it passes entries on
-	Join *perdure.Holder // whom it, as the tail, brings up to itself
+	Succ *words.Holder // to whom it passes entries on
+	Join *words.Holder // whom it, as the tail, brings up to itself
 	// Soon joins and may be the successor then. It is connected to now, since nobody waits for it yet.
-	Soon *perdure.Holder
+	Soon *words.Holder
 }
 
 // Reads reports whether rows of vap tables are read here: of no other replica is it known, then,
@@ -29,11 +30,11 @@ func (p *Place) Reads() bool {
 }
 
 // PlaceOf returns a process's part in a shard's chain; not held: it has none.
-func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
+func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
 	traits *recovery.Traits,
 ) (at Place, held bool) {
 	sv := &v.Shards[id]
-	mine := func(h *perdure.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
+	mine := func(h *words.Holder) bool { return h.Server == server && h.Incarnation == incarnation }
 	at.Config = chain.Config{Epoch: sv.Epoch, Eager: traits.Eager, Periodic: traits.Period > 0}
 	if sv.Joining != nil && mine(sv.Joining) {
 		at.Joining, at.Joiner, at.Since, at.Pred = true, sv.Joining.Since, sv.Joining.Since, sv.Tail()
@@ -57,7 +58,7 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 }
 
 // after notes who comes after a shard's replica.
-func (p *Place) after(sv *perdure.ShardView, i int) {
+func (p *Place) after(sv *words.ShardView, i int) {
 	switch {
 	case !p.Tail:
 		next := sv.Replica(i + 1)

@@ -5,16 +5,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // A process's part in a chain of three, with one that joins, or in a stream that all read.
 func TestPlaceOf(t *testing.T) {
-	holder := func(i int) perdure.Holder {
-		return perdure.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
+	holder := func(i int) words.Holder {
+		return words.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
 	}
 	joining := holder(3)
-	v := &perdure.View{Shards: []perdure.ShardView{{
-		Holder: holder(0), Epoch: 4, Followers: []perdure.Holder{holder(1), holder(2)}, Joining: &joining,
+	v := &words.View{Shards: []words.ShardView{{
+		Holder: holder(0), Epoch: 4, Followers: []words.Holder{holder(1), holder(2)}, Joining: &joining,
 	}}}
 	plain, logged := recovery.Traits{}, recovery.Traits{Safe: recovery.Logged}
 	eager := recovery.Traits{Eager: true, Period: 5}
@@ -42,7 +43,7 @@ func TestPlaceOf(t *testing.T) {
 		{"an eager head", 0, 1, &eager, true, true, false, 10, -1, "b", "", "d", false, true},
 	} {
 		at, held := PlaceOf(v, 0, c.server, c.incarnation, c.traits)
-		addr := func(h *perdure.Holder) string {
+		addr := func(h *words.Holder) string {
 			if h == nil {
 				return ""
 			}

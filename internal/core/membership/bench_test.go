@@ -39,7 +39,7 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	f := Begin(job, 1, 0, nil)
 	for i := range f.Slots {
 		f.Slots[i] = Place{Process: fmt.Sprintf("w%d", i), PID: i + 1, Incarnation: 1}
-		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	s := &scaled{TB: t, Core: New(f, 15, weaken.Set{})}
 	for i := range job.Servers {
@@ -137,7 +137,7 @@ func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	near = map[int]struct{}{victim: {}}
 	for shard := range s.job.spread.Held(victim) {
-		for _, h := range Members(&s.facts.View.Shards[shard]) {
+		for _, h := range s.facts.View.Shards[shard].Members() {
 			near[h.Server] = struct{}{}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // maxMoves bounds how many replicas move at a time to make servers more equal:
@@ -74,7 +75,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		next.Joining = nil
 		ch.rec.changeShard(shard, next)
 	}
-	chain := Members(sv)
+	chain := sv.Members()
 	how := make([]member, len(chain))
 	for i := range chain {
 		how[i] = ch.job.standing(&chain[i])
@@ -89,7 +90,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 		d.last = append(d.last, serversOf(chain)...)
 		return
 	}
-	var stay []perdure.Holder
+	var stay []words.Holder
 	for i := range chain {
 		if how[i].Stays(sure) {
 			stay = append(stay, chain[i])
@@ -136,7 +137,7 @@ func (ch *chains) tellDeaths(d *deaths) {
 // enter begins a shard's next epoch with another chain. Where updates are
 // acknowledged before all have them, a new head lacks some: its base is to be
 // learnt. What the present epoch lost stays told until it has been carried out.
-func (ch *chains) enter(shard int, chain []perdure.Holder) {
+func (ch *chains) enter(shard int, chain []words.Holder) {
 	next := ch.facts.View.Shards[shard]
 	if ch.job.ready(shard) {
 		next.Lost, next.Base, next.Restored, next.Saved = false, nil, false, nil
@@ -164,7 +165,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		ch.promote(shard)
 		return false
 	}
-	leaver := ch.leaver(Members(sv), sv.Joining != nil)
+	leaver := ch.leaver(sv.Members(), sv.Joining != nil)
 	if sv.Yields {
 		leaver = sv.Server // it takes nothing in any more
 	}
@@ -172,7 +173,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		if !ready {
 			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
 		} else if ch.yielded(shard, leaver) {
-			ch.enter(shard, without(Members(sv), leaver))
+			ch.enter(shard, without(sv.Members(), leaver))
 		}
 		return false
 	}
@@ -184,7 +185,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		return ready
 	}
 	if short && refill || drains >= 0 {
-		to := ch.job.spread.Choose(serversOf(Members(sv)), drains)
+		to := ch.job.spread.Choose(serversOf(sv.Members()), drains)
 		switch {
 		case to >= 0 && drains >= 0:
 			ch.agenda.Turns.Add(shard)
@@ -229,7 +230,7 @@ func (ch *chains) join(shard, server int) {
 func (ch *chains) promote(shard int) {
 	sv := &ch.facts.View.Shards[shard]
 	j := sv.Joining
-	ch.enter(shard, append(Members(sv), *j))
+	ch.enter(shard, append(sv.Members(), *j))
 	ch.rec.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
 }
 
@@ -237,7 +238,7 @@ func (ch *chains) promote(shard int) {
 // leave it, -1 if there is none: one that is draining, where there are enough others,
 // nobody could take its place, or its notice is nearly over; else one too many, after a move. While somebody joins
 // only a notice counts: the others have the rows, and who joins goes on from them.
-func (ch *chains) leaver(holders []perdure.Holder, joins bool) int {
+func (ch *chains) leaver(holders []words.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // check holds a newly saved view against the one before it and the truth.
@@ -60,7 +61,7 @@ func (c *cluster) check(before, after *Facts) {
 }
 
 // A shard has one holder in an epoch, and its base is decided once.
-func (c *cluster) checkShard(i int, b, a *perdure.ShardView) {
+func (c *cluster) checkShard(i int, b, a *words.ShardView) {
 	if a.Epoch < b.Epoch {
 		c.fail("shard %d: epoch %d after %d", i, a.Epoch, b.Epoch)
 	}
@@ -82,7 +83,7 @@ func (c *cluster) checkShard(i int, b, a *perdure.ShardView) {
 // it; and nobody leaves a chain of which no other member has the rows.
 func (c *cluster) checkChain(i int, before, after *Facts) {
 	b, a := &before.View.Shards[i], &after.View.Shards[i]
-	was, is := Members(b), Members(a)
+	was, is := b.Members(), a.Members()
 	all := slices.Clone(is)
 	if a.Joining != nil {
 		all = append(all, *a.Joining)
@@ -134,7 +135,7 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 }
 
 // checkZones holds who begins to join a shard against who could.
-func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
+func (c *cluster) checkZones(i int, f *Facts, before *words.Holder) {
 	sv := &f.View.Shards[i]
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
@@ -143,7 +144,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 		return // somebody leaves for it
 	}
 	used := map[string]bool{}
-	for _, h := range Members(sv) {
+	for _, h := range sv.Members() {
 		used[f.Servers[h.Server].Zone] = true
 	}
 	if !used[f.Servers[sv.Joining.Server].Zone] {
@@ -157,7 +158,7 @@ func (c *cluster) checkZones(i int, f *Facts, before *perdure.Holder) {
 }
 
 // lives reports whether a holder's process runs, whatever is known of it.
-func (c *cluster) lives(h perdure.Holder) bool {
+func (c *cluster) lives(h words.Holder) bool {
 	s := c.servers[h.Server]
 	return s.up && s.incarnation == h.Incarnation
 }
@@ -169,7 +170,7 @@ func (c *cluster) checkFailure(f *Facts) {
 		if c.excused[i] {
 			return
 		}
-		if !slices.ContainsFunc(Members(&f.View.Shards[i]), c.lives) {
+		if !slices.ContainsFunc(f.View.Shards[i].Members(), c.lives) {
 			return
 		}
 	}
@@ -274,7 +275,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 	}
 	shorter := a.Generation > b.Generation &&
 		!slices.ContainsFunc(a.Slots,
-			func(s perdure.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
+			func(s words.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
 	if (suspended > 0 || shorter) && a.Pause {
 		return // without a pause before
 	}
@@ -282,7 +283,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Spans(), b.Spans(), a.Roster, b.Roster, b.Pause)
 	}
 	for i := range a.Slots {
-		now, was := a.Slots[i].Span, perdure.Span{Until: -1}
+		now, was := a.Slots[i].Span, words.Span{Until: -1}
 		if i < len(b.Slots) {
 			was = b.Slots[i].Span
 		}
@@ -365,7 +366,7 @@ func (c *cluster) checkRestored(i int, before, after *Facts) {
 }
 
 // allServe reports whether every shard of a view is there.
-func (c *cluster) allServe(v *perdure.View) bool {
+func (c *cluster) allServe(v *words.View) bool {
 	for j, sv := range v.Shards {
 		s := c.servers[sv.Server]
 		if sh := s.shards[j]; s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // With an interval of auto (checkpoint:auto, for example) the job itself decides when the next checkpoint is due: after
 // the time that costs least, given how long a checkpoint takes and how often processes fail. The clocks of the cuts
 // therefore depend on the machine; the rows at a given clock do not.
 //
-// The caller keeps what must survive the coordinator, a [perdure.Saving]. A [checkpointTimer] holds the rest. It counts
+// The caller keeps what must survive the coordinator, a [words.Saving]. A [checkpointTimer] holds the rest. It counts
 // time in ticks, and is not safe for concurrent use.
 
 const (
@@ -50,7 +51,7 @@ type progress struct {
 }
 
 // Due reports whether it is time for a cut.
-func (t *checkpointTimer) Due(s perdure.Saving, at progress) bool {
+func (t *checkpointTimer) Due(s words.Saving, at progress) bool {
 	if t.paceAt == 0 && at.Working > at.Durable {
 		t.paceAt, t.paceClock = at.Tick, at.Working
 	}
@@ -66,7 +67,7 @@ func (t *checkpointTimer) Named(tick int64) { t.namedAt = tick }
 // Failed notes that rows are taken from a checkpoint since somebody died, and chooses the
 // interval anew; told is what to tell people of that, "" if it stays as it is. mtbf is the
 // time between two failures that a user has given; 0: none.
-func (t *checkpointTimer) Failed(s perdure.Saving, at progress, mtbf float64) (next perdure.Saving, told string) {
+func (t *checkpointTimer) Failed(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
 	s.Failures++
 	t.paceAt = 0 // clocks are done again
 	return t.choose(s, at, mtbf)
@@ -74,7 +75,7 @@ func (t *checkpointTimer) Failed(s perdure.Saving, at progress, mtbf float64) (n
 
 // Saved takes over how long a checkpoint took, in seconds, as a mean in which the newest
 // one is a half, and chooses the interval anew, as Failed does.
-func (t *checkpointTimer) Saved(s perdure.Saving, at progress, mtbf, took float64) (next perdure.Saving, told string) {
+func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64) (next words.Saving, told string) {
 	save := max(leastSave, took)
 	if t.save > 0 {
 		save = (save + t.save) / 2
@@ -85,7 +86,7 @@ func (t *checkpointTimer) Saved(s perdure.Saving, at progress, mtbf, took float6
 
 // choose chooses the interval, and says so where it changes by much. What passed while
 // there was no timer does not count as time in which the job went on.
-func (t *checkpointTimer) choose(s perdure.Saving, at progress, mtbf float64) (next perdure.Saving, told string) {
+func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
 	s.Ran, t.ranAt = s.Ran+float64(at.Tick-t.ranAt)*t.tickSeconds, at.Tick
 	if t.save == 0 {
 		return s, "" // nothing was measured yet

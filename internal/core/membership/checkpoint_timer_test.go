@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // When a cut is due: after two clocks at first, then when the interval has passed since the
@@ -26,7 +27,7 @@ func TestDue(t *testing.T) {
 	} {
 		timer := newCheckpointTimer(0.1)
 		timer.Named(c.named)
-		if got := timer.Due(perdure.Saving{Interval: c.interval},
+		if got := timer.Due(words.Saving{Interval: c.interval},
 			progress{c.tick, c.working, c.durable}); got != c.want {
 			t.Errorf("%+v: due %v", c, got)
 		}
@@ -35,9 +36,9 @@ func TestDue(t *testing.T) {
 
 // What a job measures changes its interval, and only a large change is told.
 func TestChoice(t *testing.T) {
-	timer, s := newCheckpointTimer(0.1), perdure.Saving{}
+	timer, s := newCheckpointTimer(0.1), words.Saving{}
 	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
-	step := func(what string, next perdure.Saving, told, want string) {
+	step := func(what string, next words.Saving, told, want string) {
 		t.Helper()
 		if s = next; (told == "") != (want == "") || !strings.Contains(told, want) {
 			t.Errorf("%s: told %q, want %q", what, told, want)
@@ -81,7 +82,7 @@ func TestMuchOff(t *testing.T) {
 		{20, 100, 20},
 	} {
 		var timer checkpointTimer
-		next, told := timer.Saved(perdure.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
+		next, told := timer.Saved(words.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
 		if next.Interval != c.want || (told != "") != (c.want != c.interval) {
 			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
 				next.Interval, told, c.want)
@@ -93,21 +94,21 @@ func TestMuchOff(t *testing.T) {
 func TestPace(t *testing.T) {
 	timer := newCheckpointTimer(0.1)
 	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
-		timer.Due(perdure.Saving{}, at)
+		timer.Due(words.Saving{}, at)
 	}
-	_, told := timer.Saved(perdure.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	_, told := timer.Saved(words.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
 	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
 		t.Errorf("told %q", told)
 	}
 	// IntervalClocks that are done again after a failure are no measure.
-	_, told = timer.Failed(perdure.Saving{}, progress{90, 5, 1}, 800)
+	_, told = timer.Failed(words.Saving{}, progress{90, 5, 1}, 800)
 	if !strings.Contains(told, "checkpoints every 40 s; ") {
 		t.Errorf("after a failure, told %q", told)
 	}
-	timer.Due(perdure.Saving{}, progress{100, 5, 1})
-	timer.Failed(perdure.Saving{}, progress{110, 9, 1}, 800)
-	timer.Due(perdure.Saving{}, progress{120, 9, 1})
-	_, told = timer.Saved(perdure.Saving{}, progress{140, 19, 1}, 800, 1)
+	timer.Due(words.Saving{}, progress{100, 5, 1})
+	timer.Failed(words.Saving{}, progress{110, 9, 1}, 800)
+	timer.Due(words.Saving{}, progress{120, 9, 1})
+	_, told = timer.Saved(words.Saving{}, progress{140, 19, 1}, 800, 1)
 	if !strings.Contains(told, "about 200 clocks") {
 		t.Errorf("after another, told %q", told) // 10 clocks in 2 s
 	}

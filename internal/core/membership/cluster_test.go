@@ -77,7 +77,7 @@ type fakeProcess struct {
 	silent      bool // it runs, or its machine does, but nothing is heard of it
 	connected   bool
 	incarnation perdure.Incarnation // its own, once it was admitted
-	view        perdure.View        // it acts on
+	view        words.View          // it acts on
 }
 
 type fakeServer struct {
@@ -388,7 +388,7 @@ func (c *cluster) followServer(index int) {
 	s := c.servers[index]
 	for i := range s.view.Shards {
 		sv := &s.view.Shards[i]
-		mine := func(h perdure.Holder) bool { return h.Server == index && h.Incarnation == s.incarnation }
+		mine := func(h words.Holder) bool { return h.Server == index && h.Incarnation == s.incarnation }
 		held := false
 		for j := range sv.Replicas() {
 			if h := sv.Replica(j); mine(h) {

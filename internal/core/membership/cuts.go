@@ -69,7 +69,7 @@ func (cu *cuts) tookBack() {
 }
 
 // chose records the interval that was chosen, and tells people where it is another.
-func (cu *cuts) chose(s perdure.Saving, told string) {
+func (cu *cuts) chose(s words.Saving, told string) {
 	set(cu.rec, &cu.facts.Saving, s)
 	if told != "" {
 		cu.rec.event("interval", "", "%s", told)

@@ -22,7 +22,7 @@ type news struct {
 
 // delta returns what is to be told of the view, nil if nothing is, and begins anew.
 // What it costs depends on what was touched alone.
-func (n *news) delta(v *perdure.View) *words.ViewDelta {
+func (n *news) delta(v *words.View) *words.ViewDelta {
 	if !n.due {
 		return nil
 	}
@@ -50,12 +50,12 @@ type course struct {
 	roster                   uint64
 }
 
-func courseOf(v *perdure.View) course {
+func courseOf(v *words.View) course {
 	return course{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
 }
 
 // vacantSlot reports whether no process speaks for a slot.
-func vacantSlot(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
+func vacantSlot(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
 // deltaTracker is what was told to all, and what is to be.
 type deltaTracker struct {
@@ -68,7 +68,7 @@ type deltaTracker struct {
 }
 
 // newDeltaTracker returns a teller of a view that everybody knows.
-func newDeltaTracker(v *perdure.View) deltaTracker {
+func newDeltaTracker(v *words.View) deltaTracker {
 	t := deltaTracker{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
 	for i := range v.Slots {
 		if vacantSlot(&v.Slots[i]) {
@@ -80,7 +80,7 @@ func newDeltaTracker(v *perdure.View) deltaTracker {
 
 // Tell returns what changed of the view, for servers and for workers and observers; nil:
 // nothing that they act on.
-func (t *deltaTracker) Tell(v *perdure.View) (servers, workers *words.ViewDelta) {
+func (t *deltaTracker) Tell(v *words.View) (servers, workers *words.ViewDelta) {
 	if now := courseOf(v); now != t.course {
 		t.course = now
 		t.servers.due, t.workers.due = true, true
@@ -97,7 +97,7 @@ func (t *deltaTracker) Tell(v *perdure.View) (servers, workers *words.ViewDelta)
 func (t *deltaTracker) Shown() { t.expectant = t.expectant || t.vacant > 0 }
 
 // drainingShard notes that a shard gets another view. Who copies it is no matter of workers'.
-func (t *deltaTracker) Shard(shard int, before, next *perdure.ShardView) {
+func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) &&
 		before.Epoch == next.Epoch &&
 		before.Lost == next.Lost && before.Restored == next.Restored && (before.Base == nil) == (next.Base == nil)
@@ -110,7 +110,7 @@ func (t *deltaTracker) Shard(shard int, before, next *perdure.ShardView) {
 // processes speak for all of them, if some did not when it was told last, and hears of its
 // own before it speaks. Of when slots take part all hear, since their number is another
 // then; and where some come later, of each that comes.
-func (t *deltaTracker) Slot(slot int, before, next *perdure.SlotView, later bool) {
+func (t *deltaTracker) Slot(slot int, before, next *words.SlotView, later bool) {
 	t.left = t.left || next.Left && !before.Left
 	matters := before.Left != next.Left || later && vacantSlot(before) && !vacantSlot(next)
 	if vacantSlot(before) {

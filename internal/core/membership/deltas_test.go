@@ -11,44 +11,44 @@ import (
 
 // What each change is to those who hear of it: servers of all, workers of what they act on.
 func TestWhoHears(t *testing.T) {
-	settled := perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
-	head := perdure.Holder{Server: 0, Incarnation: 1}
+	settled := words.SlotView{Incarnation: 1, Decided: true, Settled: true}
+	head := words.Holder{Server: 0, Incarnation: 1}
 	for name, c := range map[string]struct {
-		change  func(v *perdure.View, t *deltaTracker)
+		change  func(v *words.View, t *deltaTracker)
 		servers bool
 		workers bool
 	}{
-		"nothing":        {func(*perdure.View, *deltaTracker) {}, false, false},
-		"a cut is named": {func(v *perdure.View, _ *deltaTracker) { v.Named = 7 }, true, true},
-		"another head": {func(v *perdure.View, t *deltaTracker) {
-			next := perdure.ShardView{Holder: perdure.Holder{Server: 1, Incarnation: 1}, Epoch: 2}
+		"nothing":        {func(*words.View, *deltaTracker) {}, false, false},
+		"a cut is named": {func(v *words.View, _ *deltaTracker) { v.Named = 7 }, true, true},
+		"another head": {func(v *words.View, t *deltaTracker) {
+			next := words.ShardView{Holder: words.Holder{Server: 1, Incarnation: 1}, Epoch: 2}
 			t.Shard(0, &v.Shards[0], &next)
 			v.Shards[0] = next
 		}, true, true},
-		"a server begins to copy": {func(v *perdure.View, t *deltaTracker) {
+		"a server begins to copy": {func(v *words.View, t *deltaTracker) {
 			next := v.Shards[0]
-			next.Joining = &perdure.Holder{Server: 1, Incarnation: 1}
+			next.Joining = &words.Holder{Server: 1, Incarnation: 1}
 			t.Shard(0, &v.Shards[0], &next)
 			v.Shards[0] = next
 		}, true, false},
-		"a worker died": {func(v *perdure.View, t *deltaTracker) {
-			t.Slot(0, &v.Slots[0], &perdure.SlotView{Incarnation: 2}, false)
-			v.Slots[0] = perdure.SlotView{Incarnation: 2}
+		"a worker died": {func(v *words.View, t *deltaTracker) {
+			t.Slot(0, &v.Slots[0], &words.SlotView{Incarnation: 2}, false)
+			v.Slots[0] = words.SlotView{Incarnation: 2}
 		}, true, false},
-		"a slot has left": {func(v *perdure.View, t *deltaTracker) {
+		"a slot has left": {func(v *words.View, t *deltaTracker) {
 			next := v.Slots[0]
 			next.Left = true
 			t.Slot(0, &v.Slots[0], &next, false)
 			v.Slots[0] = next
 		}, true, true},
-		"a table": {func(v *perdure.View, t *deltaTracker) {
+		"a table": {func(v *words.View, t *deltaTracker) {
 			v.Tables = append(v.Tables, perdure.TableSpec{Name: "w"})
 			t.Tables()
 		}, true, true},
 	} {
-		v := &perdure.View{
-			Revision: 4, Shards: []perdure.ShardView{{Holder: head, Epoch: 1}},
-			Slots: []perdure.SlotView{settled, settled},
+		v := &words.View{
+			Revision: 4, Shards: []words.ShardView{{Holder: head, Epoch: 1}},
+			Slots: []words.SlotView{settled, settled},
 		}
 		before := v.Clone()
 		teller := newDeltaTracker(v)
@@ -75,8 +75,8 @@ func TestWhoHears(t *testing.T) {
 // Workers who wait for others hear of it when processes speak for all of them, and not
 // before.
 func TestVacancies(t *testing.T) {
-	vacant, settled := perdure.SlotView{Incarnation: 1}, perdure.SlotView{Incarnation: 1, Settled: true}
-	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{vacant, vacant}}
+	vacant, settled := words.SlotView{Incarnation: 1}, words.SlotView{Incarnation: 1, Settled: true}
+	v := &words.View{Revision: 1, Slots: []words.SlotView{vacant, vacant}}
 	teller := newDeltaTracker(v)
 	teller.Shown()
 	var told []bool
@@ -94,20 +94,20 @@ func TestVacancies(t *testing.T) {
 
 // That a slot has left is news until it was told, whatever becomes of the slot since.
 func TestLeft(t *testing.T) {
-	there := perdure.SlotView{Incarnation: 1, Settled: true, Span: perdure.Span{Until: 3}}
-	left, anew := there, perdure.SlotView{Incarnation: 2, Span: perdure.Span{From: 5}}
+	there := words.SlotView{Incarnation: 1, Settled: true, Span: words.Span{Until: 3}}
+	left, anew := there, words.SlotView{Incarnation: 2, Span: words.Span{From: 5}}
 	left.Left = true
-	v := &perdure.View{Revision: 1, Slots: []perdure.SlotView{there, there}}
+	v := &words.View{Revision: 1, Slots: []words.SlotView{there, there}}
 	teller := newDeltaTracker(v)
-	change := func(slot int, next perdure.SlotView) bool {
+	change := func(slot int, next words.SlotView) bool {
 		teller.Slot(slot, &v.Slots[slot], &next, true)
 		v.Slots[slot] = next
 		return teller.Left()
 	}
-	untold := []bool{teller.Left(), change(0, left), change(1, perdure.SlotView{Incarnation: 2}), change(0, anew)}
+	untold := []bool{teller.Left(), change(0, left), change(1, words.SlotView{Incarnation: 2}), change(0, anew)}
 	v.Revision++
 	teller.Tell(v)
-	untold = append(untold, teller.Left(), change(0, perdure.SlotView{Incarnation: 3}))
+	untold = append(untold, teller.Left(), change(0, words.SlotView{Incarnation: 3}))
 	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
 		t.Errorf("somebody has left, and nobody was told: %v, want %v", untold, want)
 	}

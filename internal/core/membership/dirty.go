@@ -66,14 +66,14 @@ func (a *dirtySet) TouchServer(server int, held iter.Seq[int]) {
 }
 
 // TouchSlot has a slot looked at if something is to be decided about it, or carried out.
-func (a *dirtySet) TouchSlot(slot int, sl *perdure.SlotView) {
+func (a *dirtySet) TouchSlot(slot int, sl *words.SlotView) {
 	if !sl.Settled && (sl.Incarnation > 0 || sl.Decided) {
 		a.Woken.Add(slot)
 	}
 }
 
 // Changed has a shard looked at that has another view.
-func (a *dirtySet) Changed(shard int, sv *perdure.ShardView) {
+func (a *dirtySet) Changed(shard int, sv *words.ShardView) {
 	a.Orphans.Remove(shard)
 	a.Unbased.Put(shard, sv.Lost && sv.Base == nil)
 	a.Mending.Put(shard, sv.Restored)
@@ -83,7 +83,7 @@ func (a *dirtySet) Changed(shard int, sv *perdure.ShardView) {
 
 // ChangedSlot has a slot looked at that has another view, and the slots that wait for the
 // others' clocks: this one may have come to them.
-func (a *dirtySet) ChangedSlot(slot int, sl *perdure.SlotView) {
+func (a *dirtySet) ChangedSlot(slot int, sl *words.SlotView) {
 	a.TouchSlot(slot, sl)
 	a.Ending.Put(slot, sl.Until > 0 && !sl.Left)
 	a.WakeEarly(func(int) bool { return true })

@@ -29,11 +29,11 @@ func TestTouch(t *testing.T) {
 	if got := a.NextShards(); !slices.Equal(got, []int{0, 2}) || !a.Unjudged.Has(4) || !a.Uneven {
 		t.Errorf("shards %v are due after a word of server 4, want those it holds", got)
 	}
-	a.Changed(2, &perdure.ShardView{Lost: true, Restored: true})
+	a.Changed(2, &words.ShardView{Lost: true, Restored: true})
 	if !a.Unbased.Has(2) || !a.Mending.Has(2) {
 		t.Error("a lost shard needs no base, or a restored one is whole")
 	}
-	a.Changed(2, &perdure.ShardView{Lost: true, Base: []perdure.Clock{}})
+	a.Changed(2, &words.ShardView{Lost: true, Base: []perdure.Clock{}})
 	if a.Unbased.Has(2) || a.Mending.Has(2) {
 		t.Error("a shard whose base is known is to learn it")
 	}
@@ -42,15 +42,15 @@ func TestTouch(t *testing.T) {
 // Which slots wait for something, by their view.
 func TestSlots(t *testing.T) {
 	for _, c := range []struct {
-		sl            perdure.SlotView
+		sl            words.SlotView
 		woken, ending bool
 	}{
-		{perdure.SlotView{}, false, false},
-		{perdure.SlotView{Incarnation: 1}, true, false},
-		{perdure.SlotView{Decided: true}, true, false},
-		{perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}, false, false},
-		{perdure.SlotView{Incarnation: 1, Settled: true, Span: perdure.Span{Until: 5}}, false, true},
-		{perdure.SlotView{Incarnation: 1, Settled: true, Left: true, Span: perdure.Span{Until: 5}}, false, false},
+		{words.SlotView{}, false, false},
+		{words.SlotView{Incarnation: 1}, true, false},
+		{words.SlotView{Decided: true}, true, false},
+		{words.SlotView{Incarnation: 1, Decided: true, Settled: true}, false, false},
+		{words.SlotView{Incarnation: 1, Settled: true, Span: words.Span{Until: 5}}, false, true},
+		{words.SlotView{Incarnation: 1, Settled: true, Left: true, Span: words.Span{Until: 5}}, false, false},
 	} {
 		a := newDirtySet(1)
 		a.Early.Add(3)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Document makes the facts' JSON, as the registry has them. It keeps encoded what a large job has many of: shards,
@@ -16,10 +16,10 @@ import (
 //
 // The zero Document has encoded nothing yet.
 type Document struct {
-	shards         list[perdure.ShardView]
-	spoken         list[perdure.SlotView]
+	shards         list[words.ShardView]
+	spoken         list[words.SlotView]
 	servers, slots list[Place]
-	files, states  list[[]perdure.SavedFile]
+	files, states  list[[]words.SavedFile]
 	told           list[savedCount]
 	text           []byte
 }
@@ -133,18 +133,18 @@ func same[T comparable](a, b *T) bool { return *a == *b }
 
 func itself[T any](item T) T { return item }
 
-func sameFiles(a, b *[]perdure.SavedFile) bool {
+func sameFiles(a, b *[]words.SavedFile) bool {
 	return (*a == nil) == (*b == nil) && slices.Equal(*a, *b)
 }
 
-func sameShard(a, b *perdure.ShardView) bool {
+func sameShard(a, b *words.ShardView) bool {
 	return a.Holder == b.Holder && a.Epoch == b.Epoch && slices.Equal(a.Followers, b.Followers) &&
 		(a.Joining == nil) == (b.Joining == nil) && (a.Joining == nil || *a.Joining == *b.Joining) &&
 		slices.Equal(a.Base, b.Base) && a.Lost == b.Lost && a.Restored == b.Restored &&
 		slices.Equal(a.Saved, b.Saved) && a.Yields == b.Yields
 }
 
-func ownShard(s perdure.ShardView) perdure.ShardView {
+func ownShard(s words.ShardView) words.ShardView {
 	s.Followers, s.Base, s.Saved = slices.Clone(s.Followers), slices.Clone(s.Base), slices.Clone(s.Saved)
 	if s.Joining != nil {
 		joining := *s.Joining

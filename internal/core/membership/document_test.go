@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // big is a job with something in every list.
@@ -39,13 +40,13 @@ func encodes(t testing.TB, d *Document, f *Facts, what string) {
 // changed in place.
 func TestDocumentSeesEveryField(t *testing.T) {
 	f := big(t)
-	f.View.Shards[2] = perdure.ShardView{
-		Followers: make([]perdure.Holder, 2), Joining: &perdure.Holder{}, Base: make([]perdure.Clock, 2),
-		Saved: make([]perdure.SavedFile, 2),
+	f.View.Shards[2] = words.ShardView{
+		Followers: make([]words.Holder, 2), Joining: &words.Holder{}, Base: make([]perdure.Clock, 2),
+		Saved: make([]words.SavedFile, 2),
 	}
-	f.Slots[1].Short, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]perdure.Span, 2)
-	f.Running.Files[1] = make([]perdure.SavedFile, 2)
-	f.Running.States = [][]perdure.SavedFile{nil, make([]perdure.SavedFile, 1), nil, nil, nil}
+	f.Slots[1].Short, f.Slots[1].Former = make([]perdure.ShardID, 2), make([]words.Span, 2)
+	f.Running.Files[1] = make([]words.SavedFile, 2)
+	f.Running.States = [][]words.SavedFile{nil, make([]words.SavedFile, 1), nil, nil, nil}
 	var d Document
 	encodes(t, &d, f, "at first")
 	changed := 0
@@ -136,11 +137,11 @@ func TestDocumentGrowsAndShrinks(t *testing.T) {
 		var d Document
 		for range 20 {
 			f := big(t)
-			f.Slots, f.View.Slots = make([]Place, rng.IntN(4)), make([]perdure.SlotView, rng.IntN(4))
-			f.Servers, f.View.Shards = make([]Place, rng.IntN(4)), make([]perdure.ShardView, rng.IntN(4))
+			f.Slots, f.View.Slots = make([]Place, rng.IntN(4)), make([]words.SlotView, rng.IntN(4))
+			f.Servers, f.View.Shards = make([]Place, rng.IntN(4)), make([]words.ShardView, rng.IntN(4))
 			f.Running.Files = f.Running.Files[:rng.IntN(5)]
 			if rng.IntN(2) == 0 {
-				f.Running.States = make([][]perdure.SavedFile, rng.IntN(3))
+				f.Running.States = make([][]words.SavedFile, rng.IntN(3))
 			}
 			for i := range f.Slots {
 				f.Slots[i].PID = rng.IntN(2)

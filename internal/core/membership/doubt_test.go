@@ -26,7 +26,7 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 	}, 1, 0, nil)
 	for i := range f.Slots {
 		f.Slots[i] = Place{Process: target(Worker, i), PID: 1000 + i, Incarnation: 1}
-		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	c := &crowd{t, New(f, patience, weaken.Set{}), map[string]bool{}}
 	for i := range servers {
@@ -195,7 +195,7 @@ func TestBackOff(t *testing.T) {
 func (c *crowd) settleAgain(slot int, process string) {
 	c.Gone(Worker, slot, c.facts.Slots[slot].PID, "killed")
 	c.Join(Worker, slot, Newcomer{Process: process, PID: 2000})
-	c.rec.changeSlot(slot, perdure.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
+	c.rec.changeSlot(slot, words.SlotView{Incarnation: c.facts.Slots[slot].Incarnation, Decided: true, Settled: true})
 	c.job.watch.Await(&c.job.slots[slot].ear)
 	c.ticks(40)
 }

@@ -6,22 +6,23 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // A slot that joins at a clock is early until somebody has come to the clock before it: a slot
 // that works already, one that has left, or the cut that the job began with. Who has not done
 // a clock of its own may be early itself, and shows nothing.
 func TestIsEarly(t *testing.T) {
-	from := func(c perdure.Clock) perdure.SlotView { return perdure.SlotView{Span: perdure.Span{From: c}} }
-	left := func(until perdure.Clock) perdure.SlotView {
-		return perdure.SlotView{Span: perdure.Span{Until: until}, Left: true}
+	from := func(c perdure.Clock) words.SlotView { return words.SlotView{Span: words.Span{From: c}} }
+	left := func(until perdure.Clock) words.SlotView {
+		return words.SlotView{Span: words.Span{Until: until}, Left: true}
 	}
 	started := from(0)
 	started.Start = 9
 	for name, c := range map[string]struct {
 		from  perdure.Clock // of the slot that is asked of
 		own   perdure.Clock // the last clock that it has told
-		other perdure.SlotView
+		other words.SlotView
 		last  perdure.Clock // of the other one
 		cut   perdure.Clock
 		want  bool
@@ -43,7 +44,7 @@ func TestIsEarly(t *testing.T) {
 		"it has told its own first":    {from: 10, own: 10, other: from(0), want: true},
 		"it has done one":              {from: 10, own: 11, other: from(0)},
 	} {
-		f := &Facts{View: perdure.View{Cut: c.cut, Slots: []perdure.SlotView{from(c.from), c.other}}}
+		f := &Facts{View: words.View{Cut: c.cut, Slots: []words.SlotView{from(c.from), c.other}}}
 		j := &job{facts: f, slots: []observed{{lastClock: c.own}, {lastClock: c.last}}}
 		if got := j.isEarly(0); got != c.want {
 			t.Errorf("%s: early %v, want %v", name, got, c.want)
@@ -59,7 +60,7 @@ func TestEarlySlotWaits(t *testing.T) {
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone},
 	}
 	c := New(Begin(job, 1, 0, nil), 15, weaken.Set{})
-	c.facts.View.Slots[1] = perdure.SlotView{Span: perdure.Span{From: 10}, Incarnation: 1, Decided: true}
+	c.facts.View.Slots[1] = words.SlotView{Span: words.Span{From: 10}, Incarnation: 1, Decided: true}
 	for last, early := range map[perdure.Clock]bool{8: true, 9: false} {
 		c.job.slots[0].lastClock = last
 		c.fates.settle(1)

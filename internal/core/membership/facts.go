@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Facts are what the coordinator records because it must survive the coordinator. Their methods answer questions that
@@ -14,7 +15,7 @@ import (
 // Facts are what must survive the coordinator.
 type Facts struct {
 	Job          perdure.JobSpec `json:"job"`
-	View         perdure.View    `json:"view"`
+	View         words.View      `json:"view"`
 	Servers      []Place         `json:"servers"`
 	Slots        []Place         `json:"slots"`
 	ClocksRedone int64           `json:"clocks_redone"` // slot-clocks done, wholly or in part, and then done again
@@ -34,7 +35,7 @@ type Facts struct {
 	CutTold perdure.Clock `json:"cut_told,omitempty"` // the View.Named that all shards have heard of
 	Closing *Closing      `json:"closing,omitempty"`  // the job is to end, and a last checkpoint is wanted
 
-	Saving perdure.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
+	Saving words.Saving `json:"saving,omitzero"` // where the interval between checkpoints is chosen
 
 	Running RunningCheckpoint `json:"running,omitzero"` // where each row is saved by itself
 
@@ -94,11 +95,11 @@ func Begin(job perdure.JobSpec, generation perdure.Generation, cut perdure.Clock
 		Servers:     make([]Place, job.Servers),
 		Slots:       make([]Place, job.Slots),
 		lostUpdates: lostUpdates{ShardLost: make([]int64, job.Shards)},
-		View: perdure.View{
+		View: words.View{
 			Revision: 1, Generation: generation, Cut: cut, Durable: cut, End: job.Clocks,
 			Tables: tables,
-			Shards: make([]perdure.ShardView, job.Shards),
-			Slots:  make([]perdure.SlotView, job.Slots),
+			Shards: make([]words.ShardView, job.Shards),
+			Slots:  make([]words.SlotView, job.Slots),
 		},
 	}
 	for i := range f.View.Shards {
@@ -122,14 +123,14 @@ func (f *Facts) Clone() Facts {
 func (f *Facts) Coming() uint64 { return f.View.Revision + 1 }
 
 // Holder makes a server's present process a holder of what it has nothing of yet.
-func (f *Facts) Holder(server int) perdure.Holder {
+func (f *Facts) Holder(server int) words.Holder {
 	p := &f.Servers[server]
-	return perdure.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: f.Coming()}
+	return words.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: f.Coming()}
 }
 
 // Draining returns a member of a shard's chain that wants to leave, -1 if there is
 // none.
-func (f *Facts) Draining(sv *perdure.ShardView) int {
+func (f *Facts) Draining(sv *words.ShardView) int {
 	for i := range sv.Replicas() {
 		if server := sv.Replica(i).Server; f.Servers[server].Draining {
 			return server
@@ -243,7 +244,7 @@ func (f *Facts) Plan(workers int, at perdure.Clock) error {
 }
 
 // Resume begins with the slots that a checkpoint was saved with. past counts the clocks of spans before these.
-func (f *Facts) Resume(saved []perdure.Span, past int64) {
+func (f *Facts) Resume(saved []words.Span, past int64) {
 	v := &f.View
 	if len(saved) >= len(v.Slots) { // else nobody had joined or left
 		v.Slots, f.Slots = resumedSlots(saved, v.Cut), make([]Place, len(saved))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 func begin(t *testing.T, recovery string) membership.Facts {
@@ -86,7 +87,7 @@ func TestApply(t *testing.T) {
 func TestResume(t *testing.T) {
 	f := begin(t, "checkpoint:20")
 	f.View.Cut = 20
-	f.Resume([]perdure.Span{{}, {Until: 10}, {From: 50}}, 7)
+	f.Resume([]words.Span{{}, {Until: 10}, {From: 50}}, 7)
 	if got := f.SlotClocks(100); got != 7+100+10+50 || f.View.Roster != 1 || f.Told != 1 || f.EarlierClocks != 7+20+10 {
 		t.Errorf("%d clocks, %+v", got, f.View)
 	}

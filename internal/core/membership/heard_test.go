@@ -4,24 +4,23 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
 // audience is what those know who were there all the time and are told what changes,
 // and what has changed since.
 type audience struct {
-	view          perdure.View
+	view          words.View
 	shards, slots map[int]bool
 }
 
-func newAudience(v *perdure.View) audience {
+func newAudience(v *words.View) audience {
 	return audience{view: *v, shards: map[int]bool{}, slots: map[int]bool{}}
 }
 
 // hear tells of a change from one saved view to the next, and holds the delta against
 // it.
-func (a *audience) hear(c *cluster, before, after *perdure.View, d *words.ViewDelta) {
+func (a *audience) hear(c *cluster, before, after *words.View, d *words.ViewDelta) {
 	for i := range after.Shards {
 		a.shards[i] = a.shards[i] || !reflect.DeepEqual(before.Shards[i], after.Shards[i])
 	}
@@ -67,7 +66,7 @@ func (c *cluster) checkHeard() {
 			c.fail("workers know %+v of shard %d: %+v", was, i, sv)
 		}
 	}
-	views := []perdure.View{known}
+	views := []words.View{known}
 	for _, w := range c.workers {
 		if w.granted && w.connected && w.view.Revision > known.Revision {
 			views = append(views, w.view) // it came later
@@ -76,7 +75,7 @@ func (c *cluster) checkHeard() {
 	if !slices.Equal(known.Spans(), now.Spans()) {
 		c.fail("workers know %v of the spans %v", known.Spans(), now.Spans())
 	}
-	vacancies := func(v *perdure.View) (n int) {
+	vacancies := func(v *words.View) (n int) {
 		for i := range v.Slots {
 			if v.Slots[i].Incarnation == 0 || !v.Slots[i].Settled {
 				n++
@@ -98,10 +97,10 @@ func (c *cluster) checkHeard() {
 }
 
 // common is the part of a view that belongs to all shards, slots and tables.
-func common(v perdure.View) perdure.View {
+func common(v words.View) words.View {
 	v.Revision, v.Shards, v.Slots, v.Tables = 0, nil, nil, nil
 	return v
 }
 
 // vacant reports whether no process speaks for a slot.
-func vacant(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
+func vacant(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }

@@ -8,7 +8,7 @@ import (
 )
 
 // standing judges a holder by what was last heard of its server's place.
-func (j *job) standing(h *perdure.Holder) member {
+func (j *job) standing(h *words.Holder) member {
 	p, o := &j.facts.Servers[h.Server], &j.servers[h.Server]
 	switch {
 	case h.Incarnation != p.Incarnation, o.gone && !o.assumed:
@@ -25,7 +25,7 @@ func (j *job) standing(h *perdure.Holder) member {
 }
 
 // alive reports whether a holder lives, as far as is known.
-func (j *job) alive(h *perdure.Holder) bool { return j.standing(h) <= memberBack }
+func (j *job) alive(h *words.Holder) bool { return j.standing(h) <= memberBack }
 
 // eligible reports whether a server may be given replicas.
 func (j *job) eligible(server int) bool {
@@ -47,7 +47,7 @@ func (j *job) replaced(server int) bool {
 // last reports whether nobody but a server, as far as is known, has all rows of some
 // shard.
 func (j *job) last(server int) bool {
-	return j.alone(server, func(h *perdure.Holder) bool { return j.alive(h) })
+	return j.alone(server, func(h *words.Holder) bool { return j.alive(h) })
 }
 
 // mayBeLast reports whether a server's process, which is not heard, may be alive and
@@ -57,13 +57,13 @@ func (j *job) last(server int) bool {
 func (j *job) mayBeLast(server int) bool {
 	o := &j.servers[server]
 	return j.traits.Copies > 1 && !o.gone && (j.irreplaceable() || !o.ear.Suspect()) &&
-		j.alone(server, func(h *perdure.Holder) bool { return j.servers[h.Server].connected && j.alive(h) })
+		j.alone(server, func(h *words.Holder) bool { return j.servers[h.Server].connected && j.alive(h) })
 }
 
 // alone reports whether a server holds a shard of whose other holders none is good.
-func (j *job) alone(server int, good func(h *perdure.Holder) bool) bool {
+func (j *job) alone(server int, good func(h *words.Holder) bool) bool {
 	for s := range j.spread.Held(server) {
-		if !slices.ContainsFunc(Members(&j.facts.View.Shards[s]), func(h perdure.Holder) bool {
+		if !slices.ContainsFunc(j.facts.View.Shards[s].Members(), func(h words.Holder) bool {
 			return h.Server != server && good(&h)
 		}) {
 			return true
@@ -89,7 +89,7 @@ func (j *job) shardStatus(shard int) *words.ShardWord {
 
 // statusOf returns what a holder says of its replica of a shard in the shard's
 // present epoch, or nil if it has not said anything yet.
-func (j *job) statusOf(shard int, h *perdure.Holder) *words.ShardWord {
+func (j *job) statusOf(shard int, h *words.Holder) *words.ShardWord {
 	j.looks.shards++
 	o := &j.servers[h.Server]
 	if o.server == nil || o.gone || j.facts.Servers[h.Server].Incarnation != h.Incarnation {
@@ -120,7 +120,7 @@ func (j *job) whole(shard int) bool {
 
 // joined reports whether the replica that joins a shard has caught up, in the
 // shard's present epoch.
-func (j *job) joined(shard int, joiner *perdure.Holder) bool {
+func (j *job) joined(shard int, joiner *words.Holder) bool {
 	st := j.statusOf(shard, joiner)
 	return st != nil && st.Joined && st.Since == joiner.Since
 }

@@ -10,7 +10,7 @@ func (ch *chains) turns() {
 			ch.agenda.Turns.Remove(s) // who has changed it has looked at it
 			continue
 		}
-		if ch.job.spread.Choose(serversOf(Members(sv)), t.Server) < 0 {
+		if ch.job.spread.Choose(serversOf(sv.Members()), t.Server) < 0 {
 			ch.agenda.Turns.Remove(s) // who could have taken it when it began to wait is to end, too, or has died
 			ch.agenda.TouchShard(s)
 			continue
@@ -27,7 +27,7 @@ func (ch *chains) turns() {
 	}
 	for _, t := range all {
 		ch.agenda.Turns.Remove(t.Shard)
-		chain := serversOf(Members(&ch.facts.View.Shards[t.Shard]))
+		chain := serversOf(ch.facts.View.Shards[t.Shard].Members())
 		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
 			ch.join(t.Shard, to)
 		} else { // who could have taken it when it began to wait is to end, too, or has died

@@ -191,7 +191,7 @@ func TestHurry(t *testing.T) {
 			c := leavers(t, of.strategy, 3, 6, of.weak)
 			holds := func() (n int) {
 				for s := range c.saved.View.Shards {
-					if slices.Contains(serversOf(Members(&c.saved.View.Shards[s])), 0) {
+					if slices.Contains(serversOf(c.saved.View.Shards[s].Members()), 0) {
 						n++
 					}
 				}

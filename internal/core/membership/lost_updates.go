@@ -137,7 +137,7 @@ type slotGaps struct {
 	// Short are shards that do not know how far it had come, while its fate is to be decided.
 	Short []perdure.ShardID `json:"short,omitempty"`
 	// Former is when it took part before, where not all of that was in a checkpoint.
-	Former []perdure.Span `json:"former,omitempty"`
+	Former []words.Span `json:"former,omitempty"`
 }
 
 // Doubt notes that a shard does not know how far the slot had come.
@@ -153,8 +153,8 @@ func (s *slotGaps) Decided(start perdure.Clock) { s.Begun, s.Short = start, nil 
 // Restore counts what a shard lacks for good that is restored from the newest checkpoint, of a
 // slot: what its processes had done before its start, and after the checkpoint. Is its fate not
 // decided yet, the shard does not know how far it had come.
-func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *perdure.View) (loss lossReport) {
-	lose := func(term perdure.Span, until perdure.Clock) {
+func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *words.View) (loss lossReport) {
+	lose := func(term words.Span, until perdure.Clock) {
 		l.Lose(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
 	}
 	for _, term := range s.Former {

@@ -82,15 +82,15 @@ func TestClone(t *testing.T) {
 // What is lost when a shard is restored, and when a slot's fate is decided.
 func TestRestore(t *testing.T) {
 	l := lostUpdates{ShardLost: make([]int64, 2)}
-	v := perdure.View{Durable: 5, Slots: []perdure.SlotView{
+	v := words.View{Durable: 5, Slots: []words.SlotView{
 		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
 		{Incarnation: 3}, // not decided
 		{},               // nobody was there yet
-		{Incarnation: 1, Decided: true, Start: 9, Span: perdure.Span{From: 9}},   // has just joined
-		{Incarnation: 2, Decided: true, Start: 12, Span: perdure.Span{From: 12}}, // was there from 6 to 7 before
+		{Incarnation: 1, Decided: true, Start: 9, Span: words.Span{From: 9}},   // has just joined
+		{Incarnation: 2, Decided: true, Start: 12, Span: words.Span{From: 12}}, // was there from 6 to 7 before
 	}}
 	slots := make([]slotGaps, len(v.Slots))
-	slots[4].Former = []perdure.Span{{Until: 3}, {From: 6, Until: 7}}
+	slots[4].Former = []words.Span{{Until: 3}, {From: 6, Until: 7}}
 	var n []int64
 	for i := range slots {
 		n = append(n, l.Restore(1, i, &slots[i], &v).Updates)
@@ -101,7 +101,7 @@ func TestRestore(t *testing.T) {
 	if !slices.Equal(slots[1].Short, []perdure.ShardID{1}) || slots[0].Short != nil {
 		t.Errorf("%+v", slots)
 	}
-	fences := []words.Fence{{Counts: perdure.Counts{Staged: 11}}, {Counts: perdure.Counts{Staged: 5}}}
+	fences := []words.Fence{{Counts: words.Counts{Staged: 11}}, {Counts: words.Counts{Staged: 5}}}
 	loss, says := l.Decide(1, 10, fences), "5 updates, which nobody has kept, are lost on 1 shards; nobody goes back "+
 		"for them, and of its saved state what the checkpoint has is left"
 	if want := (lossReport{5, 1, true}); loss != want || loss.String() != says {

@@ -238,7 +238,7 @@ func (c *Core) vacate(slot int) {
 		return // nobody comes after it
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
-	c.rec.changeSlot(slot, perdure.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
+	c.rec.changeSlot(slot, words.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
 	if lacks := p.AtCuts && !c.job.complete && !c.facts.View.Done; lacks {
 		set(c.rec, &p.AtCuts, false) // its next process says it anew
 		c.rollBack(fmt.Sprintf("what worker:%d was to keep is saved for checkpoints only", slot))

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // placeShards gives the shards out when every server has come for the first time.
@@ -30,11 +31,11 @@ func (ch *chains) placeShards() {
 		return
 	}
 	for s, chain := range placement.Chains(len(v.Shards), ch.job.traits.Copies, zones) {
-		holders := make([]perdure.Holder, len(chain))
+		holders := make([]words.Holder, len(chain))
 		for i, x := range chain {
 			holders[i] = ch.facts.Holder(servers[x])
 		}
-		next := perdure.ShardView{Epoch: 1}
+		next := words.ShardView{Epoch: 1}
 		next.Lost, next.Saved = ch.facts.Running.Begins(s)
 		ch.rec.changeShard(s, onChain(next, holders))
 	}
@@ -49,7 +50,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	orphans := ch.agenda.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
-		return !slices.ContainsFunc(serversOf(Members(&v.Shards[shard])), ch.job.replaced)
+		return !slices.ContainsFunc(serversOf(v.Shards[shard].Members()), ch.job.replaced)
 	}
 	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
@@ -67,7 +68,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		next := onChain(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next := onChain(words.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
 		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
 		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
@@ -124,9 +125,9 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 // where their places are taken, else on others, or, where there are none, on one that is
 // to end. Nobody has to copy it from anybody: all begin with the same rows, those of the
 // cut.
-func (ch *chains) anew(shard int) (chain []perdure.Holder) {
+func (ch *chains) anew(shard int) (chain []words.Holder) {
 	copies := ch.job.traits.Copies
-	for _, server := range serversOf(Members(&ch.facts.View.Shards[shard])) {
+	for _, server := range serversOf(ch.facts.View.Shards[shard].Members()) {
 		if ch.job.replaced(server) && len(chain) < copies {
 			chain = append(chain, ch.facts.Holder(server))
 		}

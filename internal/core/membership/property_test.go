@@ -26,7 +26,7 @@ type storm struct {
 // earlier is what a job goes on from; the zero one: nothing.
 type earlier struct {
 	Cut     perdure.Clock
-	Slots   []perdure.Span
+	Slots   []words.Span
 	Workers int   // who go on; 0: those who take part
 	Past    int64 // clocks of spans before these
 }
@@ -37,9 +37,9 @@ func earliers(slots int) *rapid.Generator[earlier] {
 		if e.Cut = perdure.Clock(rapid.IntRange(0, 4).Draw(t, "cut")); e.Cut == 0 {
 			return e
 		}
-		e.Slots = make([]perdure.Span, slots, slots+2)
+		e.Slots = make([]words.Span, slots, slots+2)
 		for range rapid.IntRange(0, 2).Draw(t, "joined") {
-			e.Slots = append(e.Slots, perdure.Span{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
+			e.Slots = append(e.Slots, words.Span{From: perdure.Clock(rapid.IntRange(1, 6).Draw(t, "from"))})
 		}
 		for i := range e.Slots[1:] {
 			if s := &e.Slots[1+i]; rapid.Bool().Draw(t, "leaves") {
@@ -301,7 +301,7 @@ func (c *cluster) spare(server, shard int) bool {
 	v := &c.saved.View
 	for i := range v.Shards {
 		left, away := 0, 0
-		for j, h := range Members(&v.Shards[i]) {
+		for j, h := range v.Shards[i].Members() {
 			s := c.servers[h.Server]
 			switch {
 			case !c.lives(h) || s.silent || s.draining || h.Server == server || i == shard && j == 0:
@@ -433,9 +433,9 @@ func (c *cluster) calm() error {
 // it is waited for, and rows are nowhere else.
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
-		chain := Members(&c.saved.View.Shards[i])
+		chain := c.saved.View.Shards[i].Members()
 		if c.core.job.irreplaceable() && !slices.ContainsFunc(chain, c.lives) &&
-			slices.ContainsFunc(chain, func(h perdure.Holder) bool {
+			slices.ContainsFunc(chain, func(h words.Holder) bool {
 				return c.saved.Servers[h.Server].Left && c.core.job.standing(&h) == memberSilent
 			}) {
 			return true
@@ -458,7 +458,7 @@ func (c *cluster) checkBalance() {
 	held := map[int]int{}
 	for i := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[i]
-		chain, in := Members(sv), map[string]bool{}
+		chain, in := sv.Members(), map[string]bool{}
 		want := min(recovery.Of(c.job.Recovery).Traits().Copies, max(1, len(open)))
 		if len(chain) != want || sv.Joining != nil {
 			c.fail("shard %d has %d replicas, want %d of %d servers", i, len(chain), want, len(open))
@@ -594,7 +594,7 @@ func TestTornClockRollsBack(t *testing.T) {
 	c.wellness(2)
 	c.kill(Worker, 0, "gone")
 	fence := func(staged, ticked perdure.Clock) []words.Fence {
-		return []words.Fence{{Incarnation: 2, Counts: perdure.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
+		return []words.Fence{{Incarnation: 2, Counts: words.Counts{Staged: staged, Ticked: ticked, Applied: 4}}}
 	}
 	c.core.ServerStatus(0, c.servers[0].name, words.ServerStatus{Shards: []words.ShardStatus{
 		{Shard: 0, Generation: 1, Epoch: 1, Ready: true, Fences: fence(5, 5)},

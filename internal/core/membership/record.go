@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // record is the way in which the facts change, and what is to be done about it. Whatever
@@ -122,7 +123,7 @@ func (r *record) touchServer(server int) { r.agenda.TouchServer(server, r.job.sp
 
 // changeShard gives a shard another view. Its followers are not to be changed in place:
 // older views share them.
-func (r *record) changeShard(shard int, next perdure.ShardView) {
+func (r *record) changeShard(shard int, next words.ShardView) {
 	r.teller.Shard(shard, &r.facts.View.Shards[shard], &next)
 	r.facts.View.Shards[shard], r.dirty = next, true
 	r.spreadShard(shard)
@@ -131,7 +132,7 @@ func (r *record) changeShard(shard int, next perdure.ShardView) {
 }
 
 // changeSlot gives a slot another view.
-func (r *record) changeSlot(slot int, next perdure.SlotView) {
+func (r *record) changeSlot(slot int, next words.SlotView) {
 	at := &r.facts.View.Slots[slot]
 	if *at == next {
 		return
@@ -172,7 +173,7 @@ func (r *record) addServer(zone string) {
 func (r *record) addSlot() {
 	v := &r.facts.View
 	r.job.slots = append(r.job.slots, observed{})
-	v.Slots = append(v.Slots, perdure.SlotView{})
+	v.Slots = append(v.Slots, words.SlotView{})
 	r.teller.Add()
 	r.job.clocks.Move(-1, r.job.counted(len(r.job.slots)-1))
 }

@@ -54,7 +54,7 @@ type entry struct {
 	epoch       perdure.Epoch            // of a base
 	base        [mostSlots]perdure.Clock // by slot
 	slots       int                      // of a roster
-	spans       [mostSlots]perdure.Span  // likewise
+	spans       [mostSlots]words.Span    // likewise
 }
 
 // serves reports whether a replica knows what its rows contain.
@@ -158,7 +158,7 @@ func (sh *fakeShard) append(e entry) {
 
 // replica returns what a live, reachable holder has of a shard in a view; nil if it
 // has not heard of that epoch.
-func (c *cluster) replica(v *perdure.View, shard int, h perdure.Holder) *fakeShard {
+func (c *cluster) replica(v *words.View, shard int, h words.Holder) *fakeShard {
 	s := c.servers[h.Server]
 	if !s.up || s.silent || s.incarnation != h.Incarnation {
 		return nil
@@ -172,7 +172,7 @@ func (c *cluster) replica(v *perdure.View, shard int, h perdure.Holder) *fakeSha
 
 // flow lets a shard's entries go one way down its chain and the word of what is
 // committed one way up, as far as its members have heard of the epoch.
-func (c *cluster) flow(v *perdure.View, shard int) {
+func (c *cluster) flow(v *words.View, shard int) {
 	sv := &v.Shards[shard]
 	n := sv.Replicas()
 	chain := make([]*fakeShard, n)
@@ -207,7 +207,7 @@ func (c *cluster) flow(v *perdure.View, shard int) {
 
 // copy brings the replica that joins a shard up to what the tail has committed. From
 // then on the tail commits nothing without it.
-func (c *cluster) copy(v *perdure.View, shard int) {
+func (c *cluster) copy(v *words.View, shard int) {
 	sv := &v.Shards[shard]
 	if sv.Joining == nil {
 		return
@@ -245,7 +245,7 @@ func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 
 // lead has a head put into its log what the view says, and reports whether it
 // serves.
-func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
+func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
 	if sh.all == nil {
 		sh.all = sh.whole()
 	}
@@ -277,7 +277,7 @@ func (c *cluster) lead(sh *fakeShard, v *perdure.View, sv *perdure.ShardView) {
 }
 
 // ready reports whether a head serves: all members have what it had at first.
-func (c *cluster) ready(sh *fakeShard, sv *perdure.ShardView) bool {
+func (c *cluster) ready(sh *fakeShard, sv *words.ShardView) bool {
 	if !sh.serves() || sv.Lost && sv.Base == nil {
 		return false
 	}
@@ -285,7 +285,7 @@ func (c *cluster) ready(sh *fakeShard, sv *perdure.ShardView) bool {
 }
 
 // followShard brings a server's replica of a shard to what its view says.
-func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.Holder, head, joins bool) {
+func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holder, head, joins bool) {
 	sv := &v.Shards[i]
 	sh := s.shards[i]
 	if sh == nil || sh.since != h.Since || sh.generation != v.Generation {
@@ -312,7 +312,7 @@ func (c *cluster) followShard(s *fakeServer, v *perdure.View, i int, h perdure.H
 
 // restore makes the rows of a shard that nobody else has, once it is known what
 // they contain.
-func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
+func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 	sv, at := &v.Shards[shard], v.RestoredAt(perdure.ShardID(shard))
 	origin := make([]perdure.Clock, c.job.Slots)
 	if at > 0 {
@@ -339,7 +339,7 @@ func (c *cluster) restore(sh *fakeShard, v *perdure.View, shard int) {
 }
 
 // complete reports whether a shard that was restored has what all slots had sent before.
-func (sh *fakeShard) complete(v *perdure.View) bool {
+func (sh *fakeShard) complete(v *words.View) bool {
 	for i, sl := range v.Slots {
 		told, has := sh.told[perdure.Slot(i)]
 		if sl.Settled && !sl.Left && sl.Incarnation > 0 &&
@@ -383,7 +383,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 }
 
 // nextCut is a shard's next cut; the job's end is one.
-func (c *cluster) nextCut(sh *fakeShard, v *perdure.View) perdure.Clock {
+func (c *cluster) nextCut(sh *fakeShard, v *words.View) perdure.Clock {
 	if !traitsOf(c.job.Recovery).Saves() {
 		return -1
 	}

@@ -61,7 +61,7 @@ func TestRift(t *testing.T) {
 	}
 	for i := range c.core.Facts().View.Shards {
 		sv := &c.core.Facts().View.Shards[i]
-		if sv.Server == 1 || slices.ContainsFunc(sv.Followers, func(h perdure.Holder) bool { return h.Server == 1 }) {
+		if sv.Server == 1 || slices.ContainsFunc(sv.Followers, func(h words.Holder) bool { return h.Server == 1 }) {
 			t.Fatalf("shard %d still has a replica on server 1: %+v", i, *sv)
 		}
 	}

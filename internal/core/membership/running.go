@@ -14,13 +14,13 @@ import (
 
 // RunningCheckpoint is the running checkpoint of a job. The zero one is of a job that has none.
 type RunningCheckpoint struct {
-	Number uint64                `json:"number"` // of its manifests, from 1; 0: nothing has been saved yet
-	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	Number uint64              `json:"number"` // of its manifests, from 1; 0: nothing has been saved yet
+	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
 	// States are what slots have saved that lies in the store, and that a shard's newest file refers
 	// to, by shard; nil: there is none.
-	States [][]perdure.SavedFile `json:"states,omitempty"`
-	Saving perdure.RowSaving     `json:"saving"` // of the job so far
-	Told   []savedCount          `json:"told"`   // by shard: what of its word is in Saving
+	States [][]words.SavedFile `json:"states,omitempty"`
+	Saving words.RowSaving     `json:"saving"` // of the job so far
+	Told   []savedCount        `json:"told"`   // by shard: what of its word is in Saving
 	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
 	// not known yet what they begin with.
 	Unbegun int `json:"unbegun,omitempty"`
@@ -38,12 +38,12 @@ type savedCount struct {
 
 // NewRunning returns that of a job of a number of shards, of which nothing is saved.
 func NewRunning(shards int) RunningCheckpoint {
-	return RunningCheckpoint{Files: make([][]perdure.SavedFile, shards), Told: make([]savedCount, shards)}
+	return RunningCheckpoint{Files: make([][]words.SavedFile, shards), Told: make([]savedCount, shards)}
 }
 
 // ResumedRunning returns that of a job which goes on from the running checkpoint of that number, and
 // its files by shard, and the states of slots that the newest ones refer to; nil: there are none.
-func ResumedRunning(number uint64, files, states [][]perdure.SavedFile) RunningCheckpoint {
+func ResumedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
 	c := NewRunning(len(files))
 	c.Number, c.Files, c.States, c.Unbegun = number, files, states, len(files)
 	return c
@@ -51,7 +51,7 @@ func ResumedRunning(number uint64, files, states [][]perdure.SavedFile) RunningC
 
 // ForkedRunning returns that of a job which goes on from a cut of another one, as if that one had saved rows in
 // these files before, by shard.
-func ForkedRunning(number uint64, files, states [][]perdure.SavedFile) RunningCheckpoint {
+func ForkedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
 	c := NewRunning(len(files))
 	c.Number, c.Files, c.States, c.Current = number, files, states, true
 	return c
@@ -59,7 +59,7 @@ func ForkedRunning(number uint64, files, states [][]perdure.SavedFile) RunningCh
 
 // Begins returns with which files a shard begins when the job does, and whether its rows are those of the files,
 // so that what they lack of it is to be counted: it is so where there was a job before, and no cut of it.
-func (c RunningCheckpoint) Begins(shard int) (lost bool, saved []perdure.SavedFile) {
+func (c RunningCheckpoint) Begins(shard int) (lost bool, saved []words.SavedFile) {
 	if c.Number == 0 {
 		return false, nil
 	}
@@ -91,7 +91,7 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next Run
 			continue
 		}
 		s := &st.Segments[0]
-		newest := perdure.SavedFile{File: s.File, Bytes: s.Bytes, CRC: s.CRC}
+		newest := words.SavedFile{File: s.File, Bytes: s.Bytes, CRC: s.CRC}
 		if had := c.Files[i]; len(had) > 0 && had[len(had)-1] == newest {
 			continue
 		}
@@ -108,17 +108,17 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next Run
 }
 
 // refers notes to which states a shard's newest file refers.
-func (c *RunningCheckpoint) refers(shard int, states []perdure.SavedFile) {
+func (c *RunningCheckpoint) refers(shard int, states []words.SavedFile) {
 	if len(states) == 0 && c.States == nil {
 		return
 	}
 	c.States = slices.Clone(c.States)
-	c.States = append(c.States, make([][]perdure.SavedFile, len(c.Files)-len(c.States))...)
+	c.States = append(c.States, make([][]words.SavedFile, len(c.Files)-len(c.States))...)
 	c.States[shard] = states
 }
 
 // StatesOf returns to which states a shard's newest file refers.
-func (c *RunningCheckpoint) StatesOf(shard int) []perdure.SavedFile {
+func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
 	if c.States == nil {
 		return nil
 	}

@@ -4,12 +4,11 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-func file(name string) perdure.SavedFile { return perdure.SavedFile{File: name, Bytes: 10} }
+func file(name string) words.SavedFile { return words.SavedFile{File: name, Bytes: 10} }
 
 // say is the word of a shard's holder, whose newest file is the last one.
 func say(since uint64, bytes int64, files ...string) *words.ShardWord {
@@ -35,7 +34,7 @@ func TestNext(t *testing.T) {
 	}
 	said[1] = say(4, 30, "a", "b")
 	second, news := next(first)
-	if want := []perdure.SavedFile{file("a"), file("b")}; !news || second.Number != 1 ||
+	if want := []words.SavedFile{file("a"), file("b")}; !news || second.Number != 1 ||
 		!reflect.DeepEqual(second.Files[1], want) || second.Saving.Bytes != 30 {
 		t.Errorf("%t, %+v", news, second)
 	}
@@ -69,7 +68,7 @@ func TestLost(t *testing.T) {
 		{Rows: 2}, {Cut: 10, Seq: 40, Rows: 3}, {Cut: 15, Seq: 60}, {Cut: 20, Seq: 90, Rows: 5},
 	}}
 	c := membership.NewRunning(1).Lost(st, 22)
-	want := perdure.RowSaving{
+	want := words.RowSaving{
 		Restored: 8, Initial: 2, AgeClocks: 2*22 + 3*12 + 5*2, Oldest: 22, PartlyLost: 90,
 	}
 	if c.Saving != want || c.Saving.MeanAge() != 9 {
@@ -88,13 +87,13 @@ func TestResumed(t *testing.T) {
 	if lost, saved := first.Begins(1); lost || saved != nil || first.Begun(&first, 3) != "" {
 		t.Errorf("a job that begins anew: %t, %v", lost, saved)
 	}
-	c := membership.ResumedRunning(7, [][]perdure.SavedFile{{file("a")}, nil}, nil)
+	c := membership.ResumedRunning(7, [][]words.SavedFile{{file("a")}, nil}, nil)
 	for i, want := range []int{1, 0} {
 		if lost, saved := c.Begins(i); !lost || len(saved) != want {
 			t.Errorf("shard %d begins with %v, and %t", i, saved, lost)
 		}
 	}
-	forked := membership.ForkedRunning(1, [][]perdure.SavedFile{{file("a")}}, nil)
+	forked := membership.ForkedRunning(1, [][]words.SavedFile{{file("a")}}, nil)
 	if lost, saved := forked.Begins(0); lost || len(saved) != 1 || forked.Begun(&forked, 0) != "" {
 		t.Errorf("a job that begins at a cut, with files of before: %t, %v", lost, saved)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // A slot takes part in the job for a span of clocks. These functions compute the spans that a change leaves, and check
@@ -24,7 +25,7 @@ type Change struct {
 
 // scaledTo returns what has to change for a number of slots to take part: who joins last
 // leaves first.
-func scaledTo(slots []perdure.SlotView, workers int, at perdure.Clock) (Change, error) {
+func scaledTo(slots []words.SlotView, workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
 		return Change{}, fmt.Errorf("%w: %d workers; at least one must be left", perdure.ErrUsage, workers)
 	}
@@ -46,8 +47,8 @@ func scaledTo(slots []perdure.SlotView, workers int, at perdure.Clock) (Change, 
 
 // Apply makes a change at a clock, in place where there is room. It returns the slots then, those
 // that take part from the clock on, and how many clocks were in the spans that these had before.
-func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
-	next []perdure.SlotView, joined []int, past int64, err error,
+func (ch *Change) Apply(slots []words.SlotView, at perdure.Clock) (
+	next []words.SlotView, joined []int, past int64, err error,
 ) {
 	for _, slot := range ch.Leave {
 		if err := leave(slots, slot, at); err != nil {
@@ -72,7 +73,7 @@ func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
 				"have left and were not replaced included", perdure.ErrUsage, perdure.MaxSlots)
 		}
 		if i == len(slots) {
-			slots = append(slots, perdure.SlotView{})
+			slots = append(slots, words.SlotView{})
 		}
 		sl := &slots[i]
 		if sl.Left {
@@ -82,10 +83,10 @@ func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
 		if incarnation > 0 {
 			incarnation++ // whoever had it before is fenced
 		}
-		*sl = perdure.SlotView{Incarnation: incarnation, Span: perdure.Span{From: at}}
+		*sl = words.SlotView{Incarnation: incarnation, Span: words.Span{From: at}}
 		joined = append(joined, i)
 	}
-	all := make([]perdure.Span, len(slots))
+	all := make([]words.Span, len(slots))
 	for i := range slots {
 		all[i] = slots[i].Span
 	}
@@ -93,7 +94,7 @@ func (ch *Change) Apply(slots []perdure.SlotView, at perdure.Clock) (
 }
 
 // leave ends a slot's span at a clock.
-func leave(slots []perdure.SlotView, slot perdure.Slot, at perdure.Clock) error {
+func leave(slots []words.SlotView, slot perdure.Slot, at perdure.Clock) error {
 	if slot < 0 || int(slot) >= len(slots) {
 		return fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(slots))
 	}
@@ -113,18 +114,18 @@ func leave(slots []perdure.SlotView, slot perdure.Slot, at perdure.Clock) error 
 
 // spanUpTo is the span of a slot that has done its clocks up to the given one; one without any
 // clock if these are none.
-func spanUpTo(from, until perdure.Clock) perdure.Span {
+func spanUpTo(from, until perdure.Clock) words.Span {
 	if until <= from {
-		return perdure.Span{From: from + 1, Until: from + 1}
+		return words.Span{From: from + 1, Until: from + 1}
 	}
-	return perdure.Span{From: from, Until: until}
+	return words.Span{From: from, Until: until}
 }
 
 // someoneWorks reports from when on no slot would take part, if there is such a clock from
 // the given one on.
-func someoneWorks(spans []perdure.Span, at perdure.Clock) error {
+func someoneWorks(spans []words.Span, at perdure.Clock) error {
 	sorted := slices.SortedFunc(slices.Values(spans),
-		func(a, b perdure.Span) int { return cmp.Compare(a.From, b.From) })
+		func(a, b words.Span) int { return cmp.Compare(a.From, b.From) })
 	until := at // all clocks below it have somebody
 	for _, s := range sorted {
 		if s.From > until {
@@ -163,7 +164,7 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 
 // plannedChange returns what has to change for a number of slots to take part from a clock on, in a job
 // that has not begun. What is planned is planned in the order of the clocks.
-func plannedChange(v *perdure.View, workers int, at perdure.Clock) (Change, error) {
+func plannedChange(v *words.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
 		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, in a job of the clocks %d to %d; choose one "+
 			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
@@ -178,8 +179,8 @@ func plannedChange(v *perdure.View, workers int, at perdure.Clock) (Change, erro
 }
 
 // resumedSlots returns the slots that a checkpoint of a cut was saved with.
-func resumedSlots(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
-	slots := make([]perdure.SlotView, len(saved))
+func resumedSlots(saved []words.Span, cut perdure.Clock) []words.SlotView {
+	slots := make([]words.SlotView, len(saved))
 	for i, s := range saved {
 		slots[i].Span, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
 	}
@@ -188,7 +189,7 @@ func resumedSlots(saved []perdure.Span, cut perdure.Clock) []perdure.SlotView {
 
 // Changed returns the spans of a job that goes on with another number of workers: at is the first clock that nobody
 // has begun. What was planned for later is dropped. Nobody gets the slot of one that has left, whose clocks count on.
-func Changed(saved []perdure.Span, workers int, at perdure.Clock) ([]perdure.Span, error) {
+func Changed(saved []words.Span, workers int, at perdure.Clock) ([]words.Span, error) {
 	if workers < 1 || workers > perdure.MaxSlots {
 		return nil, fmt.Errorf("%w: --workers %d; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
 	}
@@ -210,13 +211,13 @@ func Changed(saved []perdure.Span, workers int, at perdure.Clock) ([]perdure.Spa
 			"it has; choose fewer", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
 	}
 	for range left {
-		next = append(next, perdure.Span{From: at})
+		next = append(next, words.Span{From: at})
 	}
 	return next, nil
 }
 
 // slotClocks returns how many clocks all slots together take part in until clock end.
-func slotClocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
+func slotClocks(slots []words.SlotView, end perdure.Clock) (n int64) {
 	for i := range slots {
 		n += int64(slots[i].Clocks(end))
 	}
@@ -225,7 +226,7 @@ func slotClocks(slots []perdure.SlotView, end perdure.Clock) (n int64) {
 
 // comesEarly reports whether a job has not come to the clock from which a slot takes part. It begins
 // at a clock; done is how many clocks each slot is known to have done.
-func comesEarly(slots []perdure.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
+func comesEarly(slots []words.SlotView, slot int, begins perdure.Clock, done func(slot int) perdure.Clock) bool {
 	sl, reached := &slots[slot], begins
 	if sl.From == 0 {
 		return false
@@ -244,7 +245,7 @@ func comesEarly(slots []perdure.SlotView, slot int, begins perdure.Clock, done f
 
 // leastCount returns the least of slots' counts, but for those that have done all their clocks; of all,
 // if these have.
-func leastCount(slots []perdure.SlotView, counts []perdure.Clock) perdure.Clock {
+func leastCount(slots []words.SlotView, counts []perdure.Clock) perdure.Clock {
 	least := perdure.MaxClock
 	for i, n := range counts {
 		if until := slots[i].Until; until == 0 || n < until {

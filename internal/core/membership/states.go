@@ -31,7 +31,7 @@ func (c *Core) HeldStates() *states.Held {
 		// Who joins a chain that acknowledges early may have copied less than any member has, and be the head before
 		// it has the rest: what it has nobody knows yet.
 		all := sv.Joining == nil || !j.traits.Eager
-		for _, m := range Members(sv) {
+		for _, m := range sv.Members() {
 			st := j.statusOf(i, &m)
 			if all = all && st != nil && st.Ready; !all {
 				break

@@ -33,7 +33,7 @@ func TestStatesWhileJoining(t *testing.T) {
 		sv := &f.View.Shards[0]
 		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
 		if c.joining {
-			sv.Joining = &perdure.Holder{Server: 1, Incarnation: 1}
+			sv.Joining = &words.Holder{Server: 1, Incarnation: 1}
 		}
 		core := New(f, 10, weaken.Set{})
 		name := func(n uint64) string { return states.Key{Generation: 1, Incarnation: 1, Number: n}.Name() }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // checkTouched holds the core, which looked only at what was touched, against one that
@@ -28,7 +29,7 @@ func (c *cluster) checkTouched() {
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
 	if k.rec.teller.Left() {
-		whole.rec.teller.Slot(0, &perdure.SlotView{}, &perdure.SlotView{Left: true}, false)
+		whole.rec.teller.Slot(0, &words.SlotView{}, &words.SlotView{Left: true}, false)
 	}
 	j.publishing, j.complete, whole.reports.owed = k.job.publishing, k.job.complete, k.reports.owed
 	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty

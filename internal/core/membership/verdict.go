@@ -88,7 +88,7 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 // too, it is not lost.
 func clockBase(
 	base, has []perdure.Clock,
-	slots []perdure.SlotView,
+	slots []words.SlotView,
 	open []perdure.Clock,
 	cut perdure.Clock,
 	twoStep bool,
@@ -142,17 +142,8 @@ func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 	return cut, segments
 }
 
-// Members returns a shard's chain, in memory of its own.
-func Members(sv *perdure.ShardView) []perdure.Holder {
-	chain := make([]perdure.Holder, 0, sv.Replicas()+1)
-	for i := range sv.Replicas() {
-		chain = append(chain, sv.Replica(i))
-	}
-	return chain
-}
-
 // onChain returns a shard as it is on another chain.
-func onChain(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
+func onChain(sv words.ShardView, chain []words.Holder) words.ShardView {
 	sv.Holder, sv.Followers = chain[0], nil
 	if len(chain) > 1 {
 		sv.Followers = slices.Clone(chain[1:])
@@ -161,7 +152,7 @@ func onChain(sv perdure.ShardView, chain []perdure.Holder) perdure.ShardView {
 }
 
 // serversOf returns the servers of a chain.
-func serversOf(chain []perdure.Holder) []int {
+func serversOf(chain []words.Holder) []int {
 	servers := make([]int, len(chain))
 	for i := range chain {
 		servers[i] = chain[i].Server
@@ -170,6 +161,6 @@ func serversOf(chain []perdure.Holder) []int {
 }
 
 // without takes a server out of a chain, in place.
-func without(chain []perdure.Holder, server int) []perdure.Holder {
-	return slices.DeleteFunc(chain, func(h perdure.Holder) bool { return h.Server == server })
+func without(chain []words.Holder, server int) []words.Holder {
+	return slices.DeleteFunc(chain, func(h words.Holder) bool { return h.Server == server })
 }

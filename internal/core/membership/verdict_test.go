@@ -67,7 +67,7 @@ func TestStart(t *testing.T) {
 	} {
 		fences := make([]words.Fence, len(c.shards))
 		for i, n := range c.shards {
-			fences[i].Counts = perdure.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
+			fences[i].Counts = words.Counts{Staged: n[0], Ticked: n[1], Applied: n[2]}
 		}
 		if start, torn := Start(fences, c.twoStep, c.least, c.short); start != c.start || torn != c.torn {
 			t.Errorf("%s: from clock %d, torn %v; want %d, %v", name, start, torn, c.start, c.torn)
@@ -77,7 +77,7 @@ func TestStart(t *testing.T) {
 
 // What a lost shard begins with.
 func TestBase(t *testing.T) {
-	slots := []perdure.SlotView{{}, {}, {Span: perdure.Span{From: 6}}, {Span: perdure.Span{Until: 4}}}
+	slots := []words.SlotView{{}, {}, {Span: words.Span{From: 6}}, {Span: words.Span{Until: 4}}}
 	for name, c := range map[string]struct {
 		acked, has []perdure.Clock
 		cut        perdure.Clock
@@ -157,9 +157,9 @@ func TestNewestCut(t *testing.T) {
 
 // TestOn: the first of a chain is the head, the others follow it, and one alone has none.
 func TestOn(t *testing.T) {
-	chain := []perdure.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
-	long := onChain(perdure.ShardView{Epoch: 7}, chain)
-	if long.Epoch != 7 || !slices.Equal(Members(&long), chain) {
+	chain := []words.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
+	long := onChain(words.ShardView{Epoch: 7}, chain)
+	if long.Epoch != 7 || !slices.Equal(long.Members(), chain) {
 		t.Errorf("%+v", long)
 	}
 	if sv := onChain(long, chain[1:2]); sv.Server != 1 || sv.Followers != nil || long.Server != 3 {

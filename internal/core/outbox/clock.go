@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -158,5 +159,5 @@ func (b *Box) endClock() {
 
 // Begins reports whether another slot's part in the job begins after the next clock.
 func (b *Box) Begins() bool {
-	return slices.ContainsFunc(b.terms.spans, func(s perdure.Span) bool { return s.From == b.clock+1 })
+	return slices.ContainsFunc(b.terms.spans, func(s words.Span) bool { return s.From == b.clock+1 })
 }

@@ -3,8 +3,8 @@ package outbox
 import (
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -51,7 +51,7 @@ func TestLentMemory(t *testing.T) {
 	}
 	applied := func() {
 		c := b.Clock()
-		s.Ack(perdure.Counts{Staged: c, Ticked: c, Applied: c, Seen: c})
+		s.Ack(words.Counts{Staged: c, Ticked: c, Applied: c, Seen: c})
 	}
 	for range 3 {
 		if len(clock()) == 0 {
@@ -63,7 +63,7 @@ func TestLentMemory(t *testing.T) {
 		t.Errorf("%d pieces are taken, and %d given back; want the same one for each clock", memory.taken, memory.given)
 	}
 	clock()
-	if _, err := s.Resend(perdure.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
+	if _, err := s.Resend(words.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	applied()

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -120,7 +121,7 @@ type world struct {
 	rand    *rand.Rand
 	job     perdure.JobSpec
 	model   perdure.Consistency
-	view    perdure.View
+	view    words.View
 	b       *Box
 	tables  []*Table
 	servers []*server
@@ -147,9 +148,9 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak weaken.Set) *wo
 	if seed%2 == 0 && w.model.Kind != perdure.VAP {
 		second.Kind = perdure.RuleSet
 	}
-	w.view = perdure.View{
-		Revision: 1, Generation: 1, Shards: make([]perdure.ShardView, w.job.Shards),
-		Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+	w.view = words.View{
+		Revision: 1, Generation: 1, Shards: make([]words.ShardView, w.job.Shards),
+		Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
 		Tables: []perdure.TableSpec{
 			{Name: "dense", Rows: testRows, Dim: testDim, Rule: rule, Consistency: w.model},
 			{Name: "sparse", Sparse: true, Dim: testDim, Rule: second, Consistency: w.model},
@@ -583,7 +584,7 @@ func (w *world) ack(v *server, all bool) {
 	}
 }
 
-func (w *world) told(v *server, all bool) perdure.Counts {
+func (w *world) told(v *server, all bool) words.Counts {
 	c := v.counts
 	c.Seen = c.Applied
 	if seen := max(v.s.counts.Seen, 0); w.model.Kind == perdure.VAP && !all && c.Applied > seen {

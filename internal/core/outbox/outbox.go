@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/states"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Limits bound what is kept, in bytes.
@@ -110,7 +111,7 @@ func (b *Box) Join(job *perdure.JobSpec, slot perdure.Slot) {
 
 // See takes a newer view. If it is one of the next generation, everything of the abandoned one
 // is forgotten, and the clock is Rolled.
-func (b *Box) See(v perdure.View, rolled bool) {
+func (b *Box) See(v words.View, rolled bool) {
 	saved := v.Durable != b.terms.view.Durable
 	b.terms.see(v)
 	b.end = b.terms.end()
@@ -138,7 +139,7 @@ func (b *Box) roll() {
 		*s = Shard{
 			box: b, id: s.id, most: s.most, free: s.free, out: s.out, fed: s.fed, inherited: s.inherited,
 			stream: s.stream, holding: s.holding,
-			counts: perdure.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
+			counts: words.Counts{Staged: begin, Ticked: begin, Applied: begin, Seen: begin},
 		}
 	}
 	b.unacked, b.retained, b.crowded = 0, 0, false
@@ -150,7 +151,7 @@ func (b *Box) roll() {
 func (b *Box) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
 
 // Spans returns, by slot, in which clocks it takes part, as the present view says.
-func (b *Box) Spans() []perdure.Span { return b.terms.spans }
+func (b *Box) Spans() []words.Span { return b.terms.spans }
 
 // SaveDue reports whether a checkpoint will be of the end of the present clock, as far as is
 // known.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -26,10 +27,10 @@ type Shard struct {
 	retained  int64 // bytes of those that are applied, and kept until they are in a checkpoint
 	condensed int64 // what retained was when they were merged last, or less
 
-	counts perdure.Counts // as acknowledged
-	fed    perdure.Clock  // updates of clocks below have been sent to the present head
-	behind bool           // the head was not sent all that is kept yet
-	out    bool           // the shard is out: what it is to get waits, and may be merged
+	counts words.Counts  // as acknowledged
+	fed    perdure.Clock // updates of clocks below have been sent to the present head
+	behind bool          // the head was not sent all that is kept yet
+	out    bool          // the shard is out: what it is to get waits, and may be merged
 
 	// What earlier processes of the slot had done when this one first opened the shard in
 	// this generation: its own updates of these clocks are ignored there.
@@ -47,7 +48,7 @@ type Shard struct {
 }
 
 // Counts returns what the shard has acknowledged.
-func (s *Shard) Counts() perdure.Counts { return s.counts }
+func (s *Shard) Counts() words.Counts { return s.counts }
 
 // Owed returns how many bytes of updates the shard has not applied, as far as is known.
 func (s *Shard) Owed() int64 { return s.unacked + s.shown }
@@ -72,7 +73,7 @@ func (s *Shard) Redirect() {
 // Opened takes the counts of a replica that is to be read from, as it is opened. lost says
 // that the shard began anew from rows that may lack the program's saved state: that is sent
 // again.
-func (s *Shard) Opened(counts perdure.Counts, lost bool) {
+func (s *Shard) Opened(counts words.Counts, lost bool) {
 	s.counts = counts
 	if !s.met {
 		s.met, s.inherited = true, counts.Applied
@@ -87,8 +88,8 @@ func (s *Shard) Opened(counts perdure.Counts, lost bool) {
 
 // Ack takes the word of the replica that is read from of how far this slot's updates have
 // come.
-func (s *Shard) Ack(counts perdure.Counts) {
-	s.counts = perdure.Counts{
+func (s *Shard) Ack(counts words.Counts) {
+	s.counts = words.Counts{
 		Staged: max(s.counts.Staged, counts.Staged), Ticked: max(s.counts.Ticked, counts.Ticked),
 		Applied: max(s.counts.Applied, counts.Applied), Seen: max(s.counts.Seen, counts.Seen),
 	}
@@ -212,7 +213,7 @@ func (s *Shard) Owes(minClock perdure.Clock) bool {
 // Resend appends what the shard's head has not got, by its counts, and goes on from there.
 // as is what all frames about the shard have in common. The error is perdure.ErrUnkept: it
 // lacks what is kept no more.
-func (s *Shard) Resend(has perdure.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
+func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
 	b, first := s.box, s.box.clock // first: that is kept
 	if len(s.kept) > 0 {
 		first = s.kept[0].clock

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -18,12 +18,12 @@ func TestSuperseded(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, how string
-		change    func(v *perdure.ShardView)
+		change    func(v *words.ShardView)
 		want      []uint64 // whose references it is sent, in clocks 5, 6, 7 and 8; 0: none
 	}{
-		{"resend", "resend:7", func(v *perdure.ShardView) { v.Restored = true }, []uint64{0, 2, 0, 4}}, // a cut of 7
-		{"none", "none", func(v *perdure.ShardView) { v.Lost = true }, []uint64{0, 0, 0, 4}},
-		{"it was not lost", "none", func(*perdure.ShardView) {}, []uint64{1, 2, 3, 4}},
+		{"resend", "resend:7", func(v *words.ShardView) { v.Restored = true }, []uint64{0, 2, 0, 4}}, // a cut of 7
+		{"none", "none", func(v *words.ShardView) { v.Lost = true }, []uint64{0, 0, 0, 4}},
+		{"it was not lost", "none", func(*words.ShardView) {}, []uint64{1, 2, 3, 4}},
 	} {
 		b, s := asked(t, "asp", c.how, Limits{Window: 1 << 20, Retain: 1 << 20})
 		for n := uint64(1); n <= 4; n++ {
@@ -36,7 +36,7 @@ func TestSuperseded(t *testing.T) {
 		}
 		c.change(&b.terms.view.Shards[0])
 		before := s.kept[0].payloadBytes()
-		frames, err := s.Resend(perdure.Counts{Staged: 5, Ticked: 5, Applied: 5, Seen: 5}, wire.Header{}, nil)
+		frames, err := s.Resend(words.Counts{Staged: 5, Ticked: 5, Applied: 5, Seen: 5}, wire.Header{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // terms are what the job and its present view say of updates.
@@ -14,15 +15,15 @@ type terms struct {
 	job    *perdure.JobSpec
 	traits recovery.Traits
 	cuts   recovery.Schedule // with what is named in the view
-	view   perdure.View
-	spans  []perdure.Span
+	view   words.View
+	spans  []words.Span
 
 	twoStep bool // a clock is first staged on all shards, and then applied
 	adds    bool // two updates do the same as their sum
 }
 
 // see takes a newer view.
-func (t *terms) see(v perdure.View) {
+func (t *terms) see(v words.View) {
 	t.view, t.spans, t.cuts.Named = v, v.Spans(), v.Named
 	t.twoStep = t.job.TwoStep(v.Tables)
 	t.adds = t.merges()

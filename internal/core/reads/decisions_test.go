@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,7 +26,7 @@ func (nothing) AddTo([]float32, perdure.ShardID, perdure.TableID, perdure.RowID,
 func opened(t *testing.T, consistencyModel string, bytes int) (*Reader, *Shard, *Table) {
 	t.Helper()
 	r := New(Config{Slots: 1, Bytes: bytes}, 1)
-	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]perdure.Span, 1)})
+	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]words.Span, 1)})
 	x := r.Table(0, perdure.TableSpec{
 		Name: "t", Rows: 4, Dim: 1, Consistency: model(t, consistencyModel), Rule: perdure.Rule{Kind: perdure.RuleAdd},
 	})

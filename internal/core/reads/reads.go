@@ -28,6 +28,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -55,7 +56,7 @@ type Moment struct {
 	// Begun is the least MinClock of any read under two-step clocks: what the slot's former
 	// process had ticked may still wait for other slots. consistency.Always: any will do.
 	Begun perdure.Clock
-	Spans []perdure.Span // by slot: in which clocks it takes part
+	Spans []words.Span // by slot: in which clocks it takes part
 }
 
 // Reader is one client's reads. See the package comment.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -99,7 +100,7 @@ var serveCases = []struct {
 func TestServe(t *testing.T) {
 	for _, c := range serveCases {
 		r := New(Config{Slots: 2, Bytes: 1 << 20, OnOutage: perdure.OnOutage{Continue: true, Clocks: 3}}, 1)
-		r.SetMoment(Moment{Clock: c.clock, Begun: consistency.Always, Spans: make([]perdure.Span, 2)})
+		r.SetMoment(Moment{Clock: c.clock, Begun: consistency.Always, Spans: make([]words.Span, 2)})
 		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
 		r.shards[0].open = true
 		if c.minClock != unread {
@@ -129,7 +130,7 @@ func TestNeed(t *testing.T) {
 		{"asp", 4, 5, true},
 	} {
 		r := New(Config{Slots: 1, Bytes: 1 << 20, Exact: c.exact}, 1)
-		r.SetMoment(Moment{Clock: 5, Begun: c.begun, Spans: make([]perdure.Span, 1)})
+		r.SetMoment(Moment{Clock: 5, Begun: c.begun, Spans: make([]words.Span, 1)})
 		x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, c.model)})
 		if got := x.need(5); got != c.want {
 			t.Errorf("%+v: %d", c, got)
@@ -140,7 +141,7 @@ func TestNeed(t *testing.T) {
 // All who wait for a part's pushes wait for one, which is to have what the most demanding needs.
 func TestAwaitPush(t *testing.T) {
 	r := New(Config{Slots: 1, Bytes: 1 << 20}, 1)
-	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]perdure.Span, 1)})
+	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]words.Span, 1)})
 	x := r.Table(0, perdure.TableSpec{Name: "t", Rows: 4, Dim: 1, Consistency: model(t, "essp:2")})
 	first := x.awaitPush(x.parts[0], 4)
 	for _, need := range []perdure.Clock{3, 4, 5, 2} {

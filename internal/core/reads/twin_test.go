@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -121,7 +122,7 @@ func newWorld(seed uint64, model perdure.Consistency) *world {
 func (w *world) say(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
 
 func (w *world) tellMoment() {
-	w.r.SetMoment(Moment{Clock: w.clocks[0], End: w.end, Begun: consistency.Always, Spans: make([]perdure.Span, slots)})
+	w.r.SetMoment(Moment{Clock: w.clocks[0], End: w.end, Begun: consistency.Always, Spans: make([]words.Span, slots)})
 }
 
 // homeOf returns the shard that has a row.

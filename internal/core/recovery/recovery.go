@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Strategy is what a job's recovery strategy answers. The answers are data: nothing is
@@ -119,7 +120,7 @@ const EveryShard perdure.ShardID = -1
 // SavedUpTo returns the clock below which a slot's updates for a shard are in a checkpoint.
 // Today it is one clock for all: every checkpoint is a cut. It is asked by shard and slot,
 // since that need not stay so.
-func SavedUpTo(v *perdure.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
+func SavedUpTo(v *words.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
 
 // Begin is what a shard begins with that nobody has all of. Where it begins with less than it
 // had, what it counts jumps to what each slot was acknowledged, and the gap is lost.

@@ -1,6 +1,9 @@
 package recovery
 
-import "github.com/perdure/perdure"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
+)
 
 // Schedule says of which clocks there are cuts. A cut is of all updates of clocks below it,
 // and of none other. The zero Schedule has none.
@@ -95,10 +98,10 @@ const roundingOff = 1e-9
 
 // Saving returns what people are told of how a job saves, given the interval that was chosen and
 // what rows were saved; nil: its strategy says it all.
-func Saving(r perdure.Recovery, chosen perdure.Saving, rows perdure.RowSaving) *perdure.Saving {
+func Saving(r perdure.Recovery, chosen words.Saving, rows words.RowSaving) *words.Saving {
 	switch {
 	case RoundsOf(r).Any():
-		return &perdure.Saving{Rows: &rows}
+		return &words.Saving{Rows: &rows}
 	case Of(r).Traits().Timed:
 		return &chosen
 	}

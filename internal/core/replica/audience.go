@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -17,7 +18,7 @@ type Audience struct {
 	readers
 	pushes   pushes
 	unstored int // as in Settings; never 0
-	view     *perdure.View
+	view     *words.View
 	fx       Effects
 }
 
@@ -69,7 +70,7 @@ func (a *Audience) follow(queued promises) {
 // view, or because it has opened the shard. Who is told the view late, being cut off
 // from the coordinator, say, must not think that nobody reads.
 func (a *Audience) speaks(slot perdure.Slot) bool {
-	var sl perdure.SlotView
+	var sl words.SlotView
 	if int(slot) < len(a.view.Slots) {
 		sl = a.view.Slots[slot]
 	}
@@ -243,7 +244,7 @@ func (a *Audience) TakeAcks(to []*Reader) []*Reader {
 }
 
 // counts tells a connection's slot how far it has come.
-func (a *Audience) counts(c *Reader, st *State) (counts perdure.Counts) {
+func (a *Audience) counts(c *Reader, st *State) (counts words.Counts) {
 	if c.Slot < 0 {
 		return counts
 	}

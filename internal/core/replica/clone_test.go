@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // cloneOf copies a value with all that it owns, so that an explorer can go on from it in
@@ -25,7 +26,7 @@ type cloner struct {
 var (
 	shared = map[reflect.Type]bool{
 		reflect.TypeFor[*Reader]():          true,
-		reflect.TypeFor[*perdure.View]():    true,
+		reflect.TypeFor[*words.View]():      true,
 		reflect.TypeFor[*perdure.JobSpec](): true,
 	}
 	flat sync.Map // by reflect.Type: whether there is nothing to follow in it; cases run side by side

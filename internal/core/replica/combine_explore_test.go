@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -25,7 +26,7 @@ const (
 // combineCase is one case: what may happen in it, and what is switched off.
 type combineCase struct {
 	how    perdure.Combine
-	spans  []perdure.Span
+	spans  []words.Span
 	deaths int // of processes
 	losses int // clocks that count as lost, since they were not staged when their slot's fate was decided
 	again  int // updates that are sent once more
@@ -300,8 +301,8 @@ func (c combineCase) explore(t *testing.T) (states int, err error) {
 }
 
 var (
-	all      = []perdure.Span{{}, {}}
-	changing = []perdure.Span{{}, {Until: 1}, {From: 1}}
+	all      = []words.Span{{}, {}}
+	changing = []words.Span{{}, {Until: 1}, {From: 1}}
 )
 
 // In every course the rule has run once for each clock and row that a slot touches, for what the updates that

@@ -16,10 +16,10 @@ import (
 // A restored shard is whole once it has what every slot said that it had ended, as far as the
 // job will have it. Slots that nobody speaks for say nothing, and are not waited for.
 func TestMendingComplete(t *testing.T) {
-	here := perdure.SlotView{Incarnation: 1, Settled: true}
+	here := words.SlotView{Incarnation: 1, Settled: true}
 	for _, c := range []struct {
 		name  string
-		slot  perdure.SlotView
+		slot  words.SlotView
 		told  perdure.Clock // < 0: nothing
 		end   perdure.Clock
 		whole bool // the shard has 5 clocks
@@ -29,16 +29,16 @@ func TestMendingComplete(t *testing.T) {
 		{"has all", here, 5, 0, true},
 		{"lacks one", here, 6, 0, false},
 		{"lacks what the job will not have", here, 6, 5, true},
-		{"never came", perdure.SlotView{Settled: true}, -1, 0, true},
-		{"is not settled", perdure.SlotView{Incarnation: 1}, -1, 0, true},
-		{"has left", perdure.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
+		{"never came", words.SlotView{Settled: true}, -1, 0, true},
+		{"is not settled", words.SlotView{Incarnation: 1}, -1, 0, true},
+		{"has left", words.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
 	} {
 		m := mending{restored: true}
 		if c.told >= 0 {
 			m.told.tell(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
 		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
-		if got := m.complete(&perdure.View{Slots: []perdure.SlotView{c.slot}, End: c.end}, in); got != c.whole {
+		if got := m.complete(&words.View{Slots: []words.SlotView{c.slot}, End: c.end}, in); got != c.whole {
 			t.Errorf("%s: whole: %v, want %v", c.name, got, c.whole)
 		}
 	}
@@ -66,7 +66,7 @@ func TestNewestProcessSpeaks(t *testing.T) {
 		for _, w := range c.words {
 			p.tell(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
-		if got, told := p.of(0, &perdure.View{Slots: []perdure.SlotView{{Incarnation: 2}}}); got != c.want || !told {
+		if got, told := p.of(0, &words.View{Slots: []words.SlotView{{Incarnation: 2}}}); got != c.want || !told {
 			t.Errorf("%s: %d clocks, told: %v; want %d", c.name, got, told, c.want)
 		}
 	}
@@ -134,18 +134,18 @@ func TestMayServe(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		head          bool
-		mine          perdure.ShardView
+		mine          words.ShardView
 		p             proposals
 		serves, facts bool
 	}{
-		{"nothing was lost", true, perdure.ShardView{}, proposals{}, true, false},
-		{"not the head", false, perdure.ShardView{Lost: true, Base: base}, proposals{}, true, false},
-		{"not known yet", true, perdure.ShardView{Lost: true}, proposals{}, false, false},
-		{"known", true, perdure.ShardView{Lost: true, Base: base}, proposals{}, false, true},
-		{"proposed", true, perdure.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
+		{"nothing was lost", true, words.ShardView{}, proposals{}, true, false},
+		{"not the head", false, words.ShardView{Lost: true, Base: base}, proposals{}, true, false},
+		{"not known yet", true, words.ShardView{Lost: true}, proposals{}, false, false},
+		{"known", true, words.ShardView{Lost: true, Base: base}, proposals{}, false, true},
+		{"proposed", true, words.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
 		{
 			"all have it", true,
-			perdure.ShardView{Lost: true, Base: base},
+			words.ShardView{Lost: true, Base: base},
 			proposals{base: true, based: true},
 			true,
 			false,

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -24,12 +25,12 @@ type proposals struct {
 	fenced, decided []perdure.Incarnation // by slot
 	// What a lost shard begins with: appended; applied, so that all members have it.
 	base, based bool
-	said        *perdure.View // that serving has gone over
+	said        *words.View // that serving has gone over
 }
 
 // beforeServing proposes what all members are to have before the head serves, one at a time,
 // and reports whether there was something: who takes part, and which cut was named.
-func (p *proposals) beforeServing(v *perdure.View, head bool, st *State, fx *Effects) bool {
+func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effects) bool {
 	if !head {
 		return false
 	}
@@ -51,7 +52,7 @@ func (p *proposals) beforeServing(v *perdure.View, head bool, st *State, fx *Eff
 
 // mayServe reports whether nothing stands against serving: of a lost shard, all members must
 // have what it begins with. The head proposes that.
-func (p *proposals) mayServe(mine *perdure.ShardView, head bool, fx *Effects) bool {
+func (p *proposals) mayServe(mine *words.ShardView, head bool, fx *Effects) bool {
 	if !head || !mine.Lost || p.based {
 		return true
 	}
@@ -75,7 +76,7 @@ func (p *proposals) begin(st *State) {
 }
 
 // serving proposes what the view says while the head serves.
-func (p *proposals) serving(v *perdure.View, fx *Effects) {
+func (p *proposals) serving(v *words.View, fx *Effects) {
 	if v == p.said {
 		return
 	}

@@ -3,6 +3,7 @@ package replica
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // promises are, by slot, how many clocks its process says that it has ended. What a slot's newest
@@ -34,7 +35,7 @@ func (p *promises) tell(r *Reader, ended perdure.Clock) {
 
 // of returns what a slot's newest process says, as far as the job will have it, and whether one
 // has said anything.
-func (p promises) of(slot perdure.Slot, v *perdure.View) (ended perdure.Clock, told bool) {
+func (p promises) of(slot perdure.Slot, v *words.View) (ended perdure.Clock, told bool) {
 	said, told := p[slot]
 	ended = said.ended
 	if end := v.EndOf(slot); end > 0 {
@@ -58,7 +59,7 @@ func (m *mending) lacks() bool { return m.restored && !m.whole }
 
 // complete reports whether, as the view says who takes part, all slots have sent again what
 // they had done.
-func (m *mending) complete(v *perdure.View, in *consistency.Intake) bool {
+func (m *mending) complete(v *words.View, in *consistency.Intake) bool {
 	for i, sl := range v.Slots {
 		if sl.Incarnation == 0 || !sl.Settled || sl.Left {
 			continue // nobody speaks for it: what it had done is in the cut
@@ -78,7 +79,7 @@ func (m *mending) complete(v *perdure.View, in *consistency.Intake) bool {
 // the same, as far as the bound allows; who judges the model asks before it reads.
 
 // beyond reports whether updates are known to have been made that are not applied.
-func (p promises) beyond(v *perdure.View, applied []perdure.Clock) bool {
+func (p promises) beyond(v *words.View, applied []perdure.Clock) bool {
 	for slot := range p {
 		if ended, _ := p.of(slot, v); consistency.Count(applied, slot) < ended {
 			return true

@@ -14,8 +14,8 @@ func TestRestoredPartial(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:1", "bsp"} {
 		b := newBench(t, model, "resend:100,partial", 2)
 		v := b.view // slot 1's process has died at clock 3, and the next one goes on there
-		v.Revision, v.Shards = 2, []perdure.ShardView{{Epoch: 2, Restored: true}}
-		v.Slots = []perdure.SlotView{
+		v.Revision, v.Shards = 2, []words.ShardView{{Epoch: 2, Restored: true}}
+		v.Slots = []words.SlotView{
 			{Incarnation: 1, Decided: true, Settled: true}, {Incarnation: 2, Decided: true, Settled: true, Start: 3},
 		}
 		r := New(Settings{Job: *b.job})

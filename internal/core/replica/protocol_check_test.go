@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // read holds what a slot reads against the definitions, by the value alone; then
@@ -81,7 +82,7 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	for missing := s.valueOf(row, known) &^ value; missing != 0; missing &= missing - 1 {
 		lacks++
 	}
-	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]perdure.Span, s.slots), s.model.Staleness,
+	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]words.Span, s.slots), s.model.Staleness,
 		c)
 	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
 	s.worst = max(s.worst, lacks)
@@ -175,6 +176,6 @@ func (s *system) finished() error {
 }
 
 // countsOf is how far a slot has come on a shard, as it would be told.
-func (s *system) countsOf(slot, shard int) perdure.Counts {
+func (s *system) countsOf(slot, shard int) words.Counts {
 	return s.shards[shard].rep.Counts(&Reader{Slot: perdure.Slot(slot)})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -39,7 +40,7 @@ type readerSide struct {
 type shardLink struct {
 	connection int
 	open       bool
-	counts     perdure.Counts
+	counts     words.Counts
 }
 
 func newReader(p *plan, slot int) reader {
@@ -56,7 +57,7 @@ func newReader(p *plan, slot int) reader {
 // tell tells package reads the clock.
 func (r *reader) tell(p *plan) {
 	r.side.reads.SetMoment(reads.Moment{
-		Clock: r.clock, Begun: consistency.Always, Spans: make([]perdure.Span, p.slots),
+		Clock: r.clock, Begun: consistency.Always, Spans: make([]words.Span, p.slots),
 	})
 }
 

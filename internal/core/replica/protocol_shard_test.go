@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -15,7 +16,7 @@ import (
 type shardSide struct {
 	rep     *Replica
 	readers [mostSlots]*Reader // of the newest connection whose Open has come; nil: none
-	told    [mostSlots]perdure.Counts
+	told    [mostSlots]words.Counts
 	pos     uint64 // of the last entry
 }
 
@@ -44,11 +45,11 @@ func (p *plan) home(row int) int {
 
 func newShardSide(p *plan, shard int) shardSide {
 	job := perdure.JobSpec{ID: "job", Slots: p.slots, Servers: 1, Shards: p.shards}
-	v := &perdure.View{
-		Revision: 1, Generation: 1, Shards: make([]perdure.ShardView, p.shards), Tables: []perdure.TableSpec{p.spec()},
+	v := &words.View{
+		Revision: 1, Generation: 1, Shards: make([]words.ShardView, p.shards), Tables: []perdure.TableSpec{p.spec()},
 	}
 	for range p.slots {
-		v.Slots = append(v.Slots, perdure.SlotView{Incarnation: 1, Settled: true})
+		v.Slots = append(v.Slots, words.SlotView{Incarnation: 1, Settled: true})
 	}
 	sh := shardSide{rep: New(Settings{Shard: perdure.ShardID(shard), Job: job, Weak: p.off.Set})}
 	sh.rep.Follow(v, Place{Head: true, Reads: true}, false)
@@ -142,7 +143,7 @@ func (s *system) arrive(slot, shard int, f frame) error {
 		if sh.readers[slot] != nil {
 			sh.rep.Audience.Forget(sh.readers[slot])
 		}
-		sh.readers[slot], sh.told[slot] = from, perdure.Counts{}
+		sh.readers[slot], sh.told[slot] = from, words.Counts{}
 		sh.rep.Open(Open{Reader: from, Pos: sh.pos})
 		sh.rep.AnswerOpens(sh.pos)
 	case getFrame:

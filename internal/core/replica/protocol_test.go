@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/weaken"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // The protocol tests run all five models on a system of slots and shards without
@@ -227,7 +228,7 @@ type frame struct {
 	label      label
 	values     [mostRows]updateSet
 	last       bool
-	counts     perdure.Counts
+	counts     words.Counts
 }
 
 func (f *frame) String() string {

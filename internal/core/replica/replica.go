@@ -79,7 +79,7 @@ type Replica struct {
 	job       *perdure.JobSpec
 	traits    recovery.Traits
 	weak      weaken.Set
-	view      *perdure.View
+	view      *words.View
 	place     Place
 	ready     bool // it serves, in this epoch
 	renewed   bool // it has been in another epoch
@@ -114,7 +114,7 @@ func (r *Replica) Effects() *Effects { return &r.Audience.fx }
 func (r *Replica) Ready() bool { return r.ready }
 
 // Fill gives the replica the content that a view says it begins with.
-func (r *Replica) Fill(c Content, v *perdure.View) {
+func (r *Replica) Fill(c Content, v *words.View) {
 	r.view, r.Audience.view = v, v
 	r.State.fill(c, v.RestoredAt(r.shard))
 	r.Audience.grow(&r.State)
@@ -137,7 +137,7 @@ func (r *Replica) Finish() { r.State.applyAll(&r.Audience) }
 
 // Follow brings the replica to what the view says of it. renew: that is another epoch of a
 // replica that goes on, and those who read open it anew.
-func (r *Replica) Follow(v *perdure.View, at Place, renew bool) {
+func (r *Replica) Follow(v *words.View, at Place, renew bool) {
 	r.view, r.Audience.view, r.place, r.State.cuts.head = v, v, at, at.Head
 	if renew {
 		r.ready, r.renewed, r.proposals = false, true, proposals{}
@@ -372,7 +372,7 @@ func (r *Replica) AnswerOpens(pos uint64) {
 
 // Roster is the newest roster that the log has, its number and when each slot takes part. It is the replica's
 // own: do not change it.
-func (r *Replica) Roster() (number uint64, spans []perdure.Span) {
+func (r *Replica) Roster() (number uint64, spans []words.Span) {
 	return r.State.intake.Roster(), r.State.intake.Spans()
 }
 
@@ -399,7 +399,7 @@ func (r *Replica) Unsubscribe(c *Reader, rows *wire.Rows) error {
 }
 
 // Counts tells a connection's slot how far it has come.
-func (r *Replica) Counts(c *Reader) perdure.Counts { return r.Audience.counts(c, &r.State) }
+func (r *Replica) Counts(c *Reader) words.Counts { return r.Audience.counts(c, &r.State) }
 
 // GiveUpSaving says that the cut which the shard has left is not being written any more: it
 // stands at the next one until it is.
@@ -410,7 +410,7 @@ func (r *Replica) GiveUpSaving() {
 
 // Status adds to a status what the coordinator is to hear of this replica. Where the shard's
 // rows were lost and nobody serves them yet, the head says what it has.
-func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
+func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 	in, sv := r.State.intake, &r.State.cuts
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
 	if !r.ready {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -16,7 +17,7 @@ import (
 type bench struct {
 	*Replica
 	t       testing.TB
-	view    perdure.View
+	view    words.View
 	readers []*Reader
 	pos     uint64
 }
@@ -37,12 +38,12 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 		f(&settings, &spec)
 	}
 	b := &bench{Replica: New(settings), t: t}
-	b.view = perdure.View{
+	b.view = words.View{
 		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec},
-		Shards: []perdure.ShardView{{Epoch: 1}},
+		Shards: []words.ShardView{{Epoch: 1}},
 	}
 	for range slots {
-		b.view.Slots = append(b.view.Slots, perdure.SlotView{Incarnation: 1, Settled: true})
+		b.view.Slots = append(b.view.Slots, words.SlotView{Incarnation: 1, Settled: true})
 	}
 	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
 	b.Fill(Content{States: make([][]byte, slots), Applied: make([]perdure.Clock, slots)}, &b.view)

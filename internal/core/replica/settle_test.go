@@ -124,7 +124,7 @@ var stepCases = []stand{
 	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
 	{"who begins later has no saved state, who goes on has his", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
-		spans := []perdure.Span{{From: 0}, {From: 5}, {From: 7}}
+		spans := []words.Span{{From: 0}, {From: 5}, {From: 7}}
 		b.fact(wire.KindRoster, perdure.NoSlot, 0, 2, wire.JSON(spans))
 		return fmt.Sprintf("%q", b.State.rows.states)
 	}, `["a" "" ""]`},
@@ -362,18 +362,18 @@ var readerCases = []stand{
 func TestSpeaks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		slot   perdure.SlotView
+		slot   words.SlotView
 		opened perdure.Incarnation
 		want   bool
 	}{
-		{"nobody has come", perdure.SlotView{Settled: true}, 0, false},
-		{"it has come", perdure.SlotView{Incarnation: 2, Settled: true}, 0, true},
-		{"its fate is not settled", perdure.SlotView{Incarnation: 2}, 1, false},
-		{"nor that of who has opened it", perdure.SlotView{Incarnation: 2}, 2, true},
-		{"the view is late", perdure.SlotView{Incarnation: 2}, 3, true},
-		{"it has left", perdure.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
+		{"nobody has come", words.SlotView{Settled: true}, 0, false},
+		{"it has come", words.SlotView{Incarnation: 2, Settled: true}, 0, true},
+		{"its fate is not settled", words.SlotView{Incarnation: 2}, 1, false},
+		{"nor that of who has opened it", words.SlotView{Incarnation: 2}, 2, true},
+		{"the view is late", words.SlotView{Incarnation: 2}, 3, true},
+		{"it has left", words.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
 	} {
-		a := Audience{view: &perdure.View{Slots: []perdure.SlotView{c.slot}}}
+		a := Audience{view: &words.View{Slots: []words.SlotView{c.slot}}}
 		a.grow(&State{intake: consistency.NewIntake(false, []perdure.Clock{0}, weaken.Set{})})
 		a.seats[0].opened = c.opened
 		if got := a.speaks(0); got != c.want {
@@ -390,20 +390,20 @@ func TestFromBefore(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		renewed bool
-		mine    perdure.ShardView
+		mine    words.ShardView
 		kind    perdure.RecoveryKind
 		want    bool
 	}{
 		"a first life":     {kind: perdure.RecoverNone},
 		"another epoch":    {renewed: true, kind: perdure.RecoverNone, want: true},
-		"lost":             {mine: perdure.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
-		"restored":         {mine: perdure.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
+		"lost":             {mine: words.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
+		"restored":         {mine: words.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
 		"made of its log":  {kind: perdure.RecoverStateless, want: true},
 		"held by a chain":  {kind: perdure.RecoverChain},
 		"of a checkpoint":  {kind: perdure.RecoverCheckpoint},
 		"that resends all": {kind: perdure.RecoverResend},
 	} {
-		v := perdure.View{Shards: []perdure.ShardView{c.mine}}
+		v := words.View{Shards: []words.ShardView{c.mine}}
 		r := Replica{renewed: c.renewed, traits: traits(c.kind), view: &v}
 		if got := r.fromBefore(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -420,14 +420,14 @@ func TestStatus(t *testing.T) {
 	b.fact(wire.KindFence, 0, 2, 0, nil)
 	b.fact(wire.KindDecide, 0, 2, 1, nil)
 	for name, c := range map[string]struct {
-		slot   perdure.SlotView
+		slot   words.SlotView
 		fences int
 		done   bool
 	}{
-		"settled":         {perdure.SlotView{Incarnation: 2, Settled: true}, 0, false},
-		"not decided yet": {perdure.SlotView{Incarnation: 2}, 1, false},
-		"decided":         {perdure.SlotView{Incarnation: 2, Decided: true, Start: 1}, 1, true},
-		"decided anew":    {perdure.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
+		"settled":         {words.SlotView{Incarnation: 2, Settled: true}, 0, false},
+		"not decided yet": {words.SlotView{Incarnation: 2}, 1, false},
+		"decided":         {words.SlotView{Incarnation: 2, Decided: true, Start: 1}, 1, true},
+		"decided anew":    {words.SlotView{Incarnation: 3, Decided: true, Start: 1}, 1, false},
 	} {
 		b.view.Slots[0] = c.slot
 		var st words.ShardStatus

@@ -325,7 +325,7 @@ func (st *State) raise(f *wire.Frame) error {
 
 // setRoster takes over when each slot takes part.
 func (st *State) setRoster(f *wire.Frame) error {
-	var spans []perdure.Span
+	var spans []words.Span
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (st *State) Applied() []perdure.Clock { return st.intake.Applied() }
 func (st *State) MinClock() perdure.Clock { return st.intake.MinClock() }
 
 // Counts tells how far a slot has come.
-func (st *State) Counts(slot perdure.Slot) perdure.Counts { return st.intake.Counts(slot) }
+func (st *State) Counts(slot perdure.Slot) words.Counts { return st.intake.Counts(slot) }
 
 // PendingBytes is what a slot's updates take that are taken in and not applied.
 func (st *State) PendingBytes(slot perdure.Slot) int64 { return st.intake.PendingBytes(slot) }

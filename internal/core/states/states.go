@@ -20,6 +20,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Key tells the states apart that a job's processes save. A slot's processes have growing
@@ -70,8 +71,8 @@ type Ref struct {
 }
 
 // File is the reference as a manifest has it.
-func (r Ref) File() perdure.SavedFile {
-	return perdure.SavedFile{File: r.Name(), Bytes: r.Bytes, CRC: r.CRC}
+func (r Ref) File() words.SavedFile {
+	return words.SavedFile{File: r.Name(), Bytes: r.Bytes, CRC: r.CRC}
 }
 
 // What travels begins with the mark:
@@ -210,7 +211,7 @@ func Of(b []byte) *Ref {
 }
 
 // Files returns the references among what slots have saved, as a manifest has them.
-func Files(saved [][]byte) (files []perdure.SavedFile) {
+func Files(saved [][]byte) (files []words.SavedFile) {
 	for _, b := range saved {
 		if ref := Of(b); ref != nil {
 			files = append(files, ref.File())

@@ -15,7 +15,7 @@ type ServerWord struct {
 	Log       string
 	Unreached []string
 	Hold      Hold
-	Resources perdure.Resources
+	Resources Resources
 	Shards    map[perdure.ShardID]*ShardWord
 	troubled  map[perdure.ShardID]struct{} // those with a problem
 }

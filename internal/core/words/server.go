@@ -24,7 +24,7 @@ type ServerStatus struct {
 	// Hold is the lock that the server has held for the longest time without progress.
 	Hold Hold `json:"hold"`
 	// Resources are those of the process.
-	Resources perdure.Resources `json:"resources"`
+	Resources Resources `json:"resources"`
 }
 
 // ShardStatus is one shard's part of a ServerStatus: of the replica that the
@@ -89,7 +89,7 @@ type ShardStatus struct {
 type Fence struct {
 	Slot        perdure.Slot        `json:"slot"`
 	Incarnation perdure.Incarnation `json:"incarnation"` // older ones are refused
-	Counts      perdure.Counts      `json:"counts"`
+	Counts      Counts              `json:"counts"`
 	Carried     bool                `json:"carried"`
 }
 
@@ -107,7 +107,7 @@ type Segment struct {
 }
 
 // SegmentFile is a segment's file.
-type SegmentFile = perdure.SavedFile
+type SegmentFile = SavedFile
 
 // Kept says of a lost shard of what rows it begins with how many were saved when.
 type Kept struct {
@@ -128,7 +128,7 @@ type ServerDelta struct {
 	Log       string            `json:"Log"`
 	Unreached []string          `json:"Unreached"`
 	Hold      Hold              `json:"Hold"`
-	Resources perdure.Resources `json:"Resources"`
+	Resources Resources         `json:"Resources"`
 	Shards    []ShardDelta      `json:"Shards"` // that changed, or are new
 	Gone      []perdure.ShardID `json:"Gone"`   // that it does not hold any more
 }

@@ -1,110 +1,200 @@
 package words
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
 )
 
-// ViewDelta is what changed of a view after one revision and up to another: the shards
-// and slots by their numbers, and all that is not of one shard or slot. So telling of a
-// change costs as much as was changed, not as much as the job has. It holds whole
-// values, never steps, of all that was another at any time in between: so it makes the
-// same view of the one of revision Base and of any after it.
-type ViewDelta struct {
-	Base       uint64              `json:"base"`
-	Revision   uint64              `json:"revision"`
-	Generation perdure.Generation  `json:"generation"`
-	Cut        perdure.Clock       `json:"cut"`
-	End        perdure.Clock       `json:"end"`
-	Tentative  bool                `json:"tentative,omitempty"`
-	Pause      bool                `json:"pause"`
-	Durable    perdure.Clock       `json:"durable"`
-	Named      perdure.Clock       `json:"named,omitempty"`
-	Done       bool                `json:"done"`
-	Tables     []perdure.TableSpec `json:"tables,omitempty"` // all, if there have come more
-	Shards     []ShardChange       `json:"shards,omitempty"` // by number
-	Slots      []SlotChange        `json:"slots,omitempty"`  // by number; those that were not there before come last
-	Roster     uint64              `json:"roster,omitempty"`
+// View is the job's shape as the coordinator recorded it: who holds which
+// shard, which process speaks for which slot, and where the job was last
+// rolled back to. Views are totally ordered by Revision; a view takes effect
+// only once the registry has it.
+type View struct {
+	Revision   uint64             `json:"revision"`
+	Generation perdure.Generation `json:"generation"`
+	Cut        perdure.Clock      `json:"cut"` // the clock this generation began at
+	End        perdure.Clock      `json:"end"` // no update of a clock ≥ End is ever applied; 0: no end yet
+	// Tentative says that End may still be taken back: every slot stops there, and one of them evaluates the model.
+	// Shards ignore such an end.
+	Tentative bool `json:"tentative,omitempty"`
+	// no slot ends a clock until it is decided where the job ends, or who takes part
+	Pause   bool          `json:"pause"`
+	Durable perdure.Clock `json:"durable"` // the newest published checkpoint's cut
+	// Named is a cut beside those that the strategy's interval gives, at a clock that
+	// nobody had passed when it was named; 0: none was yet. It is only of interest while
+	// it is later than Durable.
+	Named  perdure.Clock       `json:"named,omitempty"`
+	Done   bool                `json:"done"`
+	Tables []perdure.TableSpec `json:"tables"`
+	Shards []ShardView         `json:"shards"`
+	Slots  []SlotView          `json:"slots"`
+	// Roster counts the changes of the slots' spans.
+	Roster uint64 `json:"roster,omitempty"`
 }
 
-// ShardChange is a shard that a ViewDelta changes, as it is then.
-type ShardChange struct {
-	Shard perdure.ShardID `json:"shard"`
-	perdure.ShardView
+// Clone returns a copy whose lists of tables, shards and slots are its own. What a
+// shard's entry refers to (followers, base) is shared: it is never changed in
+// place.
+func (v *View) Clone() View {
+	w := *v
+	w.Tables, w.Shards, w.Slots = slices.Clone(v.Tables), slices.Clone(v.Shards), slices.Clone(v.Slots)
+	return w
 }
 
-// SlotChange is a slot that a ViewDelta changes, as it is then.
-type SlotChange struct {
-	Slot perdure.Slot `json:"slot"`
-	perdure.SlotView
+// Latest returns the highest count of clocks that any slot of the job may say it has.
+func (v *View) Latest(job *perdure.JobSpec) perdure.Clock {
+	if end := max(v.End, job.Clocks); end > 0 {
+		return end
+	}
+	return perdure.MaxClock
 }
 
-// DeltaOf returns what has changed of a view after revision base: these shards and
-// slots, in order, and, if tables says so, the tables. It shares memory with the view.
-func DeltaOf(v *perdure.View, base uint64, tables bool, shards []perdure.ShardID, slots []perdure.Slot) ViewDelta {
-	d := ViewDelta{
-		Base: base, Revision: v.Revision, Generation: v.Generation,
-		Cut: v.Cut, End: v.End, Tentative: v.Tentative, Pause: v.Pause, Durable: v.Durable, Named: v.Named,
-		Done: v.Done, Roster: v.Roster,
-	}
-	if tables {
-		d.Tables = v.Tables
-	}
-	for _, s := range shards {
-		d.Shards = append(d.Shards, ShardChange{s, v.Shards[s]})
-	}
-	for _, s := range slots {
-		d.Slots = append(d.Slots, SlotChange{s, v.Slots[s]})
-	}
-	return d
+// Holder is a server that holds a replica of a shard.
+type Holder struct {
+	Server      int                 `json:"server"`      // -1: nobody
+	Incarnation perdure.Incarnation `json:"incarnation"` // of the server's process
+	Addr        string              `json:"addr"`
+	// Since is the revision of the view that made it a holder. What a server holds
+	// of a shard since another revision it must forget: it has missed something.
+	Since uint64 `json:"since,omitempty"`
 }
 
-// Apply returns the view that a delta makes of one, which stays as it is; they share
-// the memory of what is the same. It refuses with ErrViewGap a delta that does not fit:
-// after a later revision some change was not heard of, and of another shape it is not
-// of this job.
-func (d *ViewDelta) Apply(v *perdure.View) (perdure.View, error) {
-	if len(v.Shards) == 0 {
-		return perdure.View{}, fmt.Errorf("%w: no view is known yet", ErrViewGap)
+// ShardView says who holds a shard: its chain. The embedded Holder is the head,
+// which takes updates in; one whose Server is -1 is nobody, and the shard has no
+// holder.
+type ShardView struct {
+	Holder
+	Epoch perdure.Epoch `json:"epoch"`
+	// Followers are the rest of the chain, in its order; the last is the tail. An
+	// update is committed once all of them have it.
+	Followers []Holder `json:"followers,omitempty"`
+	// Joining copies the shard from the tail, and is no member of the chain yet.
+	Joining *Holder `json:"joining,omitempty"`
+
+	// Base is the applied vector that the shard starts this epoch with, where the
+	// strategy lets rows be lost: for each slot, what it was acknowledged. Nil
+	// until all live slots have told it; always nil under other strategies.
+	Base []perdure.Clock `json:"base,omitempty"`
+	// Lost says that this epoch began with the shard's rows lost, or, under a chain
+	// that acknowledges early, with what its former head alone had.
+	Lost bool `json:"lost,omitempty"`
+	// Restored says that this epoch began with the rows of the cut Durable, and that
+	// workers send again what came after.
+	Restored bool `json:"restored,omitempty"`
+	// Saved are the files of the running checkpoint that this epoch began with, oldest first,
+	// where each row is saved by itself; nil: it began with the initial rows.
+	Saved []SavedFile `json:"saved,omitempty"`
+	// Yields says that the head, which acknowledges early, is to be dropped: it takes
+	// nothing more in, and says when the next member has all that it has.
+	Yields bool `json:"yields,omitempty"`
+}
+
+// SavedFile is a file of rows that are saved, in the job's folder of checkpoints.
+type SavedFile struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	CRC   uint32 `json:"crc"`
+}
+
+// RestoredAt returns the clock of the cut with whose rows a shard begins where nobody
+// has any: the generation's or, if only the shard was lost, the newest.
+func (v *View) RestoredAt(shard perdure.ShardID) perdure.Clock {
+	if v.Shards[shard].Restored {
+		return v.Durable
 	}
-	if d.Base > v.Revision || d.Revision <= v.Revision {
-		return perdure.View{}, fmt.Errorf("%w: revision %d is known, and what changed after %d and up to %d is told",
-			ErrViewGap, v.Revision, d.Base, d.Revision)
+	return v.Cut
+}
+
+// Replicas returns the number of members of the shard's chain; 0 if it has no holder.
+func (s *ShardView) Replicas() int {
+	if s.Server < 0 {
+		return 0
 	}
-	if len(d.Tables) > 0 && (len(d.Tables) < len(v.Tables) || !slices.Equal(d.Tables[:len(v.Tables)], v.Tables)) {
-		return perdure.View{}, fmt.Errorf("%w: it has not the %d tables that there are", ErrViewGap, len(v.Tables))
+	return 1 + len(s.Followers)
+}
+
+// Replica returns the i-th member of the chain, from the head, 0 ≤ i < Replicas.
+func (s *ShardView) Replica(i int) Holder {
+	if i == 0 {
+		return s.Holder
 	}
-	next := *v
-	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
-	next.Tentative = d.Tentative
-	next.Pause, next.Durable, next.Named, next.Done, next.Roster = d.Pause, d.Durable, d.Named, d.Done, d.Roster
-	if len(d.Tables) > 0 {
-		next.Tables = d.Tables
+	return s.Followers[i-1]
+}
+
+// Members returns the chain, in memory of its own.
+func (s *ShardView) Members() []Holder {
+	chain := make([]Holder, 0, s.Replicas()+1)
+	for i := range s.Replicas() {
+		chain = append(chain, s.Replica(i))
 	}
-	if len(d.Shards) > 0 {
-		next.Shards = slices.Clone(v.Shards)
+	return chain
+}
+
+// Tail returns the last member of the chain.
+func (s *ShardView) Tail() Holder { return s.Replica(len(s.Followers)) }
+
+// SlotView says which incarnation of a slot may speak, and from which clock.
+type SlotView struct {
+	Incarnation perdure.Incarnation `json:"incarnation"` // 0: never taken; older ones are fenced
+	// Decided says that the fate of the older incarnations' last clock is decided:
+	// every shard ticks what it has staged of clocks < Start and drops the rest.
+	// Until then the slot's next process must wait.
+	Decided bool          `json:"decided"`
+	Start   perdure.Clock `json:"start"`
+	// Settled says that every shard has carried the decision out: the slot's
+	// process may speak.
+	Settled bool `json:"settled"`
+	// Span is when the slot takes part.
+	Span
+	// Left says that the slot has done its last clock, and that no roll-back goes
+	// back before it: its process may end.
+	Left bool `json:"left,omitempty"`
+}
+
+// Counts says how far one slot's updates have come on one shard: how many of
+// its clocks are staged, ticked and applied. Applied ≤ Ticked ≤ Staged.
+type Counts struct {
+	Staged  perdure.Clock `json:"staged"`
+	Ticked  perdure.Clock `json:"ticked"`
+	Applied perdure.Clock `json:"applied"`
+	// Seen, on the wire only, says how many of them every active slot can see in
+	// whatever it reads: ≤ Applied, and less only under vap.
+	Seen perdure.Clock `json:"-"`
+}
+
+// Spans returns when each slot takes part.
+func (v *View) Spans() []Span {
+	spans := make([]Span, len(v.Slots))
+	for i := range v.Slots {
+		spans[i] = v.Slots[i].Span
 	}
-	for i := range d.Shards {
-		s := &d.Shards[i]
-		if s.Shard < 0 || int(s.Shard) >= len(next.Shards) {
-			return perdure.View{}, fmt.Errorf("%w: it changes shard %d of %d", ErrViewGap, s.Shard, len(next.Shards))
+	return spans
+}
+
+// Share returns how many slots take part in clock c, and how many of them come before
+// the given one: a pure function of the slots' spans. Data that is shared out by it is
+// shared out among those who are there.
+func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
+	for i := range v.Slots {
+		if !v.Slots[i].Has(c) {
+			continue
 		}
-		next.Shards[s.Shard] = s.ShardView
-	}
-	if len(d.Slots) > 0 {
-		next.Slots = slices.Clone(v.Slots)
-	}
-	for i := range d.Slots {
-		s := &d.Slots[i]
-		if s.Slot >= 0 && s.Slot < perdure.MaxSlots && int(s.Slot) == len(next.Slots) {
-			next.Slots = append(next.Slots, perdure.SlotView{}) // it has joined
+		if of++; perdure.Slot(i) < slot {
+			rank++
 		}
-		if s.Slot < 0 || int(s.Slot) >= len(next.Slots) {
-			return perdure.View{}, fmt.Errorf("%w: it changes slot %d of %d", ErrViewGap, s.Slot, len(next.Slots))
-		}
-		next.Slots[s.Slot] = s.SlotView
 	}
-	return next, nil
+	return rank, of
+}
+
+// Begin returns the clock at which a slot stood when the view's generation began.
+func (v *View) Begin(slot perdure.Slot) perdure.Clock { return v.Slots[slot].Clamp(v.Cut) }
+
+// EndOf returns the clock at which a slot's work ends, with its own span or with the
+// job; 0: not known yet.
+func (v *View) EndOf(slot perdure.Slot) perdure.Clock {
+	if until := v.Slots[slot].Until; until > 0 && (v.End == 0 || until < v.End) {
+		return until
+	}
+	return v.End
 }

@@ -1,5 +1,5 @@
-// Package words defines the statuses that servers and workers report to the coordinator, and the changes of the
-// view that it sends to them.
+// Package words defines the view of a job, the changes of the view that the coordinator sends to servers and workers,
+// and the statuses that they report to it.
 //
 // Each word holds whole values, never steps. On each connection the first tells all, the next
 // what has changed since. So a word costs what has changed, not what there is. Who speaks has
@@ -17,8 +17,6 @@ package words
 import (
 	"errors"
 	"fmt"
-
-	"github.com/perdure/perdure"
 )
 
 var (
@@ -41,7 +39,7 @@ const (
 
 // Beats is of how many heartbeats a process of the job says one that it is there: at
 // least 1. What is new it says at once. The job has the given number of servers.
-func Beats(v *perdure.View, servers int) int {
+func Beats(v *View, servers int) int {
 	return min(max((len(v.Slots)+servers)/processesPerBeat, 1), mostBeats)
 }
 

@@ -34,7 +34,7 @@ type WorkerStatus struct {
 	Outage   *perdure.WorkerOutage  `json:"outage,omitempty"`
 	Counters perdure.WorkerCounters `json:"counters"`
 	// Resources are those of the process, of which the client is a part.
-	Resources perdure.Resources `json:"resources"`
+	Resources Resources `json:"resources"`
 }
 
 // Acked says how many of the worker's clocks a shard has acknowledged as
@@ -47,7 +47,7 @@ type Acked struct {
 
 // Validate reports what no worker that keeps the rules would say of itself in a job, if
 // anything.
-func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *perdure.View) error {
+func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
 	if err := s.Fits(job); err != nil {
 		return err
 	}

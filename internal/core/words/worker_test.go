@@ -30,7 +30,7 @@ func TestFits(t *testing.T) {
 		if err := c.st.Fits(job); (err == nil) != c.fits || err != nil && !errors.Is(err, perdure.ErrRefused) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if err := c.st.Validate(job, &perdure.View{}); (err == nil) != c.fits {
+		if err := c.st.Validate(job, &words.View{}); (err == nil) != c.fits {
 			t.Errorf("%s is valid: %v", what, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -115,7 +116,7 @@ func (a *Audit) states(files []FileRef) (defects []Defect, whole bool) {
 			one = new(audited)
 			a.read[f.File] = one
 			a.Bytes, a.Files = a.Bytes+f.Bytes, a.Files+1
-			err := store.CheckState(a.in, perdure.SavedFile(f))
+			err := store.CheckState(a.in, words.SavedFile(f))
 			if errors.Is(err, fs.ErrNotExist) {
 				err = errMissing
 			}

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/table"
 )
@@ -135,7 +136,7 @@ type Manifest struct {
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
-	Slots []perdure.Span `json:"slots,omitempty"`
+	Slots []words.Span `json:"slots,omitempty"`
 	// clocks that slots did in spans before these, which others have taken over since
 	PastClocks int64        `json:"past_clocks,omitempty"`
 	Segments   []SegmentRef `json:"segments"` // in order of shards

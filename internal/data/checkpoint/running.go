@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -32,7 +33,7 @@ type Running struct {
 	Clock      perdure.Clock       `json:"clock"` // the job's MinClock then
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each takes part, as was known then; none: the job's, throughout
-	Slots      []perdure.Span `json:"slots,omitempty"`
+	Slots      []words.Span   `json:"slots,omitempty"`
 	PastClocks int64          `json:"past_clocks,omitempty"` // as in a Manifest
 	Shards     []RunningShard `json:"shards"`                // exactly one for each, in order
 	SavedAt    time.Time      `json:"saved_at"`

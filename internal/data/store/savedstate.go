@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
@@ -100,11 +101,11 @@ func GetState(in Store, r states.Ref) (state []byte, err error) {
 }
 
 // CheckState reads an object that a manifest names to its last byte.
-func CheckState(in Store, f perdure.SavedFile) error { return read(in, f, discard) }
+func CheckState(in Store, f words.SavedFile) error { return read(in, f, discard) }
 
 // CheckStateAlone reads an object that no manifest names to its last byte: only its own checksum can be compared.
 func CheckStateAlone(in Store, name string) error {
-	return read(in, perdure.SavedFile{File: name, Bytes: unknown}, discard)
+	return read(in, words.SavedFile{File: name, Bytes: unknown}, discard)
 }
 
 // unknown is the length of an object if only its name is known.
@@ -116,7 +117,7 @@ func discard(n int64, from io.Reader) error {
 }
 
 // CopyState copies an object that a manifest names, and checks it.
-func CopyState(from, to Store, f perdure.SavedFile) error {
+func CopyState(from, to Store, f words.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
 		return read(from, f, func(n int64, in io.Reader) error {
 			k, _ := states.ParseName(f.File)
@@ -133,7 +134,7 @@ func CopyState(from, to Store, f perdure.SavedFile) error {
 }
 
 // read has take read the n bytes of a state, of which the object of that name is to be, and checks all.
-func read(in Store, f perdure.SavedFile, take func(n int64, from io.Reader) error) error {
+func read(in Store, f words.SavedFile, take func(n int64, from io.Reader) error) error {
 	k, ok := states.ParseName(f.File)
 	if !ok {
 		return fmt.Errorf("saved state %q: %w: nothing of that name is one", f.File, ErrCorrupt)
@@ -159,7 +160,7 @@ func corrupt(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, a...))
 }
 
-func readObject(o Object, k states.Key, f perdure.SavedFile, take func(int64, io.Reader) error) error {
+func readObject(o Object, k states.Key, f words.SavedFile, take func(int64, io.Reader) error) error {
 	alone := f.Bytes == unknown
 	if alone {
 		f.Bytes = o.Size()

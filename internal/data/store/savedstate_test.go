@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/states"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -114,7 +114,7 @@ func TestDamage(t *testing.T) {
 	if _, err := store.GetState(in, ref); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("another state under the name: %v", err)
 	}
-	if err := store.CheckState(in, perdure.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
+	if err := store.CheckState(in, words.SavedFile{File: "a"}); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("a name that is none: %v", err)
 	}
 }

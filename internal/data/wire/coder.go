@@ -183,7 +183,7 @@ func (c *coder) shard(v *perdure.ShardID) {
 // coded is how a control frame's payload is written that is not JSON, and read.
 func coded(c *coder, v any) (known bool) {
 	switch v := v.(type) {
-	case *perdure.View:
+	case *words.View:
 		c.view(v)
 	case *words.ViewDelta:
 		c.viewDelta(v)
@@ -191,7 +191,7 @@ func coded(c *coder, v any) (known bool) {
 		c.serverDelta(v)
 	case *words.WorkerDelta:
 		c.workerDelta(v)
-	case perdure.View: // to be written
+	case words.View: // to be written
 		c.view(&v)
 	case words.ViewDelta:
 		c.viewDelta(&v)

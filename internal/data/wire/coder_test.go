@@ -12,13 +12,13 @@ import (
 // meanwhile. The race detector is the judge.
 func TestWritingOnlyLooks(t *testing.T) {
 	unread := int64(3)
-	holder := perdure.Holder{Server: 1, Incarnation: 2, Addr: "a", Since: 3}
-	view := &perdure.View{
-		Revision: 7, Shards: []perdure.ShardView{{
-			Holder: holder, Followers: []perdure.Holder{holder}, Joining: &holder,
+	holder := words.Holder{Server: 1, Incarnation: 2, Addr: "a", Since: 3}
+	view := &words.View{
+		Revision: 7, Shards: []words.ShardView{{
+			Holder: holder, Followers: []words.Holder{holder}, Joining: &holder,
 			Base: []perdure.Clock{1, 2},
 		}},
-		Slots:  []perdure.SlotView{{Incarnation: 1, Decided: true}},
+		Slots:  []words.SlotView{{Incarnation: 1, Decided: true}},
 		Tables: []perdure.TableSpec{{Name: "t", Rows: 4, Dim: 1}},
 	}
 	server := &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Role says what a process is to the job.
@@ -148,21 +149,21 @@ type Progress struct {
 	ClocksRedone int64 `json:"clocks_redone"`
 	// Places are all in the first of a connection, then those of which something is new.
 	Places []PlaceProgress `json:"places"`
-	Saving *perdure.Saving `json:"saving,omitempty"` // where an interval is chosen, or rows are saved
+	Saving *words.Saving   `json:"saving,omitempty"` // where an interval is chosen, or rows are saved
 }
 
 // PlaceProgress is one server's or worker's part of a Progress.
 type PlaceProgress struct {
-	Role         Role                    `json:"role"`
-	Index        int                     `json:"index"`
-	Process      string                  `json:"process"`
-	PID          int                     `json:"pid"`
-	Incarnation  perdure.Incarnation     `json:"incarnation"`
-	State        string                  `json:"state"` // waiting, alive, silent, dead, left
-	Clock        perdure.Clock           `json:"clock"`
-	Problem      string                  `json:"problem,omitempty"`
-	Worker       *perdure.WorkerCounters `json:"worker,omitempty"`
-	perdure.Span                         // of a slot
+	Role        Role                    `json:"role"`
+	Index       int                     `json:"index"`
+	Process     string                  `json:"process"`
+	PID         int                     `json:"pid"`
+	Incarnation perdure.Incarnation     `json:"incarnation"`
+	State       string                  `json:"state"` // waiting, alive, silent, dead, left
+	Clock       perdure.Clock           `json:"clock"`
+	Problem     string                  `json:"problem,omitempty"`
+	Worker      *perdure.WorkerCounters `json:"worker,omitempty"`
+	words.Span                          // of a slot
 	// Awaited says of a slot that joined a running job that somebody is to start a
 	// process for it now.
 	Awaited bool `json:"awaited,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/packed"
 )
 
@@ -534,7 +535,7 @@ func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 }
 
 // AppendCounts appends c as four int64: staged, ticked, applied, seen.
-func AppendCounts(dst []byte, c perdure.Counts) []byte {
+func AppendCounts(dst []byte, c words.Counts) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint64(dst, uint64(c.Staged))
 	dst = le.AppendUint64(dst, uint64(c.Ticked))
@@ -543,12 +544,12 @@ func AppendCounts(dst []byte, c perdure.Counts) []byte {
 }
 
 // ParseCounts reads what AppendCounts wrote.
-func ParseCounts(src []byte) (c perdure.Counts, err error) {
+func ParseCounts(src []byte) (c words.Counts, err error) {
 	if len(src) != 32 {
 		return c, fmt.Errorf("%w: counts of %d bytes", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
-	return perdure.Counts{
+	return words.Counts{
 		Staged:  perdure.Clock(le.Uint64(src)),
 		Ticked:  perdure.Clock(le.Uint64(src[8:])),
 		Applied: perdure.Clock(le.Uint64(src[16:])),

@@ -70,7 +70,7 @@ const (
 	KindHello   Kind = 1 // control, first frame of every connection: Hello
 	KindWelcome Kind = 2 // control, answer to Hello: Welcome
 	KindRefuse  Kind = 3 // control, last frame before the connection is closed: Refusal
-	KindView    Kind = 4 // control, coordinator → all, after Welcome: perdure.View
+	KindView    Kind = 4 // control, coordinator → all, after Welcome: words.View
 	KindStatus  Kind = 5 // control, server → coordinator: words.ServerDelta
 	// KindTable is control, worker → coordinator: perdure.TableSpec to create or attach; answered
 	// in the next view.
@@ -136,7 +136,7 @@ const (
 	KindAddTable Kind = 40 // entry: the shard has one more table; perdure.TableSpec; clock is its number
 	KindBase     Kind = 41 // entry: the applied vector is raised to this; State payload
 	KindPassCut  Kind = 42 // entry: the shard is saved at a cut, and goes on; words.Segment
-	// KindRoster is entry: the slots take part in these spans from now on; []perdure.Span; clock
+	// KindRoster is entry: the slots take part in these spans from now on; []words.Span; clock
 	// is View.Roster.
 	KindRoster Kind = 43
 	KindCut    Kind = 44 // entry: the shard is to be saved at the cut of clock, too; no payload

@@ -155,7 +155,7 @@ func FuzzParseControl(f *testing.F) {
 		allocates(t, len(b), func() {
 			frame := Frame{Payload: b}
 			for _, v := range []any{
-				&Hello{}, &Welcome{}, &Refusal{}, &perdure.View{}, &words.ViewDelta{}, &words.ServerDelta{},
+				&Hello{}, &Welcome{}, &Refusal{}, &words.View{}, &words.ViewDelta{}, &words.ServerDelta{},
 				&words.WorkerDelta{}, &perdure.TableSpec{},
 				&Report{}, &Event{}, &Order{}, &Exited{}, &Progress{},
 			} {

@@ -219,33 +219,33 @@ func controlSamples() []sample {
 		control("refusal", KindRefuse, Refusal{
 			Reason: "the slot was taken", Fenced: true, Over: true, Done: true, Failed: true, Again: true,
 		}),
-		control("view", KindView, perdure.View{
+		control("view", KindView, words.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
 			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
-			Shards: []perdure.ShardView{{
-				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
-				Joining:   &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+			Shards: []words.ShardView{{
+				Holder: words.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []words.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &words.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
-			}, {Holder: perdure.Holder{Server: -1}}},
-			Slots: []perdure.SlotView{{
+			}, {Holder: words.Holder{Server: -1}}},
+			Slots: []words.SlotView{{
 				Incarnation: 4, Decided: true, Start: 41, Settled: true,
-				Span: perdure.Span{From: 30, Until: 90}, Left: true,
+				Span: words.Span{From: 30, Until: 90}, Left: true,
 			}, {}},
 		}),
 		control("view-delta", KindViewDelta, words.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
 			Tentative: true, Roster: 2,
 			Tables: []perdure.TableSpec{sampleTable},
-			Shards: []words.ShardChange{{Shard: 3, ShardView: perdure.ShardView{
-				Holder: perdure.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
-				Followers: []perdure.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
-				Joining:   &perdure.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
+			Shards: []words.ShardChange{{Shard: 3, ShardView: words.ShardView{
+				Holder: words.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
+				Followers: []words.Holder{{Server: 2, Incarnation: 1, Addr: "127.0.0.1:10", Since: 8}},
+				Joining:   &words.Holder{Server: 0, Incarnation: 3, Addr: "127.0.0.1:8", Since: 9},
 				Base:      []perdure.Clock{1, 2, 3}, Lost: true, Restored: true,
 			}}},
-			Slots: []words.SlotChange{{Slot: 2, SlotView: perdure.SlotView{
-				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: perdure.Span{From: 30, Until: 90},
+			Slots: []words.SlotChange{{Slot: 2, SlotView: words.SlotView{
+				Incarnation: 4, Decided: true, Start: 41, Settled: true, Span: words.Span{From: 30, Until: 90},
 				Left: true,
 			}}},
 		}),
@@ -264,11 +264,11 @@ func controlSamples() []sample {
 		control("progress", KindProgress, Progress{
 			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
 			Serving: true, UpdatesIn: 3, UpdatesDue: 4, UpdatesLost: 1, ClocksRedone: 2,
-			Saving: &perdure.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
+			Saving: &words.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Places: []PlaceProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
 				Problem: "disk full",
-				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Span: perdure.Span{From: 30, Until: 90},
+				Worker:  &perdure.WorkerCounters{UpdatesSent: 1}, Span: words.Span{From: 30, Until: 90},
 				Awaited: true,
 			}},
 		}),
@@ -282,14 +282,14 @@ func statusSamples() []sample {
 		control("status-server", KindStatus, words.ServerDelta{
 			Number: 2, Revision: 9, Draining: true, Notice: 25_000, Log: "it is full",
 			Unreached: []string{"10.0.0.7:9"}, Hold: words.Hold{Shard: -1, Ms: 1200, LongestMs: 2500},
-			Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096},
+			Resources: words.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []words.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: words.ShardStatus{
 				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
 				Missed: true, Whole: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
 				Bytes: 1 << 30, Problem: "disk full",
 				Fences: []words.Fence{{
 					Slot: 2, Incarnation: 4,
-					Counts: perdure.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
+					Counts: words.Counts{Staged: 63, Ticked: 62, Applied: 61}, Carried: true,
 				}},
 				Segments: []words.Segment{{
 					Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef, Seq: 180,
@@ -302,7 +302,7 @@ func statusSamples() []sample {
 			Gone: []perdure.ShardID{2},
 		}),
 		control("status-server-same", KindStatus,
-			words.ServerDelta{Number: 3, Revision: 9, Resources: perdure.Resources{Goroutines: 17, HeapBytes: 4096}}),
+			words.ServerDelta{Number: 3, Revision: 9, Resources: words.Resources{Goroutines: 17, HeapBytes: 4096}}),
 		control("status-worker", KindWorkerStatus,
 			words.WorkerDelta{
 				Number: 1, HasAcked: true, HasOutage: true, HasCounters: true,
@@ -318,7 +318,7 @@ func statusSamples() []sample {
 						UpdatesSent: 1, BytesPushed: 3, BytesPulled: 4, Samples: 5,
 						ClockDifferential: map[int64]int64{-1: 10, 0: 2}, ReadLag: map[int64]int64{0: 12},
 					},
-					Resources: perdure.Resources{Goroutines: 18, HeapBytes: 8192},
+					Resources: words.Resources{Goroutines: 18, HeapBytes: 8192},
 				},
 			}),
 	}
@@ -339,7 +339,7 @@ func parseIDs(f *Frame) any {
 }
 
 func dataSamples() []sample {
-	counts := perdure.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
+	counts := words.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
 	run := Rows{Table: 1, First: 100, Count: 2}
 	list := Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}
 	values := []float32{1, -2.5, 3e-10, 4e10}
@@ -396,7 +396,7 @@ func dataSamples() []sample {
 		data("cut", KindCut, 0, nil, "", raw),
 		data("base", KindBase, 0, AppendState(nil, &state), Answer{State: state}, parseAnswer),
 		entry("add-table", KindAddTable, sampleTable),
-		entry("roster", KindRoster, []perdure.Span{{}, {From: 30, Until: 90}}),
+		entry("roster", KindRoster, []words.Span{{}, {From: 30, Until: 90}}),
 		entry("pass-cut", KindPassCut, words.Segment{
 			Cut: 60, File: "a.segment", Bytes: 4096, CRC: 0xdeadbeef,
 			Seq: 180,

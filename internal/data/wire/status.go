@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-func (c *coder) resources(r *perdure.Resources) {
+func (c *coder) resources(r *words.Resources) {
 	number(c, &r.Goroutines)
 	number(c, &r.HeapBytes)
 }

@@ -30,7 +30,7 @@ func told(t rapid.TB, d *words.ServerDelta, to *words.ServerWord) (bytes int, he
 
 // busy is a status of some replicas, each of which has a fence of each slot.
 func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
-	st := &words.ServerStatus{Revision: 9, Resources: perdure.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
+	st := &words.ServerStatus{Revision: 9, Resources: words.Resources{Goroutines: 100, HeapBytes: 100_000_000}}
 	for i := range replicas {
 		sh := words.ShardStatus{
 			Shard: perdure.ShardID(i), Generation: 1, Epoch: 1, Since: 2, Ready: true,
@@ -40,7 +40,7 @@ func busy(replicas, slots int, clock perdure.Clock) *words.ServerStatus {
 			sh.Fences = append(sh.Fences,
 				words.Fence{
 					Slot: perdure.Slot(slot), Incarnation: 1,
-					Counts: perdure.Counts{Staged: 7, Ticked: 7, Applied: 7},
+					Counts: words.Counts{Staged: 7, Ticked: 7, Applied: 7},
 				})
 		}
 		st.Shards = append(st.Shards, sh)

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-func (c *coder) view(v *perdure.View) {
+func (c *coder) view(v *words.View) {
 	count(c, &v.Revision)
 	c.course(&v.Generation, &v.Cut, &v.End, &v.Durable, &v.Named, &v.Pause, &v.Done, &v.Tentative)
 	list(c, &v.Tables, (*coder).table)
@@ -55,14 +55,14 @@ func (c *coder) table(t *perdure.TableSpec) {
 	}
 }
 
-func (c *coder) holder(h *perdure.Holder) {
+func (c *coder) holder(h *words.Holder) {
 	number(c, &h.Server)
 	count(c, &h.Incarnation)
 	c.text(&h.Addr)
 	count(c, &h.Since)
 }
 
-func (c *coder) shardView(s *perdure.ShardView) {
+func (c *coder) shardView(s *words.ShardView) {
 	joined, saved := s.Joining != nil, len(s.Saved) > 0
 	c.flags(&s.Lost, &s.Restored, &s.Yields, &joined, &saved)
 	c.holder(&s.Holder)
@@ -70,7 +70,7 @@ func (c *coder) shardView(s *perdure.ShardView) {
 	list(c, &s.Followers, (*coder).holder)
 	if joined {
 		if c.reading {
-			s.Joining = &perdure.Holder{}
+			s.Joining = &words.Holder{}
 		}
 		c.holder(s.Joining)
 	}
@@ -80,7 +80,7 @@ func (c *coder) shardView(s *perdure.ShardView) {
 	}
 }
 
-func (c *coder) slotView(s *perdure.SlotView) {
+func (c *coder) slotView(s *words.SlotView) {
 	c.flags(&s.Decided, &s.Settled, &s.Left)
 	count(c, &s.Incarnation)
 	number(c, &s.Start)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	controlv1 "github.com/perdure/perdure/internal/proc/control/v1"
 	"github.com/perdure/perdure/internal/proc/keys"
 )
@@ -75,12 +76,12 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 }
 
 // View implements Backend.
-func (c *Client) View(ctx context.Context) (perdure.View, error) {
+func (c *Client) View(ctx context.Context) (words.View, error) {
 	r, err := c.rpc.View(ctx, &controlv1.ViewRequest{})
 	if err != nil {
-		return perdure.View{}, c.failed(ctx, err)
+		return words.View{}, c.failed(ctx, err)
 	}
-	return translated[perdure.View](r)
+	return translated[words.View](r)
 }
 
 // Fault implements Backend.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Backend is a job that can be watched and steered. Its methods may be called
@@ -26,7 +27,7 @@ type Backend interface {
 	// Status says how the job is doing.
 	Status(ctx context.Context) (Status, error)
 	// View returns the job's present view.
-	View(ctx context.Context) (perdure.View, error)
+	View(ctx context.Context) (words.View, error)
 	// Fault adds a fault, KIND:TARGET@WHEN[+FOR], and says in words what will
 	// happen. A spec that does not parse, or that has no target in this job, gives
 	// perdure.ErrUsage.
@@ -104,7 +105,7 @@ type Status struct {
 	NoReplace       bool   // a dead server's place stays empty
 	Coordinator     string // the address at which processes join the job
 	// Saving is how often a checkpoint is made where the job chooses that; nil: it does not.
-	Saving *perdure.Saving
+	Saving *words.Saving
 	// RegistryAway says that the coordinator waits for its registry; nil: it does not. Of processes this status has
 	// what was known when that began, and of decisions those that are recorded.
 	RegistryAway *Away
@@ -137,8 +138,8 @@ type Process struct {
 	// Drained is the newest incarnation of a server's place of which others have taken over all.
 	Drained perdure.Incarnation
 
-	perdure.Resources // zero: not known
-	perdure.Span      // of a slot: when it takes part
+	words.Resources // zero: not known
+	words.Span      // of a slot: when it takes part
 }
 
 // ProcessState says whether a process lives, as far as the coordinator knows.

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // fakeJob is a Backend whose answers a test sets.
 type fakeJob struct {
 	status Status
-	view   perdure.View
+	view   words.View
 	err    error
 	faults []string
 	stops  int
@@ -29,8 +30,8 @@ type fakeJob struct {
 	ends   Draining
 }
 
-func (f *fakeJob) Status(context.Context) (Status, error)     { return f.status, f.err }
-func (f *fakeJob) View(context.Context) (perdure.View, error) { return f.view, f.err }
+func (f *fakeJob) Status(context.Context) (Status, error)   { return f.status, f.err }
+func (f *fakeJob) View(context.Context) (words.View, error) { return f.view, f.err }
 
 func (f *fakeJob) Fault(_ context.Context, spec string) (string, error) {
 	f.faults = append(f.faults, spec)
@@ -128,7 +129,7 @@ func TestEveryFieldArrives(t *testing.T) {
 // The names that other programs see, each with its own value: two settings that
 // are exchanged on the way there and back would arrive all the same.
 func TestTableAsJSON(t *testing.T) {
-	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{
+	job := fakeJob{view: words.View{Tables: []perdure.TableSpec{{
 		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
 		Distance: perdure.DistanceTV, Whole: true, Shard: 18, Combine: perdure.CombineWeighted,
 		Rule: perdure.Rule{
@@ -165,7 +166,7 @@ func TestNothingArrivesAsNothing(t *testing.T) {
 		t.Errorf("status: got %+v, %v; want the zero Status, loss and accuracy nil", status, err)
 	}
 	view, err := c.View(t.Context())
-	if err != nil || !reflect.DeepEqual(view, perdure.View{}) {
+	if err != nil || !reflect.DeepEqual(view, words.View{}) {
 		t.Errorf("view: got %+v, %v; want the zero View", view, err)
 	}
 }
@@ -252,7 +253,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 }
 
 func TestUnknownConsistencyIsAnErrorNotAPanic(t *testing.T) {
-	job := fakeJob{view: perdure.View{Tables: []perdure.TableSpec{{
+	job := fakeJob{view: words.View{Tables: []perdure.TableSpec{{
 		Name:        "w",
 		Consistency: perdure.Consistency{Kind: "newer"},
 	}}}}

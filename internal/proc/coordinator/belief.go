@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // belief is a worker's word on its slot: how far it is, or that the job is to end there.
@@ -17,7 +18,7 @@ type belief struct {
 // believe refuses a report that no worker which keeps the rules would send: of another slot
 // than its own, of a clock that nobody can have come to, or of an end that the job may not
 // have.
-func believe(job *perdure.JobSpec, v *perdure.View, worker perdure.Slot, r belief) error {
+func believe(job *perdure.JobSpec, v *words.View, worker perdure.Slot, r belief) error {
 	switch {
 	case r.Slot != worker:
 		return fmt.Errorf("worker:%d reports for slot %d", worker, r.Slot)

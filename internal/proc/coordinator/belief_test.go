@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // TestBelieve: what a worker may say of itself, and what it may not.
@@ -28,7 +29,7 @@ func TestBelieve(t *testing.T) {
 		"its clock, end fixed":   {says: belief{Slot: own, Generation: 4, Clock: 7}, end: 100, fixed: true},
 		"a clock beyond reason":  {says: belief{Slot: own, Generation: 4, Clock: 1 << 62}, refusal: "reports of clock"},
 	} {
-		v := &perdure.View{Generation: 4, End: c.end}
+		v := &words.View{Generation: 4, End: c.end}
 		err := believe(&perdure.JobSpec{FixedEnd: c.fixed}, v, own, c.says)
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, want %q", name, err, c.refusal)

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -52,7 +51,7 @@ func (c *crew) welcome(m *member) {
 }
 
 // view returns the whole view for who is welcome. It is encoded once for all who come before the next one.
-func (c *crew) view(v *perdure.View) wire.Frame {
+func (c *crew) view(v *words.View) wire.Frame {
 	if c.whole.Payload == nil || c.of != v.Revision {
 		c.whole, c.of = wire.Control(wire.KindView, v), v.Revision
 	}

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -25,12 +24,12 @@ func (h *heard) Close() error { return nil }
 // TestCrewEncodesOnce: the whole view is encoded once for all who come before the next one, and a change of it once
 // for all whom it concerns. Who waits, has gone, or is of another role is not told.
 func TestCrewEncodesOnce(t *testing.T) {
-	v := &perdure.View{Revision: 7, Shards: make([]perdure.ShardView, 3), Slots: make([]perdure.SlotView, 2)}
+	v := &words.View{Revision: 7, Shards: make([]words.ShardView, 3), Slots: make([]words.SlotView, 2)}
 	c := newCrew()
 	first, again := c.view(v), c.view(v)
 	v.Revision, v.Shards[1].Epoch = 8, 9
 	next := c.view(v)
-	var known perdure.View
+	var known words.View
 	switch err := wire.ParseControl(&next, &known); {
 	case &first.Payload[0] != &again.Payload[0]:
 		t.Error("one view is encoded twice")

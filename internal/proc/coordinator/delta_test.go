@@ -19,7 +19,7 @@ func TestDeltas(t *testing.T) {
 		var err error
 
 		early := peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "early"})
-		var known perdure.View
+		var known words.View
 		await(t, early, wire.KindView, &known)
 		var servers []transport.Conn
 		for i, name := range []string{"a", "b"} {
@@ -61,7 +61,7 @@ func TestDeltas(t *testing.T) {
 		if known, err = d.Apply(&known); err != nil {
 			t.Fatal(err)
 		}
-		var late perdure.View
+		var late words.View
 		await(t, peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: "late"}), wire.KindView, &late)
 		if !reflect.DeepEqual(known, late) {
 			t.Errorf("who was there knows %+v, who comes is told %+v", known, late)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -25,7 +25,7 @@ type lateRegistry struct {
 
 	mu    sync.Mutex
 	saves int
-	views map[uint64]perdure.View // that were saved, by revision
+	views map[uint64]words.View // that were saved, by revision
 }
 
 type lateLease struct {
@@ -56,7 +56,7 @@ func (l lateLease) Save(ctx context.Context, doc []byte, previous uint64) (uint6
 // view meanwhile is told none that is not recorded.
 func TestGathered(t *testing.T) {
 	const many, took = 100, 50 * time.Millisecond
-	r := &lateRegistry{took: took, views: map[uint64]perdure.View{}}
+	r := &lateRegistry{took: took, views: map[uint64]words.View{}}
 	inJob(t, rig.Job("bsp", "none", 1, many, many), func(t *testing.T, on *lone) {
 		mem := on.Net
 		began := time.Now()
@@ -74,7 +74,7 @@ func TestGathered(t *testing.T) {
 				peer(t, mem, wire.Hello{Role: wire.RoleObserver, Process: fmt.Sprint("observer-", i)}))
 		}
 		for _, conn := range observers {
-			var v perdure.View
+			var v words.View
 			await(t, conn, wire.KindView, &v)
 			r.mu.Lock()
 			if recorded, there := r.views[v.Revision]; !there || !reflect.DeepEqual(v, recorded) {

@@ -161,7 +161,7 @@ func TestManySlots(t *testing.T) {
 // fakeServer says of each shard that the view gives it that it serves, and has fenced and
 // carried out what the view asks for.
 func fakeServer(t *testing.T, index int, conn transport.Conn) {
-	var view perdure.View
+	var view words.View
 	var speaker words.ServerSpeaker
 	frames := make(chan wire.Frame)
 	defer func() {
@@ -217,7 +217,7 @@ func fakeServer(t *testing.T, index int, conn transport.Conn) {
 }
 
 // well is what a replica says that is as the view wants it.
-func well(view *perdure.View, s perdure.ShardID, h perdure.Holder) words.ShardStatus {
+func well(view *words.View, s perdure.ShardID, h words.Holder) words.ShardStatus {
 	st := words.ShardStatus{Shard: s, Generation: 1, Epoch: view.Shards[s].Epoch, Since: h.Since, Ready: true}
 	for slot, sl := range view.Slots {
 		if !sl.Settled && sl.Incarnation > 0 {

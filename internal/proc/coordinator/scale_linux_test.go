@@ -113,7 +113,7 @@ func begun(t testing.TB, recovery string, workers, servers, shards int) membersh
 	f := membership.Begin(job, 1, 0, []perdure.TableSpec{{Name: "w", Rows: 1 << 20, Dim: 16}})
 	for i := range f.Slots {
 		f.Slots[i] = membership.Place{Process: fmt.Sprintf("worker-%d-0123456789abcdef", i), PID: i + 1, Incarnation: 1}
-		f.View.Slots[i] = perdure.SlotView{Incarnation: 1, Decided: true, Settled: true}
+		f.View.Slots[i] = words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	}
 	return f
 }
@@ -311,7 +311,7 @@ func (c *crowd) statuses() []words.ServerStatus {
 		if sv.Server < 0 {
 			continue
 		}
-		for _, h := range membership.Members(sv) {
+		for _, h := range sv.Members() {
 			st := words.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: h.Since, Ready: true,
 				Roster: v.Roster, Named: v.Named, Whole: true, Fences: fences,
@@ -502,7 +502,7 @@ func (c *crowd) work(clock perdure.Clock, counts bool) {
 	for i := range c.core.Facts().Slots {
 		st := words.WorkerStatus{
 			Generation: c.core.Facts().View.Generation, Revision: c.core.Facts().View.Revision, Clock: clock,
-			Resources: perdure.Resources{Goroutines: 40, HeapBytes: 1 << 28},
+			Resources: words.Resources{Goroutines: 40, HeapBytes: 1 << 28},
 		}
 		n := int64(clock)
 		st.Counters = perdure.WorkerCounters{
@@ -608,9 +608,9 @@ func BenchmarkSockets(b *testing.B) {
 	}
 	d := &words.ViewDelta{Base: 7, Revision: 8, Generation: 1}
 	for i := range 10 {
-		h := perdure.Holder{Server: 1, Incarnation: 1, Addr: "10.0.0.1:40123", Since: 2}
+		h := words.Holder{Server: 1, Incarnation: 1, Addr: "10.0.0.1:40123", Since: 2}
 		d.Shards = append(d.Shards, words.ShardChange{
-			Shard: perdure.ShardID(i), ShardView: perdure.ShardView{Holder: h, Epoch: 2},
+			Shard: perdure.ShardID(i), ShardView: words.ShardView{Holder: h, Epoch: 2},
 		})
 	}
 	var w words.WorkerSpeaker

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -32,9 +33,9 @@ func source(t *testing.T) *replica.Replica {
 	t.Helper()
 	spec := perdure.TableSpec{Name: "w", Dim: dim, Rows: rows, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 	spec.Consistency.Kind = perdure.ASP
-	v := &perdure.View{
-		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: make([]perdure.ShardView, 1),
-		Slots: []perdure.SlotView{{Incarnation: 1, Settled: true}},
+	v := &words.View{
+		Revision: 1, Generation: 1, Tables: []perdure.TableSpec{spec}, Shards: make([]words.ShardView, 1),
+		Slots: []words.SlotView{{Incarnation: 1, Settled: true}},
 	}
 	r := replica.New(replica.Settings{Job: *job()})
 	r.Follow(v, replica.Place{Head: true, Reads: true}, false)

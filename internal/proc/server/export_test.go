@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Seize takes a shard's lock, as work that does not end would.
@@ -48,7 +49,7 @@ func (e Eye) Reads(id perdure.ShardID, slot perdure.Slot) bool {
 }
 
 // Fill has a shard filled as of a view, and returns the revision of the view that it follows then.
-func (e Eye) Fill(id perdure.ShardID, v perdure.View) (follows uint64) {
+func (e Eye) Fill(id perdure.ShardID, v words.View) (follows uint64) {
 	e.s.mu.Lock()
 	sh := e.s.shards[id]
 	e.s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -17,7 +18,7 @@ func TestEveryLossHasItsBase(t *testing.T) {
 		f.chain(0, 1, 2)
 		f.table(dense())
 		for head := 1; head <= 2; head++ {
-			f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+			f.say(func(_ *words.View, sv *words.ShardView) {
 				f.setChain(sv, []int{0, 1, 2}[head:]...)
 				sv.Lost, sv.Base = true, nil
 			})
@@ -25,12 +26,12 @@ func TestEveryLossHasItsBase(t *testing.T) {
 			if st := f.shard(head); st.Ready || st.Applied == nil {
 				t.Fatalf("the head of epoch %d, whose base nobody knows, is ready: %+v", f.view.Shards[0].Epoch, st)
 			}
-			f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{perdure.Clock(10 * head)} })
+			f.say(func(_ *words.View, sv *words.ShardView) { sv.Base = []perdure.Clock{perdure.Clock(10 * head)} })
 			f.pass(time.Second)
 			if st := f.shard(head); !st.Ready || st.MinClock != perdure.Clock(10*head) {
 				t.Fatalf("the head of epoch %d does not begin with its base: %+v", f.view.Shards[0].Epoch, st)
 			}
-			f.say(func(_ *perdure.View, sv *perdure.ShardView) { // a change that loses nothing
+			f.say(func(_ *words.View, sv *words.ShardView) { // a change that loses nothing
 				f.setChain(sv, []int{0, 1, 2}[head:]...)
 				sv.Lost, sv.Base = false, nil
 			})
@@ -42,14 +43,14 @@ func TestEveryLossHasItsBase(t *testing.T) {
 // from then on nobody tells the next head.
 func TestEveryMemberHasTheBase(t *testing.T) {
 	inFleet(t, "asp", "none", 1, 2, func(f *fleet) {
-		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+		f.say(func(_ *words.View, sv *words.ShardView) {
 			f.setChain(sv, 0, 1) // as while the shard moves
 			sv.Lost = true
 		})
 		f.table(dense())
 		f.pass(time.Second)
 		f.Net.Cut(host(1), host(0), true) // the head sends, and hears nothing
-		f.say(func(_ *perdure.View, sv *perdure.ShardView) { sv.Base = []perdure.Clock{7} })
+		f.say(func(_ *words.View, sv *words.ShardView) { sv.Base = []perdure.Clock{7} })
 		f.pass(100 * time.Millisecond)
 		if st := f.shard(0); st.Ready {
 			t.Errorf("the head is ready, and nobody knows whether the other has the base: %+v", st)
@@ -59,7 +60,7 @@ func TestEveryMemberHasTheBase(t *testing.T) {
 		if st := f.shard(0); !st.Ready || st.MinClock != 7 {
 			t.Fatalf("the head does not begin with its base: %+v", st)
 		}
-		f.say(func(_ *perdure.View, sv *perdure.ShardView) {
+		f.say(func(_ *words.View, sv *words.ShardView) {
 			f.setChain(sv, 1)
 			sv.Lost, sv.Base = false, nil
 		})

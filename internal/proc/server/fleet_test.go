@@ -31,7 +31,7 @@ type fleet struct {
 	ctx  context.Context
 	job  perdure.JobSpec
 	with []func(*server.Config)
-	view perdure.View // changed by the test's goroutine only, with mu held
+	view words.View // changed by the test's goroutine only, with mu held
 
 	mu     sync.Mutex // guards what follows
 	told   map[int]transport.Conn
@@ -58,11 +58,11 @@ func inShards(t *testing.T, model, recovery string, slots, n, shards int, test f
 			told: map[int]transport.Conn{}, status: map[int]words.ServerStatus{},
 			ended: map[int]*checkpoint.Segment{}, logs: map[int]*lines{},
 		}
-		f.view = perdure.View{
+		f.view = words.View{
 			Revision: 1, Generation: 1,
-			Slots: slices.Repeat([]perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
+			Slots: slices.Repeat([]words.SlotView{{Incarnation: 1, Decided: true, Settled: true}}, slots),
 		}
-		f.view.Shards = slices.Repeat([]perdure.ShardView{{Holder: perdure.Holder{Server: -1}}}, shards)
+		f.view.Shards = slices.Repeat([]words.ShardView{{Holder: words.Holder{Server: -1}}}, shards)
 		f.Listen(rig.CoordinatorAddr, f.coordinate)
 		for i := range n {
 			f.start(i)
@@ -130,7 +130,7 @@ func (f *fleet) pass(d time.Duration) {
 }
 
 // say changes the view and tells the servers that hear of it, and waits until they have.
-func (f *fleet) say(change func(v *perdure.View, sv *perdure.ShardView)) {
+func (f *fleet) say(change func(v *words.View, sv *words.ShardView)) {
 	f.mu.Lock()
 	f.view.Revision++
 	f.view.Shards, f.view.Slots, f.view.Tables = slices.Clone(f.view.Shards), slices.Clone(f.view.Slots),
@@ -147,16 +147,16 @@ func (f *fleet) say(change func(v *perdure.View, sv *perdure.ShardView)) {
 	f.pass(50 * time.Millisecond)
 }
 
-func (f *fleet) holder(i int, since uint64) perdure.Holder {
-	return perdure.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
+func (f *fleet) holder(i int, since uint64) words.Holder {
+	return words.Holder{Server: i, Incarnation: 1, Addr: host(i) + "/1", Since: since}
 }
 
 // chain gives the shard the next epoch, with these members.
 func (f *fleet) chain(members ...int) {
-	f.say(func(_ *perdure.View, sv *perdure.ShardView) { f.setChain(sv, members...) })
+	f.say(func(_ *words.View, sv *words.ShardView) { f.setChain(sv, members...) })
 }
 
-func (f *fleet) setChain(sv *perdure.ShardView, members ...int) {
+func (f *fleet) setChain(sv *words.ShardView, members ...int) {
 	since := func(i int) uint64 {
 		if sv.Joining != nil && sv.Joining.Server == i {
 			return sv.Joining.Since
@@ -168,7 +168,7 @@ func (f *fleet) setChain(sv *perdure.ShardView, members ...int) {
 		}
 		return f.view.Revision
 	}
-	var all []perdure.Holder
+	var all []words.Holder
 	for _, i := range members {
 		all = append(all, f.holder(i, since(i)))
 	}
@@ -181,7 +181,7 @@ func (f *fleet) table(spec perdure.TableSpec) {
 	if spec.Consistency.Kind == "" {
 		spec.Consistency = f.job.Consistency
 	}
-	f.say(func(v *perdure.View, _ *perdure.ShardView) { v.Tables = append(v.Tables, spec) })
+	f.say(func(v *words.View, _ *words.ShardView) { v.Tables = append(v.Tables, spec) })
 }
 
 func dense() perdure.TableSpec {
@@ -336,7 +336,7 @@ func (s *speaker) count(kind wire.Kind) (n int) {
 }
 
 // counts returns what the slot was told last.
-func (s *speaker) counts() perdure.Counts {
+func (s *speaker) counts() words.Counts {
 	s.f.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +349,7 @@ func (s *speaker) counts() perdure.Counts {
 			return counts
 		}
 	}
-	return perdure.Counts{Applied: -1}
+	return words.Counts{Applied: -1}
 }
 
 // add is an update that adds v to row 0 of table 0.

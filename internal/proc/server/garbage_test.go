@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -92,7 +93,7 @@ type subject struct {
 	near  transport.Network // of the garbage's sender
 	addr  string            // of the server
 	log   *lines
-	view  perdure.View // as the peers know it
+	view  words.View // as the peers know it
 	good  *worker.Client
 	table *worker.Table
 	clock perdure.Clock

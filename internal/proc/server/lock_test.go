@@ -28,16 +28,16 @@ func TestBusyShard(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 
-	v := perdure.View{
-		Revision: 1, Generation: 1, Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-		Shards: make([]perdure.ShardView, 2),
+	v := words.View{
+		Revision: 1, Generation: 1, Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+		Shards: make([]words.ShardView, 2),
 	}
 	epoch := func(epochs ...perdure.Epoch) {
 		v.Revision++
-		v.Shards = append([]perdure.ShardView(nil), v.Shards...)
+		v.Shards = append([]words.ShardView(nil), v.Shards...)
 		for i, e := range epochs {
-			v.Shards[i] = perdure.ShardView{
-				Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 2}, Epoch: e,
+			v.Shards[i] = words.ShardView{
+				Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 2}, Epoch: e,
 			}
 		}
 		must(t, coordinator.Send(wire.Control(wire.KindView, v)))
@@ -94,11 +94,11 @@ func TestStuckRetiredShard(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 	generation := func(g perdure.Generation) {
-		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+		must(t, coordinator.Send(wire.Control(wire.KindView, words.View{
 			Revision: uint64(g), Generation: g,
-			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []perdure.ShardView{
-				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
+			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []words.ShardView{
+				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: uint64(g)}, Epoch: 1},
 			},
 		})))
 		await(ctx, t, statuses, "the shard begins", func(st *words.ServerStatus) bool {
@@ -130,11 +130,11 @@ func TestLateOpen(t *testing.T) {
 	})
 	eye, coordinator := <-joined, <-to
 	epoch := func(n perdure.Epoch) {
-		must(t, coordinator.Send(wire.Control(wire.KindView, perdure.View{
+		must(t, coordinator.Send(wire.Control(wire.KindView, words.View{
 			Revision: uint64(n), Generation: 1,
-			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []perdure.ShardView{
-				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n},
+			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []words.ShardView{
+				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: n},
 			},
 		})))
 		await(ctx, t, statuses, "the shard serves", func(st *words.ServerStatus) bool {
@@ -202,12 +202,12 @@ func TestFillLate(t *testing.T) {
 		c.Listen, c.Joined = "server:0/1", func(e server.Eye, _ int) { joined <- e }
 	})
 	eye, coordinator := <-joined, <-to
-	view := func(revision uint64) perdure.View {
-		return perdure.View{
+	view := func(revision uint64) words.View {
+		return words.View{
 			Revision: revision, Generation: 1,
-			Slots: []perdure.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
-			Shards: []perdure.ShardView{
-				{Holder: perdure.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
+			Slots: []words.SlotView{{Incarnation: 1, Decided: true, Settled: true}},
+			Shards: []words.ShardView{
+				{Holder: words.Holder{Incarnation: 1, Addr: "server:0/1", Since: 1}, Epoch: perdure.Epoch(revision)},
 			},
 		}
 	}

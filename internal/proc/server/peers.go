@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/link"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -52,7 +53,7 @@ const awayPause = time.Second
 
 // peerOf returns the peer that holds a replica, connecting to it if need be; nil: nobody. It needs
 // s.mu.
-func (s *Server) peerOf(h *perdure.Holder) *peer {
+func (s *Server) peerOf(h *words.Holder) *peer {
 	if h == nil {
 		return nil
 	}
@@ -127,7 +128,7 @@ func (all *peers) drop(used map[*peer]bool) {
 
 // placeOf returns this server's part in a shard's chain; not held: it has none. It connects to the
 // servers to which entries go. It needs s.mu.
-func (s *Server) placeOf(v *perdure.View, id perdure.ShardID) (at place, held bool) {
+func (s *Server) placeOf(v *words.View, id perdure.ShardID) (at place, held bool) {
 	at.Place, held = link.PlaceOf(v, id, s.index, s.incarnation, &s.traits)
 	at.succ, at.join, at.soon = s.peerOf(at.Succ), s.peerOf(at.Join), s.peerOf(at.Soon)
 	return at, held

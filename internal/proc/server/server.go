@@ -98,7 +98,7 @@ type Server struct {
 	traits      recovery.Traits // of the job
 	index       int
 	incarnation perdure.Incarnation
-	view        *perdure.View // never nil
+	view        *words.View // never nil
 	shards      map[perdure.ShardID]*shard
 	conns       map[*conn]struct{}
 	peers       peers
@@ -143,7 +143,7 @@ func Run(ctx context.Context, cfg Config) error {
 		shards: map[perdure.ShardID]*shard{},
 		conns:  map[*conn]struct{}{},
 		peers:  peers{at: map[string]*peer{}, contact: transport.NewReachability(cfg.Network)},
-		view:   &perdure.View{},
+		view:   &words.View{},
 	}
 	s.telling.of(s.tellAll)
 	s.leaving.s = s
@@ -259,7 +259,7 @@ func (s *Server) down(c transport.Conn, err error) {
 func (s *Server) frame(_ transport.Conn, f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindView:
-		var v perdure.View
+		var v words.View
 		if err := wire.ParseControl(f, &v); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ type shard struct {
 
 	mu       lock // guards what follows
 	rep      *replica.Replica
-	view     *perdure.View
+	view     *words.View
 	at       place // as of the view
 	near     neighbours
 	link     link.Link
@@ -121,7 +121,7 @@ func (sh *shard) means(f *wire.Frame) bool {
 }
 
 // fill makes the shard what was restored as of a view, and has it follow the newest that it has seen. It needs sh.mu.
-func (sh *shard) fill(c replica.Content, v *perdure.View) {
+func (sh *shard) fill(c replica.Content, v *words.View) {
 	sh.saver.Works()
 	sh.rep.Fill(c, v)
 	sh.slots.grow(len(sh.rep.State.Applied()))
@@ -316,7 +316,7 @@ func (sh *shard) yield() {
 }
 
 // follow brings the shard to what the view says of it. It needs sh.mu.
-func (sh *shard) follow(v *perdure.View, at *place) {
+func (sh *shard) follow(v *words.View, at *place) {
 	sh.view, sh.at = v, *at
 	n := link.Name{Shard: sh.id, Generation: v.Generation, Epoch: at.Epoch}
 	renew := n != sh.link.Name()
@@ -358,7 +358,7 @@ func (sh *shard) forget(c *conn) {
 // A shard that is at work for long says again what it said last: every status was
 // true at its time, and a server that is silent would be taken for dead. behind says that
 // it has not followed the view v yet. It needs Server.mu.
-func (sh *shard) status(v *perdure.View, behind bool) (st words.ShardStatus, fresh bool) {
+func (sh *shard) status(v *words.View, behind bool) (st words.ShardStatus, fresh bool) {
 	if !behind && sh.mu.TryLock() {
 		defer sh.mu.Unlock()
 		// Of a lost shard, what is applied later is not lost: the goroutine that is about to apply it is waited for.
@@ -377,7 +377,7 @@ func (sh *shard) status(v *perdure.View, behind bool) (st words.ShardStatus, fre
 }
 
 // fullStatus needs sh.mu.
-func (sh *shard) fullStatus(v *perdure.View) words.ShardStatus {
+func (sh *shard) fullStatus(v *words.View) words.ShardStatus {
 	n := sh.link.Name()
 	st := words.ShardStatus{
 		Shard: sh.id, Generation: n.Generation, Epoch: n.Epoch, Since: sh.since, Joined: sh.link.Joined(),

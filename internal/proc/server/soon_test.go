@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -20,7 +21,7 @@ type head struct {
 // and gives the shards a table.
 func (f *fleet) playHead(tail int, spec perdure.TableSpec) *head {
 	f.Helper()
-	f.say(func(v *perdure.View, _ *perdure.ShardView) {
+	f.say(func(v *words.View, _ *words.ShardView) {
 		for s := range v.Shards {
 			f.setChain(&v.Shards[s], 9, tail)
 		}

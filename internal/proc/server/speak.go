@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/admission"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -32,7 +33,7 @@ func (c *conn) speaks(f *wire.Frame, job *perdure.JobSpec) error {
 	}
 	switch f.Kind {
 	case wire.KindOpen, wire.KindUpdate, wire.KindTick, wire.KindSync, wire.KindLoad:
-		var v perdure.View // of no end that was named: it is never later than the job's
+		var v words.View // of no end that was named: it is never later than the job's
 		if latest := v.Latest(job); f.Clock < 0 || f.Until() < 0 || f.Clock > latest {
 			return fmt.Errorf("a frame of kind %d of clock %d; the job's clocks are 0 to %d", f.Kind, f.Clock, latest)
 		}
@@ -59,7 +60,7 @@ func (c *slotCount) grow(n int) {
 
 // expect lets entries of a roster's slots come, in a job that began with some.
 func (c *slotCount) expect(f *wire.Frame, least int) error {
-	var spans []perdure.Span
+	var spans []words.Span
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/shardstore"
@@ -30,7 +31,7 @@ func newReplay(s *Server, sh *shard) *replay {
 }
 
 // run runs until the shard is retired, or nothing more can be read.
-func (r *replay) run(v *perdure.View) {
+func (r *replay) run(v *words.View) {
 	err := r.follow(v)
 	if err == nil || r.over() || errors.Is(err, updatelog.ErrTrimmed) && r.s.reopens(r.sh) {
 		return
@@ -43,7 +44,7 @@ func (r *replay) over() bool { return r.sh.retired() || r.stream.Ended() }
 
 func (r *replay) fail(err error) { r.s.fail(fmt.Errorf("%w: shard %d: %w", ErrLog, r.sh.id, err)) }
 
-func (r *replay) follow(v *perdure.View) error {
+func (r *replay) follow(v *words.View) error {
 	updates, err := r.s.updateLog()
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (r *replay) follow(v *perdure.View) error {
 
 // load makes the shard what its newest snapshot says, or, where there is none, what it is before its
 // first record. It returns where to read from.
-func (r *replay) load(v *perdure.View) (from updatelog.Position, err error) {
+func (r *replay) load(v *words.View) (from updatelog.Position, err error) {
 	var in *replica.Incoming
 	err = r.sh.saver.Await("cannot read a snapshot; training waits", func() (err error) {
 		in, from, err = r.stream.Load(&r.sh.job, r.s.cfg.Log)

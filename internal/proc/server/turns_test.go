@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -21,17 +20,17 @@ func TestSmallCopies(t *testing.T) {
 		cfg.Network = l
 	}
 	inShards(t, "asp", "chain:2", 1, 2, shards, func(f *fleet) {
-		change := func(h func(sv *perdure.ShardView)) {
-			f.say(func(v *perdure.View, _ *perdure.ShardView) {
+		change := func(h func(sv *words.ShardView)) {
+			f.say(func(v *words.View, _ *words.ShardView) {
 				for i := range v.Shards {
 					h(&v.Shards[i])
 				}
 			})
 		}
-		change(func(sv *perdure.ShardView) { f.setChain(sv, 0) })
+		change(func(sv *words.ShardView) { f.setChain(sv, 0) })
 		f.pass(time.Second)
 		began := time.Now()
-		change(func(sv *perdure.ShardView) {
+		change(func(sv *words.ShardView) {
 			h := f.holder(1, f.view.Revision)
 			sv.Joining = &h
 		})

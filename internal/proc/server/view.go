@@ -12,7 +12,7 @@ import (
 )
 
 // onView brings this server to what the view says.
-func (s *Server) onView(v perdure.View) {
+func (s *Server) onView(v words.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take(v)
@@ -34,7 +34,7 @@ func (s *Server) onDelta(d *words.ViewDelta) error {
 }
 
 // take needs s.mu.
-func (s *Server) take(v perdure.View) {
+func (s *Server) take(v words.View) {
 	if v.Revision <= s.view.Revision && s.view.Revision != 0 {
 		return
 	}
@@ -91,9 +91,9 @@ func (s *Server) begins(id perdure.ShardID, at place) {
 
 // follows is how a shard gets to follow the newest view, whatever its lock is held for. Server.mu guards it.
 type follows struct {
-	running bool          // a goroutine is about to follow view, or follows an older one
-	view    *perdure.View // the newest view that the shard must follow; nil: none
-	at      place         // the shard's, as of view
+	running bool        // a goroutine is about to follow view, or follows an older one
+	view    *words.View // the newest view that the shard must follow; nil: none
+	at      place       // the shard's, as of view
 }
 
 // pending reports whether the shard has not followed the newest view yet.
@@ -121,7 +121,7 @@ func (s *Server) bring(sh *shard, at place) {
 }
 
 // next takes the view that the shard must follow next; nil: none. mu is Server.mu.
-func (f *follows) next(mu *lock) (v *perdure.View, at place) {
+func (f *follows) next(mu *lock) (v *words.View, at place) {
 	mu.Lock()
 	defer mu.Unlock()
 	v, at = f.view, f.at
@@ -149,7 +149,7 @@ func (s *Server) fenceConns() {
 // follow the newest view that it has seen. It runs in a goroutine of its own; a shard that
 // was retired meanwhile ignores what it brings. A checkpoint that is not there may have
 // been deleted since: then others have the shard, and a newer view is on its way.
-func (s *Server) restore(sh *shard, v *perdure.View) {
+func (s *Server) restore(sh *shard, v *words.View) {
 	var content replica.Content
 	err := sh.saver.Insist("cannot read a checkpoint; training waits", func() (err error) {
 		content, err = sh.saver.Load(v)

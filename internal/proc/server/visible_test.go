@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -11,17 +12,17 @@ import (
 // cached of the life before: what others do is not seen by all before it has opened the
 // shard. One that it hears of within a life has nothing of it yet.
 func TestProcessOfAnEarlierLife(t *testing.T) {
-	next := func(v *perdure.View) { v.Slots[1].Incarnation++ }
+	next := func(v *words.View) { v.Slots[1].Incarnation++ }
 	for name, tc := range map[string]struct {
 		seen perdure.Clock // before slot 1 has opened the shard
 		news func(f *fleet)
 	}{
 		"together": {0, func(f *fleet) {
-			f.say(func(v *perdure.View, sv *perdure.ShardView) { next(v); f.setChain(sv, 0) })
+			f.say(func(v *words.View, sv *words.ShardView) { next(v); f.setChain(sv, 0) })
 		}},
 		"after": {1, func(f *fleet) {
 			f.chain(0)
-			f.say(func(v *perdure.View, _ *perdure.ShardView) { next(v) })
+			f.say(func(v *words.View, _ *words.ShardView) { next(v) })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,13 +7,14 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/core/replica"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
 // Load reads what the shard held at the cut that a view says: from its checkpoint, or, at clock 0 and
 // where the job begins with no model, nothing.
-func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
+func (s *Saver) Load(v *words.View) (replica.Content, error) {
 	switch rows := recovery.RoundsOf(s.Job.Recovery).Any(); {
 	case rows && !v.Shards[s.Shard].Lost && v.Cut > 0:
 		return s.loadFork(v)
@@ -24,7 +25,7 @@ func (s *Saver) Load(v *perdure.View) (replica.Content, error) {
 }
 
 // loadCut reads what the shard held at the cut that a view says.
-func (s *Saver) loadCut(v *perdure.View) (replica.Content, error) {
+func (s *Saver) loadCut(v *words.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	c := replica.Content{States: make([][]byte, job.Slots), Applied: make([]perdure.Clock, job.Slots)}
 	at := v.RestoredAt(id)
@@ -71,7 +72,7 @@ func (s *Saver) loadCut(v *perdure.View) (replica.Content, error) {
 
 // blankPart makes the part that a table's rows of a segment are read into, after
 // checking that they are what the shard holds.
-func blankPart(job *perdure.JobSpec, v *perdure.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
+func blankPart(job *perdure.JobSpec, v *words.View, id perdure.ShardID, t int, spec perdure.TableSpec, first,
 	rows int64,
 ) (*table.Part, error) {
 	if t >= len(v.Tables) || v.Tables[t] != spec {

@@ -76,7 +76,7 @@ const leastRest = 10 * time.Millisecond
 func (s *Saver) Took() time.Duration { return max(s.took, leastRest) }
 
 // loadRows reads each row of the shard as it was last saved, in the files that a view names.
-func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
+func (s *Saver) loadRows(v *words.View) (replica.Content, error) {
 	job, id := s.Job, s.Shard
 	saved := v.Shards[id].Saved
 	c := replica.Content{States: make([][]byte, len(v.Slots)), Applied: make([]perdure.Clock, len(v.Slots))}
@@ -98,7 +98,7 @@ func (s *Saver) loadRows(v *perdure.View) (replica.Content, error) {
 }
 
 // lay makes the shard's rows as they were last saved.
-func (s *Saver) lay(v *perdure.View) (parts []*table.Part, l *checkpoint.Layers, err error) {
+func (s *Saver) lay(v *words.View) (parts []*table.Part, l *checkpoint.Layers, err error) {
 	job, id := s.Job, s.Shard
 	for t, spec := range v.Tables {
 		first, rows := placement.Range(&spec, job.Shards, id)
@@ -115,7 +115,7 @@ func (s *Saver) lay(v *perdure.View) (parts []*table.Part, l *checkpoint.Layers,
 
 // loadFork reads what the shard held at the cut from which its job goes on, and what had been saved of each row by
 // then.
-func (s *Saver) loadFork(v *perdure.View) (replica.Content, error) {
+func (s *Saver) loadFork(v *words.View) (replica.Content, error) {
 	c, err := s.loadCut(v)
 	if err != nil {
 		return c, err
@@ -129,7 +129,7 @@ func (s *Saver) loadFork(v *perdure.View) (replica.Content, error) {
 
 // initial counts the rows of a shard of which nothing was saved: of a dense table all, and of a sparse
 // one nobody knows of any.
-func initial(v *perdure.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
+func initial(v *words.View, job *perdure.JobSpec, id perdure.ShardID) []words.Kept {
 	rows := 0
 	for _, spec := range v.Tables {
 		_, n := placement.Range(&spec, job.Shards, id)

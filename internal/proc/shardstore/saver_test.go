@@ -83,7 +83,7 @@ func TestCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := &perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7, Recovery: recovery}
-		v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 2)}
+		v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 2)}
 		r := replica.New(replica.Settings{Shard: 3, Job: *job})
 		r.Follow(v, replica.Place{Head: true}, false)
 		r.Fill(replica.Content{States: make([][]byte, 2), Applied: []perdure.Clock{5, 6}}, v)
@@ -114,7 +114,7 @@ func TestCut(t *testing.T) {
 // Where the shard goes on, a cut that cannot be written is tried once, and said.
 func TestNoSecondTry(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 4}
-	v := &perdure.View{Generation: 7, Shards: make([]perdure.ShardView, 4), Slots: make([]perdure.SlotView, 1)}
+	v := &words.View{Generation: 7, Shards: make([]words.ShardView, 4), Slots: make([]words.SlotView, 1)}
 	r := replica.New(replica.Settings{Shard: 3, Job: *job})
 	r.Fill(replica.Content{States: make([][]byte, 1), Applied: []perdure.Clock{5}}, v)
 	s, heard := saver(t, job)
@@ -129,7 +129,7 @@ func TestNoSecondTry(t *testing.T) {
 // At clock 0 a shard holds nothing; at a cut, what its checkpoint says, which must be there.
 func TestLoad(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 2, Shards: 1}
-	v := &perdure.View{Generation: 1, Shards: make([]perdure.ShardView, 1)}
+	v := &words.View{Generation: 1, Shards: make([]words.ShardView, 1)}
 	s, _ := saver(t, job)
 	s.Shard = 0
 	c, err := s.Load(v)
@@ -146,7 +146,7 @@ func TestLoad(t *testing.T) {
 func TestBlankPart(t *testing.T) {
 	job := &perdure.JobSpec{ID: "j", Slots: 1, Shards: 2}
 	spec := perdure.TableSpec{Name: "w", Dim: 1, Rows: 4}
-	v := &perdure.View{Tables: []perdure.TableSpec{spec}}
+	v := &words.View{Tables: []perdure.TableSpec{spec}}
 	other := spec
 	other.Dim = 2
 	for _, c := range []struct {
@@ -196,7 +196,7 @@ func TestNothingSaved(t *testing.T) {
 	}
 	job := &perdure.JobSpec{ID: "j", Shards: 4, Slots: 1, Recovery: by}
 	s, _ := saver(t, job) // of shard 3
-	v := &perdure.View{Slots: make([]perdure.SlotView, 1), Shards: make([]perdure.ShardView, 4)}
+	v := &words.View{Slots: make([]words.SlotView, 1), Shards: make([]words.ShardView, 4)}
 	for _, want := range [][]words.Kept{nil, {{Rows: 2 + 5}}} {
 		c, err := s.Load(v)
 		if err != nil || !slices.Equal(c.Kept, want) || c.Saved != nil {

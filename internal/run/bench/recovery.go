@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -58,13 +59,13 @@ var (
 	allFailures = []failure{
 		{
 			name: "kill:head", kind: supervisor.FaultKill, copies: 2,
-			of: func(s *perdure.ShardView) perdure.Holder { return s.Holder },
+			of: func(s *words.ShardView) words.Holder { return s.Holder },
 		},
 		{
 			name: "kill:middle", kind: supervisor.FaultKill, copies: 3,
-			of: func(s *perdure.ShardView) perdure.Holder { return s.Replica(1) },
+			of: func(s *words.ShardView) words.Holder { return s.Replica(1) },
 		},
-		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*perdure.ShardView).Tail},
+		{name: "kill:tail", kind: supervisor.FaultKill, copies: 2, of: (*words.ShardView).Tail},
 		{name: "kill:server", kind: supervisor.FaultKill},
 		{name: "freeze:server", kind: supervisor.FaultFreeze},
 		{name: "cut:server", kind: supervisor.FaultCut},
@@ -81,7 +82,7 @@ type failure struct {
 	role   wire.Role // of which there is one process; "": a server
 	copies int       // the least replicas of a chain that has it
 	// of names the replica that fails; nil: any server, in whatever chains.
-	of func(*perdure.ShardView) perdure.Holder
+	of func(*words.ShardView) words.Holder
 }
 
 // applies reports whether a strategy has what fails.
@@ -101,7 +102,7 @@ func (f *failure) needs() string {
 // victim chooses whom the fault hits: of draws of [0, n) it makes one. affected
 // are the shards that have that replica.
 func (f *failure) victim(
-	v *perdure.View, servers int, draw func(n int) int,
+	v *words.View, servers int, draw func(n int) int,
 ) (t supervisor.Target, affected []perdure.ShardID) {
 	if t.Role = f.role; f.role != "" {
 		for s := range v.Shards {

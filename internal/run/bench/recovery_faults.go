@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -193,7 +194,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 	target, affected := f.victim(&view, j.Settings().Job.Servers, draw)
 	over, from := j.overAfter(&status, target), time.Now()
 	j.Job().AddFault(supervisor.Fault{Kind: f.kind, Target: target}) // when the first clock begins: now
-	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *perdure.View) bool {
+	_, _, err = j.await(ctx, f.name, func(s *control.Status, v *words.View) bool {
 		return over(s) && sound(s, v)
 	})
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/run/localrun"
@@ -261,8 +262,8 @@ const (
 
 // await looks at the job until ok holds.
 func (j *recoveryJob) await(
-	ctx context.Context, what string, ok func(*control.Status, *perdure.View) bool,
-) (v perdure.View, s control.Status, err error) {
+	ctx context.Context, what string, ok func(*control.Status, *words.View) bool,
+) (v words.View, s control.Status, err error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for begin := time.Now(); ; {
@@ -282,7 +283,7 @@ func (j *recoveryJob) await(
 }
 
 // sound reports whether nothing is left of any failure.
-func sound(s *control.Status, v *perdure.View) bool {
+func sound(s *control.Status, v *words.View) bool {
 	for _, p := range s.Processes {
 		if p.State != control.ProcessLive || p.Draining {
 			return false
@@ -293,8 +294,8 @@ func sound(s *control.Status, v *perdure.View) bool {
 
 // whole reports whether every shard has as many replicas as it should, and nobody
 // is on the way to or from its chain.
-func whole(v *perdure.View, copies int) bool {
-	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s perdure.ShardView) bool {
+func whole(v *words.View, copies int) bool {
+	return len(v.Shards) > 0 && !slices.ContainsFunc(v.Shards, func(s words.ShardView) bool {
 		return s.Replicas() != max(1, copies) || s.Joining != nil
 	})
 }

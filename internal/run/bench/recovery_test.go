@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -21,28 +22,28 @@ import (
 // TestWhole: a job is whole when every shard has as many replicas as it should, and nobody
 // joins.
 func TestWhole(t *testing.T) {
-	chain := func(servers ...int) (s perdure.ShardView) {
+	chain := func(servers ...int) (s words.ShardView) {
 		s.Server = servers[0]
 		for _, n := range servers[1:] {
-			s.Followers = append(s.Followers, perdure.Holder{Server: n})
+			s.Followers = append(s.Followers, words.Holder{Server: n})
 		}
 		return s
 	}
 	joined := chain(2, 0)
-	joined.Joining = &perdure.Holder{Server: 3}
+	joined.Joining = &words.Holder{Server: 3}
 	for _, c := range []struct {
-		shards []perdure.ShardView
+		shards []words.ShardView
 		copies int
 		whole  bool
 	}{
 		{nil, 1, false},
-		{[]perdure.ShardView{chain(0), chain(1)}, 1, true},
-		{[]perdure.ShardView{chain(0), chain(-1)}, 1, false},
-		{[]perdure.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
-		{[]perdure.ShardView{chain(0, 1), chain(1)}, 2, false},
-		{[]perdure.ShardView{chain(0, 1), joined}, 2, false},
+		{[]words.ShardView{chain(0), chain(1)}, 1, true},
+		{[]words.ShardView{chain(0), chain(-1)}, 1, false},
+		{[]words.ShardView{chain(0, 1), chain(1, 2)}, 2, true},
+		{[]words.ShardView{chain(0, 1), chain(1)}, 2, false},
+		{[]words.ShardView{chain(0, 1), joined}, 2, false},
 	} {
-		if got := whole(&perdure.View{Shards: c.shards}, c.copies); got != c.whole {
+		if got := whole(&words.View{Shards: c.shards}, c.copies); got != c.whole {
 			t.Errorf("%d copies of %+v are whole: %t", c.copies, c.shards, got)
 		}
 	}
@@ -133,11 +134,11 @@ func TestReplayPlan(t *testing.T) {
 // TestBenchVictims: the server that is killed has the place in a chain that the fault names,
 // and the shards that are watched are those in which it has.
 func TestBenchVictims(t *testing.T) {
-	var v perdure.View
+	var v words.View
 	for s := range 6 { // chains of 0 1 2, 1 2 0, 2 0 1, …
-		var sv perdure.ShardView
+		var sv words.ShardView
 		sv.Server = s % 3
-		sv.Followers = []perdure.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
+		sv.Followers = []words.Holder{{Server: (s + 1) % 3}, {Server: (s + 2) % 3}}
 		v.Shards = append(v.Shards, sv)
 	}
 	v.Shards[5].Followers = v.Shards[5].Followers[:1] // one has 2 0 only

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -75,7 +76,7 @@ func (f *Folder) forkCut(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpe
 // copyStates copies what slots have saved.
 func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 	for _, file := range files {
-		if err := store.CopyState(f.Store, to.Store, perdure.SavedFile(file)); err != nil {
+		if err := store.CopyState(f.Store, to.Store, words.SavedFile(file)); err != nil {
 			return err
 		}
 	}
@@ -85,11 +86,11 @@ func (f *Folder) copyStates(to *Folder, files []checkpoint.FileRef) error {
 // forkRows writes a running checkpoint.
 func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) (*settings.Saved, error) {
 	m := &k.Manifest
-	var all [][]perdure.SavedFile
+	var all [][]words.SavedFile
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		layers, err := f.layers(k, shard)
-		var files []perdure.SavedFile
+		var files []words.SavedFile
 		var refers []checkpoint.FileRef // the newest one
 		for i, s := range layers {
 			if err != nil {
@@ -98,7 +99,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
 			var ref checkpoint.SegmentRef
 			ref, err = checkpoint.WriteSegment(to.Store, s)
-			files, refers = append(files, perdure.SavedFile(ref.Self())), ref.States
+			files, refers = append(files, words.SavedFile(ref.Self())), ref.States
 		}
 		if err != nil {
 			return nil, err
@@ -110,7 +111,7 @@ func (f *Folder) forkRows(k *checkpoint.Kept, to *Folder, job *perdure.JobSpec) 
 
 // publish writes the manifest of a running checkpoint of these files, by shard, with which a job begins at a clock,
 // and copies the states of slots that the newest ones refer to.
-func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]perdure.SavedFile,
+func (f *Folder) publish(m *checkpoint.Manifest, to *Folder, job *perdure.JobSpec, files [][]words.SavedFile,
 	refers [][]checkpoint.FileRef,
 ) (*settings.Saved, error) {
 	fork := checkpoint.Running{

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
@@ -79,7 +80,7 @@ func (f *Folder) forkSelected(k *checkpoint.Kept, to *Folder, job *perdure.JobSp
 	if err := f.forkCut(&k.Manifest, to, job); err != nil {
 		return nil, err
 	}
-	var all [][]perdure.SavedFile
+	var all [][]words.SavedFile
 	var states [][]checkpoint.FileRef
 	for shard := range perdure.ShardID(job.Shards) {
 		r := newRewinding(f, &k.Manifest, to.Store, job, shard)

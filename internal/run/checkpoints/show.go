@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/run/plain"
 )
@@ -17,7 +18,7 @@ type shown struct {
 	line
 	Job    perdure.JobSpec `json:"job"`
 	Tables []shownTable    `json:"tables"`
-	Slots  []perdure.Span  `json:"slots"`
+	Slots  []words.Span    `json:"slots"`
 	Shards []shownShard    `json:"shards"`
 	unread bool            // files are damaged that are there, as reading them tells
 }
@@ -87,7 +88,7 @@ func (f *Folder) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 // shown describes a checkpoint. Its error says why something is not known that files say.
 func (f *Folder) shown(k *checkpoint.Kept, newest bool) (s *shown, unread error) {
 	m := &k.Manifest
-	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []perdure.Span{}, Tables: []shownTable{}}
+	s = &shown{line: lineOf(k, newest), Job: m.Job, Slots: []words.Span{}, Tables: []shownTable{}}
 	s.Slots = append(s.Slots, m.Slots...)
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
@@ -173,7 +174,7 @@ func (s *shown) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), plain.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
 	for i, span := range s.Slots {
-		if span != (perdure.Span{}) {
+		if span != (words.Span{}) {
 			fmt.Fprintf(out, "  slot %-4d %s\n", i, spanText(span))
 		}
 	}
@@ -244,7 +245,7 @@ func (s *shown) printShards(out io.Writer) {
 }
 
 // spanText says in which clocks a slot takes part.
-func spanText(s perdure.Span) string {
+func spanText(s words.Span) string {
 	if s.Until == 0 {
 		return fmt.Sprintf("from clock %d on", s.From)
 	}

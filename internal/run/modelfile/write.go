@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/store"
@@ -16,7 +17,7 @@ import (
 // where rows are saved by themselves, the first running checkpoint, whose files are returned by shard. What rules keep
 // beside rows is as at the beginning: see [table.Assume]. The model Fits the tables.
 func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.TableSpec, now time.Time,
-) (saved [][]perdure.SavedFile, err error) {
+) (saved [][]words.SavedFile, err error) {
 	if err := to.Prepare(); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.Tabl
 		cut.Segments = append(cut.Segments, ref)
 		files := []checkpoint.FileRef{ref.Self()}
 		rows.Shards = append(rows.Shards, checkpoint.RunningShard{Shard: shard, Files: files})
-		saved = append(saved, []perdure.SavedFile{perdure.SavedFile(ref.Self())})
+		saved = append(saved, []words.SavedFile{words.SavedFile(ref.Self())})
 	}
 	if byRow {
 		return saved, checkpoint.PublishRunning(to, rows)

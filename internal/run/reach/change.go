@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
@@ -16,7 +17,7 @@ const namePatience = 30 * time.Second
 
 // AwaitChange waits until the clock of a change that was asked for is named, and returns the
 // job's view with it.
-func AwaitChange(ctx context.Context, client *control.Client, before perdure.View) (v perdure.View, err error) {
+func AwaitChange(ctx context.Context, client *control.Client, before words.View) (v words.View, err error) {
 	ctx, cancel := context.WithTimeout(ctx, namePatience)
 	defer cancel()
 	for {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
@@ -15,7 +15,7 @@ const lookPatience = time.Second
 
 // Look asks a job how it is. A coordinator that is dead or stands still answers
 // with an error soon.
-func Look(ctx context.Context, api *control.Client) (s control.Status, v perdure.View, err error) {
+func Look(ctx context.Context, api *control.Client) (s control.Status, v words.View, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	if s, err = api.Status(ctx); err == nil {

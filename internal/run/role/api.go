@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -177,7 +178,7 @@ func processState(s string) control.ProcessState {
 	return control.ProcessStarting
 }
 
-func (b *backend) View(ctx context.Context) (v perdure.View, err error) {
+func (b *backend) View(ctx context.Context) (v words.View, err error) {
 	err = b.co.Look(ctx, func(s *coordinator.Seen) { v = s.Facts.View.Clone() })
 	return v, err
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/registry"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/coordinator"
@@ -55,7 +55,7 @@ func TestStatusAway(t *testing.T) {
 		}
 		p.Go(co.Run)
 		b := &backend{co: co, began: time.Now()}
-		look := func() (control.Status, perdure.View) {
+		look := func() (control.Status, words.View) {
 			t.Helper()
 			began := time.Now()
 			s, err := b.Status(ctx)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 )
 
 // Summary is how a run ended. Every field is always in summary.json; what is
@@ -63,7 +64,7 @@ type Summary struct {
 
 	// How often a checkpoint was made at last, or what was saved of rows; nil: the strategy says how
 	// often.
-	Saving *perdure.Saving `json:"saving"`
+	Saving *words.Saving `json:"saving"`
 
 	Failures    []Failure `json:"failures"` // in order of time; none is []
 	ModelSHA256 *string   `json:"model_sha256"`

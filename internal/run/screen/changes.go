@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
@@ -24,9 +25,9 @@ func (c Change) String() string {
 }
 
 // Changes says which workers join and which leave between two views.
-func Changes(before, now []perdure.SlotView) (all []Change) {
+func Changes(before, now []words.SlotView) (all []Change) {
 	for i, s := range now {
-		was := perdure.Span{Until: -1}
+		was := words.Span{Until: -1}
 		if i < len(before) {
 			was = before[i].Span
 		}

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure/internal/run/plain"
-
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/plain"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -61,7 +60,7 @@ func survived(s *rundir.Summary) string {
 }
 
 // inPart says how many updates some rows lack that came back as they were last saved; "": none.
-func inPart(all *perdure.Saving) string {
+func inPart(all *words.Saving) string {
 	if all == nil || all.Rows == nil || all.Rows.PartlyLost == 0 {
 		return ""
 	}

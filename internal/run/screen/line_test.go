@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -35,7 +35,7 @@ func TestOneLine(t *testing.T) {
 	if got := show(f); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	s.Saving = &perdure.Saving{Rows: &perdure.RowSaving{PartlyLost: 27}}
+	s.Saving = &words.Saving{Rows: &words.RowSaving{PartlyLost: 27}}
 	if got := show(); !strings.Contains(got, "0 updates lost, 27 lost in part, 2 clocks redone") {
 		t.Errorf("%q", got)
 	}

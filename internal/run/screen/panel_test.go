@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -146,7 +147,7 @@ func TestFirstLines(t *testing.T) {
 		},
 		"20 clocks in 1.0 s\n1 kill, 0 updates lost, 27 lost in part, 0 clocks redone, 100 ms until all served again": {
 			Clocks: 20, WallSeconds: 1, UpdatesLost: new(int64(0)), ClocksRedone: new(int64(0)),
-			Failures: []rundir.Failure{kill(1, 100)}, Saving: &perdure.Saving{Rows: &perdure.RowSaving{PartlyLost: 27}},
+			Failures: []rundir.Failure{kill(1, 100)}, Saving: &words.Saving{Rows: &words.RowSaving{PartlyLost: 27}},
 		},
 	} {
 		if got := fmt.Sprintf("%s\n%s", came(&s), survived(&s)); got != want {

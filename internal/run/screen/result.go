@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -154,7 +154,7 @@ func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
 }
 
 // savedRows says what was saved of rows that are saved by themselves, and what of that came back.
-func savedRows(all *perdure.Saving) (rows [][2]string) {
+func savedRows(all *words.Saving) (rows [][2]string) {
 	if all == nil || all.Rows == nil {
 		return nil
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // shardLines says which servers hold the shards of a view, those with the same chain in one
 // line: the head, the followers in the chain's order, and the server that is joining it.
-func shardLines(v *perdure.View) (lines []string) {
+func shardLines(v *words.View) (lines []string) {
 	shards := map[string][]int{} // by the chain that holds them
 	var order []string
 	for i := range v.Shards {
@@ -30,7 +31,7 @@ func shardLines(v *perdure.View) (lines []string) {
 }
 
 // chainText is a shard's chain in words.
-func chainText(s *perdure.ShardView) string {
+func chainText(s *words.ShardView) string {
 	if s.Replicas() == 0 {
 		return "nobody yet"
 	}
@@ -108,7 +109,7 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 }
 
 // spanLine says when a slot takes part, where that is not throughout.
-func spanLine(role string, s perdure.Span) string {
+func spanLine(role string, s words.Span) string {
 	text := ""
 	if role == string(wire.RoleWorker) && s.From > 0 {
 		text += fmt.Sprintf(", from clock %d", s.From)

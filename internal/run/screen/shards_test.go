@@ -5,21 +5,22 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
 // TestShardLines: status says which servers hold the shards, as shortly as it can.
 func TestShardLines(t *testing.T) {
-	chain := func(servers ...int) (s perdure.ShardView) {
+	chain := func(servers ...int) (s words.ShardView) {
 		s.Server = servers[0]
 		for _, n := range servers[1:] {
-			s.Followers = append(s.Followers, perdure.Holder{Server: n})
+			s.Followers = append(s.Followers, words.Holder{Server: n})
 		}
 		return s
 	}
 	joined := chain(2, 0)
-	joined.Joining = &perdure.Holder{Server: 3}
-	v := perdure.View{Shards: []perdure.ShardView{
+	joined.Joining = &words.Holder{Server: 3}
+	v := words.View{Shards: []words.ShardView{
 		chain(0, 1, 2), chain(0, 1, 2), joined, chain(0, 1, 2), chain(1),
 		chain(-1), chain(0, 1, 2), chain(0, 1, 2),
 	}}
@@ -49,18 +50,18 @@ func TestHeldAndSaved(t *testing.T) {
 	}
 	for _, c := range []struct {
 		recovery string
-		saving   *perdure.Saving
+		saving   *words.Saving
 		want     string
 	}{
 		{"chain:2", nil, ""},
 		{"resend:20", nil, "last checkpoint: clock 40"},
-		{"resend:auto", &perdure.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
+		{"resend:auto", &words.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
 		{
-			"checkpoint:auto", &perdure.Saving{Interval: 2.5, Why: "Young"},
+			"checkpoint:auto", &words.Saving{Interval: 2.5, Why: "Young"},
 			"last checkpoint: clock 40; every 2.5 s, Young",
 		},
 		{
-			"checkpoint:auto", &perdure.Saving{Interval: 12345.6, Why: "Young"},
+			"checkpoint:auto", &words.Saving{Interval: 12345.6, Why: "Young"},
 			"last checkpoint: clock 40; every 12346 s, Young",
 		},
 	} {
@@ -74,14 +75,14 @@ func TestHeldAndSaved(t *testing.T) {
 
 // TestChanges: people read which workers join and which leave.
 func TestChanges(t *testing.T) {
-	slots := func(spans ...perdure.Span) (s []perdure.SlotView) {
+	slots := func(spans ...words.Span) (s []words.SlotView) {
 		for _, span := range spans {
-			s = append(s, perdure.SlotView{Span: span})
+			s = append(s, words.SlotView{Span: span})
 		}
 		return s
 	}
-	before := slots(perdure.Span{}, perdure.Span{Until: 9}, perdure.Span{From: 3})
-	after := slots(perdure.Span{}, perdure.Span{From: 20}, perdure.Span{From: 3, Until: 20}, perdure.Span{From: 20})
+	before := slots(words.Span{}, words.Span{Until: 9}, words.Span{From: 3})
+	after := slots(words.Span{}, words.Span{From: 20}, words.Span{From: 3, Until: 20}, words.Span{From: 20})
 	var got strings.Builder
 	must(t, Accepted(&got, "so be it", Changes(before, after), false))
 	want := `so be it

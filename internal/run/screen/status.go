@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
@@ -14,7 +14,7 @@ import (
 
 // Status shows how a running job is: the job, its processes, its shards, and log, a line about
 // its update log; "": it has none.
-func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
+func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
 		s.End, s.Generation, s.RunDir)
 	replaced := ""

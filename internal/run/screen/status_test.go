@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
@@ -53,7 +54,7 @@ func TestAwayLine(t *testing.T) {
 	}
 	for _, away := range []*control.Away{nil, {Seconds: 3}} {
 		var out bytes.Buffer
-		Status(&out, &control.Status{RegistryAway: away}, &perdure.View{}, "")
+		Status(&out, &control.Status{RegistryAway: away}, &words.View{}, "")
 		if got := strings.Contains(out.String(), "the registry is away since"); got != (away != nil) {
 			t.Errorf("away %v: %s", away, &out)
 		}

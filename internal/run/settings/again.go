@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -235,7 +236,7 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	}
 	saved := m.Slots
 	if len(saved) == 0 { // all were there throughout
-		saved = make([]perdure.Span, s.Job.Slots)
+		saved = make([]words.Span, s.Job.Slots)
 	}
 	s.Checkpoints.Workers = workers
 	if m.Slots, err = membership.Changed(saved, s.Checkpoints.Workers, at); err != nil {

@@ -34,7 +34,7 @@ type EndedRun struct {
 	Job perdure.JobSpec
 	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
 	// itself, that one's cut, tables and slots.
-	View perdure.View
+	View words.View
 
 	Checkpoints, Snapshots store.Store
 	Log                    EndedLog
@@ -54,8 +54,8 @@ type EndedState struct {
 	Cut        perdure.Clock // all shards have all updates of the clocks below it
 	Furthest   perdure.Clock // the most clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
-	Slots      []perdure.Span // nil: all take part throughout
-	PastClocks int64          // that slots did in spans before these
+	Slots      []words.Span // nil: all take part throughout
+	PastClocks int64        // that slots did in spans before these
 
 	shards []*endedShard
 }
@@ -144,7 +144,7 @@ func (st *EndedState) past() int64 {
 	for _, sh := range st.shards {
 		n := int64(sh.rep.State.Seq())
 		for slot, applied := range sh.rep.State.Applied() {
-			var span perdure.Span
+			var span words.Span
 			if slot < len(st.Slots) {
 				span = st.Slots[slot]
 			}
@@ -191,9 +191,9 @@ func (st *EndedState) Write(ctx context.Context, to store.Store, job *perdure.Jo
 	if err := to.Prepare(); err != nil {
 		return err
 	}
-	v := perdure.View{
-		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]perdure.ShardView, job.Shards),
-		Slots: make([]perdure.SlotView, len(st.shards[0].rep.State.Applied())),
+	v := words.View{
+		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]words.ShardView, job.Shards),
+		Slots: make([]words.SlotView, len(st.shards[0].rep.State.Applied())),
 	}
 	for _, sh := range st.shards {
 		if err := sh.write(ctx, to, job, &v); err != nil {
@@ -209,7 +209,7 @@ func (st *EndedState) Applied(shard perdure.ShardID) []perdure.Clock {
 }
 
 // States are what slots have saved in the earlier run's store, which the shards only refer to.
-func (st *EndedState) States() (files []perdure.SavedFile) {
+func (st *EndedState) States() (files []words.SavedFile) {
 	for _, sh := range st.shards {
 		files = append(files, states.Files(sh.rep.State.States())...)
 	}
@@ -319,7 +319,7 @@ func (sh *endedShard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Cloc
 }
 
 // write writes it as a snapshot of another job's, with which a view says that it begins.
-func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *perdure.View) error {
+func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *words.View) error {
 	was := &sh.rep.State
 	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})
 	rep.Follow(v, replica.Place{}, false)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
@@ -126,7 +127,7 @@ func (s *Run) oddResumed() error {
 			return fmt.Errorf("tables: %w", err)
 		}
 	}
-	odd := func(span perdure.Span) bool {
+	odd := func(span words.Span) bool {
 		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -103,7 +104,7 @@ func (s *Run) ParseFaults() (faults []supervisor.Fault, err error) {
 	for _, text := range s.Faults {
 		f, err := supervisor.ParseFault(text)
 		if err == nil {
-			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&perdure.View{}).Latest(&s.Job))
+			err = f.Validate(s.Job.Servers, slots, s.HasOwnLog(), (&words.View{}).Latest(&s.Job))
 		}
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/store"
 )
@@ -12,10 +13,10 @@ import (
 // Saved is the running checkpoint that a run goes on from: of each row the value that was saved
 // of it last.
 type Saved struct {
-	Number uint64                `json:"number"` // of its manifest
-	Files  [][]perdure.SavedFile `json:"files"`  // by shard, the oldest first
+	Number uint64              `json:"number"` // of its manifest
+	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
 	// States are what slots have saved, where the newest files refer to it; nil: they have it all.
-	States [][]perdure.SavedFile `json:"states,omitempty"`
+	States [][]words.SavedFile `json:"states,omitempty"`
 	// Current says that the run begins with all rows as they were at its cut, which is a checkpoint beside this one:
 	// what is in these files a shard begins with that is lost.
 	Current bool   `json:"current,omitempty"`
@@ -34,9 +35,9 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 		return m, err
 	}
 	for _, shard := range r.Shards {
-		var files []perdure.SavedFile
+		var files []words.SavedFile
 		for _, f := range shard.Files {
-			files = append(files, perdure.SavedFile(f))
+			files = append(files, words.SavedFile(f))
 		}
 		s.Saved.Files = append(s.Saved.Files, files)
 		s.Saved.Refer(len(s.Saved.Files)-1, len(r.Shards), shard.States)
@@ -63,9 +64,9 @@ func passedOver(from store.Store, manifest string, at perdure.Clock, passed []ch
 func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
 	for _, f := range states {
 		if sv.States == nil {
-			sv.States = make([][]perdure.SavedFile, shards)
+			sv.States = make([][]words.SavedFile, shards)
 		}
-		sv.States[shard] = append(sv.States[shard], perdure.SavedFile(f))
+		sv.States[shard] = append(sv.States[shard], words.SavedFile(f))
 	}
 }
 

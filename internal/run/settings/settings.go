@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -58,7 +59,7 @@ type Run struct {
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
-	Slots      []perdure.Span      `json:"slots,omitempty"` // when each takes part; none: throughout
+	Slots      []words.Span        `json:"slots,omitempty"` // when each takes part; none: throughout
 	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/words"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -20,9 +21,9 @@ import (
 // TestHeaderOfResumed: a run that goes on says how many workers there are from then on.
 func TestHeaderOfResumed(t *testing.T) {
 	for _, c := range []struct {
-		spans []perdure.Span
+		spans []words.Span
 		want  int
-	}{{nil, 3}, {[]perdure.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
+	}{{nil, 3}, {[]words.Span{{}, {Until: 5}, {From: 3}, {From: 9}}, 2}} {
 		s := Run{Job: perdure.JobSpec{Slots: 3}, Cut: 5, Slots: c.spans}
 		if got := s.WorkersAtFirst(); got != c.want {
 			t.Errorf("%v at clock 5: %d workers, want %d", c.spans, got, c.want)

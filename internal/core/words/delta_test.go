@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-func drawHolder(t *rapid.T) perdure.Holder {
-	return perdure.Holder{
+func drawHolder(t *rapid.T) words.Holder {
+	return words.Holder{
 		Server:      rapid.IntRange(-1, 3).Draw(t, "server"),
 		Incarnation: perdure.Incarnation(rapid.IntRange(0, 3).Draw(t, "incarnation")),
 		Addr:        rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "addr"),
@@ -23,8 +23,8 @@ func drawHolder(t *rapid.T) perdure.Holder {
 	}
 }
 
-func drawShard(t *rapid.T) perdure.ShardView {
-	s := perdure.ShardView{
+func drawShard(t *rapid.T) words.ShardView {
+	s := words.ShardView{
 		Holder: drawHolder(t), Epoch: perdure.Epoch(rapid.IntRange(0, 3).Draw(t, "epoch")),
 		Lost: rapid.Bool().Draw(t, "lost"),
 	}
@@ -41,20 +41,20 @@ func drawShard(t *rapid.T) perdure.ShardView {
 	return s
 }
 
-func drawSlot(t *rapid.T) perdure.SlotView {
-	return perdure.SlotView{
+func drawSlot(t *rapid.T) words.SlotView {
+	return words.SlotView{
 		Incarnation: perdure.Incarnation(rapid.IntRange(0, 2).Draw(t, "incarnation")),
 		Decided:     rapid.Bool().Draw(t, "decided"),
 		Start:       perdure.Clock(rapid.IntRange(0, 2).Draw(t, "start")), Settled: rapid.Bool().Draw(t, "settled"),
-		Span: perdure.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))},
+		Span: words.Span{From: perdure.Clock(rapid.IntRange(0, 1).Draw(t, "from"))},
 		Left: rapid.Bool().Draw(t, "left"),
 	}
 }
 
 // drawView draws a view of 5 shards and 4 slots or more that some earlier view may have
 // become.
-func drawView(t *rapid.T, before *perdure.View) perdure.View {
-	v := perdure.View{
+func drawView(t *rapid.T, before *words.View) words.View {
+	v := words.View{
 		Revision:   before.Revision + rapid.Uint64Range(1, 3).Draw(t, "revisions"),
 		Generation: perdure.Generation(rapid.IntRange(1, 3).Draw(t, "generation")),
 		Cut:        perdure.Clock(rapid.IntRange(0, 3).Draw(t, "cut")),
@@ -62,8 +62,8 @@ func drawView(t *rapid.T, before *perdure.View) perdure.View {
 		Tentative: rapid.Bool().Draw(t, "tentative"),
 		Durable:   perdure.Clock(rapid.IntRange(0, 3).Draw(t, "durable")), Done: rapid.Bool().Draw(t, "done"),
 		Tables: before.Tables[:len(before.Tables):len(before.Tables)],
-		Shards: append([]perdure.ShardView(nil), before.Shards...),
-		Slots:  append([]perdure.SlotView(nil), before.Slots...),
+		Shards: append([]words.ShardView(nil), before.Shards...),
+		Slots:  append([]words.SlotView(nil), before.Slots...),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "tables") {
 		v.Tables = append(v.Tables, perdure.TableSpec{
@@ -104,8 +104,8 @@ func merged[N ~int32](a, b []N) []N {
 // fits no other.
 func TestViewDelta(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		views := []perdure.View{drawView(t,
-			&perdure.View{Revision: 1, Shards: make([]perdure.ShardView, 5), Slots: make([]perdure.SlotView, 4)})}
+		views := []words.View{drawView(t,
+			&words.View{Revision: 1, Shards: make([]words.ShardView, 5), Slots: make([]words.SlotView, 4)})}
 		var shards []perdure.ShardID
 		var slots []perdure.Slot
 		for range rapid.IntRange(1, 3).Draw(t, "views") {
@@ -138,7 +138,7 @@ func TestViewDelta(t *testing.T) {
 		}
 		earlier := *oldest
 		earlier.Revision--
-		for _, v := range []*perdure.View{newest, &earlier, {}} {
+		for _, v := range []*words.View{newest, &earlier, {}} {
 			if _, err := d.Apply(v); !errors.Is(err, words.ErrViewGap) {
 				t.Fatalf("%s, for revision %d: %v", b, v.Revision, err)
 			}
@@ -164,10 +164,10 @@ func TestViewDeltaOfAnotherShape(t *testing.T) {
 	}
 }
 
-func smallView() perdure.View {
-	return perdure.View{
-		Revision: 7, Tables: []perdure.TableSpec{{Name: "w"}}, Shards: make([]perdure.ShardView, 2),
-		Slots: make([]perdure.SlotView, 1),
+func smallView() words.View {
+	return words.View{
+		Revision: 7, Tables: []perdure.TableSpec{{Name: "w"}}, Shards: make([]words.ShardView, 2),
+		Slots: make([]words.SlotView, 1),
 	}
 }
 
