@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// floors are those of docs/ROOMS.md, the lowest first, each with the rooms that stand on it;
+// floors are those of docs/architecture.md, the lowest first, each with its packages;
 // what ends in a slash stands for all rooms below it.
 var floors = []struct {
 	name  string

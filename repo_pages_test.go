@@ -9,7 +9,7 @@ import (
 )
 
 // namingPages are the pages that say where things are: what they name is to be there.
-var namingPages = []string{"docs/ROOMS.md", "docs/DESIGN.md", "CONTRIBUTING.md", "docs/design/"}
+var namingPages = []string{"docs/architecture.md", "docs/DESIGN.md", "CONTRIBUTING.md", "docs/design/"}
 
 // planned are names that pages give to what is not built, with what it will be.
 var planned = map[string]string{"LastSaved": "a fate, if rows are saved by bytes"}
@@ -107,11 +107,11 @@ func declare(f *ast.File, names map[string]bool) {
 }
 
 var pageNameCases = []ruleCase{
-	{"docs/ROOMS.md", "x\nsee `internal/core/attic`", "docs/ROOMS.md:2: there is no internal/core/attic"},
-	{"docs/ROOMS.md", "see `attic.go` in `docs/ROOMS.md`", "there is no attic.go"},
-	{"docs/ROOMS.md", "it calls `Replica.Settle()`", "there is no Replica.Settle"},
-	{"docs/ROOMS.md", "`lower`, `--flag`, `a b`, `x:Y`, `SCENARIO`, `run.json`, `core/NAME.go`", ""},
-	{"docs/ROOMS.md", "```\n`Nowhere`\n```\n", ""},
+	{"docs/architecture.md", "x\nsee `internal/core/attic`", "docs/architecture.md:2: there is no internal/core/attic"},
+	{"docs/architecture.md", "see `attic.go` in `docs/DESIGN.md`", "there is no attic.go"},
+	{"docs/architecture.md", "it calls `Replica.Settle()`", "there is no Replica.Settle"},
+	{"docs/architecture.md", "`lower`, `--flag`, `a b`, `x:Y`, `SCENARIO`, `run.json`, `core/NAME.go`", ""},
+	{"docs/architecture.md", "```\n`Nowhere`\n```\n", ""},
 	{"docs/guide/start.md", "`Nowhere`", ""},
 }
 

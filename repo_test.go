@@ -27,7 +27,7 @@ const module = "github.com/perdure/perdure"
 
 // layers is the map of the repository: a room imports only rooms of strictly lower layers.
 // A room is a folder of the top level, or one of a floor of internal; folders below it
-// belong to it. docs/ROOMS.md says what each floor is for.
+// belong to it. docs/architecture.md describes the layers.
 var layers = map[string]int{
 	".": 0, // the vocabulary
 
@@ -261,7 +261,7 @@ var rules = map[string]rule{
 	"page lines":      checkPageLines,
 	"page names":      checkPageNames,
 	"columns":         eachGo(checkColumns),
-	"words":           checkWords,
+	"prose":           checkProse,
 	"standard output": eachGo(checkStdout),
 }
 
@@ -622,7 +622,7 @@ var ruleCases = map[string][]ruleCase{
 	},
 	"types":   typeCases,
 	"columns": columnCases,
-	"words":   wordCases,
+	"prose":   proseCases,
 	"page lines": {
 		{"docs/a.md", strings.Repeat("a\n", maxPageLines), ""},
 		{"docs/a.md", strings.Repeat("a\n", maxPageLines+1), "docs/a.md: 401 lines"},

@@ -17,7 +17,7 @@ const (
 )
 
 // ceilings are what is larger, and how large it may be at most: it may only shrink. Most of
-// it is to be taken apart, as docs/ROOMS.md says.
+// it must be split: see docs/architecture.md.
 var ceilings = map[string]int{
 	"lines internal/core/membership":           5128, // who is there, who is not, and all that follows from it
 	"fields ..JobSpec":                         26,   // what a job is, as JSON
@@ -51,7 +51,7 @@ func checkTypes(files []source) (found []string) {
 			switch n := sizes[what]; {
 			case n > max(most, ceilings[what]):
 				found = append(found,
-					fmt.Sprintf("%s: %d; at most %d: see docs/ROOMS.md", what, n, max(most, ceilings[what])))
+					fmt.Sprintf("%s: %d; at most %d: see docs/architecture.md", what, n, max(most, ceilings[what])))
 			case n < ceilings[what]:
 				found = append(found, fmt.Sprintf("%s: %d; its ceiling is %d: lower it, or take it away if %d will do",
 					what, n, ceilings[what], most))

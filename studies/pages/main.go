@@ -3,8 +3,8 @@
 //	go run ./studies/pages runs/grid docs/studies/grid
 //
 // It reads study.json and the runs from the folder that perdure study has written, and writes README.md, pictures and
-// runs.csv into another folder. Each study has a file here with a function that writes its page. A page depends on the
-// study's folder alone, and nothing is written if a run cannot be read.
+// runs.csv into another folder. Each study has a text here, NAME.md.tmpl, and a function that fills it in. A page
+// depends on the study's folder alone, and nothing is written if a run cannot be read.
 package main
 
 import (

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"math"
 	"strings"
+	"text/template"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure/internal/run/plain"
@@ -18,23 +20,24 @@ type page struct {
 	files map[string][]byte // pictures and tables that the page leads to, by name
 }
 
-// say writes a paragraph, an item of a list, a heading or a table, and ends it with an empty line.
-func (p *page) say(format string, values ...any) {
-	fmt.Fprintf(&p.text, format+"\n\n", values...)
-}
+//go:embed *.md.tmpl
+var texts embed.FS
 
-// line writes one line of a table or a list.
-func (p *page) line(format string, values ...any) {
-	fmt.Fprintf(&p.text, format+"\n", values...)
-}
-
-// command writes the command that runs the study.
-func (p *page) command() {
-	p.say("```sh parse\nperdure study studies/%s.yaml\n```", p.Name)
+// fill writes the page's text, NAME.md.tmpl, which may call functions: those of all pages, and its own.
+func (p *page) fill(name string, own template.FuncMap) {
+	t := template.New(name + ".md.tmpl").Funcs(template.FuncMap{
+		"atATime": p.atATime, "facts": p.facts,
+		"command": func() string { return "```sh parse\nperdure study studies/" + p.Name + ".yaml\n```" },
+		"runs":    func() string { return "[runs.csv](runs.csv) has a line for each run." },
+	}).Funcs(own)
+	t = template.Must(t.ParseFS(texts, name+".md.tmpl"))
+	if err := t.Execute(&p.text, p.Results); err != nil { // the text does not fit its functions
+		panic(err)
+	}
 }
 
 // facts writes what the study ran on and how, what ran it, and how often.
-func (p *page) facts(how string) {
+func (p *page) facts(how string) string {
 	trials, runs, quick, rest := "trials", "runs ", "", ""
 	if p.Kind == study.OfLosses {
 		trials, runs = "twins", ""
@@ -45,13 +48,10 @@ func (p *page) facts(how string) {
 	if p.Missing > 0 {
 		rest = fmt.Sprintf("; **%d of %d %sare still to be done**", p.Missing, p.Runs, runs)
 	}
-	p.line("| | |\n|---|---|\n| machine | %d cores, %s; %s |", p.Machine.Cores, p.Machine.CPU, how)
-	p.line("| program | perdure %s, %s%s |", p.Version, p.date, quick)
-	p.say("| %s | %s of each%s |", trials, p.tried(), rest)
+	return fmt.Sprintf("| | |\n|---|---|\n| machine | %d cores, %s; %s |\n| program | perdure %s, %s%s |\n"+
+		"| %s | %s of each%s |\n", p.Machine.Cores, p.Machine.CPU, how, p.Version, p.date, quick, trials,
+		p.tried(), rest)
 }
-
-// end leads to the runs.
-func (p *page) end() { p.say("[runs.csv](runs.csv) has a line for each run.") }
 
 // percent is the format of shares; others are those of fmt, and "" is four digits.
 const percent = "percent"
@@ -77,20 +77,20 @@ func (s *outcome) spread(c *cell, col *column) plot.Spread {
 }
 
 // table writes a table: a row for each cell, by its labels of some axes, and columns.
-func (p *page) table(cells []*cell, axes []string, columns ...column) {
-	head := "| |"
+func (p *page) table(cells []*cell, axes []string, columns ...column) string {
+	text := "| |"
 	for _, col := range columns {
-		head += " " + col.heading + " |"
+		text += " " + col.heading + " |"
 	}
-	p.line("%s\n|---|%s", head, strings.Repeat("--:|", len(columns)))
+	text += "\n|---|" + strings.Repeat("--:|", len(columns)) + "\n"
 	for _, c := range cells {
-		row := "| `" + p.named(c, axes...) + "` |"
+		text += "| `" + p.named(c, axes...) + "` |"
 		for i := range columns {
-			row += " " + show(p.spread(c, &columns[i]), columns[i].format) + " |"
+			text += " " + show(p.spread(c, &columns[i]), columns[i].format) + " |"
 		}
-		p.line("%s", row)
+		text += "\n"
 	}
-	p.line("")
+	return text + "\n"
 }
 
 // show writes the median of a spread, and its range where that is not one number.

@@ -179,17 +179,17 @@ func TestParts(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "page")
 	writers["tried"] = func(p *page) {
 		worst, best := ends(p.where(at{"failures": "none"}), rise("test_accuracy", 0.2))
-		p.say("# %s", p.Name)
-		p.say("Late is `%s`, with %s, apart %t and %t, %s.", p.named(best, "recovery"), best.show(accuracy, percent),
-			apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy), failedRuns(p.cells))
-		p.facts(p.atATime())
-		p.table(p.where(at{"failures": "killed"}), []string{"recovery"}, col("end", atEnd("test_accuracy"), "%.3f"),
-			column{"without", atEnd("test_accuracy"), "", "none"}, col("unknown", redone, ""))
-		p.curves("a.svg", "Over time", "test_accuracy", "test accuracy", p.cells, looks{"recovery", "failures"},
-			"failures")
-		p.dots("b.svg", "At the end", p.cells, nil, looks{colour: "recovery"}, col("accuracy", accuracy, percent))
-		p.say("- an item that\nis long %s", strings.Repeat("and ", 30))
-		p.say("```\ncode   as it is\n```")
+		fmt.Fprintf(&p.text, "# %s\n\nLate is `%s`, with %s, apart %t and %t, %s.\n\n", p.Name,
+			p.named(best, "recovery"),
+			best.show(accuracy, percent), apart(worst, best, atEnd("test_accuracy")), apart(worst, best, accuracy),
+			failedRuns(p.cells))
+		p.text.WriteString(p.facts(p.atATime()) + "\n" +
+			p.table(p.where(at{"failures": "killed"}), []string{"recovery"}, col("end", atEnd("test_accuracy"), "%.3f"),
+				column{"without", atEnd("test_accuracy"), "", "none"}, col("unknown", redone, "")) +
+			p.curves("a.svg", "Over time", "test_accuracy", "test accuracy", p.cells, looks{"recovery", "failures"},
+				"failures") +
+			p.dots("b.svg", "At the end", p.cells, nil, looks{colour: "recovery"}, col("accuracy", accuracy, percent)) +
+			"- an item that\nis long " + strings.Repeat("and ", 30) + "\n\n```\ncode   as it is\n```\n")
 		p.cell(at{"recovery": "none"})
 	}
 	t.Cleanup(func() { delete(writers, "tried") })

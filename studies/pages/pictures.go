@@ -11,13 +11,13 @@ import (
 // width of pictures, in pixels.
 const width = 880.0
 
-// picture keeps a picture, and writes the line that shows it.
-func (p *page) picture(file string, f *plot.Figure) {
+// picture keeps a picture, and returns the line that shows it.
+func (p *page) picture(file string, f *plot.Figure) string {
 	if p.files[file] != nil {
 		panic("the picture " + file + " is drawn twice")
 	}
 	p.files[file] = f.SVG(true)
-	p.say("![%s](%s)", f.Name, file)
+	return "![" + f.Name + "](" + file + ")\n\n"
 }
 
 // looks names the axes that choose the colour and the dashes of a cell; without dash the colour chooses both.
@@ -35,7 +35,7 @@ func (l *looks) of(c *cell) plot.Look {
 
 // curves draws a column of the series over seconds, of each cell the median, and a band from least to most. There is a
 // panel for each label of an axis, or one ("").
-func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) {
+func (p *page) curves(file, name, column, y string, cells []*cell, look looks, panels string) string {
 	f := &plot.Figure{Name: name, Width: width, High: 340}
 	titles := []string{""}
 	if panels != "" {
@@ -77,7 +77,7 @@ func (p *page) curves(file, name, column, y string, cells []*cell, look looks, p
 		f.Panels = append(f.Panels, panel)
 	}
 	sameAxes(f.Panels)
-	p.picture(file, f)
+	return p.picture(file, f)
 }
 
 // sameAxes gives panels the same axes, so that they can be compared.
@@ -134,7 +134,7 @@ func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 }
 
 // dots draws a panel for each column, with a row for each cell: the median, and a line from least to most.
-func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) {
+func (p *page) dots(file, name string, cells []*cell, axes []string, look looks, columns ...column) string {
 	f := &plot.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
 	for n := range columns {
 		col := &columns[n]
@@ -155,5 +155,5 @@ func (p *page) dots(file, name string, cells []*cell, axes []string, look looks,
 		}
 		f.Panels = append(f.Panels, panel)
 	}
-	p.picture(file, f)
+	return p.picture(file, f)
 }

@@ -26,8 +26,8 @@ type Room struct {
 	keeper any // of Memory; nil: it is of Go's own
 }
 
-// Memory provides what is lent, if that is not Go's own: worker.Memory says what it must do. It is used
-// with the caller's lock held.
+// Memory provides the memory of loans, if that is not Go's own; worker.Memory documents it. It is used with
+// the caller's lock held.
 type Memory interface {
 	// Take returns memory for n values, or more, and what keeps it.
 	Take(n int) (values []float32, keeper any, err error)

@@ -2,24 +2,23 @@ package words
 
 import "github.com/perdure/perdure"
 
-// RowSaving is what becomes of rows that are saved by themselves, of a job so far.
+// RowSaving counts saves and restores of single rows, over the whole job.
 type RowSaving struct {
 	Bytes         int64   `json:"bytes"`          // of the files that were written
-	PausedSeconds float64 `json:"paused_seconds"` // for which training stood while rows were chosen, over all shards
+	PausedSeconds float64 `json:"paused_seconds"` // of training while rows were chosen, over all shards
 
-	// Of lost shards' rows: how many came back as they were last saved, and how many as they
-	// were at the beginning, since they were never saved; for how many clocks they had not
-	// been saved when they were lost, all together and the most of any.
+	// Rows of lost shards: how many were restored as last saved, how many got their initial values
+	// because they had never been saved, and the age of the restored values in clocks, in sum and at most.
 	Restored  int64         `json:"restored"`
 	Initial   int64         `json:"initial"`
 	AgeClocks int64         `json:"age_clocks"`
 	Oldest    perdure.Clock `json:"oldest"`
-	// PartlyLost counts updates, beside those that are lost, that some of these rows lack and
-	// others do not.
+	// PartlyLost counts updates that some of these rows lack and others contain. Lost updates are
+	// counted separately.
 	PartlyLost int64 `json:"partly_lost"`
 }
 
-// MeanAge is for how many clocks a row that came back had not been saved, in the mean.
+// MeanAge returns the mean age of restored rows, in clocks.
 func (r *RowSaving) MeanAge() float64 {
 	if n := r.Restored + r.Initial; n > 0 {
 		return float64(r.AgeClocks) / float64(n)
@@ -27,19 +26,19 @@ func (r *RowSaving) MeanAge() float64 {
 	return 0
 }
 
-// Resources are what a process has in use, as its Go runtime counts it.
+// Resources are the goroutines and memory of a process, as its Go runtime counts them.
 type Resources struct {
 	Goroutines int   `json:"goroutines"`
-	HeapBytes  int64 `json:"heap_bytes"` // of objects that live, or that no collection has freed yet
+	HeapBytes  int64 `json:"heap_bytes"` // of live objects and of those not yet collected
 }
 
-// Saving is how often a checkpoint is made where the strategy leaves that open, and what
-// it is chosen by; or, where rows are saved by themselves, what was saved so far.
+// Saving is the interval between checkpoints that the coordinator chose, with its reasons, where the
+// strategy leaves the interval open; where single rows are saved, it counts the saves.
 type Saving struct {
-	Failures int64   `json:"failures"`   // after which rows were taken from a checkpoint
-	Ran      float64 `json:"ran_s"`      // how long the job had been going on when it was chosen, in seconds
+	Failures int64   `json:"failures"`   // that restored rows from a checkpoint
+	Ran      float64 `json:"ran_s"`      // age of the job when the interval was chosen, in seconds
 	Interval float64 `json:"interval_s"` // between two checkpoints, in seconds; 0: not chosen yet
 	Why      string  `json:"why"`        // in words
 
-	Rows *RowSaving `json:"rows,omitempty"` // nil: rows are not saved by themselves
+	Rows *RowSaving `json:"rows,omitempty"` // nil: single rows are not saved
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// View is the job's shape as the coordinator recorded it: who holds which
-// shard, which process speaks for which slot, and where the job was last
-// rolled back to. Views are totally ordered by Revision; a view takes effect
+// View is the job's shape as the coordinator recorded it: which servers hold
+// each shard, which process speaks for each slot, and the clock of the last
+// roll-back. Views are totally ordered by Revision; a view takes effect
 // only once the registry has it.
 type View struct {
 	Revision   uint64             `json:"revision"`
@@ -18,12 +18,12 @@ type View struct {
 	// Tentative says that End may still be taken back: every slot stops there, and one of them evaluates the model.
 	// Shards ignore such an end.
 	Tentative bool `json:"tentative,omitempty"`
-	// no slot ends a clock until it is decided where the job ends, or who takes part
+	// Pause: no slot ends a clock until the end of the job, or its membership, is decided.
 	Pause   bool          `json:"pause"`
 	Durable perdure.Clock `json:"durable"` // the newest published checkpoint's cut
-	// Named is a cut beside those that the strategy's interval gives, at a clock that
-	// nobody had passed when it was named; 0: none was yet. It is only of interest while
-	// it is later than Durable.
+	// Named is a cut in addition to those of the strategy's interval, at a clock that no
+	// slot had passed when it was named; 0: none yet. It matters only while it is later
+	// than Durable.
 	Named  perdure.Clock       `json:"named,omitempty"`
 	Done   bool                `json:"done"`
 	Tables []perdure.TableSpec `json:"tables"`
@@ -33,9 +33,8 @@ type View struct {
 	Roster uint64 `json:"roster,omitempty"`
 }
 
-// Clone returns a copy whose lists of tables, shards and slots are its own. What a
-// shard's entry refers to (followers, base) is shared: it is never changed in
-// place.
+// Clone returns a copy with its own lists of tables, shards and slots. The lists of a
+// shard (followers, base) are shared: they are never changed in place.
 func (v *View) Clone() View {
 	w := *v
 	w.Tables, w.Shards, w.Slots = slices.Clone(v.Tables), slices.Clone(v.Shards), slices.Clone(v.Slots)
@@ -52,17 +51,16 @@ func (v *View) Latest(job *perdure.JobSpec) perdure.Clock {
 
 // Holder is a server that holds a replica of a shard.
 type Holder struct {
-	Server      int                 `json:"server"`      // -1: nobody
+	Server      int                 `json:"server"`      // -1: no server
 	Incarnation perdure.Incarnation `json:"incarnation"` // of the server's process
 	Addr        string              `json:"addr"`
-	// Since is the revision of the view that made it a holder. What a server holds
-	// of a shard since another revision it must forget: it has missed something.
+	// Since is the revision of the view that made it a holder. A server that holds the
+	// shard since another revision must discard it: it has missed changes.
 	Since uint64 `json:"since,omitempty"`
 }
 
-// ShardView says who holds a shard: its chain. The embedded Holder is the head,
-// which takes updates in; one whose Server is -1 is nobody, and the shard has no
-// holder.
+// ShardView is the chain that holds a shard. The embedded Holder is the head,
+// which receives updates; if its Server is -1, the shard has no holder.
 type ShardView struct {
 	Holder
 	Epoch perdure.Epoch `json:"epoch"`
@@ -73,20 +71,20 @@ type ShardView struct {
 	Joining *Holder `json:"joining,omitempty"`
 
 	// Base is the applied vector that the shard starts this epoch with, where the
-	// strategy lets rows be lost: for each slot, what it was acknowledged. Nil
-	// until all live slots have told it; always nil under other strategies.
+	// strategy lets rows be lost: the acknowledged clock of each slot. Nil until all
+	// live slots have reported theirs; always nil under other strategies.
 	Base []perdure.Clock `json:"base,omitempty"`
-	// Lost says that this epoch began with the shard's rows lost, or, under a chain
-	// that acknowledges early, with what its former head alone had.
+	// Lost says that this epoch began with the shard's rows lost or, under a chain that
+	// acknowledges early, with the updates lost that only its former head had.
 	Lost bool `json:"lost,omitempty"`
 	// Restored says that this epoch began with the rows of the cut Durable, and that
-	// workers send again what came after.
+	// workers resend all later updates.
 	Restored bool `json:"restored,omitempty"`
 	// Saved are the files of the running checkpoint that this epoch began with, oldest first,
-	// where each row is saved by itself; nil: it began with the initial rows.
+	// where single rows are saved; nil: it began with the initial rows.
 	Saved []SavedFile `json:"saved,omitempty"`
-	// Yields says that the head, which acknowledges early, is to be dropped: it takes
-	// nothing more in, and says when the next member has all that it has.
+	// Yields says that the head, which acknowledges early, must be dropped: it accepts no
+	// updates, and reports when the next member has caught up with it.
 	Yields bool `json:"yields,omitempty"`
 }
 
@@ -97,8 +95,8 @@ type SavedFile struct {
 	CRC   uint32 `json:"crc"`
 }
 
-// RestoredAt returns the clock of the cut with whose rows a shard begins where nobody
-// has any: the generation's or, if only the shard was lost, the newest.
+// RestoredAt returns the clock of the cut whose rows restore a shard that no server holds: the
+// generation's or, if only the shard was lost, the newest.
 func (v *View) RestoredAt(shard perdure.ShardID) perdure.Clock {
 	if v.Shards[shard].Restored {
 		return v.Durable
@@ -142,24 +140,24 @@ type SlotView struct {
 	// Until then the slot's next process must wait.
 	Decided bool          `json:"decided"`
 	Start   perdure.Clock `json:"start"`
-	// Settled says that every shard has carried the decision out: the slot's
-	// process may speak.
+	// Settled says that every shard has executed the decision: the slot's process
+	// may speak.
 	Settled bool `json:"settled"`
 	// Span is when the slot takes part.
 	Span
-	// Left says that the slot has done its last clock, and that no roll-back goes
-	// back before it: its process may end.
+	// Left says that the slot has finished its last clock, and that no roll-back
+	// crosses it: its process may end.
 	Left bool `json:"left,omitempty"`
 }
 
-// Counts says how far one slot's updates have come on one shard: how many of
+// Counts is the progress of one slot's updates on one shard: how many of
 // its clocks are staged, ticked and applied. Applied ≤ Ticked ≤ Staged.
 type Counts struct {
 	Staged  perdure.Clock `json:"staged"`
 	Ticked  perdure.Clock `json:"ticked"`
 	Applied perdure.Clock `json:"applied"`
 	// Seen, on the wire only, says how many of them every active slot can see in
-	// whatever it reads: ≤ Applied, and less only under vap.
+	// all reads: ≤ Applied, and less only under vap.
 	Seen perdure.Clock `json:"-"`
 }
 
@@ -173,8 +171,8 @@ func (v *View) Spans() []Span {
 }
 
 // Share returns how many slots take part in clock c, and how many of them come before
-// the given one: a pure function of the slots' spans. Data that is shared out by it is
-// shared out among those who are there.
+// the given one: a pure function of the slots' spans. Shares of the data follow from it,
+// so that only present slots get one.
 func (v *View) Share(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 	for i := range v.Slots {
 		if !v.Slots[i].Has(c) {

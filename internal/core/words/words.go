@@ -6,12 +6,12 @@
 // a [ServerSpeaker] or a [WorkerSpeaker], which knows what was told; who hears puts the words
 // together again, in a [ServerWord], a [WorkerStatus] or a view. Both sides know the same as
 // long as no word of a connection is missed: statuses are numbered for that ([Follows]), and a
-// [ViewDelta] names the revision that it is after. Whom a word does not fit breaks the
-// connection, and all is told on the next.
+// [ViewDelta] names the revision that it follows. A receiver that a word does not fit breaks the
+// connection, and the next one starts with whole values.
 //
 // A word keeps what it was made of, which must stay as it is. A speaker belongs to one
-// connection and one goroutine; so does who hears. Nothing here reaches a user: the types
-// of a job that are shown stand in the root.
+// connection and one goroutine; so does a receiver. Public packages name none of these
+// types.
 package words
 
 import (

@@ -1,6 +1,6 @@
-// Package hooks provides what replaces a worker's defaults in Perdure's own programs, tests and
-// simulations. worker.Dial finds it in its context, so that worker.Config names no internal type. A
-// set of hooks is a value; several goroutines may read it at once.
+// Package hooks provides replacements of a worker's defaults for Perdure's own programs, tests and
+// simulations. worker.Dial finds them in its context, so that worker.Config names no internal type.
+// A set of hooks is a value that goroutines may read concurrently.
 package hooks
 
 import (
