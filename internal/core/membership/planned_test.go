@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// planned returns a job in which a number of workers take part, and as many again are to join at a later clock.
+// planned returns a job in which a number of workers participate, and as many again will join at a later clock.
 func planned(t testing.TB, workers int) *Core {
 	f := Begin(perdure.JobSpec{
 		Servers: 1, Slots: workers, Shards: 1, Clocks: 1 << 30, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -37,13 +37,13 @@ func planned(t testing.TB, workers int) *Core {
 	return c
 }
 
-// comesTo has a worker say that it is at a clock.
+// comesTo sends a worker's status at a clock.
 func (c *Core) comesTo(slot int, clock perdure.Clock) {
 	c.WorkerStatus(slot, c.facts.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
 }
 
-// TestPlannedSleep: who is to join later is not looked at whenever somebody ends a clock, but when one comes to the
-// clock before its first.
+// TestPlannedSleep checks that slots which join later are not checked whenever another slot ends a clock, but only when
+// one reaches the clock before their first.
 func TestPlannedSleep(t *testing.T) {
 	c := planned(t, 20)
 	for clock := range perdure.Clock(10) {
@@ -52,22 +52,22 @@ func TestPlannedSleep(t *testing.T) {
 		}
 	}
 	if c.job.looks.slots = 0; c.agenda.Woken.Len() > 0 {
-		t.Fatalf("%v are to be looked at", c.agenda.Woken.All())
+		t.Fatalf("%v must be checked", c.agenda.Woken.All())
 	}
 	c.comesTo(0, 10)
 	if n := c.job.looks.slots; n > 0 {
-		t.Errorf("%d slots are looked at since one has ended a clock", n)
+		t.Errorf("%d slots are checked after one has ended a clock", n)
 	}
 	c.comesTo(0, 1<<20-1)
 	if n := c.job.looks.slots; n < 20 {
-		t.Errorf("%d slots are looked at since one has come to their first clock, want 20", n)
+		t.Errorf("%d slots are checked after one has reached their first clock, want 20", n)
 	}
 	if n := c.agenda.Early.Len(); n > 0 {
 		t.Errorf("%d slots still wait for that", n)
 	}
 }
 
-// BenchmarkPlanned is a worker's word that it is at its next clock, and a tick, where as many workers again are to
+// BenchmarkPlanned measures a worker's status at its next clock, and a tick, in a job that as many workers again will
 // join later.
 func BenchmarkPlanned(b *testing.B) {
 	for _, workers := range []int{100, 1000} {

@@ -2,8 +2,8 @@ package membership
 
 import "github.com/perdure/perdure/internal/core/recovery"
 
-// reconcile takes every step that the facts and the observations allow, of all shards
-// and slots that something may have happened to.
+// reconcile takes every step that the facts and the observations allow, for all shards and slots that an event may
+// concern.
 func (c *Core) reconcile() {
 	c.rec.refresh()
 	if c.facts.Over() {
@@ -29,8 +29,8 @@ func (c *Core) reconcile() {
 	c.checkComplete()
 }
 
-// stepChains takes the next step of every shard that is due: whoever died leaves its chain,
-// shards that nobody has are given anew, and chains are made whole.
+// stepChains takes the next step of every shard that is due: dead members leave its chain, orphaned shards are
+// reassigned, and chains are refilled.
 func (c *Core) stepChains() {
 	c.rec.judge()
 	if !c.agenda.Stirred || !c.facts.Placed() {
@@ -52,13 +52,13 @@ func (c *Core) stepChains() {
 	c.chains.extend(whole)
 }
 
-// rollBack takes the whole job back to the newest published cut. The higher
-// generation and the cut are recorded together.
+// rollBack rolls the whole job back to the newest published cut. The higher generation and the cut are recorded
+// together.
 func (c *Core) rollBack(why string) {
 	v := &c.facts.View
 	set(c.rec, &v.Generation, v.Generation+1)
 	set(c.rec, &v.Cut, v.Durable)
-	set(c.rec, &c.facts.Ending, false) // whoever reached the goal will reach it again
+	set(c.rec, &c.facts.Ending, false) // a slot that reached the goal will reach it again
 	c.cuts.forgetCuts()
 	c.roster.cutSuspended()
 	redone := int64(0)
@@ -70,7 +70,7 @@ func (c *Core) rollBack(why string) {
 		c.rec.setClock(i, next.Start)
 	}
 	for i := range v.Shards {
-		c.agenda.TouchShard(i) // nobody is ready in this generation
+		c.agenda.TouchShard(i) // no shard is ready in this generation
 	}
 	for i := range v.Slots {
 		c.agenda.TouchSlot(i, &v.Slots[i])

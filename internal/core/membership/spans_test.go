@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Who takes part after a change at clock 5, and what is refused.
+// TestApply checks which slots participate after a change at clock 5, and which changes are rejected.
 func TestApply(t *testing.T) {
 	span := func(from, until perdure.Clock) perdure.SlotView {
 		return perdure.SlotView{Incarnation: 1, Span: perdure.Span{From: from, Until: until}, Left: until > 0}
@@ -21,20 +21,20 @@ func TestApply(t *testing.T) {
 		past    int64
 		refusal string
 	}{
-		"one more":          {Change{Add: 1}, []perdure.SlotView{span(0, 0)}, []int{1}, 0, ""},
-		"in a vacant place": {Change{Add: 2}, []perdure.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
-		"in the one's that comes again": {
+		"one more":         {Change{Add: 1}, []perdure.SlotView{span(0, 0)}, []int{1}, 0, ""},
+		"in a vacant slot": {Change{Add: 2}, []perdure.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"in the slot of the returning one": {
 			Change{Again: []perdure.Slot{2, 0}},
 			[]perdure.SlotView{span(0, 0), span(0, 3), span(1, 3)},
 			[]int{2},
 			2, "",
 		},
-		"one leaves":      {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
-		"nobody is left":  {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "nobody would"},
-		"there is none":   {Change{Leave: []perdure.Slot{1}}, []perdure.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
-		"it has left":     {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 3)}, nil, 0, "has left"},
-		"it leaves twice": {Change{Leave: []perdure.Slot{0, 0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "already"},
-		"before it came":  {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+		"one leaves":        {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
+		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "no worker"},
+		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []perdure.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
+		"it left before":    {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
+		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []perdure.SlotView{span(0, 0)}, nil, 0, "already"},
+		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []perdure.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
 	} {
 		before := slices.Clone(c.slots)
 		next, joined, past, err := c.change.Apply(c.slots, 5)
@@ -45,7 +45,7 @@ func TestApply(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(joined, c.joined) || past != c.past {
-			t.Errorf("%s: %v join, %d clocks are past; want %v, %d", name, joined, past, c.joined, c.past)
+			t.Errorf("%s: %v join, %d past clocks; want %v, %d", name, joined, past, c.joined, c.past)
 		}
 		for _, i := range joined {
 			sl := next[i]
@@ -56,7 +56,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A slot that joins is early until somebody who was there before has come to the clock before its first.
+// TestEarly checks that a slot that joins is early until an earlier member has reached the clock before its first.
 func TestEarly(t *testing.T) {
 	joins := perdure.SlotView{Span: perdure.Span{From: 9}}
 	gone := perdure.SlotView{Left: true, Span: spanUpTo(0, 8)}
@@ -66,15 +66,15 @@ func TestEarly(t *testing.T) {
 		from  perdure.Clock
 		want  bool
 	}{
-		"was there from the beginning":   {[]perdure.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
-		"the other is behind":            {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
-		"the other has come":             {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
-		"by its start":                   {[]perdure.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
-		"it has worked itself":           {[]perdure.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
-		"the other has come, and left":   {[]perdure.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
-		"the job begins there":           {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
-		"others that join say nothing":   {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
-		"but for one that has worked so": {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
+		"participates from the beginning":  {[]perdure.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
+		"the other is behind":              {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
+		"the other has reached it":         {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
+		"by its start":                     {[]perdure.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
+		"it has worked itself":             {[]perdure.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
+		"the other reached it and left":    {[]perdure.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
+		"the job starts there":             {[]perdure.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
+		"other joining slots do not count": {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
+		"unless they have done a clock":    {[]perdure.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
 	} {
 		if got := comesEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -82,7 +82,7 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestSomeoneWorks compares with a look at every clock.
+// TestSomeoneWorks compares the result with a check of every clock.
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -103,7 +103,7 @@ func TestSomeoneWorks(t *testing.T) {
 	}
 }
 
-// TestLeast: who has done all his clocks is waited for no more.
+// TestLeast checks that slots that have done all their clocks are ignored.
 func TestLeast(t *testing.T) {
 	slots := []perdure.SlotView{{}, {Span: perdure.Span{Until: 10}}, {Span: perdure.Span{From: 5, Until: 40}}}
 	for _, c := range []struct {
@@ -116,15 +116,15 @@ func TestLeast(t *testing.T) {
 		{[]perdure.Clock{50, 10, 40}, 50},
 	} {
 		if got := leastCount(slots, c.counts); got != c.want {
-			t.Errorf("of %v the least is %d, want %d", c.counts, got, c.want)
+			t.Errorf("the smallest of %v is %d, want %d", c.counts, got, c.want)
 		}
 	}
 	if got := leastCount(slots[1:], []perdure.Clock{10, 40}); got != 40 {
-		t.Errorf("of those that all are done the least is %d", got)
+		t.Errorf("the smallest, when all are done, is %d", got)
 	}
 }
 
-// Who takes part in a job that goes on at clock 5 with another number of workers.
+// TestChanged checks which slots participate in a job that continues at clock 5 with another number of workers.
 func TestChanged(t *testing.T) {
 	all, gone := perdure.Span{}, perdure.Span{Until: 3}
 	for name, c := range map[string]struct {
@@ -133,17 +133,17 @@ func TestChanged(t *testing.T) {
 		want    []perdure.Span
 		refusal string
 	}{
-		"as many":           {[]perdure.Span{all, all}, 2, []perdure.Span{all, all}, ""},
-		"more":              {[]perdure.Span{all}, 3, []perdure.Span{all, {From: 5}, {From: 5}}, ""},
-		"fewer":             {[]perdure.Span{all, all}, 1, []perdure.Span{all, {Until: 5}}, ""},
-		"none of who left":  {[]perdure.Span{gone, all}, 2, []perdure.Span{gone, all, {From: 5}}, ""},
-		"who begins there":  {[]perdure.Span{all, {From: 5}}, 2, []perdure.Span{all, {From: 5}}, ""},
-		"not who would":     {[]perdure.Span{all, {From: 5}}, 1, []perdure.Span{all, {From: 5, Until: 5}}, ""},
-		"plans are dropped": {[]perdure.Span{{Until: 9}, {From: 8}}, 1, []perdure.Span{all, {From: 8, Until: 8}}, ""},
-		"nobody":            {[]perdure.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
-		"too many":          {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
-		"too many by slots": {[]perdure.Span{gone}, 4096, nil, "has had 1 slots, and gets 4096 more"},
-		"who leaves there": {
+		"as many":                {[]perdure.Span{all, all}, 2, []perdure.Span{all, all}, ""},
+		"more":                   {[]perdure.Span{all}, 3, []perdure.Span{all, {From: 5}, {From: 5}}, ""},
+		"fewer":                  {[]perdure.Span{all, all}, 1, []perdure.Span{all, {Until: 5}}, ""},
+		"no reuse of slots":      {[]perdure.Span{gone, all}, 2, []perdure.Span{gone, all, {From: 5}}, ""},
+		"one that starts there":  {[]perdure.Span{all, {From: 5}}, 2, []perdure.Span{all, {From: 5}}, ""},
+		"not if there are fewer": {[]perdure.Span{all, {From: 5}}, 1, []perdure.Span{all, {From: 5, Until: 5}}, ""},
+		"plans are dropped":      {[]perdure.Span{{Until: 9}, {From: 8}}, 1, []perdure.Span{all, {From: 8, Until: 8}}, ""},
+		"none":                   {[]perdure.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"too many":               {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
+		"too many by slots":      {[]perdure.Span{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
+		"one that leaves there": {
 			[]perdure.Span{all, {From: 2, Until: 5}},
 			2,
 			[]perdure.Span{all, {From: 2, Until: 5}, {From: 5}},
@@ -165,7 +165,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		if err == nil && works != c.workers {
-			t.Errorf("%s: %d go on, want %d", name, works, c.workers)
+			t.Errorf("%s: %d continue, want %d", name, works, c.workers)
 		}
 	}
 }
