@@ -52,7 +52,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	}
 	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
 		if ch.facts.Job.NoReplace {
-			ch.rec.fail("none of %d servers is left; start the job again with more servers or without --no-replace",
+			ch.rec.fail("no server is left (of %d); start the job again with more servers or without --no-replace",
 				len(ch.job.servers))
 		}
 		return recovery.Fate{} // the draining servers have left, and others will join
