@@ -32,7 +32,7 @@ type PartitionNews struct {
 // Out reports whether the server at an address is excluded.
 func (w *Partitions) Out(addr string) bool { return w.out[addr] != "" }
 
-// Quiet reports whether there is no complaint, and no report to users that still needs an all-clear.
+// Quiet reports whether no complaints are pending and users have received the all-clear for all earlier ones.
 func (w *Partitions) Quiet() bool { return len(w.told) == 0 && len(w.since) == 0 }
 
 // Look processes the complaints that are current at time now and returns the news for users. A complaint counts only

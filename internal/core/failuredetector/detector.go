@@ -170,8 +170,8 @@ func (w *Detector) Sign(e *Ear, regularly bool) {
 }
 
 // Deaf reports whether the detector itself is probably cut off: at least three processes are watched, and none of them
-// was heard from for a fifth of the patience. The detector then suspects no process, for up to four times the patience.
-// all must list every subject.
+// has sent anything for a fifth of the patience. The detector then suspects no process, for up to four times the
+// patience. all must list every subject.
 func (w *Detector) Deaf(all []Subject) bool {
 	if !w.Hushed() {
 		return false

@@ -12,7 +12,7 @@ const (
 	Granted   Admission = iota // it may speak
 	Wait                       // its slot or index is not settled yet
 	Taken                      // a live process holds it; the process may ask again later
-	Refused                    // there is no such slot or index
+	Refused                    // the slot or index does not exist
 	Over                       // the job is done
 	Departed                   // the slot has left the job
 	Fixed                      // no slot is free, and a new one would make all others wait for this process
@@ -30,7 +30,7 @@ func (a Admission) String() string {
 type joinRequest struct {
 	Worker   bool // otherwise a server
 	Index    int  // -1: it asks for any, and none is free
-	None     bool // there is no such slot or index
+	None     bool // the slot or index does not exist
 	Over     bool // the job is done or has failed
 	Departed bool // the slot has left the job
 	Again    bool // the slot was suspended, and participates again when a process asks for it

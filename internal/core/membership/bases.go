@@ -10,18 +10,18 @@ import (
 
 // bases determines the initial applied vectors of lost shards.
 type bases struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	based  []cursor // by shard, over the slots: which slots' acknowledged counts are known
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	based []cursor // by shard, over the slots: which slots' acknowledged counts are known
 }
 
 // learnBases decides the initial applied vector of each lost shard: the updates that each slot got acknowledged, or,
 // under a chain that acknowledges early, those that its new head has, if that is more. The difference to the rows is
 // lost. It is counted, and no process waits for it.
 func (b *bases) learnBases() {
-	for _, i := range b.agenda.Unbased.Sorted() {
+	for _, i := range b.queue.Unbased.Sorted() {
 		base, known := b.base(i)
 		if !known {
 			continue
@@ -126,7 +126,7 @@ func (b *bases) open(slot int) perdure.Clock {
 func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
 	most = b.facts.View.Slots[slot].Start
 	known = b.job.slots[slot].highest.All(len(b.facts.View.Shards), func(i int) bool {
-		if b.agenda.Unbased.Has(i) {
+		if b.queue.Unbased.Has(i) {
 			return true // this shard has no rows of its own
 		}
 		f, told := b.job.fence(i, slot)

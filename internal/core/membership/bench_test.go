@@ -54,8 +54,8 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	}
 	s.Ready()
 	s.cost, s.coding, s.messages, s.bytes, s.words, s.wordBytes = 0, 0, 0, 0, 0, 0
-	if len(s.agenda.Open.All()) > 0 || !s.Serving() {
-		t.Fatalf("%d shards are not in their desired state", len(s.agenda.Open.All()))
+	if len(s.queue.Open.All()) > 0 || !s.Serving() {
+		t.Fatalf("%d shards are not in their desired state", len(s.queue.Open.All()))
 	}
 	return s
 }
@@ -157,9 +157,9 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
 	s.speakers[victim] = words.ServerSpeaker{}
-	for round := 0; len(s.agenda.Open.All()) > 0; round++ {
+	for round := 0; len(s.queue.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
-		for _, shard := range s.agenda.Open.All() {
+		for _, shard := range s.queue.Open.All() {
 			sv := &s.facts.View.Shards[shard]
 			report[sv.Server] = struct{}{}
 			if sv.Joining != nil {
@@ -171,7 +171,7 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 			s.says(i, &st, true)
 		}
 		if round == 100 {
-			s.Fatalf("%d shards are never complete", len(s.agenda.Open.All()))
+			s.Fatalf("%d shards are never complete", len(s.queue.Open.All()))
 		}
 	}
 }

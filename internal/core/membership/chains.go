@@ -16,11 +16,11 @@ const maxMoves = 4
 
 // chains decides which servers hold and will hold each shard.
 type chains struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	grace  int64 // ticks after which a dead server's replacement is no longer awaited; 0: it always is
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	grace int64 // ticks after which a dead server's replacement is no longer awaited; 0: it always is
 }
 
 // deaths collects the changes to chains in one step.
@@ -42,23 +42,23 @@ func shardTarget(shard int) string { return fmt.Sprintf("shard:%d", shard) }
 // dropDead removes dead servers from the chains that are due.
 func (ch *chains) dropDead() {
 	var d deaths
-	for _, s := range ch.agenda.Due.Sorted() {
+	for _, s := range ch.queue.Due.Sorted() {
 		ch.shrink(s, &d)
 	}
-	ch.tellDeaths(&d)
+	ch.reportDeaths(&d)
 }
 
 // extend takes the next step of every shard that is due. Replicas that have caught up join the chain; where replicas
 // are missing or must move, servers start to copy the shard. whole reports that no server is missing.
 func (ch *chains) extend(whole bool) {
 	ch.rec.refresh()
-	for _, s := range ch.agenda.NextShards() {
-		if !ch.agenda.Orphans.Has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
-			ch.agenda.Open.Remove(s)
+	for _, s := range ch.queue.NextShards() {
+		if !ch.queue.Orphans.Has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
+			ch.queue.Open.Remove(s)
 		}
 	}
 	ch.turns()
-	if whole && len(ch.agenda.Open.All()) == 0 {
+	if whole && len(ch.queue.Open.All()) == 0 {
 		ch.rebalance()
 	}
 }
@@ -66,7 +66,7 @@ func (ch *chains) extend(whole bool) {
 // shrink drops from a shard's chain the members that do not stay in it: see judgeChain.
 func (ch *chains) shrink(shard int, d *deaths) {
 	ch.job.looks.shards++
-	ch.agenda.Orphans.Remove(shard)
+	ch.queue.Orphans.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	if j := sv.Joining; j != nil && !ch.job.alive(j) {
 		next := *sv
@@ -83,7 +83,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	}
 	sure, orphaned := judgeChain(how)
 	if orphaned {
-		ch.agenda.Orphans.Add(shard)
+		ch.queue.Orphans.Add(shard)
 		d.orphaned = append(d.orphaned, shard)
 		d.last = append(d.last, serversOf(chain)...)
 		return
@@ -106,8 +106,8 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	ch.enter(shard, stay)
 }
 
-// tellDeaths reports the changes to chains. It ends the job if rows are lost permanently.
-func (ch *chains) tellDeaths(d *deaths) {
+// reportDeaths reports the changes to chains. It ends the job if rows are lost permanently.
+func (ch *chains) reportDeaths(d *deaths) {
 	for _, server := range slices.Sorted(maps.Keys(d.shrunk)) {
 		ch.rec.event("dropped", target(Server, server),
 			"server:%d is dropped from %d chains; other servers have its shards", server, d.shrunk[server])
@@ -154,7 +154,7 @@ func (ch *chains) enter(shard int, chain []perdure.Holder) {
 // grow takes a shard's next step towards the chain that it should have. It reports whether nothing is left to do.
 func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	ch.job.looks.shards++
-	ch.agenda.Wanting.Remove(shard)
+	ch.queue.Wanting.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	ready := ch.job.ready(shard) && (!sv.Lost || sv.Base != nil)
 	if j := sv.Joining; j != nil && (!sv.Lost || sv.Base != nil) && ch.job.whole(shard) && ch.job.joined(shard, j) {
@@ -167,7 +167,7 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	}
 	if leaver >= 0 {
 		if !ready {
-			ch.agenda.Wanting.Add(shard) // if a server joins, no member has to leave
+			ch.queue.Wanting.Add(shard) // if a server joins, no member has to leave
 		} else if ch.yielded(shard, leaver) {
 			ch.enter(shard, without(Members(sv), leaver))
 		}
@@ -184,14 +184,14 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		to := ch.job.spread.Choose(serversOf(Members(sv)), drains)
 		switch {
 		case to >= 0 && drains >= 0:
-			ch.agenda.Turns.Add(shard)
+			ch.queue.Turns.Add(shard)
 			return false
 		case to >= 0:
 			ch.join(shard, to)
 			return false
 		}
 	}
-	ch.agenda.Wanting.Add(shard)
+	ch.queue.Wanting.Add(shard)
 	return false
 }
 
@@ -254,11 +254,11 @@ func (ch *chains) leaver(holders []perdure.Holder, joins bool) int {
 
 // rebalance starts a few moves that make the servers' loads more equal.
 func (ch *chains) rebalance() {
-	if !ch.agenda.Uneven || ch.job.complete {
+	if !ch.queue.Uneven || ch.job.complete {
 		return
 	}
 	if ch.job.spread.Level() {
-		ch.agenda.Uneven = false
+		ch.queue.Uneven = false
 		return
 	}
 	moves := ch.job.spread.Moves(maxMoves)
@@ -268,14 +268,14 @@ func (ch *chains) rebalance() {
 		ch.join(m.Shard, m.To)
 	}
 	if len(moves) < maxMoves {
-		ch.agenda.Uneven = len(ch.agenda.Open.All()) > 0 // these moves may make others possible
+		ch.queue.Uneven = len(ch.queue.Open.All()) > 0 // these moves may make others possible
 	}
 }
 
 // missing reports whether the job waits for a server: for a replacement, or for the current process to return.
 func (ch *chains) missing() bool {
 	ch.rec.judge()
-	return ch.agenda.Away.Len() > 0
+	return ch.queue.Away.Len() > 0
 }
 
 // giveUp stops waiting for replacements of servers that died long ago. A late replacement is still assigned shards.

@@ -14,7 +14,7 @@ import (
 // kept them, and no process has those of a dead worker. Therefore the death or departure of a worker triggers a cut
 // immediately, at a named clock. Until that cut is durable, the death of a server rolls the whole job back.
 
-// unknown is the Place.Unkept of a slot whose process has died, until all shards have reported what they have of it.
+// unknown is the Place.Unkept of a slot whose process has died, until all shards have reported its clocks.
 const unknown perdure.Clock = math.MaxInt64
 
 // If the strategy leaves the interval open, there is none in clocks: every cut is named, when the checkpoint timer is
@@ -22,10 +22,10 @@ const unknown perdure.Clock = math.MaxInt64
 
 // cuts names the requested cuts and publishes them.
 type cuts struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
 
 	timer     checkpointTimer // if the interval between checkpoints is chosen automatically
 	durableAt uint64          // the first known revision with the newest cut
@@ -98,7 +98,7 @@ func (cu *cuts) wantCut() {
 		set(cu.rec, &cu.facts.Cutting, true)
 		return
 	}
-	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.agenda.Calling.All()) == 0 {
+	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.queue.Calling.All()) == 0 {
 		return
 	}
 	at, asked := cu.calls()
@@ -113,10 +113,10 @@ func (cu *cuts) wantCut() {
 
 // calls reports whether any slot requests a cut, and the clock that the cut must not precede.
 func (cu *cuts) calls() (at perdure.Clock, asked bool) {
-	for _, i := range cu.agenda.Calling.Sorted() {
+	for _, i := range cu.queue.Calling.Sorted() {
 		need, asks := cu.callsFor(i)
 		if !asks {
-			cu.agenda.Calling.Remove(i)
+			cu.queue.Calling.Remove(i)
 			continue
 		}
 		at, asked = max(at, need), true
@@ -132,7 +132,7 @@ func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	if p.Unkept > cu.facts.Saved(slot) && p.Unkept != unknown {
 		at, asks = p.Unkept, true
 	}
-	if cu.agenda.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
+	if cu.queue.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
@@ -147,7 +147,7 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 		set(cu.rec, &cu.facts.Slots[slot].Unkept, unknown)
 	}
 	needed := false
-	for _, s := range cu.agenda.Mending.Sorted() {
+	for _, s := range cu.queue.Mending.Sorted() {
 		short := !cu.job.whole(s)
 		if needed = needed || short; short && cu.job.traits.Partial {
 			cu.facts.Slots[slot].Doubt(s)
@@ -195,8 +195,8 @@ func (cu *cuts) nameLast(cut perdure.Clock) {
 	}
 }
 
-// cutTold reports whether every shard has received the cut that was named last.
-func (cu *cuts) cutTold() bool {
+// cutKnown reports whether every shard has received the cut that was named last.
+func (cu *cuts) cutKnown() bool {
 	return cu.heard.All(len(cu.facts.View.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
 		return st != nil && st.Ready && st.Named >= cu.facts.View.Named
@@ -219,8 +219,8 @@ func (cu *cuts) forgetCuts() {
 	for s := range cu.facts.View.Shards {
 		cu.facts.lostUpdates.Find(s)
 	}
-	cu.agenda.Calling.Clear()
-	for _, s := range cu.agenda.Mending.Sorted() {
+	cu.queue.Calling.Clear()
+	for _, s := range cu.queue.Mending.Sorted() {
 		next := cu.facts.View.Shards[s]
 		next.Restored = false
 		cu.rec.changeShard(s, next)

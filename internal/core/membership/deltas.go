@@ -11,8 +11,8 @@ import (
 // what has changed since. The cost of a delta therefore depends only on what has changed, however large the job is.
 // Servers receive every change; workers receive those that they act on. A deltaTracker is not safe for concurrent use.
 
-// news collects the changes of the view since the last delta for one group of receivers.
-type news struct {
+// pendingChanges collects the changes of the view since the last delta for one group of receivers.
+type pendingChanges struct {
 	since  uint64 // the revision that they received last; processes that joined since received a later one
 	due    bool   // a change concerns them, so all changes must be sent now
 	tables bool
@@ -21,8 +21,8 @@ type news struct {
 }
 
 // delta returns the view delta to send, or nil if none is due, and starts to collect afresh. Its cost depends only on
-// what has changed.
-func (n *news) delta(v *perdure.View) *words.ViewDelta {
+// the number of changes.
+func (n *pendingChanges) delta(v *perdure.View) *words.ViewDelta {
 	if !n.due {
 		return nil
 	}
@@ -60,8 +60,8 @@ func vacantSlot(sl *perdure.SlotView) bool { return sl.Incarnation == 0 || !sl.S
 // deltaTracker is the delta state of both groups of receivers.
 type deltaTracker struct {
 	course    course // as last sent
-	servers   news
-	workers   news
+	servers   pendingChanges
+	workers   pendingChanges
 	left      bool // a slot has left since the last delta
 	vacant    int  // number of vacant slots
 	expectant bool // a worker or observer was sent a view with vacant slots
@@ -69,7 +69,9 @@ type deltaTracker struct {
 
 // newDeltaTracker returns a tracker for a view that every process has received.
 func newDeltaTracker(v *perdure.View) deltaTracker {
-	t := deltaTracker{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
+	t := deltaTracker{
+		course: courseOf(v), servers: pendingChanges{since: v.Revision}, workers: pendingChanges{since: v.Revision},
+	}
 	for i := range v.Slots {
 		if vacantSlot(&v.Slots[i]) {
 			t.vacant++

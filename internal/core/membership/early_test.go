@@ -63,7 +63,7 @@ func TestEarlySlotWaits(t *testing.T) {
 	for last, early := range map[perdure.Clock]bool{8: true, 9: false} {
 		c.job.slots[0].lastClock = last
 		c.fates.settle(1)
-		if got := slices.Contains(c.agenda.Early.All(), 1); got != early || c.facts.View.Slots[1].Settled {
+		if got := slices.Contains(c.queue.Early.All(), 1); got != early || c.facts.View.Slots[1].Settled {
 			t.Errorf("the others at clock %d: it waits for them: %v, want %v", last, got, early)
 		}
 	}

@@ -124,10 +124,10 @@ func (c *Core) decidePause() {
 	if v.Pause {
 		c.endPause()
 	}
-	if c.facts.Told < v.Roster && c.roster.rosterTold() {
+	if c.facts.Told < v.Roster && c.roster.rosterKnown() {
 		set(c.rec, &c.facts.Told, v.Roster)
 	}
-	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
+	if c.facts.CutTold < v.Named && c.cuts.cutKnown() {
 		set(c.rec, &c.facts.CutTold, v.Named)
 	}
 	pause := c.facts.Ending || c.facts.Change != nil && !v.Tentative || c.facts.Told < v.Roster || c.facts.Cutting ||
@@ -135,7 +135,7 @@ func (c *Core) decidePause() {
 	if pause == v.Pause {
 		return
 	}
-	if set(c.rec, &v.Pause, pause); pause && !c.rec.teller.Paused() { // else no worker knew of its end
+	if set(c.rec, &v.Pause, pause); pause && !c.rec.deltas.Paused() { // else no worker knew of its end
 		c.job.pausedAt = v.Revision + 1
 	}
 }
@@ -156,7 +156,7 @@ func (c *Core) endPause() {
 		}
 	}
 	// A change waits while an end is tentative, and until shards know the slots that left: a slot may be reassigned.
-	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.teller.Left() {
+	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.deltas.Left() {
 		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)
 	}

@@ -10,17 +10,17 @@ import (
 
 // fates decides how slots recover from the deaths of their processes.
 type fates struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	told   []words.Fence // buffer for fences, by shard
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	told  []words.Fence // buffer for fences, by shard
 }
 
 // decide takes the next step for every slot that is awake: it decides the slot's start clock, and later records that
 // every shard has carried the decision out. It returns why the job must roll back, or "".
 func (fa *fates) decide() (rollBack string) {
-	for _, slot := range fa.agenda.NextSlots() {
+	for _, slot := range fa.queue.NextSlots() {
 		fa.job.looks.slots++
 		sl := fa.facts.View.Slots[slot]
 		switch {
@@ -89,10 +89,10 @@ func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) 
 // reached the clock before its first.
 func (fa *fates) settle(slot int) {
 	if fa.job.isEarly(slot) {
-		fa.agenda.Early.Add(slot)
+		fa.queue.Early.Add(slot)
 		return
 	}
-	fa.agenda.Early.Remove(slot)
+	fa.queue.Early.Remove(slot)
 	if fa.fences(slot, func(f *words.Fence) bool { return f.Carried }) == nil {
 		return
 	}
@@ -109,13 +109,13 @@ func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence 
 	if fa.told == nil {
 		fa.told = make([]words.Fence, n)
 	}
-	fa.agenda.Fencing[*at%cursor(n)].Remove(slot)
+	fa.queue.Fencing[*at%cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {
 		f, told := fa.job.fence(i, slot)
 		fa.told[i] = f
 		return told && good(&f)
 	}) {
-		fa.agenda.Fencing[*at].Add(slot)
+		fa.queue.Fencing[*at].Add(slot)
 		return nil
 	}
 	return fa.told // complete, because All has just visited every shard
@@ -134,5 +134,5 @@ func (fa *fates) made(slot int, upTo perdure.Clock) {
 	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
 		set(fa.rec, &p.Unkept, upTo)
 	}
-	fa.agenda.Calling.Add(slot)
+	fa.queue.Calling.Add(slot)
 }

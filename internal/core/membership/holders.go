@@ -84,7 +84,7 @@ func (j *job) shardStatus(shard int) *words.ShardWord {
 	return j.statusOf(shard, &sv.Holder)
 }
 
-// statusOf returns the latest status of a holder's replica in the shard's current epoch, or nil if there is none.
+// statusOf returns the latest status of a holder's replica in the shard's current epoch, or nil.
 func (j *job) statusOf(shard int, h *perdure.Holder) *words.ShardWord {
 	j.looks.shards++
 	o := &j.servers[h.Server]

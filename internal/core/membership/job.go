@@ -46,7 +46,7 @@ type job struct {
 	unready    numberSet                // shards that do not serve yet, except those that are due
 	dropped    map[perdure.ShardID]bool // dropped on purpose and not reassigned yet
 	clocks     clockCensus              // of all slots that have clocks left to do
-	healing    map[Kind]*numberSet      // slots and server indices that get a "serving" event once they work again
+	recovering map[Kind]*numberSet      // slots and server indices that get a "serving" event once they work again
 	publishing perdure.Clock            // the cut being published; -1: none
 	publishes  []string                 // the slot states that the latest published checkpoint refers to
 	complete   bool
@@ -73,8 +73,9 @@ func (j *job) size(k Kind) int {
 	return len(j.slots)
 }
 
-// guest reports whether a process joined without a supervisor of this job, which therefore cannot kill or restart it.
-func (j *job) guest(k Kind, index int) bool {
+// unmanaged reports whether a process joined without a supervisor of this job, which therefore cannot kill or restart
+// it.
+func (j *job) unmanaged(k Kind, index int) bool {
 	p, _ := j.place(k, index)
 	return p.Any || k == Worker && (p.Guest || j.facts.Job.OwnWorkers)
 }
@@ -104,7 +105,7 @@ func (j *job) subjects() []failuredetector.Subject {
 			}
 			j.judged = append(j.judged, failuredetector.Subject{
 				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: waits,
-				Asks: j.supervised && !j.guest(k, i),
+				Asks: j.supervised && !j.unmanaged(k, i),
 			})
 		}
 	}
@@ -140,8 +141,8 @@ func (j *job) strange(index int, process string) bool {
 
 // free finds a slot or server index for a process: the one that it already holds, else the first vacant one, else a
 // slot whose process has been unreachable for a third of the patience. In the last case an unsupervised worker is
-// replaced by a new one, and the old one is fenced if it returns. more is set if a server needs a new index; while an
-// index may still become vacant, there is none.
+// replaced by a new one, and the old one is fenced if it returns. more reports that a server needs a new index, which
+// is not created while an existing index may still become vacant.
 func (j *job) free(k Kind, process string) (index int, more bool) {
 	vacant, unheard := -1, -1
 	for i := range j.size(k) {
@@ -274,7 +275,7 @@ func (j *job) spanDone(slot int) bool {
 	return j.facts.Slots[slot].Process == "" && sl.Settled && sl.Start >= sl.Until
 }
 
-// unkept returns a slot that has updates which are neither in a checkpoint nor kept by any process; -1: there is none.
+// unkept returns a slot that has updates which are neither in a checkpoint nor kept by any process; -1: none.
 // It is only relevant for strategies under which workers keep updates.
 func (j *job) unkept() int {
 	if !j.traits.Retains() || j.weak.RollBack {

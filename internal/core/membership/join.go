@@ -19,7 +19,7 @@ type Newcomer struct {
 // any gets a new index if all are taken or reserved for a process that asks by number. So does a server whose requested
 // index was taken by one that asked for any. Join is idempotent. A worker gets Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Admission) {
-	if k == Server && c.rifts.Out(n.Addr) {
+	if k == Server && c.partitions.Out(n.Addr) {
 		return index, 0, Unreached
 	}
 	a := joinRequest{

@@ -3,16 +3,16 @@ package membership
 // turns starts to copy the shards of draining servers whose turn it is.
 func (ch *chains) turns() {
 	var all []drainingShard
-	for _, s := range ch.agenda.Turns.Sorted() {
+	for _, s := range ch.queue.Turns.Sorted() {
 		sv := &ch.facts.View.Shards[s]
 		t := drainingShard{Shard: s, Server: ch.facts.Draining(sv), Bytes: ch.job.bytes(s)}
-		if t.Server < 0 || sv.Joining != nil || ch.agenda.Orphans.Has(s) {
-			ch.agenda.Turns.Remove(s) // whatever changed it has already marked it
+		if t.Server < 0 || sv.Joining != nil || ch.queue.Orphans.Has(s) {
+			ch.queue.Turns.Remove(s) // whatever changed it has already marked it
 			continue
 		}
 		if ch.job.spread.Choose(serversOf(Members(sv)), t.Server) < 0 {
-			ch.agenda.Turns.Remove(s) // the server that could have taken it is draining or dead
-			ch.agenda.TouchShard(s)
+			ch.queue.Turns.Remove(s) // the server that could have taken it is draining or dead
+			ch.queue.TouchShard(s)
 			continue
 		}
 		for i := range sv.Replicas() {
@@ -26,12 +26,12 @@ func (ch *chains) turns() {
 		all = nextToDrain(now, ch.line)
 	}
 	for _, t := range all {
-		ch.agenda.Turns.Remove(t.Shard)
+		ch.queue.Turns.Remove(t.Shard)
 		chain := serversOf(Members(&ch.facts.View.Shards[t.Shard]))
 		if to := ch.job.spread.Choose(chain, t.Server); to >= 0 {
 			ch.join(t.Shard, to)
 		} else { // the server that could have taken it is draining or dead
-			ch.agenda.TouchShard(t.Shard)
+			ch.queue.TouchShard(t.Shard)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (j *job) hurried(server int) bool {
 // hurry makes draining servers whose time is nearly over leave the chains that have other members. It reports whether
 // any shards were marked for that.
 func (ch *chains) hurry() (news bool) {
-	for _, i := range ch.agenda.Leaving.Sorted() {
+	for _, i := range ch.queue.Leaving.Sorted() {
 		if n := &ch.job.servers[i].notice; !n.Looked && ch.job.hurried(i) {
 			n.Looked, news = true, true
 			ch.rec.touchServer(i)
@@ -76,14 +76,14 @@ func (ch *chains) hurry() (news bool) {
 
 // drained releases the draining servers that hold nothing any more.
 func (ch *chains) drained() {
-	for _, i := range ch.agenda.Leaving.Sorted() {
+	for _, i := range ch.queue.Leaving.Sorted() {
 		p := &ch.facts.Servers[i]
 		if !p.Draining || p.Left {
-			ch.agenda.Leaving.Remove(i)
+			ch.queue.Leaving.Remove(i)
 		} else if ch.facts.Placed() && ch.job.spread.Load(i) == 0 {
 			set(ch.rec, &p.Left, true)
 			set(ch.rec, &p.Drained, p.Incarnation)
-			ch.agenda.Unjudged.Add(i)
+			ch.queue.Unjudged.Add(i)
 			ch.rec.event("drained", target(Server, i), "server:%d has handed over all its shards and may end", i)
 		}
 	}

@@ -87,22 +87,22 @@ type Ready struct {
 }
 
 // Core is the state machine; see the package comment. Its parts share the facts, the unrecorded observations (job), the
-// only way to change either (record), and the work queue (agenda). The parts do not call one another; a part returns
+// only way to change either (record), and the work queue. The parts do not call one another; a part returns
 // whatever another part must do.
 type Core struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
 
-	chains  chains
-	bases   bases
-	fates   fates
-	roster  roster
-	cuts    cuts
-	reports reports
-	rounds  rounds
-	rifts   failuredetector.Partitions
+	chains     chains
+	bases      bases
+	fates      fates
+	roster     roster
+	cuts       cuts
+	reports    reports
+	rounds     rounds
+	partitions failuredetector.Partitions
 
 	deadlocks deadlocks
 
@@ -123,19 +123,19 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	j := &job{
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
 		watch: failuredetector.NewDetector(patience), spread: placement.NewSpread(n),
-		dropped: map[perdure.ShardID]bool{},
-		healing: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
+		dropped:    map[perdure.ShardID]bool{},
+		recovering: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 		seconds: usualTick,
 	}
 	a := newDirtySet(n)
-	r := &record{facts: f, job: j, agenda: a, teller: newDeltaTracker(&f.View)}
+	r := &record{facts: f, job: j, queue: a, deltas: newDeltaTracker(&f.View)}
 	c := &Core{
-		facts: f, job: j, rec: r, agenda: a,
-		chains: chains{facts: f, job: j, rec: r, agenda: a},
-		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
-		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
+		facts: f, job: j, rec: r, queue: a,
+		chains: chains{facts: f, job: j, rec: r, queue: a},
+		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, queue: a},
+		roster: roster{facts: f, job: j, rec: r, queue: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
-		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: newCheckpointTimer(usualTick)},
+		cuts:   cuts{facts: f, job: j, rec: r, queue: a, timer: newCheckpointTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)
@@ -162,7 +162,7 @@ func (c *Core) Facts() *Facts { return c.facts }
 func (c *Core) Ready() Ready { return c.rec.ready() }
 
 // Shown records that a worker or an observer was sent the whole view.
-func (c *Core) Shown() { c.rec.teller.Shown() }
+func (c *Core) Shown() { c.rec.deltas.Shown() }
 
 // TickSeconds sets the length of a tick in seconds. The default is 0.1.
 func (c *Core) TickSeconds(s float64) {
@@ -215,7 +215,7 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		o.connected = false
 		c.job.watch.Breaks(&o.ear)
 		if k == Server {
-			c.agenda.Unjudged.Add(index)
+			c.queue.Unjudged.Add(index)
 		}
 		if k == Server && p.Any && o.ear.Suspect() { // no process will ask for this index by number
 			c.rec.noticed(k, index, "it did not come back")
@@ -281,10 +281,10 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 		}
 	}
 	for s := range c.job.dropped {
-		c.agenda.TouchShard(int(s))
+		c.queue.TouchShard(int(s))
 	}
 	if len(c.job.dropped) > 0 {
-		c.reports.owed = true
+		c.reports.pending = true
 		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.dropped))
 	}
 	c.reconcile()
@@ -298,7 +298,7 @@ func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bo
 		return false
 	}
 	c.job.publishing = -1
-	c.agenda.Stirred = c.agenda.Stirred || len(c.agenda.Orphans.All()) > 0 // for those that waited for it
+	c.queue.Stirred = c.queue.Stirred || len(c.queue.Orphans.All()) > 0 // orphans may have waited for it
 	counts := ok && cut > v.Durable
 	if counts {
 		c.cuts.published(cut)

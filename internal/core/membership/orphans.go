@@ -45,12 +45,12 @@ func (ch *chains) placeShards() {
 // otherwise to the remaining servers. It must be called only if no server is missing. It returns the recovery action
 // for these shards, which the caller must carry out as far as it concerns the whole job.
 func (ch *chains) replaceOrphans() recovery.Fate {
-	orphans := ch.agenda.Orphans.Sorted()
+	orphans := ch.queue.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
 		return !slices.ContainsFunc(serversOf(Members(&v.Shards[shard])), ch.job.replaced)
 	}
-	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
+	if slices.ContainsFunc(orphans, homeless) && ch.lastResort() < 0 {
 		if ch.facts.Job.NoReplace {
 			ch.rec.fail("no server is left (of %d); start the job again with more servers or without --no-replace",
 				len(ch.job.servers))
@@ -66,7 +66,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		next := onChain(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next := onChain(perdure.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.freshChain(i))
 		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
 		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
@@ -74,7 +74,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		}
 		ch.rec.changeShard(i, next)
 		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {
-			ch.forgo(i)
+			ch.countLosses(i)
 		}
 	}
 	switch fate.Kind {
@@ -97,8 +97,8 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 	return fate
 }
 
-// forgo counts the updates that a restored shard lacks permanently.
-func (ch *chains) forgo(shard int) {
+// countLosses counts the updates that a restored shard lacks permanently.
+func (ch *chains) countLosses(shard int) {
 	f := ch.facts
 	f.lostUpdates.Find(shard)
 	for i := range f.Slots {
@@ -121,10 +121,10 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 	return fate
 }
 
-// anew returns the chain of a shard that restarts: on the servers that held it, where processes have replaced them;
-// otherwise on other servers, and on a draining one only if all others are unavailable. No replica has to be copied,
-// because all start with the same rows, those of the cut.
-func (ch *chains) anew(shard int) (chain []perdure.Holder) {
+// freshChain returns the chain of a shard that restarts: on the servers that held it, where processes have replaced
+// them; otherwise on other servers, and on a draining one only if all others are unavailable. No replica has to be
+// copied, because all start with the same rows, those of the cut.
+func (ch *chains) freshChain(shard int) (chain []perdure.Holder) {
 	copies := ch.job.traits.Copies
 	for _, server := range serversOf(Members(&ch.facts.View.Shards[shard])) {
 		if ch.job.replaced(server) && len(chain) < copies {
@@ -139,15 +139,15 @@ func (ch *chains) anew(shard int) (chain []perdure.Holder) {
 		chain = append(chain, ch.facts.Holder(to))
 	}
 	if len(chain) == 0 {
-		chain = append(chain, ch.facts.Holder(ch.refuge()))
+		chain = append(chain, ch.facts.Holder(ch.lastResort()))
 	}
 	return chain
 }
 
-// refuge returns a server for a shard whose rows no live server has and whose former servers were not replaced: one
+// lastResort returns a server for a shard whose rows no live server has and whose former servers were not replaced: one
 // that may be given replicas, otherwise one that is draining, which stays as long as it is the only one; -1: there is
 // none.
-func (ch *chains) refuge() int {
+func (ch *chains) lastResort() int {
 	found := ch.job.spread.Choose(nil, -1)
 	if found >= 0 {
 		return found

@@ -31,8 +31,8 @@ func planned(t testing.TB, workers int) *Core {
 	c.ServerSays(0, "s", &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
 		Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
 	}}}})
-	if c.agenda.Early.Len() != workers || !c.Serving() {
-		t.Fatalf("%d slots wait for the others, serving %v", c.agenda.Early.Len(), c.Serving())
+	if c.queue.Early.Len() != workers || !c.Serving() {
+		t.Fatalf("%d slots wait for the others, serving %v", c.queue.Early.Len(), c.Serving())
 	}
 	return c
 }
@@ -51,8 +51,8 @@ func TestPlannedSleep(t *testing.T) {
 			c.comesTo(slot, clock)
 		}
 	}
-	if c.job.looks.slots = 0; c.agenda.Woken.Len() > 0 {
-		t.Fatalf("%v must be checked", c.agenda.Woken.All())
+	if c.job.looks.slots = 0; c.queue.Woken.Len() > 0 {
+		t.Fatalf("%v must be checked", c.queue.Woken.All())
 	}
 	c.comesTo(0, 10)
 	if n := c.job.looks.slots; n > 0 {
@@ -62,7 +62,7 @@ func TestPlannedSleep(t *testing.T) {
 	if n := c.job.looks.slots; n < 20 {
 		t.Errorf("%d slots are checked after one has reached their first clock, want 20", n)
 	}
-	if n := c.agenda.Early.Len(); n > 0 {
+	if n := c.queue.Early.Len(); n > 0 {
 		t.Errorf("%d slots still wait for that", n)
 	}
 }

@@ -9,7 +9,7 @@ func (c *Core) reconcile() {
 	if c.facts.Over() {
 		return
 	}
-	for again := true; again; again = c.agenda.More(c.facts.Placed()) {
+	for again := true; again; again = c.queue.More(c.facts.Placed()) {
 		c.chains.placeShards()
 		c.stepChains()
 		c.bases.learnBases()
@@ -24,7 +24,7 @@ func (c *Core) reconcile() {
 		c.decidePause()
 	}
 	c.cuts.collectCut()
-	c.reports.healed()
+	c.reports.recovered()
 	c.chains.drained()
 	c.checkComplete()
 }
@@ -33,15 +33,15 @@ func (c *Core) reconcile() {
 // reassigned, and chains are refilled.
 func (c *Core) stepChains() {
 	c.rec.judge()
-	if !c.agenda.Stirred || !c.facts.Placed() {
+	if !c.queue.Stirred || !c.facts.Placed() {
 		return
 	}
-	c.agenda.Stirred = false
+	c.queue.Stirred = false
 	if c.chains.dropDead(); c.facts.Failed != "" {
 		return
 	}
 	whole := !c.chains.missing()
-	if whole && len(c.agenda.Orphans.All()) > 0 {
+	if whole && len(c.queue.Orphans.All()) > 0 {
 		switch fate := c.chains.replaceOrphans(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
@@ -70,10 +70,10 @@ func (c *Core) rollBack(why string) {
 		c.rec.setClock(i, next.Start)
 	}
 	for i := range v.Shards {
-		c.agenda.TouchShard(i) // no shard is ready in this generation
+		c.queue.TouchShard(i) // no shard is ready in this generation
 	}
 	for i := range v.Slots {
-		c.agenda.TouchSlot(i, &v.Slots[i])
+		c.queue.TouchSlot(i, &v.Slots[i])
 	}
 	set(c.rec, &c.facts.ClocksRedone, c.facts.ClocksRedone+redone)
 	c.job.publishing = -1

@@ -11,8 +11,8 @@ import (
 type record struct {
 	facts  *Facts
 	job    *job
-	agenda *dirtySet
-	teller deltaTracker
+	queue  *dirtySet
+	deltas deltaTracker
 	dirty  bool  // the facts have changed since they were last saved
 	out    Ready // collected so far
 	chain  []int // buffer for spreadShard
@@ -44,7 +44,7 @@ func (r *record) ready() Ready {
 		r.dirty = false
 		r.facts.View.Revision++
 		out.Facts = r.facts
-		out.Delta, out.WorkerDelta = r.teller.Tell(&r.facts.View)
+		out.Delta, out.WorkerDelta = r.deltas.Tell(&r.facts.View)
 	}
 	return out
 }
@@ -75,7 +75,7 @@ func (r *record) kill(k Kind, index int) {
 	p, o := r.job.place(k, index)
 	if o.ear.GiveUp(r.job.minClock()) {
 		r.out.Kills = append(r.out.Kills,
-			Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: r.job.guest(k, index)})
+			Kill{Kind: k, Index: index, Process: p.Process, PID: p.PID, Guest: r.job.unmanaged(k, index)})
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *record) noticed(k Kind, index int, how string) {
 		k == Worker && r.facts.View.Slots[index].Left {
 		return // it had been released
 	}
-	r.job.healing[k].Add(index)
+	r.job.recovering[k].Add(index)
 	r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
 	if k == Server && !p.Left && (r.facts.Job.NoReplace || p.Draining || p.Any) {
 		set(r, &p.Left, true)
@@ -118,15 +118,15 @@ func (r *record) stopAt(clock perdure.Clock, tentative bool) {
 }
 
 // touchServer marks a server and its shards.
-func (r *record) touchServer(server int) { r.agenda.TouchServer(server, r.job.spread.Held(server)) }
+func (r *record) touchServer(server int) { r.queue.TouchServer(server, r.job.spread.Held(server)) }
 
 // changeShard replaces a shard's view. Its followers must not be changed in place, because older views share them.
 func (r *record) changeShard(shard int, next perdure.ShardView) {
-	r.teller.Shard(shard, &r.facts.View.Shards[shard], &next)
+	r.deltas.Shard(shard, &r.facts.View.Shards[shard], &next)
 	r.facts.View.Shards[shard], r.dirty = next, true
 	r.spreadShard(shard)
 	r.job.unready.Add(shard) // until it is known to be ready
-	r.agenda.Changed(shard, &next)
+	r.queue.Changed(shard, &next)
 }
 
 // changeSlot replaces a slot's view.
@@ -135,16 +135,16 @@ func (r *record) changeSlot(slot int, next perdure.SlotView) {
 	if *at == next {
 		return
 	}
-	r.teller.Slot(slot, at, &next, r.facts.View.Roster > 0)
+	r.deltas.Slot(slot, at, &next, r.facts.View.Roster > 0)
 	clock := r.job.counted(slot)
 	*at, r.dirty = next, true
 	r.job.clocks.Move(clock, r.job.counted(slot))
-	r.agenda.ChangedSlot(slot, at)
+	r.queue.ChangedSlot(slot, at)
 }
 
 func (r *record) changeTables(tables []perdure.TableSpec) {
 	set(r, &r.facts.View.Tables, tables)
-	r.teller.Tables()
+	r.deltas.Tables()
 }
 
 // setClock records the clock of a slot's process.
@@ -155,14 +155,14 @@ func (r *record) setClock(slot int, clock perdure.Clock) {
 	before := r.job.counted(slot)
 	r.job.slots[slot].lastClock = clock
 	r.job.clocks.Move(before, r.job.counted(slot))
-	r.agenda.WakeEarly(func(early int) bool { return clock+1 >= r.facts.View.Slots[early].From })
+	r.queue.WakeEarly(func(early int) bool { return clock+1 >= r.facts.View.Slots[early].From })
 }
 
 // addServer prepares the observations of one more server index.
 func (r *record) addServer(zone string) {
 	server := len(r.job.servers)
-	r.agenda.Unjudged.Add(server)
-	r.agenda.Leaving.Add(server)
+	r.queue.Unjudged.Add(server)
+	r.queue.Leaving.Add(server)
 	r.job.servers = append(r.job.servers, observed{})
 	r.job.spread.Add(zone)
 }
@@ -172,7 +172,7 @@ func (r *record) addSlot() {
 	v := &r.facts.View
 	r.job.slots = append(r.job.slots, observed{})
 	v.Slots = append(v.Slots, perdure.SlotView{})
-	r.teller.Add()
+	r.deltas.Add()
 	r.job.clocks.Move(-1, r.job.counted(len(r.job.slots)-1))
 }
 
@@ -180,26 +180,26 @@ func (r *record) addSlot() {
 // that changes, it marks the shards that wait for a server.
 func (r *record) judge() {
 	news := false
-	for _, i := range r.agenda.Unjudged.All() {
+	for _, i := range r.queue.Unjudged.All() {
 		r.job.looks.servers++
 		p, is := &r.facts.Servers[i], r.job.eligible(i)
 		away := !p.Left && !p.Draining && !is
-		news = news || is != r.job.spread.IsOpen(i) || away != r.agenda.Away.Has(i)
+		news = news || is != r.job.spread.IsOpen(i) || away != r.queue.Away.Has(i)
 		r.job.spread.Open(i, is)
-		r.agenda.Away.Put(i, away)
+		r.queue.Away.Put(i, away)
 	}
-	r.agenda.Unjudged.Clear()
+	r.queue.Unjudged.Clear()
 	if news {
-		for _, s := range r.agenda.Wanting.All() {
-			r.agenda.TouchShard(s)
+		for _, s := range r.queue.Wanting.All() {
+			r.queue.TouchShard(s)
 		}
-		r.agenda.Stirred = true
+		r.queue.Stirred = true
 	}
 }
 
 // refresh determines which of the shards that are due serve.
 func (r *record) refresh() {
-	for _, s := range r.agenda.Due.All() {
+	for _, s := range r.queue.Due.All() {
 		r.job.unready.Put(s, !r.job.ready(s))
 	}
 }

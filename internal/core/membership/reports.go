@@ -10,19 +10,19 @@ const logPatience = 10
 
 // reports notifies users when processes and shards work again.
 type reports struct {
-	facts *Facts
-	job   *job
-	rec   *record
-	owed  bool // a message is due once all shards serve again after some were dropped
-	waits words.LogWait
+	facts   *Facts
+	job     *job
+	rec     *record
+	pending bool // a message is due once all shards serve again after some were dropped
+	waits   words.LogWait
 }
 
-// healed reports the servers and slots that work again after a failure.
-func (re *reports) healed() {
+// recovered reports the servers and slots that work again after a failure.
+func (re *reports) recovered() {
 	v := &re.facts.View
-	for _, i := range re.job.healing[Server].Sorted() {
+	for _, i := range re.job.recovering[Server].Sorted() {
 		if o := &re.job.servers[i]; re.job.serving(i) {
-			re.job.healing[Server].Remove(i)
+			re.job.recovering[Server].Remove(i)
 			how := "serves again"
 			if o.gone || o.ear.Suspect() {
 				how = "is no longer needed: the other servers serve all shards"
@@ -30,13 +30,13 @@ func (re *reports) healed() {
 			re.rec.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
 	}
-	if re.owed && len(re.job.dropped) == 0 && re.job.serves() {
-		re.owed = false
+	if re.pending && len(re.job.dropped) == 0 && re.job.serves() {
+		re.pending = false
 		re.rec.event("serving", "shards", "all shards serve again")
 	}
-	for _, i := range re.job.healing[Worker].Sorted() {
+	for _, i := range re.job.recovering[Worker].Sorted() {
 		if o := &re.job.slots[i]; !o.gone && o.connected && re.facts.Slots[i].Process != "" && v.Slots[i].Settled {
-			re.job.healing[Worker].Remove(i)
+			re.job.recovering[Worker].Remove(i)
 			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
 		}
 	}

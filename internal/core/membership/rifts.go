@@ -5,10 +5,10 @@ import "github.com/perdure/perdure/internal/core/failuredetector"
 // ripe is how long a complaint must have been made, in multiples of the patience, before it counts.
 const ripe = 2
 
-// lookForRifts handles processes that cannot reach each other although the coordinator can reach both: see package
+// checkPartitions handles processes that cannot reach each other although the coordinator can reach both: see package
 // failuredetector. An excluded server counts as silent, whatever it sends, until all can reach it. So everything that
 // follows from silence also happens here, and nothing else.
-func (r *record) lookForRifts(w *failuredetector.Partitions) {
+func (r *record) checkPartitions(w *failuredetector.Partitions) {
 	j := r.job
 	if w.Quiet() && !j.complains() {
 		return // the usual case, even in the largest jobs

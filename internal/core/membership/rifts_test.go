@@ -65,7 +65,7 @@ func TestRift(t *testing.T) {
 			t.Fatalf("shard %d still has a replica on server 1: %+v", i, *sv)
 		}
 	}
-	if !c.core.rifts.Out(at) || c.core.rifts.Out(c.core.Facts().Servers[0].Addr) {
+	if !c.core.partitions.Out(at) || c.core.partitions.Out(c.core.Facts().Servers[0].Addr) {
 		t.Error("a server at the excluded address can join, or one at another address cannot")
 	}
 	for range 100 {
@@ -73,7 +73,8 @@ func TestRift(t *testing.T) {
 			t.Fatalf("reported again: %v", more)
 		}
 	}
-	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) || c.core.rifts.Out(at) {
+	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) ||
+		c.core.partitions.Out(at) {
 		t.Fatalf("when it can be reached again: %v", told)
 	}
 	for range 3 {
@@ -119,7 +120,7 @@ func TestWorkerCutOff(t *testing.T) {
 	if e := told[i]; e.Target != "worker:0" || !strings.Contains(e.Text, "server:0, server:1 and server:2") {
 		t.Errorf("told %+v", e)
 	}
-	if c.core.rifts.Out(all[0]) {
+	if c.core.partitions.Out(all[0]) {
 		t.Error("a server cannot join")
 	}
 }

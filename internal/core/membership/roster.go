@@ -9,16 +9,16 @@ import (
 
 // roster decides which slots participate in the job, and for which clocks.
 type roster struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	grace  int64  // ticks after which a slot without a process is suspended; 0: never
-	told   cursor // over the shards: which have the newest membership intervals
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	grace int64  // ticks after which a slot without a process is suspended; 0: never
+	told  cursor // over the shards: which have the newest membership intervals
 }
 
-// rosterTold reports whether every shard has the newest membership intervals.
-func (ro *roster) rosterTold() bool {
+// rosterKnown reports whether every shard has the newest membership intervals.
+func (ro *roster) rosterKnown() bool {
 	return ro.told.All(len(ro.facts.View.Shards), func(i int) bool {
 		st := ro.job.shardStatus(i)
 		return st != nil && st.Ready && st.Roster >= ro.facts.View.Roster
@@ -92,7 +92,7 @@ func (ro *roster) suspend(slot int, why string) {
 	next.Span, next.Left = now, true
 	set(ro.rec, &ro.facts.Slots[slot].Suspended, true)
 	ro.rec.changeSlot(slot, next)
-	ro.job.healing[Worker].Remove(slot)
+	ro.job.recovering[Worker].Remove(slot)
 	ro.rec.event("scaled", target(Worker, slot), "%s; the others continue without it from clock %d on", why, now.Until)
 }
 
@@ -117,25 +117,25 @@ func (ro *roster) cutSuspended() {
 // process with such a slot number starts with all earlier clocks counted as done.
 func (ro *roster) leave() {
 	v := &ro.facts.View
-	for _, i := range ro.agenda.Ending.Sorted() {
+	for _, i := range ro.queue.Ending.Sorted() {
 		sl := &v.Slots[i]
 		if !ro.job.spanDone(i) {
-			ro.agenda.Last.Remove(i)
+			ro.queue.Last.Remove(i)
 			continue
 		}
 		saves := ro.job.traits.Saves()
 		if saves && ro.facts.Saved(i) < sl.Until {
-			ro.agenda.Calling.Add(i)
+			ro.queue.Calling.Add(i)
 			continue
 		}
 		waits := !saves && ro.facts.Slots[i].Process == "" && !ro.lastApplied(i)
-		if ro.agenda.Last.Put(i, waits); waits {
+		if ro.queue.Last.Put(i, waits); waits {
 			continue
 		}
 		next := *sl
 		next.Left = true
 		ro.rec.changeSlot(i, next)
-		ro.job.healing[Worker].Remove(i)
+		ro.job.recovering[Worker].Remove(i)
 		ro.rec.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)
 	}
 }

@@ -124,7 +124,7 @@ func (c *RunningCheckpoint) StatesOf(shard int) []perdure.SavedFile {
 	return c.States[shard]
 }
 
-// count adds what a shard's holder has saved since it became the holder.
+// count adds the statistics of a shard's holder, which start when it becomes the holder.
 func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 	before := &c.Told[shard]
 	if before.Since != st.Since {

@@ -133,16 +133,16 @@ func TestChanged(t *testing.T) {
 		want    []perdure.Span
 		refusal string
 	}{
-		"as many":                {[]perdure.Span{all, all}, 2, []perdure.Span{all, all}, ""},
-		"more":                   {[]perdure.Span{all}, 3, []perdure.Span{all, {From: 5}, {From: 5}}, ""},
-		"fewer":                  {[]perdure.Span{all, all}, 1, []perdure.Span{all, {Until: 5}}, ""},
-		"no reuse of slots":      {[]perdure.Span{gone, all}, 2, []perdure.Span{gone, all, {From: 5}}, ""},
-		"one that starts there":  {[]perdure.Span{all, {From: 5}}, 2, []perdure.Span{all, {From: 5}}, ""},
-		"not if there are fewer": {[]perdure.Span{all, {From: 5}}, 1, []perdure.Span{all, {From: 5, Until: 5}}, ""},
-		"plans are dropped":      {[]perdure.Span{{Until: 9}, {From: 8}}, 1, []perdure.Span{all, {From: 8, Until: 8}}, ""},
-		"none":                   {[]perdure.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
-		"too many":               {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
-		"too many by slots":      {[]perdure.Span{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
+		"as many":           {[]perdure.Span{all, all}, 2, []perdure.Span{all, all}, ""},
+		"more":              {[]perdure.Span{all}, 3, []perdure.Span{all, {From: 5}, {From: 5}}, ""},
+		"fewer":             {[]perdure.Span{all, all}, 1, []perdure.Span{all, {Until: 5}}, ""},
+		"no reuse":          {[]perdure.Span{gone, all}, 2, []perdure.Span{gone, all, {From: 5}}, ""},
+		"one starts there":  {[]perdure.Span{all, {From: 5}}, 2, []perdure.Span{all, {From: 5}}, ""},
+		"not if fewer":      {[]perdure.Span{all, {From: 5}}, 1, []perdure.Span{all, {From: 5, Until: 5}}, ""},
+		"plans are dropped": {[]perdure.Span{{Until: 9}, {From: 8}}, 1, []perdure.Span{all, {From: 8, Until: 8}}, ""},
+		"none":              {[]perdure.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"too many":          {[]perdure.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
+		"too many by slots": {[]perdure.Span{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
 		"one that leaves there": {
 			[]perdure.Span{all, {From: 2, Until: 5}},
 			2,

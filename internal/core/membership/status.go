@@ -35,7 +35,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	}
 	if d.Draining && !p.Draining {
 		set(c.rec, &p.Draining, true)
-		c.agenda.Leaving.Add(index)
+		c.queue.Leaving.Add(index)
 		within := ""
 		if d.Notice > 0 {
 			within = fmt.Sprintf(" within %.3g s", float64(d.Notice)/1000)
@@ -50,7 +50,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 		news = c.chains.hurry() || news // the time may be so short that it is nearly over
 	}
 	o.server.Take(d, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
-		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news
+		news = c.queue.Hears(s, before, now, c.facts.View.End) || news
 	})
 	if now := o.server.Problem(); now != "" && before == "" {
 		c.rec.event("trouble", target(Server, index), "server:%d cannot continue and will retry: %s", index, now)
@@ -70,7 +70,7 @@ func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 			len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		if st.Crowded {
-			c.agenda.Calling.Add(slot)
+			c.queue.Calling.Add(slot)
 			news = news || before == nil || !before.Crowded || before.Revision < c.cuts.durableAt
 		}
 		o.worker = &st
@@ -80,7 +80,7 @@ func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 		if st.Generation == c.facts.View.Generation {
 			c.rec.setClock(slot, st.Clock)
 		}
-		if news || len(c.agenda.Woken.All()) > 0 {
+		if news || len(c.queue.Woken.All()) > 0 {
 			c.reconcile()
 		}
 	}

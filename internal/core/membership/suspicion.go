@@ -35,7 +35,7 @@ func (c *Core) Tick() {
 	if c.facts.Over() {
 		return
 	}
-	c.rec.lookForRifts(&c.rifts)
+	c.rec.checkPartitions(&c.partitions)
 	all := c.judge()
 	for i := range c.job.servers {
 		p, o := c.job.place(Server, i)
@@ -109,12 +109,12 @@ func (c *Core) suspect(k Kind, index int, why string) {
 			"%s %s; no other server has all its rows, so the job waits for it", target(k, index), why)
 	} else {
 		c.rec.event("suspected", target(k, index), "%s %s; %s", target(k, index), why,
-			upshot(c.job.guest(k, index), k == Server))
+			upshot(c.job.unmanaged(k, index), k == Server))
 		c.rec.kill(k, index)
 	}
 	if k == Server {
 		if c.job.traits.Copies > 1 {
-			c.job.healing[k].Add(index)
+			c.job.recovering[k].Add(index)
 		}
 		c.rec.touchServer(index)
 	}

@@ -27,18 +27,18 @@ func (c *cluster) checkTouched() {
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
-	if k.rec.teller.Left() {
-		whole.rec.teller.Slot(0, &perdure.SlotView{}, &perdure.SlotView{Left: true}, false)
+	if k.rec.deltas.Left() {
+		whole.rec.deltas.Slot(0, &perdure.SlotView{}, &perdure.SlotView{Left: true}, false)
 	}
-	j.publishing, j.complete, whole.reports.owed = k.job.publishing, k.job.complete, k.reports.owed
+	j.publishing, j.complete, whole.reports.pending = k.job.publishing, k.job.complete, k.reports.pending
 	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty
-	for kind, s := range k.job.healing {
+	for kind, s := range k.job.recovering {
 		for _, i := range s.All() {
-			whole.job.healing[kind].Add(i)
+			whole.job.recovering[kind].Add(i)
 		}
 	}
 	for i := range j.servers {
-		whole.agenda.Unjudged.Add(i)
+		whole.queue.Unjudged.Add(i)
 	}
 	whole.reconcile()
 	if len(whole.rec.out.Events)+len(whole.rec.out.Kills) > 0 || whole.rec.out.Publish != nil {
@@ -70,17 +70,17 @@ func (c *cluster) checkKept() {
 	k := c.core
 	k.rec.judge()
 	for i := range k.facts.View.Shards {
-		if open := k.agenda.Open.Has(i); !open && !k.job.ready(i) {
+		if open := k.queue.Open.Has(i); !open && !k.job.ready(i) {
 			c.fail("shard %d is not ready, but not marked", i)
 		}
-		if !k.agenda.Due.Has(i) && k.job.unready.Has(i) == k.job.ready(i) {
+		if !k.queue.Due.Has(i) && k.job.unready.Has(i) == k.job.ready(i) {
 			c.fail("shard %d: ready %v, unready %v", i, k.job.ready(i), k.job.unready.Has(i))
 		}
 	}
 	for i := range k.job.servers {
 		p := &k.facts.Servers[i]
-		away := k.agenda.Away.Has(i)
-		leaving := k.agenda.Leaving.Has(i)
+		away := k.queue.Away.Has(i)
+		leaving := k.queue.Leaving.Has(i)
 		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) ||
 			p.Draining && !p.Left && !leaving {
 			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)

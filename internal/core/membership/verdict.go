@@ -8,8 +8,8 @@ import (
 )
 
 // Decisions about a job's shards and slots are pure functions of their inputs: which members stay in a chain, where a
-// dead slot continues, what a lost shard starts with, and which cut all shards have written. All of them are safe for
-// concurrent use.
+// dead slot continues, which applied vector a lost shard starts from, and which cut all shards have written. All of
+// them are safe for concurrent use.
 
 // member is the state of a member of a chain, as far as known.
 type member int
@@ -117,7 +117,7 @@ func clockBase(
 	}
 }
 
-// newestCut returns the newest cut after a clock that every shard has written, with its segments; -1: there is none.
+// newestCut returns the newest cut after a clock that every shard has written, with its segments; -1: none.
 // written lists the segments of each shard.
 func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
 	count := map[perdure.Clock]int{}

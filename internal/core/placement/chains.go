@@ -91,7 +91,7 @@ func level(chains [][]int, servers []Server) {
 }
 
 // best returns the open server outside a chain whose zone contains the fewest members of the chain, not counting one,
-// and of those the smallest by order; -1: there is none.
+// and of those the smallest by order; -1: none.
 func best(servers []Server, chain []int, without int, order func(a, b int) int) int {
 	found, conflicts := -1, 0
 	for x := range servers {
@@ -112,7 +112,7 @@ func best(servers []Server, chain []int, without int, order func(a, b int) int) 
 }
 
 // Choose returns the server that should hold one more replica of a shard: an open one outside its chain, in a new zone
-// if possible, with as few replicas as possible; -1: there is none. The zone of the member that leaves does not count;
+// if possible, with as few replicas as possible; -1: none. The zone of the member that leaves does not count;
 // -1: all stay.
 func Choose(servers []Server, chain []int, leaves int) int {
 	return best(servers, chain, leaves, func(a, b int) int {

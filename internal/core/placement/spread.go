@@ -173,7 +173,7 @@ func (l *loads) add(replicas, by int) {
 	(*l)[replicas] += by
 }
 
-// least returns the smallest load of any server, and most the largest; 0 if there are no servers.
+// least returns the smallest load of any server, and most the largest; 0 without servers.
 func (l loads) least() int { return max(0, slices.IndexFunc(l, func(n int) bool { return n > 0 })) }
 
 func (l loads) most() int {

@@ -62,7 +62,7 @@ type Traits struct {
 	Safe   SafePoint // when a worker may discard an update
 	Form   Form      // how a shard is saved
 	Timed  bool      // cuts are named at times chosen by a timer, not at an interval in clocks
-	Begins Begin     // what a lost shard starts with; updates that this lacks are counted as lost
+	Begins Begin     // initial content of a lost shard; updates that it lacks are counted as lost
 	// Eager is set if an update is acknowledged before every replica has it, so that only the head has all. Period is
 	// the number of clocks after which the others are brought up to date; 0: they follow continuously.
 	Eager  bool
@@ -118,12 +118,12 @@ const EveryShard perdure.ShardID = -1
 // all, because every checkpoint is a cut. The parameters leave room for other strategies.
 func SavedUpTo(v *perdure.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
 
-// Begin says what a lost shard starts with. If that is less than it had, its counts jump to those that each slot got
-// acknowledged, and the difference is lost.
+// Begin is the initial content of a lost shard. If that is less than it had, its counts jump to those that each slot
+// got acknowledged, and the difference is lost.
 type Begin int
 
-// What a lost shard starts with. Except for Whole, a death may lose acknowledged updates: they are counted, and no
-// process waits for them.
+// The possible initial contents of a lost shard. Except for Whole, a death may lose acknowledged updates: they are
+// counted, and no process waits for them.
 const (
 	Whole     Begin = iota // everything that it had: nothing is lost
 	Initial                // its initial rows

@@ -18,7 +18,7 @@ func ScheduleOf(r perdure.Recovery) Schedule {
 	return Schedule{Every: r.Every}
 }
 
-// After returns the first regular cut after a clock; -1: there is none.
+// After returns the first regular cut after a clock; -1: none.
 func (s Schedule) After(c perdure.Clock) perdure.Clock {
 	if s.Every == 0 {
 		return -1
@@ -31,7 +31,7 @@ func (s Schedule) Has(c perdure.Clock) bool {
 	return c > 0 && (s.Every > 0 && c%s.Every == 0 || s.Named == c)
 }
 
-// From returns the first regular or named cut at a clock ≥ c; -1: there is none.
+// From returns the first regular or named cut at a clock ≥ c; -1: none.
 func (s Schedule) From(c perdure.Clock) perdure.Clock {
 	next := s.After(max(0, c-1))
 	if s.Named > 0 && s.Named >= c && (next < 0 || s.Named < next) {
@@ -47,7 +47,7 @@ type Progress struct {
 }
 
 // Next returns a shard's next cut: the first regular one after its MinClock, the named one, or the end, at which the
-// shard may already be; -1: there is none.
+// shard may already be; -1: none.
 func (s Schedule) Next(p Progress) perdure.Clock {
 	next := s.After(p.MinClock)
 	for _, at := range []perdure.Clock{s.End, s.Named} {

@@ -161,7 +161,7 @@ func isKind(b []byte, kind byte) bool {
 
 // Saved is a decoded state, reference or note.
 type Saved struct {
-	State []byte        // nil: it is stored elsewhere, or there is none
+	State []byte        // nil: stored elsewhere, or never saved
 	Ref   *Ref          // where it is stored, or nil
 	Clock perdure.Clock // of the update that saved it, or Unknown
 	Gap   perdure.Clock // a save after Clock and below Gap may be lost; 0: none
