@@ -17,9 +17,9 @@ type bases struct {
 	based []cursor // by shard, over the slots: which slots' acknowledged counts are known
 }
 
-// learnBases decides the initial applied vector of each lost shard: the updates that each slot got acknowledged, or,
-// under a chain that acknowledges early, those that its new head has, if that is more. The difference to the rows is
-// lost. It is counted, and no process waits for it.
+// learnBases decides the initial applied vector of each lost shard: the counts acknowledged to each slot, or, under a
+// chain that acknowledges early, those of the new head if they are higher. Updates that the vector counts but the rows
+// lack are lost. They are counted, and no process waits for them.
 func (b *bases) learnBases() {
 	for _, i := range b.queue.Unbased.Sorted() {
 		base, known := b.base(i)
@@ -47,8 +47,8 @@ func (b *bases) learnBases() {
 	}
 }
 
-// base computes the applied vector that a lost shard starts with. It is unknown until every live slot has reported what
-// it got acknowledged.
+// base computes the applied vector that a lost shard starts with. It is unknown until every live slot has reported its
+// acknowledged count.
 func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	n := len(b.facts.View.Slots)
 	var has []perdure.Clock // of the rows, if any are left

@@ -118,8 +118,8 @@ const EveryShard perdure.ShardID = -1
 // all, because every checkpoint is a cut. The parameters leave room for other strategies.
 func SavedUpTo(v *perdure.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
 
-// Begin is the initial content of a lost shard. If that is less than it had, its counts jump to those that each slot
-// got acknowledged, and the difference is lost.
+// Begin is the initial content of a lost shard. If that is less than it had, its counts jump to the clocks that it had
+// acknowledged to each slot, and the difference is lost.
 type Begin int
 
 // The possible initial contents of a lost shard. Except for Whole, a death may lose acknowledged updates: they are
