@@ -93,7 +93,7 @@ func TestForkAlive(t *testing.T) {
 	wantRefused(t, exitUsage, "stands at clock", "train", "--fork", at, "--clocks",
 		fmt.Sprint(max(from.Clock, furthest-1)))
 	q := start(t, "train", "--fork", at, "--clocks", fmt.Sprint(from.Clock+400), "--out", newFolder(t))
-	q.Says(`each row is as it was last saved: of \d+ rows`)
+	q.Says(`\d+ rows start as last saved`)
 	if code, out, errs := q.Wait(); code != 0 {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}

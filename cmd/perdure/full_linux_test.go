@@ -45,7 +45,7 @@ func fillFolder(t *testing.T, recovery string) {
 	must(t, os.Remove(filler))
 	s := p.succeeds(dir)
 	sameModel(t, s, one(t), dir)
-	p.Says("cannot go on, and tries again")
+	p.Says("cannot (go on|continue)")
 	checkFailures(t, s, 3)
 }
 

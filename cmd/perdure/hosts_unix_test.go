@@ -267,7 +267,7 @@ func TestHostDrains(t *testing.T) {
 	events := eventsOf(t, h.dir)
 	// The worker's last word and the host's word of its end may come in either order.
 	left := strings.Contains(events, "it left") || strings.Contains(events, "worker:0 is dead: ended with code 0")
-	if !strings.Contains(events, "others have taken over all that server:") || !left {
+	if !strings.Contains(events, " has handed over all its shards") || !left {
 		t.Errorf("nobody says who took over: %s", events)
 	}
 	s := h.done()

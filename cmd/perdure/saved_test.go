@@ -78,7 +78,7 @@ func TestAuto(t *testing.T) {
 			checkFailures(t, s, 3)
 			checkCounts(t, s)
 			events := eventsOf(t, dir)
-			if n := strings.Count(events, "is asked for"); n < 1 ||
+			if n := strings.Count(events, "is requested"); n < 1 ||
 				strings.Contains(events, "all roll back to clock 0 ") {
 				t.Errorf("%d checkpoints asked for; the events are\n%s", n, events)
 			}

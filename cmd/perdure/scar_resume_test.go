@@ -56,7 +56,7 @@ func TestScarResumed(t *testing.T) {
 	end := int64(m.Clock) + 400 // servers may have been as far as that
 	p := start(t, "train", "--resume", dir, "--servers", "3", "--recovery", "scar:4,1/2,round", "--clocks",
 		fmt.Sprint(end), "--fault", fmt.Sprintf("kill:server:2@clock:%d", m.Clock+10), "--out", to)
-	p.Says(`each row is as it was last saved: of \d+ rows, .* updates are lost, and \d+ in part`)
+	p.Says(`\d+ rows start as last saved, .* updates are lost, and \d+ in part`)
 	s := p.succeeds(to)
 	want := int64(s.Shards) * (4*end - 20)
 	if got := *s.UpdatesApplied + *s.UpdatesLost; int64(s.Clocks) != end || s.Servers != 3 || got != want {
@@ -142,7 +142,7 @@ func TestScarStopped(t *testing.T) {
 	}
 	looksIntoRows(t, dir, m[1])
 	q := start(t, "train", "--resume", dir, "--clocks", m[1]+"0", "--out", newFolder(t))
-	q.Says(`of \d+ rows, 0.0 clocks before in the mean, and 0 at most; 0 updates are lost, and 0 in part`)
+	q.Says(`rows start as last saved, on average 0.0 and at most 0 clocks earlier; 0 updates are lost, and 0 in part`)
 	if code, out, errs := q.Wait(); code != 0 {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}

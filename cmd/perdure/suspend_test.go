@@ -21,8 +21,8 @@ func TestSuspended(t *testing.T) {
 	}
 	events := eventsOf(t, dir)
 	for words, times := range map[string]int{
-		"nobody has come for worker:1; the others go on without it": 1,
-		"nobody has come for worker:2; the others go on without it": 1,
+		"no process has taken over worker:1; the others continue": 1,
+		"no process has taken over worker:2; the others continue": 1,
 		"worker:1 joins": 0, "worker:2 joins; it takes part from clock": 1,
 	} {
 		if n := strings.Count(events, words); n != times {

@@ -8,36 +8,36 @@ import (
 	"strings"
 )
 
-// Complaint is what a process says: it cannot reach a server at an address. From is its number, as in Pair.
+// Complaint reports that process From cannot reach a server at Addr. From is numbered as in [Pair].
 type Complaint struct {
 	From int
 	Addr string
 }
 
-// Partitions knows for how long complaints have been made, and which servers are done without. The zero value has heard
-// none. It is not safe for concurrent use.
+// Partitions tracks how long each complaint has been made and which servers are excluded. The zero value is ready to
+// use. It is not safe for concurrent use.
 type Partitions struct {
-	since map[Complaint]int64 // the time from which on it has been made
-	out   map[string]string   // which servers are done without, by their addresses: their names
-	told  map[string]struct{} // the names of whom people were told
+	since map[Complaint]int64 // when each current complaint was first made
+	out   map[string]string   // the excluded servers: address to name
+	told  map[string]struct{} // names of the processes whose unreachability was reported to users
 }
 
-// PartitionNews is something that people are told: that others do not reach whom it is about, or that this is over.
+// PartitionNews is a message for users: process Whom cannot be reached by others, or can be reached again.
 type PartitionNews struct {
 	Whom string
 	Over bool
 	Text string
 }
 
-// Out reports whether a server at an address is done without.
+// Out reports whether the server at an address is excluded.
 func (w *Partitions) Out(addr string) bool { return w.out[addr] != "" }
 
-// Quiet reports whether nothing has been said that is not over.
+// Quiet reports whether no complaints are pending and users have received the all-clear for all earlier ones.
 func (w *Partitions) Quiet() bool { return len(w.told) == 0 && len(w.since) == 0 }
 
-// Look takes what is said at a time. A complaint counts once it has been made for ripe: who was cut off from
-// everybody says for a moment, when he is back, that he reaches nobody. addrs are the servers' addresses, name is what
-// people call a number. It returns what to tell them.
+// Look processes the complaints that are current at time now and returns the news for users. A complaint counts only
+// after it has been made for ripe, because a process that was cut off from everything briefly complains about every
+// server when it reconnects. addrs lists the servers' addresses; name returns the name of a process for users.
 func (w *Partitions) Look(
 	job *PartitionJob, said []Complaint, addrs []string, now, ripe int64, name func(int) string,
 ) []PartitionNews {
@@ -46,13 +46,13 @@ func (w *Partitions) Look(
 	}
 	at, still := map[string]int{}, map[Complaint]bool{}
 	for addr := range w.out {
-		at[addr] = -1 // one that comes again is still to be turned away
+		at[addr] = -1 // an excluded server that reconnects must still be rejected
 	}
 	for i, addr := range addrs {
 		at[addr] = i
 	}
 	for _, c := range said {
-		if _, known := at[c.Addr]; known { // else who lies could have any number of addresses remembered
+		if _, known := at[c.Addr]; known { // bounds the memory that a faulty process can use
 			still[c] = true
 		}
 	}
@@ -82,9 +82,9 @@ func (w *Partitions) Look(
 	return w.news(job, pairs, out, name)
 }
 
-// news is what is new to people: who is cut off from whom, and when that is over.
+// news returns which partitions have appeared and which have ended since the last call.
 func (w *Partitions) news(job *PartitionJob, pairs []Pair, out []int, name func(int) string) (news []PartitionNews) {
-	const silent = "until all can reach it, it counts as silent"
+	const silent = "until all of them can reach it, it is treated as failed"
 	others, upshot, now := map[string][]string{}, map[string]string{}, map[string]struct{}{}
 	for _, p := range pairs {
 		whom, other, does := name(p.To), name(p.From), silent
@@ -93,9 +93,9 @@ func (w *Partitions) news(job *PartitionJob, pairs []Pair, out []int, name func(
 		case slices.Contains(out, p.From) && p.From < job.Servers:
 			whom, other = other, whom
 		case slices.Contains(out, p.From):
-			whom, other, does = other, whom, "most likely it is cut off itself: end it, and another takes its slot"
+			whom, other, does = other, whom, "it is probably cut off itself: stop it, so that another takes its slot"
 		default:
-			does = "too few others are left to do without it, so it is waited for"
+			does = "too few others are left to exclude it, so the job waits for it"
 		}
 		others[whom], upshot[whom], now[whom] = append(others[whom], other), does, struct{}{}
 	}
@@ -112,14 +112,14 @@ func (w *Partitions) news(job *PartitionJob, pairs []Pair, out []int, name func(
 	}
 	for _, whom := range slices.Sorted(maps.Keys(w.told)) {
 		if _, still := now[whom]; !still {
-			news = append(news, PartitionNews{whom, true, whom + " is reached again"})
+			news = append(news, PartitionNews{whom, true, whom + " can be reached again"})
 		}
 	}
 	w.told = now
 	return news
 }
 
-// listed lists names as people do.
+// listed joins names into an English list and shortens long ones.
 func listed(names []string) string {
 	const most = 4
 	switch n := len(names); {

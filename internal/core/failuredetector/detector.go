@@ -1,13 +1,13 @@
-// Package failuredetector decides, purely, which processes have probably failed: how long silence is
-// tolerated ([Detector]), and which processes are excluded when two of them cannot reach each other
+// Package failuredetector implements two decisions as pure code: which processes have probably failed, judged by how
+// long they have been silent ([Detector]), and which process to exclude when two of them cannot reach each other
 // although the coordinator can reach both ([Partitions]).
 //
-// A [Detector] counts ticks, and each process has an [Ear] that remembers how regularly it was heard.
-// Silence counts only in ticks during which the detector itself was listening. A detector that hears
-// nobody at all, or misses one in eight of all processes at once, suspects itself first. If a process
-// was given up before and the job has made no progress since, the detector waits twice as long.
+// A [Detector] counts ticks. An [Ear] records, for each process, how regularly it has been heard from. Only ticks
+// during which the detector itself was listening count as silence. If every process falls silent, or one in eight of
+// them at the same time, the detector suspects itself first. If a process is given up repeatedly while the job makes no
+// progress, the tolerated silence doubles each time.
 //
-// The package only names suspects; the caller (package membership) acts. No type is safe for concurrent use.
+// The package only names suspects; the caller (package membership) acts on them. No type is safe for concurrent use.
 package failuredetector
 
 import (
@@ -16,74 +16,75 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a process may take beyond the patience, in patiences.
+// Upper bounds on the tolerated silence in special cases, in multiples of the patience.
 const (
-	// MostStarting is until its first status, once it was let in: it may have much to load.
+	// MostStarting applies to a process that was admitted and has not sent its first status: it may have much to load.
 	MostStarting = 20
-	// MostBackOff is where it was given up before, and the job has come no further since.
+	// MostBackOff bounds the back-off of a slot whose processes were given up while the job made no progress.
 	MostBackOff = 20
 )
 
-// On a busy machine a process may be silent only because it does not get the processor.
+// On a busy machine, a process may be silent only because it does not get the CPU.
 const (
-	// Runnable is how many times its silence a process may take that wants to run, as its parent sees it.
+	// Runnable multiplies the tolerated silence of a process that its parent reports as runnable.
 	Runnable = 3
-	// answerTicks is how long a parent has to answer how its process is, and askAgain after how many ticks it is asked
-	// again about one that wants to run.
+	// answerTicks is how long the parent may take to answer an inquiry about its process. askAgain is the number of
+	// ticks between inquiries about a runnable process.
 	answerTicks, askAgain = 3, 2
 )
 
-// commonShare is the share of all processes, one in this many, that have to be quiet at
-// once for the watch to suspect itself first.
+// commonShare is the fraction of processes, one in commonShare, that must be quiet simultaneously before the detector
+// suspects itself first.
 const commonShare = 8
 
-// Detector counts the time, and knows how well it hears.
+// Detector counts ticks and decides which processes have been silent for too long.
 type Detector struct {
-	patience int64 // ticks of silence after which a process is suspected that nothing is known of
-	now      int64 // ticks in which it was listening, so far
-	heard    int64 // when it heard anybody last
-	doubtful int64 // since when it suspects itself; 0: it does not
+	patience int64 // ticks of silence after which a process without any history is suspected
+	now      int64 // number of ticks during which the detector was listening
+	heard    int64 // tick of the latest sign of life from any process
+	doubtful int64 // tick since which the detector suspects itself; 0: it does not
 }
 
-// NewDetector returns a detector with a patience: the silence, in ticks, after which a process is
-// suspected of which nothing is known yet. Later it is a third to four times that, by how
-// regularly the process was heard.
+// NewDetector returns a detector with the given patience: the ticks of silence after which a process without any
+// history is suspected. Once a process has a history, the limit is a third to four times the patience, depending on how
+// regular its signs of life are.
 func NewDetector(patience int64) Detector { return Detector{patience: patience} }
 
-// Patience returns the patience that the detector was made with.
+// Patience returns the patience passed to NewDetector.
 func (w *Detector) Patience() int64 { return w.patience }
 
-// Pass lets a tick pass in which the detector was listening.
+// Pass advances the time by one tick, during which the detector was listening.
 func (w *Detector) Pass() { w.now++ }
 
-// Ear is what is known of one place's process by listening. The zero Ear has heard nothing.
+// Ear records the signs of life of the process that holds one server index or worker slot. The zero Ear has recorded
+// none.
 type Ear struct {
-	last     int64 // when it was heard last, by Detector.now
-	starting bool  // it has said nothing of itself since it was given its place
-	broken   bool  // its connection broke, and it has not come back
+	last     int64 // tick of the latest sign of life
+	starting bool  // it has sent no status since it was assigned
+	broken   bool  // its connection broke and it has not reconnected
 	suspect  bool
-	givenUp  bool  // as a suspect
-	asked    int64 // tick of the last inquiry to its parent since its last sign of life; 0: none
+	givenUp  bool  // the suspect has been given up
+	asked    int64 // tick of the latest inquiry to its parent since its latest sign of life; 0: none
 	answer   answer
 	pulse    pulse
 	strikes  backOff
 }
 
-// answer is what the parent of a process says of it.
+// answer is the parent's report on a process.
 type answer int
 
 const (
-	none     answer = iota // it has not answered yet
-	idle                   // stopped, or waiting for something: if it were well, it would have been heard
-	runnable               // it runs, or waits for the processor
+	none     answer = iota // the parent has not answered yet
+	idle                   // stopped or blocked: a healthy process would have sent its status
+	runnable               // running, or waiting for the CPU
 )
 
-// Asked returns the tick at which the parent of the process was asked how it is; 0: it was not, since the process was
-// heard last.
+// Asked returns the tick of the latest inquiry to the parent of the process. It is 0 if the parent has not been asked
+// since the latest sign of life.
 func (e *Ear) Asked() int64 { return e.asked }
 
-// Answers notes what the parent of a process says that was asked how it is at a tick. If the process was heard
-// meanwhile, the answer comes too late, and says nothing of a silence that has begun since.
+// Answers records the parent's answer to the inquiry of tick asked. An answer is ignored if the process has been heard
+// from since that inquiry, because it does not describe the current silence.
 func (e *Ear) Answers(asked int64, runs bool) {
 	switch {
 	case e.asked == 0, e.asked != asked:
@@ -94,35 +95,35 @@ func (e *Ear) Answers(asked int64, runs bool) {
 	}
 }
 
-// Suspect reports whether the process was silent for too long, and was not heard since.
+// Suspect reports whether the process is a suspect: it was silent for too long or was accused, and has not been heard
+// from since.
 func (e *Ear) Suspect() bool { return e.suspect }
 
-// Succeed begins anew for the next process of the place. How often its predecessors were
-// given up stays known.
+// Succeed resets the record for the replacement process. It keeps how often the predecessors were given up.
 func (e *Ear) Succeed() { *e = Ear{strikes: e.strikes, starting: true} }
 
-// Says notes that the process has said how it is. It reports whether it was a suspect.
+// Says records that the process has sent its status. It reports whether the process was a suspect.
 func (e *Ear) Says() (suspect bool) {
 	suspect = e.suspect
 	e.suspect, e.givenUp, e.starting = false, false, false
 	return suspect
 }
 
-// Accuse makes the process a suspect for another reason than silence, and reports whether that is new.
+// Accuse makes the process a suspect for a reason other than silence. It reports whether the process was not one
+// already.
 func (e *Ear) Accuse() (news bool) {
 	news = !e.suspect
 	e.suspect = true
 	return news
 }
 
-// Stretch makes a number of ticks that a process was given longer, up to most, by how often its predecessors were
-// given up while the job came no further than a clock.
+// Stretch lengthens a timeout of a process, up to most ticks, by how often its predecessors were given up while the job
+// was at this clock.
 func (e *Ear) Stretch(ticks, most int64, clock perdure.Clock) int64 {
 	return e.strikes.stretch(ticks, most, clock)
 }
 
-// GiveUp notes that a suspect is given up, when the job is at a clock. False: it was
-// before.
+// GiveUp records that the suspect is given up while the job is at clock. It returns false if that was recorded before.
 func (e *Ear) GiveUp(clock perdure.Clock) bool {
 	if e.givenUp {
 		return false
@@ -132,34 +133,34 @@ func (e *Ear) GiveUp(clock perdure.Clock) bool {
 	return true
 }
 
-// Comes notes that a process has come, or has come back.
+// Comes records that a process has connected or reconnected.
 func (w *Detector) Comes(e *Ear) {
 	e.last, e.suspect, e.givenUp, e.broken, e.asked, e.answer = w.now, false, false, false, 0, none
 }
 
-// Breaks notes that the connection to a process broke. Until now it may have had nothing to
-// say.
+// Breaks records that the connection to a process broke. Its silence counts from now on, because it may have had no
+// reason to send anything before.
 func (w *Detector) Breaks(e *Ear) { e.last, e.broken = w.now, true }
 
-// Await counts a process's silence from now on: it has had nothing to say before.
+// Await counts the silence of a process from now on, because it had no reason to send anything before.
 func (w *Detector) Await(e *Ear) { e.last = w.now }
 
-// Silence returns for how many ticks a process has been silent.
+// Silence returns for how many ticks the process has been silent.
 func (w *Detector) Silence(e *Ear) int64 { return w.now - e.last }
 
-// Subject is a place whose silence is judged.
+// Subject is a server index or worker slot whose process is watched for silence.
 type Subject struct {
 	*Ear
-	There  bool // a process has it, which is not known to be dead
-	Speaks bool // it is one that has something to say
-	// Redials says that while it is starting its connection may break, and it comes again.
+	There  bool // a process holds it and is not known to be dead
+	Speaks bool // the process is expected to send
+	// Redials is set if the process may lose its connection while it starts, and then reconnects.
 	Redials bool
-	// Asks says that its parent, on the same machine, can be asked how it is before it is suspected.
+	// Asks is set if its parent, on the same machine, can be asked about it before it is suspected.
 	Asks bool
 }
 
-// Sign notes a sign of life of a process. One that says how it is does so regularly: the
-// intervals teach how long its silence may be.
+// Sign records a sign of life. regularly is true for the periodic status: only its intervals determine how long the
+// process may be silent.
 func (w *Detector) Sign(e *Ear, regularly bool) {
 	if regularly {
 		e.pulse.heard(w.now-e.last, w.patience)
@@ -168,9 +169,9 @@ func (w *Detector) Sign(e *Ear, regularly bool) {
 	e.asked, e.answer = 0, none
 }
 
-// Deaf reports whether nobody at all, of three or more, has been heard for a fifth of the
-// patience: most likely it is the watch that is cut off. It then suspects nobody, for up
-// to four times the patience. all are the subjects of all places.
+// Deaf reports whether the detector itself is probably cut off: at least three processes are watched, and none of them
+// has sent anything for a fifth of the patience. The detector then suspects no process, for up to four times the
+// patience. all must list every subject.
 func (w *Detector) Deaf(all []Subject) bool {
 	if !w.Hushed() {
 		return false
@@ -184,14 +185,14 @@ func (w *Detector) Deaf(all []Subject) bool {
 	return there >= 3
 }
 
-// Hushed reports whether nobody has been heard for long enough that the watch may be deaf.
+// Hushed reports whether every process has been silent for so long that the detector itself may be cut off.
 func (w *Detector) Hushed() bool {
 	silent := w.now - w.heard
 	return silent > max(1, w.patience/5) && silent < 4*w.patience
 }
 
-// Excuse is called when somebody is heard. If the watch was deaf until now the others were
-// not silent either, as far as can be known.
+// Excuse is called before a sign of life is recorded. If the detector was cut off until now, the silence of the other
+// processes proves nothing, so it restarts.
 func (w *Detector) Excuse(all []Subject) {
 	if !w.Deaf(all) {
 		return
@@ -201,11 +202,13 @@ func (w *Detector) Excuse(all []Subject) {
 	}
 }
 
-// Suspects returns the numbers of the subjects that become suspects now, the job being at a
-// clock. Where several are quiet at once, and these are a share of all, what they have in
-// common is most likely a machine that is busy, or the watch: it suspects itself first,
-// and them only if that is so for another patience. One whose connection is broken is not in
-// doubt. Ask are the numbers of subjects whose parents must be asked first.
+// Suspects returns the indices of the subjects that become suspects now, while the job is at clock.
+//
+// If several processes, and at least one in commonShare of all, are quiet at the same time, the likely cause is a busy
+// machine or the detector itself. The detector then suspects itself first, and suspects the processes only if this
+// lasts for another patience. This grace does not apply to a process whose connection broke.
+//
+// ask lists the subjects whose parents must be asked before they can be suspected.
 func (w *Detector) Suspects(all []Subject, clock perdure.Clock) (suspects, ask []int) {
 	if w.Deaf(all) {
 		return nil, nil
@@ -239,8 +242,8 @@ func (w *Detector) Suspects(all []Subject, clock perdure.Clock) (suspects, ask [
 	return suspects, ask
 }
 
-// hesitates reports whether a process that has been silent for too long is not suspected yet, and whether its parent is
-// to be asked now. One that is frozen, or waits, is suspected as soon as its parent says so.
+// hesitates reports whether a process that has been silent for too long is not suspected yet, and whether its parent
+// must be asked now. A process whose parent reports it as stopped or blocked is suspected immediately.
 func (w *Detector) hesitates(s *Subject, clock perdure.Clock) (waits, asks bool) {
 	since := w.now - s.asked
 	switch {
@@ -256,8 +259,8 @@ func (w *Detector) hesitates(s *Subject, clock perdure.Clock) (waits, asks bool)
 	return s.answer == runnable || since < answerTicks, false
 }
 
-// trusts reports whether the watch trusts what it hears, or has not for a whole patience.
-// common says that several are silent, and have that in common.
+// trusts reports whether the detector may act on the silence that it observes: either the silence is not common to
+// several processes, or it has been for a whole patience.
 func (w *Detector) trusts(common bool) bool {
 	switch {
 	case !common:
@@ -269,9 +272,9 @@ func (w *Detector) trusts(common bool) bool {
 	return w.now-w.doubtful >= w.patience
 }
 
-// allows returns the silence, in ticks, after which a process is suspected. One that
-// redials is starting all the while until it has said how it is. Another one whose
-// connection broke before its first status is most likely dead, and is waited for.
+// allows returns the ticks of silence after which a process is suspected. A process that redials counts as starting
+// until its first status. Any other process whose connection breaks before its first status is most likely dead, so it
+// gets only the usual limit.
 func (w *Detector) allows(s *Subject, clock perdure.Clock) int64 {
 	silence := s.pulse.allows(w.patience)
 	if s.starting && (!s.broken || s.Redials) {

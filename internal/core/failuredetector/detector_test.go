@@ -7,11 +7,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// room is a detector with processes, all of which were heard at every tick for a while.
+// room is a detector with processes that were all heard from at every tick for a while.
 type room struct {
 	Detector
 	all     []Subject
-	answers func() (runs, answers bool) // of parents that are asked; nil: no parent answers
+	answers func() (runs, answers bool) // answers of the parents that are asked; nil: no parent answers
 	asked   int
 }
 
@@ -25,8 +25,8 @@ func newRoom(n int) *room {
 	return r
 }
 
-// ticks lets ticks pass, the job being at a clock, in which the first few are quiet and all
-// others are heard. It returns who became a suspect, and after how many ticks the first did.
+// ticks advances the time by n ticks while the job is at clock. The first quiet processes are silent, and all others
+// send at every tick. It returns the new suspects, and after how many ticks the first one was suspected.
 func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, after int) {
 	for t := range n {
 		for i := quiet; i < len(r.all); i++ {
@@ -59,28 +59,28 @@ func (r *room) ticks(n int, clock perdure.Clock, quiet int) (suspects []int, aft
 	return suspects, after
 }
 
-// usual is the silence in ticks after which who was heard at every tick is suspected.
+// usual is the limit, in ticks of silence, for a process that sent at every tick.
 const usual = 5
 
-// Who is suspected, and when, by what the silent ones have in common.
+// TestSuspects checks which processes are suspected, and when, depending on how many are silent at the same time.
 func TestSuspects(t *testing.T) {
 	succeed := func(r *room) { r.all[0].Succeed(); r.Comes(r.all[0].Ear) }
 	breaks := func(r *room) { succeed(r); r.Breaks(r.all[0].Ear) }
 	for name, c := range map[string]struct {
 		places, quiet int
 		change        func(r *room) // before the silence
-		allowed       int           // ticks since it was heard; 0: nobody is suspected
+		allowed       int           // ticks since it was last heard from; 0: no process is suspected
 	}{
-		"one of many":                   {places: 17, quiet: 1, allowed: usual},
-		"one of two":                    {places: 2, quiet: 1, allowed: usual},
-		"two of 17":                     {places: 17, quiet: 2, allowed: usual},
-		"three of 17, which a share is": {places: 17, quiet: 3, allowed: usual + patience},
-		"two of 16, a share just so":    {places: 16, quiet: 2, allowed: usual + patience},
-		"four of 17, one of which broke": {places: 17, quiet: 4, allowed: usual, change: func(r *room) {
-			r.Breaks(r.all[0].Ear) // it is in no doubt, and the others are told later
+		"one of many":                         {places: 17, quiet: 1, allowed: usual},
+		"one of two":                          {places: 2, quiet: 1, allowed: usual},
+		"two of 17":                           {places: 17, quiet: 2, allowed: usual},
+		"three of 17, more than one in eight": {places: 17, quiet: 3, allowed: usual + patience},
+		"two of 16, exactly one in eight":     {places: 16, quiet: 2, allowed: usual + patience},
+		"four of 17, one with a broken connection": {places: 17, quiet: 4, allowed: usual, change: func(r *room) {
+			r.Breaks(r.all[0].Ear) // suspected without delay; the others follow later
 		}},
-		"both of two":                {places: 2, quiet: 2, allowed: usual + patience},
-		"all of three, so the watch": {places: 3, quiet: 3, allowed: 5 * patience},
+		"both of two":                          {places: 2, quiet: 2, allowed: usual + patience},
+		"all of three, so the detector itself": {places: 3, quiet: 3, allowed: 5 * patience},
 		"three whose connections broke": {places: 17, quiet: 3, allowed: usual, change: func(r *room) {
 			for i := range 3 {
 				r.Breaks(r.all[i].Ear)
@@ -95,8 +95,8 @@ func TestSuspects(t *testing.T) {
 				r.all[0].Redials = true
 			},
 		},
-		"one that has nothing to say": {places: 5, quiet: 1, change: func(r *room) { r.all[0].Speaks = false }},
-		"one that is dead":            {places: 5, quiet: 1, change: func(r *room) { r.all[0].There = false }},
+		"one that is not expected to send": {places: 5, quiet: 1, change: func(r *room) { r.all[0].Speaks = false }},
+		"one that is dead":                 {places: 5, quiet: 1, change: func(r *room) { r.all[0].There = false }},
 	} {
 		r := newRoom(c.places)
 		if c.change != nil {
@@ -104,7 +104,7 @@ func TestSuspects(t *testing.T) {
 		}
 		suspects, after := r.ticks(30*patience, 0, c.quiet)
 		if c.change == nil {
-			after++ // all were heard a tick before
+			after++ // all were heard from one tick earlier
 		}
 		if after != c.allowed && (c.allowed > 0 || len(suspects) > 0) {
 			t.Errorf("%s: suspected after a silence of %d ticks, want %d", name, after, c.allowed)
@@ -115,8 +115,8 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// A process whose parent can be asked is suspected when the parent says that it is idle, or says nothing; if it wants
-// to run it has three times as long.
+// A process whose parent can be asked is suspected when the parent reports it as idle or does not answer. A runnable
+// process is given three times as long.
 func TestAsk(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers       func() (runs, answers bool)
@@ -139,32 +139,32 @@ func TestAsk(t *testing.T) {
 	r := newRoom(17)
 	r.all[0].Asks, r.answers = true, func() (bool, bool) { return true, true }
 	if s, _ := r.ticks(2*usual, 0, 1); s != nil {
-		t.Fatalf("%v suspected, though it wants to run", s)
+		t.Fatalf("%v suspected, although it is runnable", s)
 	}
-	r.ticks(1, 0, 0) // it is heard
+	r.ticks(1, 0, 0) // it sends
 	if s, after := r.ticks(2*usual, 0, 1); s != nil {
-		t.Errorf("%v suspected %d ticks after it was heard", s, after)
+		t.Errorf("%v suspected %d ticks after it was heard from", s, after)
 	}
 	r.ticks(1, 0, 0)
 	r.answers = func() (bool, bool) { return false, true }
 	if s, _ := r.ticks(4*patience, 0, 1); len(s) != 1 {
-		t.Errorf("%v suspected, though it is idle now", s)
+		t.Errorf("%v suspected, want one suspect, because it is idle now", s)
 	}
 }
 
-// A watch that was deaf excuses everybody once it hears one of them.
+// When a detector that was cut off receives its first sign of life, it excuses the silence of all processes.
 func TestExcuse(t *testing.T) {
 	r := newRoom(4)
 	if s, _ := r.ticks(2*patience, 0, 4); s != nil {
-		t.Fatalf("a deaf watch suspects %v", s)
+		t.Fatalf("the detector is cut off, but suspects %v", s)
 	}
 	if s, after := r.ticks(9, 0, 3); s != nil {
-		t.Errorf("%v suspected %d ticks after the watch was deaf", s, after)
+		t.Errorf("%v suspected %d ticks after the detector was cut off", s, after)
 	}
 }
 
-// Who is given up again and again while the job stands is waited for twice as long each
-// time, to a bound; and as long as ever once the job has gone on.
+// While the job makes no progress, the limit doubles each time a process of one slot is given up, up to a bound. Once
+// the job has progressed, the limit is the usual one again.
 func TestBackOff(t *testing.T) {
 	r := newRoom(17)
 	for round := range 8 {
@@ -173,13 +173,13 @@ func TestBackOff(t *testing.T) {
 			t.Fatalf("round %d: %v suspected after a silence of %d ticks, want %d", round, suspects, after+1, want)
 		}
 		if !r.all[0].GiveUp(3) || r.all[0].GiveUp(3) {
-			t.Fatal("it is not given up once")
+			t.Fatal("GiveUp must return true exactly once")
 		}
 		r.all[0].Succeed()
 		r.Comes(r.all[0].Ear)
 		r.ticks(60, 3, 0)
 	}
 	if _, after := r.ticks(30*patience, 4, 1); after+1 != usual {
-		t.Errorf("suspected after a silence of %d ticks, though the job has gone on", after+1)
+		t.Errorf("suspected after a silence of %d ticks, although the job has progressed", after+1)
 	}
 }

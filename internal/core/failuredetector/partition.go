@@ -2,29 +2,30 @@ package failuredetector
 
 import "slices"
 
-// A partition separates two processes that both still reach the coordinator. Neither is silent, yet the job may stand
-// still for as long as the partition lasts.
+// A partial partition separates two processes that both still reach the coordinator. Neither is silent, yet the job may
+// stall for as long as the partition lasts.
 //
-// The coordinator knows only who reports that it cannot reach whom; it cannot know which of the two is cut off.
-// Therefore one end of every complaint is excluded, and as few processes as possible.
+// The coordinator only knows which process reports that it cannot reach which server. It cannot know which of the two
+// is cut off. Therefore it excludes one end of every complaint, and as few processes as possible.
 
-// Pair is a complaint: From cannot reach To. Servers have the numbers from 0 on, and workers those behind them.
+// Pair is a complaint: From cannot reach To. Servers are numbered from 0, and workers follow the last server.
 type Pair struct{ From, To int }
 
-// PartitionJob is who there is: the numbers below Servers are servers. Live says who takes part and is not
-// known to be dead.
+// PartitionJob describes the processes of a job: numbers below Servers are servers, the others are workers. Live marks
+// the processes that participate and are not known to be dead.
 type PartitionJob struct {
 	Servers int
 	Live    []bool
 }
 
-// Out returns who is done without, in order.
+// Out returns the processes to exclude, in ascending order.
 //
-//   - A worker that cannot reach more than half of the servers is cut off itself, and what it says of them does not
-//     count.
-//   - Of servers the one goes first that has the most complaints by it and of it, and of several the last.
-//   - No more than half of the servers, and no more than half of the workers, are done without: whoever is left has to
-//     do all their work. Complaints that are left then change nothing.
+//   - A worker that cannot reach more than half of the servers is cut off itself. It is excluded, and its complaints
+//     do not count.
+//   - Then servers are excluded one by one: the one with the most complaints by it and about it, and of equal ones the
+//     one with the highest number.
+//   - At most half of the servers and half of the workers are excluded, since the rest must do all of their work.
+//     Complaints beyond that have no effect.
 func (j *PartitionJob) Out(pairs []Pair) (out []int) {
 	servers, workers := j.count(0, j.Servers), j.count(j.Servers, len(j.Live))
 	ends := j.ends(pairs)
@@ -52,7 +53,7 @@ func (j *PartitionJob) Out(pairs []Pair) (out []int) {
 	return out
 }
 
-// count counts who is live, of some numbers.
+// count returns how many of the processes numbered from ≤ n < until are live.
 func (j *PartitionJob) count(from, until int) (n int) {
 	for _, live := range j.Live[from:until] {
 		if live {
@@ -62,7 +63,7 @@ func (j *PartitionJob) count(from, until int) (n int) {
 	return n
 }
 
-// ends returns, for each who is live, with whom it has a rift.
+// ends returns, for each live process, the live processes that it is partitioned from.
 func (j *PartitionJob) ends(pairs []Pair) map[int]map[int]bool {
 	ends := map[int]map[int]bool{}
 	for _, p := range pairs {
@@ -79,7 +80,7 @@ func (j *PartitionJob) ends(pairs []Pair) map[int]map[int]bool {
 	return ends
 }
 
-// part takes one who is done without out of all complaints.
+// part removes an excluded process from all complaints.
 func part(ends map[int]map[int]bool, n int) {
 	for other := range ends[n] {
 		delete(ends[other], n)

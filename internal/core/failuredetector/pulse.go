@@ -2,35 +2,34 @@ package failuredetector
 
 import "github.com/perdure/perdure"
 
-// A pulse learns how regularly a process is heard, and from that how long a
-// silence may be before it tells something: four times the usual interval and
-// eight times its usual deviation, as means of about the last eight and four, and
-// twice the longest interval of late, but never less than a third of the patience or
-// more than four times it. So of heartbeats every tick and a patience of 15 ticks
-// (1.5 s) come 5 ticks (0.5 s), on a machine where they come anyhow, as late as 0.7 s,
-// up to 60 ticks (6 s). All are kept in parts of a tick. The zero pulse has heard nothing
-// yet, and allows the patience itself.
+// A pulse learns how regularly a process sends, and derives from that how long it may be silent. The limit is the
+// larger of two values: four times the mean interval plus eight times its mean deviation, and twice the longest recent
+// interval. The means cover about the last eight intervals and the last four deviations. The limit is at least a third
+// of the patience and at most four times the patience.
+//
+// For heartbeats every tick and a patience of 15 ticks (1.5 s) the limit is 5 ticks (0.5 s). On a machine where
+// heartbeats are irregular and up to 0.7 s late, it reaches up to 60 ticks (6 s).
+//
+// All values are in fractions of a tick (see pulseUnit). The zero pulse has no history and allows the patience itself.
 type pulse struct {
 	interval, deviation int64
-	// longest is the longest interval. It is forgotten slowly, by half in 700 signs: where a
-	// process was once late, as on a machine that others use too, it is so again soon, though
-	// the means have forgotten it.
+	// longest is the longest interval, and decays by half in about 700 signs of life. If a process was late once, for
+	// example on a machine with other load, it will soon be late again, although the means have forgotten it.
 	longest int64
 }
 
-// pulseUnit is how many parts a tick has. With few of them the means would stay where a quarter and an eighth of what
-// they are off are nothing: above what they should be.
+// pulseUnit is the number of fractions per tick. With few of them, integer division would round small corrections of
+// the means to zero, so the means would stay too high.
 const pulseUnit = 1024
 
-// heard notes an interval, in ticks, between two signs of life. What comes within one tick
-// is one sign.
+// heard records an interval, in ticks, between two signs of life. Signs within one tick count as one.
 func (p *pulse) heard(ticks int64, patience int64) {
 	if ticks <= 0 {
 		return
 	}
 	if p.interval == 0 {
 		p.interval, p.deviation = pulseUnit*patience/8, pulseUnit*patience/16
-	} else { // what passed before the first sign was no interval between two
+	} else { // the time before the first sign was not an interval between two
 		p.longest = max(ticks*pulseUnit, p.longest-p.longest/pulseUnit)
 	}
 	off := ticks*pulseUnit - p.interval
@@ -38,7 +37,7 @@ func (p *pulse) heard(ticks int64, patience int64) {
 	p.deviation += (max(off, -off) - p.deviation) / 4
 }
 
-// allows returns the silence, in ticks, after which a process is suspected.
+// allows returns the ticks of silence after which the process is suspected.
 func (p *pulse) allows(patience int64) int64 {
 	if p.interval == 0 {
 		return patience
@@ -47,15 +46,15 @@ func (p *pulse) allows(patience int64) int64 {
 	return min(max(usual, (patience+2)/3), 4*patience)
 }
 
-// backOff is how often a place's process was given up as silent while the job came no
-// further: each time it is waited for twice as long. If the job cannot go on without it,
-// it was given up too soon, and its successors would be too.
+// backOff counts how often processes of one slot or server index were given up for silence while the job made no
+// progress. The tolerated silence doubles each time: if the job cannot continue without the process, it was given up
+// too early, and so would its replacements be.
 type backOff struct {
 	times int
-	clock perdure.Clock // of the job, at the last time
+	clock perdure.Clock // of the job when a process was last given up
 }
 
-// struck notes that the place's process was given up when the job was at a clock.
+// struck records that the process was given up while the job was at clock.
 func (b *backOff) struck(clock perdure.Clock) {
 	if clock > b.clock {
 		b.times = 0
@@ -63,7 +62,7 @@ func (b *backOff) struck(clock perdure.Clock) {
 	b.times, b.clock = b.times+1, clock
 }
 
-// stretch makes a silence longer, by how often its like was too long.
+// stretch doubles a silence for each time that a process was given up at this clock, up to most.
 func (b *backOff) stretch(silence, most int64, clock perdure.Clock) int64 {
 	if b.times == 0 || clock > b.clock {
 		return silence

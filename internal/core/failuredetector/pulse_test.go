@@ -8,8 +8,8 @@ import (
 
 const patience = 15 // ticks: 1.5 s with a tick every 100 ms
 
-// After heartbeats at every tick a silence of 5 ticks tells, and of 12 at most where
-// every other one is a tick late; after irregular ones, more, to a bound.
+// With heartbeats at every tick the limit is 5 ticks, and at most 12 if every other heartbeat may be a tick late.
+// Irregular heartbeats raise it up to a bound.
 func TestPulse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pulse
@@ -25,7 +25,7 @@ func TestPulse(t *testing.T) {
 				t.Fatalf("%d ticks are allowed", got)
 			}
 			if most == 1 && i > 20 && got != usual || most == 2 && (got > patience || i > 20 && got > 12) {
-				t.Fatalf("%d ticks are allowed after %d intervals of %d ticks at most", got, i+1, most)
+				t.Fatalf("%d ticks are allowed after %d intervals of at most %d ticks", got, i+1, most)
 			}
 		}
 		before := p
@@ -38,12 +38,12 @@ func TestPulse(t *testing.T) {
 		busy.heard([]int64{1, 7}[i%2], patience)
 	}
 	if got := busy.allows(patience); got < 3*7 {
-		t.Fatalf("%d ticks are allowed where every other interval has 7", got)
+		t.Fatalf("%d ticks are allowed, although every other interval is 7 ticks", got)
 	}
 }
 
-// What is allowed after each of a few signs of life: by the usual interval and its deviation, which both follow
-// slowly, and by the longest interval, which is forgotten more slowly.
+// TestPulseLearns checks the state and the limit after each of a few signs of life. The mean interval and the mean
+// deviation follow slowly; the longest interval is forgotten more slowly still.
 func TestPulseLearns(t *testing.T) {
 	var p pulse
 	for i, c := range []struct{ ticks, interval, deviation, longest, allows int64 }{
@@ -61,7 +61,7 @@ func TestPulseLearns(t *testing.T) {
 	}
 }
 
-// Who was late once is allowed twice as much for a minute, and as little as ever behind it.
+// After one late heartbeat the limit is higher for a minute, and then as low as before.
 func TestPulseRemembers(t *testing.T) {
 	var p pulse
 	for range 100 {
@@ -72,7 +72,7 @@ func TestPulseRemembers(t *testing.T) {
 		p.heard(1, patience)
 		switch got := p.allows(patience); {
 		case i == 200 && got != 6, i == 999 && got != usual:
-			t.Errorf("%d ticks are allowed %d signs behind a late one", got, i+1)
+			t.Errorf("%d ticks are allowed %d signs after a late one", got, i+1)
 		}
 	}
 }

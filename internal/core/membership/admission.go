@@ -4,19 +4,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Admission says what becomes of a process that asks for a place.
+// Admission is the answer to a process that asks for a slot or server index.
 type Admission int
 
-// What becomes of it.
+// The possible answers.
 const (
 	Granted   Admission = iota // it may speak
-	Wait                       // its place is not settled yet
-	Taken                      // a live process has the place; it may ask again later
-	Refused                    // there is no such place
+	Wait                       // its slot or index is not settled yet
+	Taken                      // a live process holds it; the process may ask again later
+	Refused                    // the slot or index does not exist
 	Over                       // the job is done
 	Departed                   // the slot has left the job
-	Fixed                      // there is no free slot, and a newcomer's word makes none: all would wait for it
-	Unreached                  // others cannot reach the server; it may ask again later
+	Fixed                      // no slot is free, and a new one would make all others wait for this process
+	Unreached                  // other processes cannot reach the server; it may ask again later
 )
 
 func (a Admission) String() string {
@@ -26,22 +26,22 @@ func (a Admission) String() string {
 	}[a]
 }
 
-// joinRequest is what decides about a process that asks for a place.
+// joinRequest describes a process that asks for a slot or server index, as far as the answer depends on it.
 type joinRequest struct {
-	Worker   bool // else a server
-	Index    int  // of the place; -1: it asks for any, and none is free
-	None     bool // there is no such place
-	Over     bool // the job is done, or has failed
+	Worker   bool // otherwise a server
+	Index    int  // -1: it asks for any, and none is free
+	None     bool // the slot or index does not exist
+	Over     bool // the job is done or has failed
 	Departed bool // the slot has left the job
-	Again    bool // it was suspended: it takes part again when a process comes for it
-	Other    bool // another process had the place
-	Taken    bool // and lives, or may have the last rows of a shard
-	Grows    bool // the job is to have one slot more for it, where none is free
+	Again    bool // the slot was suspended, and participates again when a process asks for it
+	Other    bool // another process held it before
+	Taken    bool // and is alive, or may hold the last rows of a shard
+	Grows    bool // none is free, and the job may create a slot for it
 	Fixed    bool // all would have to wait for it
 }
 
-// Admit decides whether the process is let in. Else there may be a change that makes room
-// for it, for when it asks again.
+// Admit decides whether the process is admitted. If not, it may return a change after which the process can be admitted
+// when it asks again.
 func (a *joinRequest) Admit() (admission Admission, change *Change) {
 	switch {
 	case a.Departed && !a.Again:

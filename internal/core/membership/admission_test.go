@@ -7,32 +7,32 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Who is let in, who waits, and what makes room for whom.
+// TestAdmit checks which processes are admitted, which must wait, and which changes make room for them.
 func TestAdmit(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks   joinRequest
 		want   Admission
 		change *Change
 	}{
-		"a place that is free":            {joinRequest{Worker: true, Index: 2}, Granted, nil},
-		"a place of its own":              {joinRequest{}, Granted, nil},
-		"another's, who is dead":          {joinRequest{Other: true}, Granted, nil},
-		"another's, who lives":            {joinRequest{Other: true, Taken: true}, Taken, nil},
-		"no such place":                   {joinRequest{Index: 9, None: true}, Refused, nil},
-		"any, and none is free":           {joinRequest{Worker: true, Index: -1}, Taken, nil},
-		"any server, which is to be seen": {joinRequest{Index: -1, Grows: true, Fixed: true}, Taken, nil},
+		"a free slot":                               {joinRequest{Worker: true, Index: 2}, Granted, nil},
+		"its own index":                             {joinRequest{}, Granted, nil},
+		"the index of a dead process":               {joinRequest{Other: true}, Granted, nil},
+		"the index of a live process":               {joinRequest{Other: true, Taken: true}, Taken, nil},
+		"no such index":                             {joinRequest{Index: 9, None: true}, Refused, nil},
+		"any, but none is free":                     {joinRequest{Worker: true, Index: -1}, Taken, nil},
+		"any server index, while some are in doubt": {joinRequest{Index: -1, Grows: true, Fixed: true}, Taken, nil},
 		"one slot more": {
 			joinRequest{Worker: true, Index: -1, Grows: true},
 			Taken,
 			&Change{Add: 1, Guest: true},
 		},
-		"one slot more, for which all wait": {
+		"one slot more, but all would wait for it": {
 			joinRequest{Worker: true, Index: -1, Grows: true, Fixed: true},
 			Fixed,
 			nil,
 		},
-		"a slot that has left": {joinRequest{Worker: true, Index: 1, Departed: true}, Departed, nil},
-		"a slot that has left a job that ends": {
+		"a slot that left": {joinRequest{Worker: true, Index: 1, Departed: true}, Departed, nil},
+		"a slot that left a job that has ended": {
 			joinRequest{Worker: true, Index: 1, Departed: true, Over: true},
 			Departed,
 			nil,
@@ -40,7 +40,7 @@ func TestAdmit(t *testing.T) {
 		"a slot that was suspended": {
 			joinRequest{Worker: true, Index: 1, Departed: true, Again: true}, Taken, &Change{Again: []perdure.Slot{1}},
 		},
-		"a suspended slot of a job that ends": {
+		"a suspended slot of a job that has ended": {
 			joinRequest{Worker: true, Index: 1, Departed: true, Again: true, Over: true},
 			Over, nil,
 		},

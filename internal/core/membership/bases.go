@@ -8,30 +8,30 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// bases finds out what lost shards begin with.
+// bases determines the initial applied vectors of lost shards.
 type bases struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	based  []cursor // by shard, over the slots: who has told what it was acknowledged
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	based []cursor // by shard, over the slots: which slots' acknowledged counts are known
 }
 
-// learnBases decides what a lost shard's applied vector starts with: what each
-// slot was acknowledged, or, under a chain that acknowledges early, what its new
-// head has, where that is more. The gap is lost, counted and never awaited.
+// learnBases decides the initial applied vector of each lost shard: the counts acknowledged to each slot, or, under a
+// chain that acknowledges early, those of the new head if they are higher. Updates that the vector counts but the rows
+// lack are lost. They are counted, and no process waits for them.
 func (b *bases) learnBases() {
-	for _, i := range b.agenda.Unbased.Sorted() {
+	for _, i := range b.queue.Unbased.Sorted() {
 		base, known := b.base(i)
 		if !known {
 			continue
 		}
 		v := &b.facts.View
-		lost := b.facts.PastClocks // of all that the vector counts, what the rows lack
+		lost := b.facts.PastClocks // all clocks that the vector counts, minus those in the rows
 		for slot, n := range base {
 			lost += int64(v.Slots[slot].Clocks(n))
 		}
-		// It begins as the job did: of a run that goes on from another's checkpoint, with that.
+		// The rows start as they did at the beginning of the job. In a resumed run they contain the earlier runs.
 		if b.job.traits.Begins == recovery.Initial {
 			lost -= b.facts.EarlierClocks
 		}
@@ -47,11 +47,11 @@ func (b *bases) learnBases() {
 	}
 }
 
-// base computes the applied vector that a lost shard starts with; not known
-// while a live slot has not told what it was acknowledged.
+// base computes the applied vector that a lost shard starts with. It is unknown until every live slot has reported its
+// acknowledged count.
 func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	n := len(b.facts.View.Slots)
-	var has []perdure.Clock // what the rows have, where any are left
+	var has []perdure.Clock // of the rows, if any are left
 	if b.job.traits.Begins.Some() {
 		st := b.job.shardStatus(shard)
 		if st == nil || len(st.Applied) != n {
@@ -75,8 +75,8 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 	return base, true
 }
 
-// acknowledged returns how many of a slot's clocks a lost shard had acknowledged as
-// applied, as far as anybody knows; not known yet while a live slot has not told.
+// acknowledged returns how many of a slot's clocks a lost shard had acknowledged as applied, as far as any process
+// knows. It is unknown until a live slot has reported.
 func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	b.job.looks.slots++
 	sl, o := &b.facts.View.Slots[slot], &b.job.slots[slot]
@@ -84,10 +84,10 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 		return sl.Until, true
 	}
 	if sl.Incarnation <= 1 && !sl.Settled {
-		return sl.Start, true // its first process has not begun, and so was acknowledged nothing
+		return sl.Start, true // its first process has not started, so nothing was acknowledged
 	}
 	if sl.Settled && b.facts.Slots[slot].Process == "" {
-		return sl.Start, true // whoever comes, if anybody does, begins there
+		return sl.Start, true // the next process, if there is one, starts there
 	}
 	if !sl.Settled || o.gone {
 		return b.highestApplied(slot)
@@ -101,13 +101,13 @@ func (b *bases) acknowledged(shard, slot int) (n perdure.Clock, known bool) {
 	if at < 0 {
 		return 0, false
 	}
-	// A process that has not heard of the shard yet knows nothing of its
-	// predecessors' updates, but it will not send them.
+	// A process that has not received the shard's view yet knows nothing of its predecessors' updates, but it will not
+	// send them either.
 	return max(o.worker.Acked[at].Applied, sl.Start), true
 }
 
-// open returns a clock that a slot has surely not ended: the one that its process is at, or that its
-// next one begins with; -1: none is known.
+// open returns a clock that a slot has certainly not ended: its process works on it, or the next process starts with
+// it. -1: no such clock is known.
 func (b *bases) open(slot int) perdure.Clock {
 	v, sl, o := &b.facts.View, &b.facts.View.Slots[slot], &b.job.slots[slot]
 	begins := max(sl.Start, v.Begin(perdure.Slot(slot)))
@@ -115,20 +115,19 @@ func (b *bases) open(slot int) perdure.Clock {
 	case sl.Decided && (!sl.Settled || b.facts.Slots[slot].Process == ""), !sl.Settled && sl.Incarnation <= 1:
 		return begins
 	case !sl.Settled || w == nil || o.gone || w.Generation != v.Generation:
-		return -1 // what it has ticked is not known
+		return -1 // its ticked clocks are not known
 	default:
 		return max(begins, w.Clock)
 	}
 }
 
-// highestApplied returns the most that any shard that kept its rows has applied
-// of a dead slot, which it was or could have been acknowledged; not known while
-// one of them has not told.
+// highestApplied returns the highest count that any shard with rows has applied of a dead slot. The slot was, or could
+// have been, acknowledged that many clocks. The count is unknown until all these shards have reported.
 func (b *bases) highestApplied(slot int) (most perdure.Clock, known bool) {
 	most = b.facts.View.Slots[slot].Start
 	known = b.job.slots[slot].highest.All(len(b.facts.View.Shards), func(i int) bool {
-		if b.agenda.Unbased.Has(i) {
-			return true // it knows nothing itself
+		if b.queue.Unbased.Has(i) {
+			return true // this shard has no rows of its own
 		}
 		f, told := b.job.fence(i, slot)
 		if told {

@@ -13,20 +13,20 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// scales are jobs of 1,000 servers, 10,000 workers and 8,000 chains of three, and of a
-// tenth of that: a server holds 24 replicas in both.
+// scales are a job of 1,000 servers, 10,000 workers and 8,000 chains of three, and one of a tenth of that. A server
+// holds 24 replicas in both.
 var scales = []perdure.JobSpec{{Servers: 1000, Slots: 10000, Shards: 8000}, {Servers: 100, Slots: 1000, Shards: 800}}
 
-// scaled is a job at a scale, in which everybody has joined, is settled and says so.
+// scaled is a job at a scale in which all processes have joined, are settled and have reported that.
 type scaled struct {
 	testing.TB
 	*Core
-	processes int   // so far
-	fenced    []int // slots whose predecessors all shards refuse
+	processes int   // started so far; numbers the processes
+	fenced    []int // slots whose predecessors all shards have fenced
 
-	cost, coding     int64 // of what was measured so far, in ns: of the core; of writing and reading
-	messages, bytes  int64 // of views' deltas
-	words, wordBytes int64 // of servers
+	cost, coding     int64 // measured so far, in ns: in the core; for encoding and decoding
+	messages, bytes  int64 // of view deltas
+	words, wordBytes int64 // of servers' statuses
 	speakers         []words.ServerSpeaker
 }
 
@@ -54,13 +54,13 @@ func newScaled(t testing.TB, job perdure.JobSpec) *scaled {
 	}
 	s.Ready()
 	s.cost, s.coding, s.messages, s.bytes, s.words, s.wordBytes = 0, 0, 0, 0, 0, 0
-	if len(s.agenda.Open.All()) > 0 || !s.Serving() {
-		t.Fatalf("%d shards are not as they should be", len(s.agenda.Open.All()))
+	if len(s.queue.Open.All()) > 0 || !s.Serving() {
+		t.Fatalf("%d shards are not in their desired state", len(s.queue.Open.All()))
 	}
 	return s
 }
 
-// well is the status of a server that is as the view wants it.
+// well returns the status of a server that is in the state that the view wants.
 func (s *scaled) well(server int) (st words.ServerStatus) {
 	for _, shard := range slices.Sorted(s.job.spread.Held(server)) {
 		sv := &s.facts.View.Shards[shard]
@@ -83,8 +83,7 @@ func (s *scaled) report(server int) {
 	s.says(server, &st, true)
 }
 
-// measure does something to the core and counts what it costs, with what everybody is
-// told of it.
+// measure calls do and adds up its cost, including that of the messages that result.
 func (s *scaled) measure(do func()) Ready {
 	start := time.Now()
 	do()
@@ -95,14 +94,14 @@ func (s *scaled) measure(do func()) Ready {
 	return r
 }
 
-// told counts what n of them are told.
+// told adds up the cost of sending a delta to hear receivers.
 func (s *scaled) told(d *words.ViewDelta, hear int) {
 	if d == nil {
 		return
 	}
 	start := time.Now()
-	f := wire.Control(wire.KindViewDelta, d) // once for all
-	var got words.ViewDelta                  // each
+	f := wire.Control(wire.KindViewDelta, d) // encoded once for all
+	var got words.ViewDelta                  // decoded by each
 	if err := wire.ParseControl(&f, &got); err != nil {
 		s.Fatal(err)
 	}
@@ -111,7 +110,7 @@ func (s *scaled) told(d *words.ViewDelta, hear int) {
 	s.bytes += int64(hear) * int64(wire.HeaderBytes+f.PayloadBytes())
 }
 
-// says has a server say what is new of its status, over the wire.
+// says sends the changes of a server's status over the wire.
 func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 	for len(s.speakers) < len(s.job.servers) {
 		s.speakers = append(s.speakers, words.ServerSpeaker{})
@@ -128,12 +127,12 @@ func (s *scaled) says(server int, st *words.ServerStatus, counts bool) {
 	s.wordBytes += int64(wire.HeaderBytes + f.PayloadBytes())
 	s.measure(func() {
 		if !s.ServerSays(server, s.facts.Servers[server].Process, &got) {
-			s.Fatal("a server's word does not fit")
+			s.Fatal("a server's status delta does not apply")
 		}
 	})
 }
 
-// die has a server die, and returns how many replicas it held and whom to heal with.
+// die kills a server. It returns how many replicas the server held, and the servers that must report to heal.
 func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	near = map[int]struct{}{victim: {}}
 	for shard := range s.job.spread.Held(victim) {
@@ -146,8 +145,7 @@ func (s *scaled) die(victim int) (replicas int, near map[int]struct{}) {
 	return replicas, near
 }
 
-// heal has another process take a dead server's place and everybody concerned report,
-// until all chains are whole.
+// heal has another process take a dead server's index. All servers concerned report until all chains are complete.
 func (s *scaled) heal(victim int, near map[int]struct{}) {
 	for _, i := range slices.Sorted(maps.Keys(near)) {
 		if st := s.well(i); i != victim {
@@ -159,9 +157,9 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 		s.Join(Server, victim, Newcomer{Process: fmt.Sprintf("n%d", s.processes), PID: 100000 + s.processes})
 	})
 	s.speakers[victim] = words.ServerSpeaker{}
-	for round := 0; len(s.agenda.Open.All()) > 0; round++ {
+	for round := 0; len(s.queue.Open.All()) > 0; round++ {
 		report := map[int]struct{}{}
-		for _, shard := range s.agenda.Open.All() {
+		for _, shard := range s.queue.Open.All() {
 			sv := &s.facts.View.Shards[shard]
 			report[sv.Server] = struct{}{}
 			if sv.Joining != nil {
@@ -173,13 +171,13 @@ func (s *scaled) heal(victim int, near map[int]struct{}) {
 			s.says(i, &st, true)
 		}
 		if round == 100 {
-			s.Fatalf("%d shards are never whole", len(s.agenda.Open.All()))
+			s.Fatalf("%d shards are never complete", len(s.queue.Open.All()))
 		}
 	}
 }
 
-// replace has a worker die and another process take its slot, once all servers have
-// refused the first and carried out what was decided.
+// replace kills a worker and has another process take its slot, once all servers have fenced the first and carried out
+// the decision.
 func (s *scaled) replace(slot int) {
 	s.measure(func() { s.Gone(Worker, slot, s.facts.Slots[slot].PID, "exited") })
 	s.fenced = []int{slot}
@@ -202,8 +200,7 @@ func (s *scaled) replace(slot int) {
 	}
 }
 
-// each runs a benchmark at every scale. It reports the core's time alone, without what
-// sets all up again.
+// each runs a benchmark at every scale. It reports only the core's time, without the time to restore the initial state.
 func each(b *testing.B, run func(s *scaled, n int)) {
 	for _, job := range scales {
 		s := newScaled(b, job)
@@ -221,8 +218,8 @@ func each(b *testing.B, run func(s *scaled, n int)) {
 	}
 }
 
-// BenchmarkDeath is a server's death, of which the core is told at once, until there is
-// the view without it: 24 shards are touched.
+// BenchmarkDeath measures the death of a server that is reported immediately, until the view without it is ready. It
+// touches 24 shards.
 func BenchmarkDeath(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		victim := n * 37 % len(s.job.servers)
@@ -233,8 +230,7 @@ func BenchmarkDeath(b *testing.B) {
 	})
 }
 
-// BenchmarkHealing is all that follows, until another process in its place has copied
-// all that it held.
+// BenchmarkHealing measures everything after that, until the replacement has copied all replicas.
 func BenchmarkHealing(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		victim := n * 37 % len(s.job.servers)
@@ -245,15 +241,15 @@ func BenchmarkHealing(b *testing.B) {
 	})
 }
 
-// BenchmarkWorkerDeath is a worker's, until another process speaks for its slot: every
-// shard has refused its predecessor, and carried out what was decided.
+// BenchmarkWorkerDeath measures the death of a worker, until another process speaks for its slot: every shard has
+// fenced its predecessor and carried out the decision.
 func BenchmarkWorkerDeath(b *testing.B) {
 	each(b, func(s *scaled, n int) { s.replace(n * 37 % len(s.job.slots)) })
 }
 
-// BenchmarkStatus is a server's word, of which some facts are new: of each of a number of
-// shards one fence. It is written, read, and taken by the core. "cores" is what all the
-// servers' words take, of one core, if each says so much ten times a second.
+// BenchmarkStatus measures a server's status with one new fence for each of a number of shards. It is encoded, decoded,
+// and processed by the core. "cores" is the share of one core that the statuses of all servers take if each sends as
+// much ten times a second.
 func BenchmarkStatus(b *testing.B) {
 	for _, job := range []perdure.JobSpec{
 		{Servers: 10, Slots: 50, Shards: 200},
@@ -264,7 +260,7 @@ func BenchmarkStatus(b *testing.B) {
 			b.Run(fmt.Sprintf("workers=%d/servers=%d/shards=%d/new=%d", job.Slots, job.Servers, job.Shards, news),
 				func(b *testing.B) {
 					s.TB = b
-					said := [2]words.ServerStatus{s.well(7), s.well(7)} // in turn
+					said := [2]words.ServerStatus{s.well(7), s.well(7)} // alternately
 					for i := range news {
 						said[1].Shards[i].Fences = []words.Fence{{Slot: 3, Incarnation: 1, Carried: true}}
 					}
@@ -283,7 +279,7 @@ func BenchmarkStatus(b *testing.B) {
 	}
 }
 
-// BenchmarkWorkerHeartbeat is a worker's word that it is at its next clock.
+// BenchmarkWorkerHeartbeat measures a worker's status at its next clock.
 func BenchmarkWorkerHeartbeat(b *testing.B) {
 	each(b, func(s *scaled, n int) {
 		s.measure(func() {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// TestScaleBounds: a change of a size or at a clock that cannot be is refused before any
-// work is done with it, and changes nothing.
+// TestScaleBounds checks that a change of an impossible size or at an impossible clock is rejected before any work is
+// done for it, and changes nothing.
 func TestScaleBounds(t *testing.T) {
 	f := Begin(perdure.JobSpec{
 		Slots: 2, Servers: 1, Shards: 1,
@@ -28,16 +28,16 @@ func TestScaleBounds(t *testing.T) {
 		return slots
 	}
 	for what, ch := range map[string]Change{
-		"too many":             {Add: perdure.MaxSlots - 1},
-		"very many":            {Add: math.MaxInt},
-		"less than none":       {Add: -1, Leave: all(1)},
-		"all leave":            {Leave: all(2)},
-		"more than there are":  {Leave: all(3)},
-		"many leave":           {Leave: all(perdure.MaxSlots + 1)},
-		"one twice":            {Leave: []perdure.Slot{0, 0}},
-		"a slot that is not":   {Leave: []perdure.Slot{math.MinInt32}},
-		"the end of all days":  {Add: 1, At: math.MaxInt64},
-		"before the beginning": {Add: 1, At: math.MinInt64},
+		"too many":                   {Add: perdure.MaxSlots - 1},
+		"very many":                  {Add: math.MaxInt},
+		"negative":                   {Add: -1, Leave: all(1)},
+		"all leave":                  {Leave: all(2)},
+		"more than exist":            {Leave: all(3)},
+		"many leave":                 {Leave: all(perdure.MaxSlots + 1)},
+		"one twice":                  {Leave: []perdure.Slot{0, 0}},
+		"a slot that does not exist": {Leave: []perdure.Slot{math.MinInt32}},
+		"the latest clock":           {Add: 1, At: math.MaxInt64},
+		"the earliest clock":         {Add: 1, At: math.MinInt64},
 	} {
 		c := New(f.Clone(), 3, weaken.Set{})
 		c.Ready()
@@ -50,6 +50,6 @@ func TestScaleBounds(t *testing.T) {
 	}
 	c := New(f.Clone(), 3, weaken.Set{})
 	if err := c.Scale(Change{Add: perdure.MaxSlots - 2}); err != nil {
-		t.Errorf("as many as there may be: %v", err)
+		t.Errorf("as many as allowed: %v", err)
 	}
 }

@@ -2,13 +2,13 @@ package membership
 
 import "github.com/perdure/perdure"
 
-// clockCensus counts slots by their clocks, so that the least is known. The zero value has none.
+// clockCensus counts slots by their clocks and tracks the smallest clock. The zero value is empty.
 type clockCensus struct {
 	count map[perdure.Clock]int
-	least perdure.Clock // where there are any
+	least perdure.Clock // if count is not empty
 }
 
-// Move counts a slot at another clock; -1: it was not counted, or is not any more.
+// Move moves one slot from one clock to another. -1 stands for a slot that is not counted.
 func (c *clockCensus) Move(from, to perdure.Clock) {
 	if from == to {
 		return
@@ -34,7 +34,7 @@ func (c *clockCensus) Move(from, to perdure.Clock) {
 	}
 }
 
-// leastCount returns the least clock that a slot is at; -1: there are none.
+// Least returns the smallest clock of any slot; -1: no slot is counted.
 func (c *clockCensus) Least() perdure.Clock {
 	if c.count == nil {
 		return -1

@@ -11,23 +11,23 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// maxMoves bounds how many replicas move at a time to make servers more equal:
-// each is a copy of a shard beside the training.
+// maxMoves bounds how many replicas move at the same time to balance the servers: each move copies a shard during
+// training.
 const maxMoves = 4
 
-// chains takes shards' steps: who holds them, and who is to.
+// chains decides which servers hold and will hold each shard.
 type chains struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	grace  int64 // ticks after which a dead server's next process is not awaited any more; 0: it always is
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	grace int64 // ticks after which a dead server's replacement is no longer awaited; 0: it always is
 }
 
-// deaths gathers what happened to chains in one step.
+// deaths collects the changes to chains in one step.
 type deaths struct {
-	shrunk   map[int]int // by server: how many chains go on without it
-	orphaned []int       // shards that nobody has the rows of
+	shrunk   map[int]int // by server: how many chains continue without it
+	orphaned []int       // shards whose rows no live server has
 	last     []int       // the servers that had them
 }
 
@@ -40,35 +40,34 @@ func shards(list []int) string {
 
 func shardTarget(shard int) string { return fmt.Sprintf("shard:%d", shard) }
 
-// dropDead takes whoever has died out of the chains that are due.
+// dropDead removes dead servers from the chains that are due.
 func (ch *chains) dropDead() {
 	var d deaths
-	for _, s := range ch.agenda.Due.Sorted() {
+	for _, s := range ch.queue.Due.Sorted() {
 		ch.shrink(s, &d)
 	}
-	ch.tellDeaths(&d)
+	ch.reportDeaths(&d)
 }
 
-// extend takes the next step of every shard that is due: whoever has caught up joins its
-// chain, and where replicas are missing or to move, others begin to join. whole says that
-// no server is missing.
+// extend takes the next step of every shard that is due. Replicas that have caught up join the chain; where replicas
+// are missing or must move, servers start to copy the shard. whole reports that no server is missing.
 func (ch *chains) extend(whole bool) {
 	ch.rec.refresh()
-	for _, s := range ch.agenda.NextShards() {
-		if !ch.agenda.Orphans.Has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
-			ch.agenda.Open.Remove(s)
+	for _, s := range ch.queue.NextShards() {
+		if !ch.queue.Orphans.Has(s) && ch.grow(s, whole || ch.facts.Job.NoReplace) {
+			ch.queue.Open.Remove(s)
 		}
 	}
 	ch.turns()
-	if whole && len(ch.agenda.Open.All()) == 0 {
+	if whole && len(ch.queue.Open.All()) == 0 {
 		ch.rebalance()
 	}
 }
 
-// shrink drops from a shard's chain who does not stay in it: see Chain.
+// shrink drops from a shard's chain the members that do not stay in it: see judgeChain.
 func (ch *chains) shrink(shard int, d *deaths) {
 	ch.job.looks.shards++
-	ch.agenda.Orphans.Remove(shard)
+	ch.queue.Orphans.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	if j := sv.Joining; j != nil && !ch.job.alive(j) {
 		next := *sv
@@ -85,7 +84,7 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	}
 	sure, orphaned := judgeChain(how)
 	if orphaned {
-		ch.agenda.Orphans.Add(shard)
+		ch.queue.Orphans.Add(shard)
 		d.orphaned = append(d.orphaned, shard)
 		d.last = append(d.last, serversOf(chain)...)
 		return
@@ -108,12 +107,11 @@ func (ch *chains) shrink(shard int, d *deaths) {
 	ch.enter(shard, stay)
 }
 
-// tellDeaths reports what happened to chains, and ends a job whose rows are lost
-// for good.
-func (ch *chains) tellDeaths(d *deaths) {
+// reportDeaths reports the changes to chains. It ends the job if rows are lost permanently.
+func (ch *chains) reportDeaths(d *deaths) {
 	for _, server := range slices.Sorted(maps.Keys(d.shrunk)) {
 		ch.rec.event("dropped", target(Server, server),
-			"server:%d is dropped from %d chains; others have what it held", server, d.shrunk[server])
+			"server:%d is dropped from %d chains; other servers have its shards", server, d.shrunk[server])
 		if ch.job.servers[server].ear.Suspect() && !ch.job.last(server) {
 			ch.rec.kill(Server, server)
 		}
@@ -130,13 +128,13 @@ func (ch *chains) tellDeaths(d *deaths) {
 	for _, server := range slices.Compact(d.last) {
 		names = append(names, target(Server, server))
 	}
-	ch.rec.fail("the rows of %s are lost: whoever held them last (%s) has died, and %s", shards(d.orphaned),
+	ch.rec.fail("the rows of %s are lost: the last to hold them (%s) died, and %s", shards(d.orphaned),
 		strings.Join(names, ", "), fate.Why)
 }
 
-// enter begins a shard's next epoch with another chain. Where updates are
-// acknowledged before all have them, a new head lacks some: its base is to be
-// learnt. What the present epoch lost stays told until it has been carried out.
+// enter starts a shard's next epoch with another chain. Where updates are acknowledged before all replicas have them, a
+// new head lacks some, so its base must be determined. A loss of the current epoch stays in the view until the shard
+// has carried it out.
 func (ch *chains) enter(shard int, chain []words.Holder) {
 	next := ch.facts.View.Shards[shard]
 	if ch.job.ready(shard) {
@@ -154,11 +152,10 @@ func (ch *chains) enter(shard int, chain []words.Holder) {
 	ch.rec.changeShard(shard, next)
 }
 
-// grow takes a shard's next step towards the chain that it should have. It
-// reports whether there is nothing left to do.
+// grow takes a shard's next step towards the chain that it should have. It reports whether nothing is left to do.
 func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	ch.job.looks.shards++
-	ch.agenda.Wanting.Remove(shard)
+	ch.queue.Wanting.Remove(shard)
 	sv := &ch.facts.View.Shards[shard]
 	ready := ch.job.ready(shard) && (!sv.Lost || sv.Base != nil)
 	if j := sv.Joining; j != nil && (!sv.Lost || sv.Base != nil) && ch.job.whole(shard) && ch.job.joined(shard, j) {
@@ -167,11 +164,11 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 	}
 	leaver := ch.leaver(sv.Members(), sv.Joining != nil)
 	if sv.Yields {
-		leaver = sv.Server // it takes nothing in any more
+		leaver = sv.Server // it accepts no more updates
 	}
 	if leaver >= 0 {
 		if !ready {
-			ch.agenda.Wanting.Add(shard) // should a server come, nobody need leave
+			ch.queue.Wanting.Add(shard) // if a server joins, no member has to leave
 		} else if ch.yielded(shard, leaver) {
 			ch.enter(shard, without(sv.Members(), leaver))
 		}
@@ -188,19 +185,19 @@ func (ch *chains) grow(shard int, refill bool) (settled bool) {
 		to := ch.job.spread.Choose(serversOf(sv.Members()), drains)
 		switch {
 		case to >= 0 && drains >= 0:
-			ch.agenda.Turns.Add(shard)
+			ch.queue.Turns.Add(shard)
 			return false
 		case to >= 0:
 			ch.join(shard, to)
 			return false
 		}
 	}
-	ch.agenda.Wanting.Add(shard)
+	ch.queue.Wanting.Add(shard)
 	return false
 }
 
-// yielded reports whether a member may be dropped without loss. The head of an eager
-// chain is first told to take nothing more in, until the next member has all it has.
+// yielded reports whether a member may be dropped without loss. The head of an eager chain must first stop accepting
+// updates until the next member has all that it has.
 func (ch *chains) yielded(shard, leaver int) bool {
 	sv := &ch.facts.View.Shards[shard]
 	if sv.Server != leaver || !ch.job.traits.Eager {
@@ -215,7 +212,7 @@ func (ch *chains) yielded(shard, leaver int) bool {
 	return st != nil && st.Yielded
 }
 
-// join lets a server begin to copy a shard.
+// join makes a server start to copy a shard.
 func (ch *chains) join(shard, server int) {
 	next := ch.facts.View.Shards[shard]
 	h := ch.facts.Holder(server)
@@ -224,20 +221,20 @@ func (ch *chains) join(shard, server int) {
 	ch.rec.event("joining", shardTarget(shard), "server:%d begins to copy shard %d", server, shard)
 }
 
-// promote makes the replica that joins a shard its new tail. It has all that was
-// committed: since it caught up, nothing is committed without it. Whoever it comes for
-// leaves later, when it is known to live: what it said may be older than its death.
+// promote makes the joining replica the new tail of its shard. It has everything that was committed: since it caught
+// up, nothing is committed without it. The member that it replaces leaves later, once the new tail is known to be
+// alive, because the tail's latest status may predate its death.
 func (ch *chains) promote(shard int) {
 	sv := &ch.facts.View.Shards[shard]
 	j := sv.Joining
 	ch.enter(shard, append(sv.Members(), *j))
-	ch.rec.event("joined", shardTarget(shard), "server:%d has all of shard %d", j.Server, shard)
+	ch.rec.event("joined", shardTarget(shard), "server:%d has a full copy of shard %d", j.Server, shard)
 }
 
-// leaver returns the member that a chain can do without and that should
-// leave it, -1 if there is none: one that is draining, where there are enough others,
-// nobody could take its place, or its notice is nearly over; else one too many, after a move. While somebody joins
-// only a notice counts: the others have the rows, and who joins goes on from them.
+// leaver returns the member that a chain can spare and that should leave; -1: none. A draining member leaves if there
+// are enough others, if no server could replace it, or if its time is nearly over. Otherwise a surplus member leaves,
+// after a move. While a replica joins, only the time counts: the others have the rows, and the joiner continues from
+// them.
 func (ch *chains) leaver(holders []words.Holder, joins bool) int {
 	if len(holders) < 2 {
 		return -1
@@ -256,35 +253,33 @@ func (ch *chains) leaver(holders []words.Holder, joins bool) int {
 	return ch.job.spread.Surplus(chain)
 }
 
-// rebalance begins a few moves that make the servers' loads more equal.
+// rebalance starts a few moves that make the servers' loads more equal.
 func (ch *chains) rebalance() {
-	if !ch.agenda.Uneven || ch.job.complete {
+	if !ch.queue.Uneven || ch.job.complete {
 		return
 	}
 	if ch.job.spread.Level() {
-		ch.agenda.Uneven = false
+		ch.queue.Uneven = false
 		return
 	}
 	moves := ch.job.spread.Moves(maxMoves)
 	for _, m := range moves {
-		ch.rec.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d, to relieve others", m.To,
+		ch.rec.event("moved", target(Server, m.To), "server:%d gets a replica of shard %d to balance the load", m.To,
 			m.Shard)
 		ch.join(m.Shard, m.To)
 	}
 	if len(moves) < maxMoves {
-		ch.agenda.Uneven = len(ch.agenda.Open.All()) > 0 // who moves may have others move
+		ch.queue.Uneven = len(ch.queue.Open.All()) > 0 // these moves may make others possible
 	}
 }
 
-// missing reports whether a server is awaited: its next process, or the present one's
-// return.
+// missing reports whether the job waits for a server: for a replacement, or for the current process to return.
 func (ch *chains) missing() bool {
 	ch.rec.judge()
-	return ch.agenda.Away.Len() > 0
+	return ch.queue.Away.Len() > 0
 }
 
-// giveUp has nobody wait any more for the next processes of servers that died long ago. Should one come all the same,
-// it gets a share again.
+// giveUp stops waiting for replacements of servers that died long ago. A late replacement is still assigned shards.
 func (ch *chains) giveUp() {
 	if ch.grace == 0 {
 		return
@@ -295,7 +290,7 @@ func (ch *chains) giveUp() {
 			set(ch.rec, &p.Left, true)
 			ch.rec.touchServer(i)
 			ch.rec.event("taken", target(Server, i),
-				"server:%d has not come back; others take over what it had", i)
+				"server:%d has not come back; others take over its shards", i)
 		}
 	}
 }

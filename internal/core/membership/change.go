@@ -6,16 +6,16 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Scale asks for a change. Slots pause, and say where they stand; then the clock is
-// named, the change recorded with it, and they go on once all shards know. What cannot
-// be is refused (perdure.ErrUsage, perdure.ErrStopped).
+// Scale requests a change of members. The slots pause and report their clocks; then the change is recorded together
+// with the clock at which it takes effect, and the slots resume once all shards have received it. Impossible changes
+// return perdure.ErrUsage, perdure.ErrRefused or perdure.ErrStopped.
 func (c *Core) Scale(ch Change) error {
 	v := &c.facts.View
 	switch {
 	case v.Done || c.job.complete || c.facts.Failed != "":
-		return fmt.Errorf("%w: nobody joins or leaves any more", perdure.ErrStopped)
+		return fmt.Errorf("%w: membership is closed: the job is ending", perdure.ErrStopped)
 	case c.facts.Change != nil:
-		return fmt.Errorf("%w: the job is just being scaled; try again in a moment", perdure.ErrRefused)
+		return fmt.Errorf("%w: another change of members is in progress; try again in a moment", perdure.ErrRefused)
 	}
 	working, _ := c.job.stand()
 	at, err := ch.Clock(working, c.facts.End())
@@ -31,7 +31,7 @@ func (c *Core) Scale(ch Change) error {
 	return nil
 }
 
-// Awaited reports whether a slot that joined the job needs a process, which somebody is to start.
+// Awaited reports whether a slot that joined the job needs a process and a supervisor must start it.
 func (c *Core) Awaited(slot int) bool {
 	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
 	return sl.From > 0 && !sl.Left && !p.Guest && p.Process == "" && !c.job.isEarly(slot)

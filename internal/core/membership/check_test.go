@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// check holds a newly saved view against the one before it and the truth.
+// check verifies a newly saved view against the one before it and against the true state.
 func (c *cluster) check(before, after *Facts) {
 	b, a := &before.View, &after.View
 	if a.Revision != b.Revision+1 {
@@ -27,7 +27,7 @@ func (c *cluster) check(before, after *Facts) {
 	if a.Generation == b.Generation && a.Cut != b.Cut {
 		c.fail("cut %d and cut %d in generation %d", b.Cut, a.Cut, a.Generation)
 	}
-	// What was lost is found again if a slot's next process does its clock again.
+	// Lost updates are no longer lost if the slot's next process redoes the clock.
 	if after.UpdatesLost < 0 || after.ClocksRedone < before.ClocksRedone {
 		c.fail("%d updates lost, %d clocks redone after %d and %d", after.UpdatesLost, after.ClocksRedone,
 			before.UpdatesLost, before.ClocksRedone)
@@ -60,7 +60,7 @@ func (c *cluster) check(before, after *Facts) {
 	}
 }
 
-// A shard has one holder in an epoch, and its base is decided once.
+// checkShard checks that a shard has one holder in an epoch, and that its base is decided once.
 func (c *cluster) checkShard(i int, b, a *words.ShardView) {
 	if a.Epoch < b.Epoch {
 		c.fail("shard %d: epoch %d after %d", i, a.Epoch, b.Epoch)
@@ -78,9 +78,9 @@ func (c *cluster) checkShard(i int, b, a *words.ShardView) {
 	}
 }
 
-// A chain has no server twice; its epoch rises exactly when its members change, or
-// rows are lost; who becomes a member had copied the shard before, unless nobody had
-// it; and nobody leaves a chain of which no other member has the rows.
+// checkChain checks that a chain has no server twice; that its epoch rises exactly when its members change or rows are
+// lost; that a new member had copied the shard before, unless no process held it; and that no member leaves a chain in
+// which no other member has the rows.
 func (c *cluster) checkChain(i int, before, after *Facts) {
 	b, a := &before.View.Shards[i], &after.View.Shards[i]
 	was, is := b.Members(), a.Members()
@@ -127,21 +127,21 @@ func (c *cluster) checkChain(i int, before, after *Facts) {
 	}
 	if !stayed && !c.excused[i] {
 		for _, h := range was {
-			if c.lives(h) && !before.Servers[h.Server].Any { // whose parent nobody knows: silence must do
+			if c.lives(h) && !before.Servers[h.Server].Any { // its supervisor is unknown, so silence must do
 				c.fail("shard %d is taken from %+v, which lives", i, h)
 			}
 		}
 	}
 }
 
-// checkZones holds who begins to join a shard against who could.
+// checkZones checks that a shard's joiner is in a new zone if any eligible server is.
 func (c *cluster) checkZones(i int, f *Facts, before *words.Holder) {
 	sv := &f.View.Shards[i]
 	if sv.Joining == nil || before != nil && *before == *sv.Joining {
 		return
 	}
 	if sv.Replicas() >= recovery.Of(c.job.Recovery).Traits().Copies || c.core.facts.Draining(sv) >= 0 {
-		return // somebody leaves for it
+		return // a member leaves in exchange
 	}
 	used := map[string]bool{}
 	for _, h := range sv.Members() {
@@ -157,14 +157,13 @@ func (c *cluster) checkZones(i int, f *Facts, before *words.Holder) {
 	}
 }
 
-// lives reports whether a holder's process runs, whatever is known of it.
+// lives reports whether a holder's process runs, whatever the core knows of it.
 func (c *cluster) lives(h words.Holder) bool {
 	s := c.servers[h.Server]
 	return s.up && s.incarnation == h.Incarnation
 }
 
-// checkFailure holds the end of a job against the truth: nobody who lives has all
-// of some shard's rows.
+// checkFailure checks that a job fails only if no live process has all rows of some shard.
 func (c *cluster) checkFailure(f *Facts) {
 	for i := range f.View.Shards {
 		if c.excused[i] {
@@ -174,14 +173,14 @@ func (c *cluster) checkFailure(f *Facts) {
 			return
 		}
 	}
-	c.fail("the job fails though every shard has a server: %s", c.core.Facts().Failed)
+	c.fail("the job fails although every shard has a server: %s", c.core.Facts().Failed)
 }
 
-// A slot's process begins where no shard is beyond, only when all older ones are
-// refused everywhere, and nothing decided is taken back.
+// checkSlot checks that a slot's process starts at a clock which no shard has passed, and only after all older
+// processes are fenced everywhere, and that no decision is revoked.
 func (c *cluster) checkSlot(i int, before, after *Facts) {
 	bv, av := &before.View, &after.View
-	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].Begun // of what only counts
+	partial, begun := traitsOf(c.job.Recovery).Partial, before.Slots[i].Begun // under a partial strategy
 	b, a, slot := &bv.Slots[i], &av.Slots[i], perdure.Slot(i)
 	if a.Settled && !a.Decided {
 		c.fail("slot %d is settled and not decided", i)
@@ -193,9 +192,9 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 	if same && (b.Decided && (!a.Decided || a.Start != b.Start) || b.Settled && !a.Settled) {
 		c.fail("slot %d, incarnation %d: %+v after %+v", i, a.Incarnation, *a, *b)
 	}
-	anew := a.From != b.From || b.Left && !a.Left // who was suspended without a clock may have the same first one again
+	anew := a.From != b.From || b.Left && !a.Left // it may get the same first clock again
 	if now := after.Slots[i].Begun; now < begun && !anew {
-		c.fail("slot %d: somebody begins at clock %d after one who began at %d", i, now, begun)
+		c.fail("slot %d: a process starts at clock %d after one that started at %d", i, now, begun)
 	}
 	decided, settled := a.Decided && !(same && b.Decided), a.Settled && !(same && b.Settled)
 	if !decided && !settled {
@@ -206,26 +205,26 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 		s := c.servers[sv.Server]
 		sh := s.shards[j]
 		if s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {
-			continue // it died after it had said so
+			continue // it died after its report
 		}
 		if sh.epoch != sv.Epoch || sh.generation != av.Generation {
-			c.fail("slot %d was decided though shard %d is not restored", i, j)
+			c.fail("slot %d was decided although shard %d is not restored", i, j)
 			continue
 		}
 		if i >= len(sh.in.Applied()) {
-			c.fail("slot %d was decided though shard %d has not heard of it", i, j)
+			c.fail("slot %d was decided although shard %d does not know it", i, j)
 			continue
 		}
 		if sh.in.Incarnation(slot) < a.Incarnation {
-			c.fail("slot %d: incarnation %d began though shard %d refuses only those < %d", i, a.Incarnation, j,
+			c.fail("slot %d: incarnation %d started although shard %d fences only those < %d", i, a.Incarnation, j,
 				sh.in.Incarnation(slot))
 		}
 		if settled && !sh.in.Carried(slot, a.Incarnation) {
-			c.fail("slot %d was settled though shard %d has not carried it out", i, j)
+			c.fail("slot %d was settled although shard %d has not carried the decision out", i, j)
 		}
 		n := sh.in.Counts(slot)
 		most = max(most, n.Ticked)
-		excused := partial && (sv.Restored || a.Start == begun) // what it lacks counts as lost
+		excused := partial && (sv.Restored || a.Start == begun) // missing updates count as lost
 		if decided && !c.job.Consistency.TwoStep() && a.Start > n.Applied && !excused {
 			c.fail("slot %d starts at clock %d; shard %d has applied %d", i, a.Start, j, n.Applied)
 		}
@@ -238,8 +237,8 @@ func (c *cluster) checkSlot(i int, before, after *Facts) {
 	}
 }
 
-// A change of who takes part is of a clock that nobody has begun, or of slots that have
-// done theirs; it is numbered, and until all shards go by it nobody ends a clock.
+// checkRoster checks that a change of members takes effect at a clock that no slot has started, or concerns slots that
+// have finished theirs; that it is numbered; and that no slot ends a clock before all shards have received it.
 func (c *cluster) checkRoster(before, after *Facts) {
 	b, a := &before.View, &after.View
 	if len(a.Slots) < len(b.Slots) || a.Roster < b.Roster || after.Told < before.Told || after.Told > a.Roster {
@@ -256,7 +255,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 		for i, sv := range a.Shards {
 			if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
 				sh.generation == a.Generation && sh.in.Roster() < after.Told {
-				c.fail("roster %d is told though shard %d goes by %d", after.Told, i, sh.in.Roster())
+				c.fail("roster %d counts as received although shard %d has %d", after.Told, i, sh.in.Roster())
 			}
 		}
 	}
@@ -277,7 +276,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 		!slices.ContainsFunc(a.Slots,
 			func(s words.SlotView) bool { return s.Until > 0 && !s.Left && s.From == s.Until })
 	if (suspended > 0 || shorter) && a.Pause {
-		return // without a pause before
+		return // without an earlier pause
 	}
 	if a.Roster != b.Roster+1 || !b.Pause {
 		c.fail("spans %v after %v, roster %d after %d, paused %v", a.Spans(), b.Spans(), a.Roster, b.Roster, b.Pause)
@@ -291,7 +290,7 @@ func (c *cluster) checkRoster(before, after *Facts) {
 			continue
 		}
 		at := now.Until
-		if now.From != was.From || was.Until < 0 || now.Until == 0 { // another term
+		if now.From != was.From || was.Until < 0 || now.Until == 0 { // another membership interval
 			if at = now.From; now.Until != 0 || i < len(b.Slots) && !b.Slots[i].Left {
 				c.fail("slot %d has the clocks %+v after %+v", i, now, was)
 			}
@@ -305,8 +304,8 @@ func (c *cluster) checkRoster(before, after *Facts) {
 	}
 }
 
-// A cut is named at a clock that nobody has passed, while all pause; and they go on when
-// all shards know of it.
+// checkNamed checks that a cut is named at a clock that no slot has passed, while all pause, and that the slots resume
+// once all shards know it.
 func (c *cluster) checkNamed(before, after *Facts) {
 	b, a := &before.View, &after.View
 	if a.Generation == b.Generation && a.Named != b.Named {
@@ -337,35 +336,35 @@ func (c *cluster) checkNamed(before, after *Facts) {
 	for i, sv := range a.Shards {
 		if sh := c.servers[sv.Server].shards[i]; sh != nil && sh.in != nil && sh.epoch == sv.Epoch &&
 			sh.generation == a.Generation && sh.named < after.CutTold {
-			c.fail("cut %d is told though shard %d knows of %d", after.CutTold, i, sh.named)
+			c.fail("cut %d counts as received although shard %d has %d", after.CutTold, i, sh.named)
 		}
 	}
 }
 
-// checkRestored holds a shard that nobody had against what can be sent to it again: of
-// each slot all that is in no checkpoint is kept by its present process.
+// checkRestored checks that a lost shard can be resent everything: for each slot, its current process keeps all updates
+// that no checkpoint contains.
 func (c *cluster) checkRestored(i int, before, after *Facts) {
 	a := &after.View.Shards[i]
 	if after.View.Generation > before.View.Generation {
 		if a.Restored {
-			c.fail("shard %d is restored beside all the others", i)
+			c.fail("shard %d is restored although all roll back", i)
 		}
 		return
 	}
 	if !a.Restored {
-		c.fail("shard %d begins anew without its rows", i)
+		c.fail("shard %d starts again without its rows", i)
 	}
 	for slot, w := range c.workers {
 		sl := &after.View.Slots[slot]
 		needed := max(after.View.Durable, sl.From, after.Slots[slot].Begun)
 		if w.granted && w.incarnation == sl.Incarnation && w.first > needed {
-			c.fail("shard %d is restored from clock %d, and slot %d keeps nothing before clock %d: %+v", i,
+			c.fail("shard %d is restored from clock %d, and slot %d keeps no updates before clock %d: %+v", i,
 				after.View.Durable, slot, w.first, *sl)
 		}
 	}
 }
 
-// allServe reports whether every shard of a view is there.
+// allServe reports whether every shard of a view is served.
 func (c *cluster) allServe(v *words.View) bool {
 	for j, sv := range v.Shards {
 		s := c.servers[sv.Server]
@@ -376,8 +375,8 @@ func (c *cluster) allServe(v *words.View) bool {
 	return true
 }
 
-// checkPublish holds a cut to be published against the facts: it has a segment
-// of this generation from every shard, and no other is being published.
+// checkPublish checks a cut to be published against the facts: every shard has a segment of this generation, and no
+// other cut is being published.
 func (c *cluster) checkPublish(p *Publish) {
 	v := &c.saved.View
 	if len(p.Segments) != c.job.Shards || len(p.Epochs) != c.job.Shards || p.Cut <= v.Durable ||
@@ -392,13 +391,13 @@ func (c *cluster) checkPublish(p *Publish) {
 	}
 	for _, other := range c.underway {
 		if other.Generation == p.Generation {
-			c.fail("cut %d and cut %d of generation %d are published at once", other.Cut, p.Cut, p.Generation)
+			c.fail("cut %d and cut %d of generation %d are published at the same time", other.Cut, p.Cut, p.Generation)
 		}
 	}
 }
 
-// A job that is called complete is: every update that counts is applied, on
-// shards of the present view, and saved where checkpoints are kept.
+// checkComplete checks that a complete job is: every update that counts is applied, on shards of the current view, and
+// saved where checkpoints are kept.
 func (c *cluster) checkComplete() {
 	v := &c.saved.View
 	if !c.core.Complete() || v.Done {
@@ -411,10 +410,10 @@ func (c *cluster) checkComplete() {
 		s := c.servers[sv.Server]
 		sh := s.shards[i]
 		if s.incarnation != sv.Incarnation || sh == nil || sh.in == nil {
-			continue // it died after it had said so
+			continue // it died after its report
 		}
 		if sh.epoch != sv.Epoch || sh.generation != v.Generation || sh.in.MinClock() < v.End {
-			c.fail("complete at clock %d though shard %d is at epoch %d of generation %d, clock %d", v.End, i,
+			c.fail("complete at clock %d although shard %d is at epoch %d of generation %d, clock %d", v.End, i,
 				sh.epoch, sh.generation, sh.in.MinClock())
 		}
 	}

@@ -7,50 +7,49 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// With an interval of auto (checkpoint:auto, for example) the job itself decides when the next checkpoint is due: after
-// the time that costs least, given how long a checkpoint takes and how often processes fail. The clocks of the cuts
-// therefore depend on the machine; the rows at a given clock do not.
+// With an interval of auto (checkpoint:auto, for example) the job itself decides when the next checkpoint is due. It
+// picks the interval with the lowest cost, given how long a checkpoint takes and how often processes fail. The clocks
+// of the cuts therefore depend on the machine; the rows at a given clock do not.
 //
-// The caller keeps what must survive the coordinator, a [words.Saving]. A [checkpointTimer] holds the rest. It counts
-// time in ticks, and is not safe for concurrent use.
+// The caller keeps the part that must survive a restart of the coordinator, a [words.Saving]. A [checkpointTimer]
+// holds the rest. It counts time in ticks, and is not safe for concurrent use.
 
 const (
-	// firstSaved is after how many clocks the first checkpoint is made, so that it is known
-	// how long one takes.
+	// firstSaved is the number of clocks before the first checkpoint, which measures how long a checkpoint takes.
 	firstSaved = 2
-	// leastSave is how long a checkpoint takes at least, in seconds, as far as is believed.
+	// leastSave is the shortest believable duration of a checkpoint, in seconds.
 	leastSave = 1e-3
-	// muchOff is a factor. An interval is changed when it is off the best one by more than that;
-	// until then it costs at most a twelfth more than the best.
+	// muchOff is the factor by which the interval may differ from the best one before it is changed. Up to there it
+	// costs at most a twelfth more than the best.
 	muchOff = 1.5
 )
 
-// checkpointTimer measures a job and chooses its interval.
+// checkpointTimer measures a job and chooses its checkpoint interval.
 type checkpointTimer struct {
-	tickSeconds float64       // how long a tick is
-	save        float64       // how long a checkpoint takes, in seconds; 0: not known
-	ranAt       int64         // the tick at which Saving.Ran was right
-	namedAt     int64         // the tick at which a cut was named last
-	paceAt      int64         // a tick, and the clock that workers stood at then; 0: none
-	paceClock   perdure.Clock // from then on none was done again
+	tickSeconds float64       // length of a tick
+	save        float64       // mean duration of a checkpoint, in seconds; 0: unknown
+	ranAt       int64         // the last tick that Saving.Ran includes
+	namedAt     int64         // the tick at which the latest cut was named
+	paceAt      int64         // a tick at which the workers' clock was paceClock; 0: none
+	paceClock   perdure.Clock // no clock was redone since paceAt
 }
 
-// newCheckpointTimer returns a timer whose ticks are that long, in seconds.
+// newCheckpointTimer returns a timer with ticks of the given length in seconds.
 func newCheckpointTimer(tickSeconds float64) checkpointTimer {
 	return checkpointTimer{tickSeconds: tickSeconds}
 }
 
-// SetTick says how long a tick is, in seconds.
+// SetTick sets the length of a tick in seconds.
 func (t *checkpointTimer) SetTick(seconds float64) { t.tickSeconds = seconds }
 
-// progress is how far a job has come, at a tick.
+// progress is the progress of a job at a tick.
 type progress struct {
 	Tick    int64
-	Working perdure.Clock // the highest clock that anybody works on
+	Working perdure.Clock // the highest clock that any slot works on
 	Durable perdure.Clock // of the newest checkpoint
 }
 
-// Due reports whether it is time for a cut.
+// Due reports whether a cut is due.
 func (t *checkpointTimer) Due(s words.Saving, at progress) bool {
 	if t.paceAt == 0 && at.Working > at.Durable {
 		t.paceAt, t.paceClock = at.Tick, at.Working
@@ -61,20 +60,20 @@ func (t *checkpointTimer) Due(s words.Saving, at progress) bool {
 	return at.Working >= at.Durable+firstSaved
 }
 
-// Named notes that a cut was named at a tick.
+// Named records that a cut was named at a tick.
 func (t *checkpointTimer) Named(tick int64) { t.namedAt = tick }
 
-// Failed notes that rows are taken from a checkpoint since somebody died, and chooses the
-// interval anew; told is what to tell people of that, "" if it stays as it is. mtbf is the
-// time between two failures that a user has given; 0: none.
+// Failed records that a failure made the job restore rows from a checkpoint, and chooses a new interval. told is the
+// message for users, or "" if the interval stays the same. mtbf is the mean time between failures configured by the
+// user; 0: none.
 func (t *checkpointTimer) Failed(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
 	s.Failures++
 	t.paceAt = 0 // clocks are done again
 	return t.choose(s, at, mtbf)
 }
 
-// Saved takes over how long a checkpoint took, in seconds, as a mean in which the newest
-// one is a half, and chooses the interval anew, as Failed does.
+// Saved records how long a checkpoint took, in seconds, and chooses a new interval, as Failed does. The newest duration
+// has a weight of one half in the mean.
 func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64) (next words.Saving, told string) {
 	save := max(leastSave, took)
 	if t.save > 0 {
@@ -84,12 +83,12 @@ func (t *checkpointTimer) Saved(s words.Saving, at progress, mtbf, took float64)
 	return t.choose(s, at, mtbf)
 }
 
-// choose chooses the interval, and says so where it changes by much. What passed while
-// there was no timer does not count as time in which the job went on.
+// choose chooses the interval, and returns a message if it changes by much. Time without a timer does not count as time
+// in which the job ran.
 func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (next words.Saving, told string) {
 	s.Ran, t.ranAt = s.Ran+float64(at.Tick-t.ranAt)*t.tickSeconds, at.Tick
 	if t.save == 0 {
-		return s, "" // nothing was measured yet
+		return s, "" // nothing has been measured yet
 	}
 	known := "given"
 	switch {
@@ -105,7 +104,7 @@ func (t *checkpointTimer) choose(s words.Saving, at progress, mtbf float64) (nex
 	case interval == 0:
 		return s, ""
 	case !much && s.Interval < leastInterval*t.save:
-		interval = s.Interval * muchOff // too much is saved; and saves vary
+		interval = s.Interval * muchOff // checkpoints take too large a share, and their durations vary
 	case !much:
 		return s, ""
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// When a cut is due: after two clocks at first, then when the interval has passed since the
-// one before, and never where nothing was done since the newest checkpoint.
+// TestDue checks when a cut is due: first after two clocks, later when the interval since the previous one has passed,
+// and never without progress since the newest checkpoint.
 func TestDue(t *testing.T) {
 	for _, c := range []struct {
 		interval         float64
@@ -34,7 +34,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// What a job measures changes its interval, and only a large change is told.
+// TestChoice checks that measurements change the interval, and that only large changes are reported.
 func TestChoice(t *testing.T) {
 	timer, s := newCheckpointTimer(0.1), words.Saving{}
 	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
@@ -45,7 +45,7 @@ func TestChoice(t *testing.T) {
 		}
 	}
 	next, told := timer.Failed(s, at(10, 1), 0)
-	step("a failure before anything was saved", next, told, "")
+	step("a failure before the first save", next, told, "")
 	if s.Failures != 1 || s.Ran != 1 || s.Interval != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -55,7 +55,7 @@ func TestChoice(t *testing.T) {
 		"checkpoints every 40 s, now about 400 clocks; "+
 			"Young: a save takes 1 s, and something fails every 800 s (given)")
 	next, told = timer.Saved(s, at(40, 12), 800, 1.2)
-	step("a save that takes as long, about", next, told, "")
+	step("a save that takes about as long", next, told, "")
 	next, told = timer.Saved(s, at(50, 13), 800, 9)
 	step("one that takes far longer", next, told, "at most a 20th of the time is for saving: a save takes 5.05 s")
 	next, told = timer.Failed(s, at(60, 13), 1e6)
@@ -65,8 +65,7 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// The interval is changed once it is half as long again as the best one, or the best one as
-// it.
+// TestMuchOff checks that the interval changes when it and the best one differ by a factor of 1.5.
 func TestMuchOff(t *testing.T) {
 	for _, c := range []struct {
 		interval, mtbf float64 // a save takes 1 s
@@ -78,7 +77,7 @@ func TestMuchOff(t *testing.T) {
 		{60, 801, 60},
 		{60, 800, 40},
 		{0, 800, 40},
-		{15, 100, 22.5}, // the best is 20 s, and what there is saves too much
+		{15, 100, 22.5}, // the best is 20 s, and the current one saves too often
 		{20, 100, 20},
 	} {
 		var timer checkpointTimer
@@ -90,7 +89,7 @@ func TestMuchOff(t *testing.T) {
 	}
 }
 
-// How fast clocks pass is measured from the first look at which there is something to save.
+// TestPace checks that the time per clock is measured from the first call with progress to save.
 func TestPace(t *testing.T) {
 	timer := newCheckpointTimer(0.1)
 	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
@@ -100,7 +99,7 @@ func TestPace(t *testing.T) {
 	if !strings.Contains(told, "checkpoints every 40 s, now about 200 clocks; ") {
 		t.Errorf("told %q", told)
 	}
-	// IntervalClocks that are done again after a failure are no measure.
+	// Clocks that are redone after a failure do not count.
 	_, told = timer.Failed(words.Saving{}, progress{90, 5, 1}, 800)
 	if !strings.Contains(told, "checkpoints every 40 s; ") {
 		t.Errorf("after a failure, told %q", told)

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestClosesAtTheEnd: a job whose end is durable is closed with that, also where a slot stands behind the end: it would
-// have begun to take part there. It is asked for no other cut, since there can be none.
+// TestClosesAtTheEnd checks that a job whose end is durable is closed by that, even if a slot pauses beyond the end,
+// where it would have started to participate. No other cut is requested, because none is possible.
 func TestClosesAtTheEnd(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 1, Shards: 1, Recovery: perdure.Recovery{Kind: perdure.RecoverCheckpoint, Every: 2},
@@ -20,13 +20,12 @@ func TestClosesAtTheEnd(t *testing.T) {
 	v.End, v.Durable, v.Named, c.core.facts.Closing = 3, 3, 0, &Closing{}
 	c.core.cuts.nameCut(4)
 	if last := c.core.facts.Closing; !last.Named || last.Cut != 3 || v.Named != 0 || c.core.facts.Closes() {
-		t.Errorf("the last cut is %+v, and cut %d is asked for", *last, v.Named)
+		t.Errorf("the last cut is %+v, and cut %d is requested", *last, v.Named)
 	}
 }
 
-// TestLastCut: a job that is to end is saved at the highest clock that any slot has come
-// to, also one whose process is dead, and of whose clocks some shards have more; the
-// coordinator may die meanwhile.
+// TestLastCut checks that an ending job is saved at the highest clock that any slot has reached. That includes slots
+// whose process has died and of whose clocks some shards have more. The coordinator may die in the meantime.
 func TestLastCut(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{
 		{Kind: perdure.RecoverCheckpoint, Every: 100},
@@ -55,7 +54,7 @@ func TestLastCut(t *testing.T) {
 			c.core.Close()
 			c.flush()
 			if c.core.Closed() {
-				t.Errorf("%s, %s: closed at once", recovery, model)
+				t.Errorf("%s, %s: closed immediately", recovery, model)
 			}
 			c.restart()
 			c.wellness(12)
@@ -73,8 +72,8 @@ func TestLastCut(t *testing.T) {
 	}
 }
 
-// TestNothingToSave: a job that has done nothing since its newest checkpoint, and one that
-// keeps none, are not asked for more.
+// TestNothingToSave checks that no checkpoint is requested if there is no progress since the newest one, or if the job
+// keeps none.
 func TestNothingToSave(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 2, Shards: 2,
@@ -82,7 +81,7 @@ func TestNothingToSave(t *testing.T) {
 	}, 15)
 	c.core.Close()
 	if !c.core.Closed() {
-		t.Error("a job that has not begun is waited for")
+		t.Error("a job that has not started is not closed")
 	}
 	c = newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 2, Shards: 2,
@@ -95,8 +94,8 @@ func TestNothingToSave(t *testing.T) {
 	}
 }
 
-// TestLastRows: where rows are saved by themselves, the last manifest is of files of the clock that was named, from
-// shards that know the name: else one may have some rows only.
+// TestLastRows checks that, where rows are saved separately, the last manifest contains only files of the named clock,
+// from shards that know the name. Otherwise one may contain some rows only.
 func TestLastRows(t *testing.T) {
 	how, err := perdure.ParseRecovery("scar:4,1/2,round")
 	if err != nil {
@@ -121,7 +120,7 @@ func TestLastRows(t *testing.T) {
 		}}}
 		core.rounds.record()
 		if p := core.rec.out.Publish; p == nil || p.Last != c.last {
-			t.Errorf("a shard that knows of clock %d and has saved %d publishes %+v; the last one: %t",
+			t.Errorf("a shard that knows clock %d and has saved %d publishes %+v; the last one: %t",
 				c.named, c.cut, p, c.last)
 		}
 	}

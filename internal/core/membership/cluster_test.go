@@ -12,10 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// cluster is a whole job around a Core, without network or time: servers whose
-// shards are real intakes, workers that send and tick as real ones do, and a
-// registry that has what was saved. Processes report honestly, but perhaps late,
-// by an old view, or never. It checks what must hold of every saved view.
+// cluster is a whole job around a Core, without network or time: servers whose shards are real intakes, workers that
+// send and tick as real ones do, and a registry with the saved facts. Processes report honestly, but possibly late,
+// based on an old view, or never. It checks the invariants of every saved view.
 type cluster struct {
 	core     *Core
 	job      perdure.JobSpec
@@ -24,34 +23,34 @@ type cluster struct {
 	document Document
 	servers  []*fakeServer
 	workers  []*fakeWorker
-	started  int                   // processes so far; numbers them
-	underway []Publish             // not answered yet
-	saves    map[savedShard]uint64 // how many updates checkpoints have
-	before   uint64                // and how many the one has that the job goes on from
+	started  int                   // processes started so far; numbers them
+	underway []Publish             // not completed yet
+	saves    map[savedShard]uint64 // number of updates in each saved shard
+	before   uint64                // number of updates in the checkpoint that the job resumes from
 	losing   bool                  // the coordinator dies before it saves the next facts
 
-	founded uint64 // the revision that placed the shards, or with which the generation began
-	atCuts  bool   // workers save their state for cuts only
+	founded uint64 // the revision that placed the shards or started the generation
+	atCuts  bool   // workers save their state only at cuts
 	zones   int    // servers are in zone index mod zones
 	// saveSeconds is how long each shard's part of a checkpoint took.
 	saveSeconds float64
-	careful     bool         // no more dies at once than the job stands
-	sparing     bool         // servers tell their counts at a slower pace
-	bytes       []int64      // by shard, in turn: of its rows; none: they are not told
+	careful     bool         // no more servers die at the same time than the job tolerates
+	sparing     bool         // servers report their counts less often
+	bytes       []int64      // size of the shards' rows, in turn; empty: unknown
 	weak        weaken.Set   // negative controls
 	excused     map[int]bool // shards that were dropped by order
 
-	forServers, forWorkers audience // what was told
+	forServers, forWorkers audience // the deltas sent so far
 
-	frozen Facts // a copy of the registry, which nobody may change
+	frozen Facts // a copy of the registry, which must not change
 	ghosts []ghost
 
 	epochs map[shardEpoch]holder // who held a shard in an epoch
-	told   strings.Builder       // events and the like, for scripts
-	wrong  error                 // the first thing that must not be
+	told   strings.Builder       // events and other output, for scripts
+	wrong  error                 // the first violation
 }
 
-// ghost is the last word of a process.
+// ghost is the last message of a process.
 type ghost struct {
 	kind   Kind
 	index  int
@@ -74,17 +73,17 @@ type fakeProcess struct {
 	name        string
 	pid         int
 	up          bool // it runs
-	silent      bool // it runs, or its machine does, but nothing is heard of it
+	silent      bool // it or its machine runs, but nothing from it arrives
 	connected   bool
-	incarnation perdure.Incarnation // its own, once it was admitted
-	view        words.View          // it acts on
+	incarnation perdure.Incarnation // assigned at admission
+	view        words.View          // the view that it acts on
 }
 
 type fakeServer struct {
 	fakeProcess
-	said     words.ServerSpeaker // on its connection
+	said     words.ServerSpeaker // for its connection
 	draining bool
-	notice   int64 // that it has then, in milliseconds; 0: none
+	notice   int64 // in milliseconds; 0: none
 	hold     words.Hold
 	shards   map[int]*fakeShard
 }
@@ -92,13 +91,13 @@ type fakeServer struct {
 type fakeWorker struct {
 	fakeProcess
 	granted bool
-	first   perdure.Clock   // that it did itself
-	clock   perdure.Clock   // it works on
+	first   perdure.Clock   // first clock that this process did
+	clock   perdure.Clock   // clock that it works on
 	sent    perdure.Clock   // it has made the updates of clocks < sent
-	ticked  perdure.Clock   // it has decided to tick the clocks < ticked
+	ticked  perdure.Clock   // it has decided to tick clocks < ticked
 	acked   []perdure.Clock // by shard: acknowledged as applied
-	ending  bool            // it has asked for the job's end, and does nothing before it is answered
-	paused  bool            // since it has asked
+	ending  bool            // it has requested the job's end, and waits for the answer
+	paused  bool            // a pause has started since its request
 }
 
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
@@ -118,7 +117,7 @@ func newCluster(job perdure.JobSpec, patience int64) *cluster {
 	return c
 }
 
-// begin begins a coordinator from the registry.
+// begin starts a coordinator from the registry.
 func (c *cluster) begin() {
 	c.core = New(c.saved.Clone(), c.patience, c.weak)
 	c.core.GiveUpAfter(c.job.SuspendMs/100, c.job.TakeOverMs/100)
@@ -132,7 +131,7 @@ func (c *cluster) fail(format string, args ...any) {
 	}
 }
 
-// process returns what runs at a place.
+// process returns the process of a server index or slot.
 func (c *cluster) process(k Kind, index int) *fakeProcess {
 	if k == Server {
 		return &c.servers[index].fakeProcess
@@ -140,7 +139,7 @@ func (c *cluster) process(k Kind, index int) *fakeProcess {
 	return &c.workers[index].fakeProcess
 }
 
-// each visits all places.
+// each visits all server indices and slots.
 func (c *cluster) each(f func(k Kind, index int, p *fakeProcess)) {
 	for i := range c.servers {
 		f(Server, i, c.process(Server, i))
@@ -150,8 +149,8 @@ func (c *cluster) each(f func(k Kind, index int, p *fakeProcess)) {
 	}
 }
 
-// flush does what the core wants done, in its order; false: the coordinator died
-// before it saved anything.
+// flush carries out the core's pending work in order. It returns false if the coordinator died before it saved
+// anything.
 func (c *cluster) flush() bool {
 	if c.losing {
 		c.restart()
@@ -204,8 +203,7 @@ func (c *cluster) flush() bool {
 	return true
 }
 
-// haunt remembers the last word of a process; ghost repeats those of the
-// processes that have lost the place.
+// haunt remembers the last message of a process. ghost repeats the messages of processes that have been replaced.
 func (c *cluster) haunt(g ghost) {
 	c.ghosts = slices.DeleteFunc(c.ghosts, func(old ghost) bool { return old.name == g.name })
 	c.ghosts = append(c.ghosts, g)
@@ -224,7 +222,7 @@ func (c *cluster) ghost(k Kind, index int) {
 	c.flush()
 }
 
-// restart begins a new coordinator from the registry.
+// restart starts a new coordinator from the registry.
 func (c *cluster) restart() {
 	c.losing = false
 	c.underway = nil
@@ -232,13 +230,13 @@ func (c *cluster) restart() {
 	c.each(func(_ Kind, _ int, p *fakeProcess) { p.connected = false })
 }
 
-// start runs a new process for a place, unless one runs there.
+// start starts a process for a server index or slot, unless one is running.
 func (c *cluster) start(k Kind, index int) {
 	if c.process(k, index).up {
 		return
 	}
 	if k == Server && c.saved.Servers[index].Any {
-		c.more() // nobody starts it by number
+		c.more() // no process asks for this index by number
 		return
 	}
 	c.started++
@@ -251,10 +249,10 @@ func (c *cluster) start(k Kind, index int) {
 	c.join(k, index)
 }
 
-// join connects a process to the coordinator, or tries to.
+// join connects a process to the coordinator, if possible.
 func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 	p := c.process(k, index)
-	// As the shell does it: one whose place has a newer process is refused.
+	// As in the shell, a process is rejected if a newer one holds its index.
 	place := c.core.Facts().Slots
 	if k == Server {
 		place = c.core.Facts().Servers
@@ -264,7 +262,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 		return 0, Refused
 	}
 	got, incarnation, admission := c.core.Join(k, index, c.newcomer(k, index, p))
-	if got != index && admission == Granted { // a newcomer has its place, and it another
+	if got != index && admission == Granted { // a newcomer has its index, and it got another one
 		moved := *p
 		*p = fakeProcess{}
 		moved.connected, moved.incarnation = true, incarnation
@@ -292,7 +290,7 @@ func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Newcomer {
 	return n
 }
 
-// more starts a server that asks for any place, or one more.
+// more starts a server that asks for any index, and adds an index if necessary.
 func (c *cluster) more() Admission {
 	c.started++
 	p := fakeProcess{name: fmt.Sprintf("p%d", c.started), pid: c.started, up: true}
@@ -306,14 +304,14 @@ func (c *cluster) more() Admission {
 	return admission
 }
 
-// settleIn puts a server's process where the core has granted it a place.
+// settleIn stores a server's process at the index that the core granted.
 func (c *cluster) settleIn(index int, p fakeProcess) {
 	if index == len(c.servers) {
 		c.servers = append(c.servers, nil)
 	}
 	c.servers[index] = &fakeServer{fakeProcess: p, shards: map[int]*fakeShard{}}
 	if !c.flush() && index == len(c.saved.Servers) {
-		c.servers = c.servers[:index] // nobody knows of it any more
+		c.servers = c.servers[:index] // no process knows it any more
 	}
 }
 
@@ -330,7 +328,7 @@ func (c *cluster) grant() {
 	}
 }
 
-// kill ends a process; how its end is noticed differs.
+// kill ends a process. how says how the core notices.
 func (c *cluster) kill(k Kind, index int, how string) {
 	p := c.process(k, index)
 	if !p.up {
@@ -338,23 +336,23 @@ func (c *cluster) kill(k Kind, index int, how string) {
 	}
 	name, pid, connected := p.name, p.pid, p.connected
 	switch how {
-	case "gone": // its parent tells
+	case "gone": // its supervisor reports it
 		*p = fakeProcess{}
 		c.core.Gone(k, index, pid, "exited")
-	case "disconnect": // its connection breaks, and that is all
+	case "disconnect": // its connection breaks, and nothing else
 		*p = fakeProcess{}
 		if connected {
 			c.core.Disconnected(k, index, name)
 		}
-	case "silent": // nothing is heard of it any more
+	case "silent": // it is no longer heard from
 		if p.silent = true; !connected {
-			*p = fakeProcess{} // nobody ever heard of it
+			*p = fakeProcess{} // it was never heard from
 		}
 	}
 	c.flush()
 }
 
-// follow lets a process act on the newest view.
+// follow makes a process act on the newest view.
 func (c *cluster) follow(k Kind, index int) {
 	p := c.process(k, index)
 	if !p.up || p.silent || !p.connected || k == Worker && !c.workers[index].granted {
@@ -367,18 +365,18 @@ func (c *cluster) follow(k Kind, index int) {
 	}
 	w := c.workers[index]
 	if c.saved.View.Slots[index].Incarnation > w.incarnation {
-		*w = fakeWorker{} // its place was given away: it is turned away
+		*w = fakeWorker{} // its slot was reassigned: it is rejected
 		return
 	}
 	v := c.forWorkers.view
 	if v.Revision <= w.view.Revision {
-		return // it was told the whole view since
+		return // it has received the whole view since
 	}
 	if v.Generation > w.view.Generation {
 		begin := v.Begin(perdure.Slot(index))
 		w.first, w.clock, w.sent, w.ticked = begin, begin, begin, begin
 		w.acked = make([]perdure.Clock, c.job.Shards)
-		w.ending = false // it comes to that clock once more
+		w.ending = false // it will reach that clock again
 	}
 	w.paused = w.ending && (w.paused || v.Pause)
 	w.view = v
@@ -409,7 +407,7 @@ func (c *cluster) followServer(index int) {
 	}
 }
 
-// report lets a process say how it is, by the view that it has.
+// report sends the status of a process, based on the view that it has.
 func (c *cluster) report(k Kind, index int) {
 	p := c.process(k, index)
 	if !p.up || p.silent || !p.connected {
@@ -438,7 +436,7 @@ func (c *cluster) report(k Kind, index int) {
 	c.flush()
 }
 
-// mostKept is how many clocks' updates a worker keeps before it asks for a cut.
+// mostKept is the number of clocks whose updates a worker keeps before it requests a cut.
 const mostKept = 6
 
 func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerStatus {
@@ -455,7 +453,7 @@ func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) words.WorkerSta
 	return st
 }
 
-// shard returns the head that a worker reaches; nil: nothing.
+// shard returns the replica that a worker reaches as the head of a shard, or nil.
 func (c *cluster) shard(w *fakeWorker, i int) *fakeShard {
 	sv := &w.view.Shards[i]
 	if sv.Server < 0 {
@@ -467,8 +465,8 @@ func (c *cluster) shard(w *fakeWorker, i int) *fakeShard {
 	return nil
 }
 
-// work takes a worker's next step, if it may: to make the updates of its clock,
-// or, under two-step clocks, to tick them.
+// work takes a worker's next step, if possible: to make the updates of its clock, or, under two-step clocks, to tick
+// them.
 func (c *cluster) work(index int) {
 	w := c.workers[index]
 	if !w.up || !w.granted || w.silent {
@@ -497,8 +495,8 @@ func (c *cluster) work(index int) {
 	w.ticked = w.clock
 }
 
-// asksForEnd has a worker that has asked for the job's end ask again, as Client.EndJob does,
-// until its view has one, or the planned one stays after a pause: it reports whether the worker waits for that.
+// asksForEnd repeats a worker's request for the job's end, as Client.EndJob does, until its view has an end, or the
+// planned one remains after a pause. It reports whether the worker waits for that.
 func (c *cluster) asksForEnd(w *fakeWorker) bool {
 	stays := w.paused && !w.view.Pause && !c.job.Consistency.TwoStep()
 	if end := w.view.End; end > 0 && (end <= w.clock || end != c.job.Clocks || stays) {
@@ -511,7 +509,7 @@ func (c *cluster) asksForEnd(w *fakeWorker) bool {
 	return w.ending
 }
 
-// send brings a shard all of a worker's updates and ticks that it lacks.
+// send sends a shard all updates and ticks of a worker that it lacks.
 func (c *cluster) send(index, shard int) {
 	w, slot := c.workers[index], perdure.Slot(index)
 	if !w.up || !w.granted || w.silent {
@@ -522,23 +520,23 @@ func (c *cluster) send(index, shard int) {
 		return
 	}
 	if sv := &w.view.Shards[shard]; sv.Lost && sv.Base == nil {
-		return // it answers nobody yet
+		return // it does not answer yet
 	}
 	if s := c.servers[w.view.Shards[shard].Server]; s.view.Shards[shard].Yields &&
 		s.view.Shards[shard].Epoch == sh.epoch {
-		c.flow(&s.view, shard) // it takes in nothing more
+		c.flow(&s.view, shard) // it accepts nothing more
 		return
 	}
 	has := sh.all
 	if sh.fed == len(sh.log) {
-		has = sh.in // which heeds cuts
+		has = sh.in // which stops at cuts
 	}
 	staged, kept := has.Counts(slot).Staged, max(w.first, w.acked[shard])
 	if recovery.Of(c.job.Recovery).Traits().Retains() {
 		kept = max(w.first, w.view.Durable)
 	}
 	if staged < kept {
-		return // it has dropped what the shard lacks
+		return // the worker has discarded updates that the shard lacks
 	}
 	if _, told := sh.told[slot]; !told {
 		sh.told[slot] = w.clock
@@ -558,7 +556,7 @@ func (c *cluster) send(index, shard int) {
 	}
 }
 
-// answer ends the oldest publication under way.
+// answer completes the oldest pending publication.
 func (c *cluster) answer(ok bool) {
 	if len(c.underway) == 0 {
 		return

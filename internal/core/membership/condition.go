@@ -5,19 +5,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Condition describes a place for people.
+// Condition describes a server or a worker slot for status displays.
 type Condition struct {
 	Place
 	State   string // waiting, alive, silent, dead, left
 	Clock   perdure.Clock
 	Problem string
-	Server  *words.ServerWord // nil: it has said nothing yet
+	Server  *words.ServerWord // nil: no status yet
 	Worker  *words.WorkerStatus
-	Held    int  // of a server: how many shards it holds, or begins to hold
+	Held    int  // of a server: the number of shards that it holds or starts to hold
 	Open    bool // of a server: it may be given more
 }
 
-// Condition returns how a place is.
+// Condition returns the condition of a server index or worker slot.
 func (c *Core) Condition(k Kind, index int) Condition {
 	p, o := c.job.place(k, index)
 	d := Condition{Place: *p, State: "alive", Clock: o.lastClock, Server: o.server, Worker: o.worker}
@@ -42,14 +42,14 @@ func (c *Core) Condition(k Kind, index int) Condition {
 	return d
 }
 
-// MinClock returns the least clock of all slots, as far as is known.
+// MinClock returns the smallest known clock of all slots.
 func (c *Core) MinClock() perdure.Clock { return c.job.minClock() }
 
 // Serving reports whether every shard serves and every slot works.
 func (c *Core) Serving() bool { return c.job.serves() }
 
-// UpdatesIn returns how many updates the rows of all shards contain, by their
-// newest word; once the job is done, those that they had then, whoever has gone since.
+// UpdatesIn returns the number of updates in the rows of all shards, according to the latest statuses. Once the job is
+// done, it returns the number at that time, even if servers have left since.
 func (c *Core) UpdatesIn() int64 {
 	if n := c.facts.Contained; c.facts.View.Done && n > 0 {
 		return n
@@ -57,8 +57,8 @@ func (c *Core) UpdatesIn() int64 {
 	return c.job.updatesIn()
 }
 
-// WorkersHeard reports whether every worker that may live has said where it is, since this core
-// began: before that the job's clock may be higher than what is known of it.
+// WorkersHeard reports whether every worker that may be alive has sent a status to this core. Until then the job's
+// clock may be higher than the known one.
 func (c *Core) WorkersHeard() bool {
 	for i := range c.job.slots {
 		if o := &c.job.slots[i]; c.facts.Slots[i].Process != "" && o.worker == nil && !o.gone &&

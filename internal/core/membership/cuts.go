@@ -9,35 +9,32 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Under resend workers keep their updates until they are in a checkpoint. A server's
-// death takes away only its own shards: they begin again from the newest cut, and are
-// sent again what came after. That needs somebody who has kept it, of every slot. What
-// the dead had made nobody has: so a worker's death, and its leaving, ask for a cut at
-// once, at a clock that is named; and until that is durable, a server's death takes all
-// back.
+// Under resend, workers keep their updates until a checkpoint contains them. When a server dies, only its own shards
+// restart from the newest cut, and workers resend the later updates. This needs, for every slot, a process that has
+// kept them, and no process has those of a dead worker. Therefore the death or departure of a worker triggers a cut
+// immediately, at a named clock. Until that cut is durable, the death of a server rolls the whole job back.
 
-// unknown is Place.Unkept of a slot whose process has died, until all shards have said
-// what they have of it.
+// unknown is the Place.Unkept of a slot whose process has died, until all shards have reported its clocks.
 const unknown perdure.Clock = math.MaxInt64
 
-// Where the strategy leaves the interval open there is none in clocks: every cut is named,
-// as those are that somebody asks for, when the checkpoint timer says that it is time.
+// If the strategy leaves the interval open, there is none in clocks: every cut is named, when the checkpoint timer is
+// due or when one is requested.
 
-// cuts names the cuts that somebody asks for, and has them published.
+// cuts names the requested cuts and publishes them.
 type cuts struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
 
-	timer     checkpointTimer // where the interval between checkpoints is chosen
-	durableAt uint64          // the first revision with the newest cut, as far as this core knows
-	heard     cursor          // over the shards: who has heard of the cut that was named
-	written   cursor          // over the shards: of whose segments a cut is made
+	timer     checkpointTimer // if the interval between checkpoints is chosen automatically
+	durableAt uint64          // the first known revision with the newest cut
+	heard     cursor          // over the shards: which have received the cut that was named
+	written   cursor          // over the shards: which have written a segment
 }
 
-// times reports whether a cut may be named now because it is time for one, as far as cuts
-// go: or there could be none until the job goes on.
+// times reports whether the timer may name a cut now: no other cut is in progress, or the current one can no longer be
+// completed.
 func (cu *cuts) times() bool {
 	v := &cu.facts.View
 	if !cu.job.traits.Timed || cu.facts.Closing != nil || v.Pause || cu.facts.Cutting {
@@ -46,7 +43,7 @@ func (cu *cuts) times() bool {
 	return (v.Named <= v.Durable || cu.job.missed()) && cu.facts.Placed()
 }
 
-// saveByTime asks for a cut when it is time for one.
+// saveByTime requests a cut if one is due.
 func (cu *cuts) saveByTime() {
 	at := cu.comes()
 	if cu.timer.Due(cu.facts.Saving, at) && cu.facts.CutFrom(at.Working) > cu.facts.View.Durable {
@@ -54,13 +51,13 @@ func (cu *cuts) saveByTime() {
 	}
 }
 
-// comes returns how far the job has come, for the timer.
+// comes returns the job's progress, for the timer.
 func (cu *cuts) comes() progress {
 	working, _ := cu.job.stand()
 	return progress{Tick: cu.job.tick, Working: working, Durable: cu.facts.View.Durable}
 }
 
-// tookBack notes that rows are taken from a checkpoint since somebody died.
+// tookBack records that a failure made the job restore rows from a checkpoint.
 func (cu *cuts) tookBack() {
 	if cu.job.traits.Timed {
 		s, told := cu.timer.Failed(cu.facts.Saving, cu.comes(), cu.facts.Job.MTBF)
@@ -68,7 +65,7 @@ func (cu *cuts) tookBack() {
 	}
 }
 
-// chose records the interval that was chosen, and tells people where it is another.
+// chose records the chosen interval, and reports it to users if it has changed.
 func (cu *cuts) chose(s words.Saving, told string) {
 	set(cu.rec, &cu.facts.Saving, s)
 	if told != "" {
@@ -76,8 +73,7 @@ func (cu *cuts) chose(s words.Saving, told string) {
 	}
 }
 
-// measureSave takes over how long the shards say that their part of a checkpoint took: as
-// long as the slowest of them.
+// measureSave passes the duration of a checkpoint to the timer: that of the slowest shard.
 func (cu *cuts) measureSave() {
 	if !cu.job.traits.Timed {
 		return
@@ -92,7 +88,7 @@ func (cu *cuts) measureSave() {
 	cu.chose(s, told)
 }
 
-// wantCut has the slots pause for a cut to be named, if one is asked for.
+// wantCut makes the slots pause so that a cut can be named, if one is requested.
 func (cu *cuts) wantCut() {
 	v := &cu.facts.View
 	if cu.facts.Cutting || !cu.facts.Placed() || v.Named > v.Durable && !cu.job.missed() {
@@ -102,7 +98,7 @@ func (cu *cuts) wantCut() {
 		set(cu.rec, &cu.facts.Cutting, true)
 		return
 	}
-	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.agenda.Calling.All()) == 0 {
+	if !cu.job.traits.Retains() && !cu.job.traits.Timed || len(cu.queue.Calling.All()) == 0 {
 		return
 	}
 	at, asked := cu.calls()
@@ -115,12 +111,12 @@ func (cu *cuts) wantCut() {
 	set(cu.rec, &cu.facts.Cutting, true)
 }
 
-// calls reports whether any slot asks for a cut, and after which of their clocks.
+// calls reports whether any slot requests a cut, and the clock that the cut must not precede.
 func (cu *cuts) calls() (at perdure.Clock, asked bool) {
-	for _, i := range cu.agenda.Calling.Sorted() {
+	for _, i := range cu.queue.Calling.Sorted() {
 		need, asks := cu.callsFor(i)
 		if !asks {
-			cu.agenda.Calling.Remove(i)
+			cu.queue.Calling.Remove(i)
 			continue
 		}
 		at, asked = max(at, need), true
@@ -128,15 +124,15 @@ func (cu *cuts) calls() (at perdure.Clock, asked bool) {
 	return at, asked
 }
 
-// callsFor reports whether a slot asks for a cut, and of which clock at least: since it
-// is to leave, or its process is gone, or keeps too much.
+// callsFor reports whether a slot requests a cut, and the clock that the cut must not precede. It does if the slot is
+// about to leave, its process has died, or its process keeps too many updates.
 func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	cu.job.looks.slots++
 	v, p, sl, o := &cu.facts.View, &cu.facts.Slots[slot], &cu.facts.View.Slots[slot], &cu.job.slots[slot]
 	if p.Unkept > cu.facts.Saved(slot) && p.Unkept != unknown {
 		at, asks = p.Unkept, true
 	}
-	if cu.agenda.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
+	if cu.queue.Ending.Has(slot) && cu.facts.Saved(slot) < sl.Until && cu.job.spanDone(slot) {
 		at, asks = max(at, sl.Until), true
 	}
 	w := o.worker
@@ -144,15 +140,14 @@ func (cu *cuts) callsFor(slot int) (at perdure.Clock, asks bool) {
 	return at, asks
 }
 
-// outlives notes that a slot's process is gone, and with it what it has kept, and has the
-// strategy say what becomes of a shard that needs that: one that was restored and has not
-// been sent all again. It returns why all are to roll back, "" if they are not.
+// outlives records that a slot's process is gone, along with all updates that it kept. The strategy decides what that
+// means for restored shards that have not been resent everything. It returns why the job must roll back, or "".
 func (cu *cuts) outlives(slot int) (rollBack string) {
 	if cu.job.traits.Retains() {
 		set(cu.rec, &cu.facts.Slots[slot].Unkept, unknown)
 	}
 	needed := false
-	for _, s := range cu.agenda.Mending.Sorted() {
+	for _, s := range cu.queue.Mending.Sorted() {
 		short := !cu.job.whole(s)
 		if needed = needed || short; short && cu.job.traits.Partial {
 			cu.facts.Slots[slot].Doubt(s)
@@ -168,17 +163,17 @@ func (cu *cuts) outlives(slot int) (rollBack string) {
 	return ""
 }
 
-// nameCut names a cut, all slots standing at the given clock or before it.
+// nameCut names a cut while all slots pause at clock working or below.
 func (cu *cuts) nameCut(working perdure.Clock) {
 	set(cu.rec, &cu.facts.Cutting, false)
 	stood := working
 	if slices.ContainsFunc(cu.facts.Slots, func(p Place) bool { return p.AtCuts }) {
-		working += 2 // the clock before a cut is one that nobody has begun: its program is to save there
+		working += 2 // no slot has started the clock before the cut, so its program can save state there
 	}
 	at, asked := cu.calls()
 	if cu.facts.Closes() {
 		if v := &cu.facts.View; max(at, stood) <= v.Durable || v.End > 0 && v.End <= v.Durable {
-			cu.nameLast(v.Durable) // nothing was done since, or nothing that the job counts
+			cu.nameLast(v.Durable) // no progress since that cut, or none that the job counts
 			return
 		}
 		asked = true
@@ -190,32 +185,31 @@ func (cu *cuts) nameCut(working perdure.Clock) {
 	cu.nameLast(at)
 	set(cu.rec, &cu.facts.View.Named, at)
 	cu.timer.Named(cu.job.tick)
-	cu.rec.event("cut", "", "a checkpoint of clock %d is asked for", at)
+	cu.rec.event("cut", "", "a checkpoint of clock %d is requested", at)
 }
 
-// nameLast notes of which clock the last checkpoint is.
+// nameLast records the clock of the last checkpoint.
 func (cu *cuts) nameLast(cut perdure.Clock) {
 	if cu.facts.Closes() {
 		set(cu.rec, &cu.facts.Closing, &Closing{Named: true, Cut: cut})
 	}
 }
 
-// cutTold reports whether every shard knows of the cut that was named last.
-func (cu *cuts) cutTold() bool {
+// cutKnown reports whether every shard has received the cut that was named last.
+func (cu *cuts) cutKnown() bool {
 	return cu.heard.All(len(cu.facts.View.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
 		return st != nil && st.Ready && st.Named >= cu.facts.View.Named
 	})
 }
 
-// forgetCuts forgets, in a roll-back, which cuts were asked for, and by whom: what nobody
-// has kept is of clocks that are all done again.
+// forgetCuts discards all requests for cuts in a rollback: the clocks whose updates no process has kept are all redone.
 func (cu *cuts) forgetCuts() {
 	set(cu.rec, &cu.facts.Cutting, false)
 	set(cu.rec, &cu.facts.View.Named, 0)
 	set(cu.rec, &cu.facts.CutTold, 0)
 	if cu.facts.Closing != nil {
-		set(cu.rec, &cu.facts.Closing, &Closing{}) // its cut is forgotten too
+		set(cu.rec, &cu.facts.Closing, &Closing{}) // along with its cut
 	}
 	for i := range cu.facts.Slots {
 		set(cu.rec, &cu.facts.Slots[i].Unkept, 0)
@@ -225,16 +219,16 @@ func (cu *cuts) forgetCuts() {
 	for s := range cu.facts.View.Shards {
 		cu.facts.lostUpdates.Find(s)
 	}
-	cu.agenda.Calling.Clear()
-	for _, s := range cu.agenda.Mending.Sorted() {
+	cu.queue.Calling.Clear()
+	for _, s := range cu.queue.Mending.Sorted() {
 		next := cu.facts.View.Shards[s]
 		next.Restored = false
 		cu.rec.changeShard(s, next)
 	}
 }
 
-// collectCut finds the newest cut that every shard has written, and asks for
-// its publication, one at a time.
+// collectCut finds the newest cut that every shard has written and requests its publication. Only one is published at a
+// time.
 func (cu *cuts) collectCut() {
 	v := &cu.facts.View
 	if !cu.job.traits.Saves() || cu.job.publishing >= 0 {
@@ -265,7 +259,7 @@ func (cu *cuts) collectCut() {
 	cu.rec.out.Publish = p
 }
 
-// published notes that a checkpoint is durable.
+// published records that a checkpoint is durable.
 func (cu *cuts) published(cut perdure.Clock) {
 	set(cu.rec, &cu.facts.View.Durable, cut)
 	cu.facts.lostUpdates.Cover(cut)

@@ -7,22 +7,22 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A deltaTracker knows which revision of the view servers, workers and observers received last, and what has changed
-// since. Sending a change therefore costs what was touched, however large the job is. Servers receive every change;
-// workers receive those that they act on. A deltaTracker is not safe for concurrent use.
+// A deltaTracker records which revision of the view was last sent to the servers, and to the workers and observers, and
+// what has changed since. The cost of a delta therefore depends only on what has changed, however large the job is.
+// Servers receive every change; workers receive those that they act on. A deltaTracker is not safe for concurrent use.
 
-// news gathers what has changed of the view since some were told of it last.
-type news struct {
-	since  uint64 // the revision that they were told; who has come since was told a later one
-	due    bool   // some of it they act on: they are to be told all of it now
+// pendingChanges collects the changes of the view since the last delta for one group of receivers.
+type pendingChanges struct {
+	since  uint64 // the revision that they received last; processes that joined since received a later one
+	due    bool   // a change concerns them, so all changes must be sent now
 	tables bool
 	shards numberSet
 	slots  numberSet
 }
 
-// delta returns what is to be told of the view, nil if nothing is, and begins anew.
-// What it costs depends on what was touched alone.
-func (n *news) delta(v *words.View) *words.ViewDelta {
+// delta returns the view delta to send, or nil if none is due, and starts to collect afresh. Its cost depends only on
+// the number of changes.
+func (n *pendingChanges) delta(v *words.View) *words.ViewDelta {
 	if !n.due {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (n *news) delta(v *words.View) *words.ViewDelta {
 	return &d
 }
 
-// numbers returns what is in a set, in order.
+// numbers returns the elements of a set in ascending order.
 func numbers[N ~int32](s *numberSet) []N {
 	list := make([]N, 0, s.Len())
 	for _, i := range s.Sorted() {
@@ -57,19 +57,21 @@ func courseOf(v *words.View) course {
 // vacantSlot reports whether no process speaks for a slot.
 func vacantSlot(sl *words.SlotView) bool { return sl.Incarnation == 0 || !sl.Settled }
 
-// deltaTracker is what was told to all, and what is to be.
+// deltaTracker is the delta state of both groups of receivers.
 type deltaTracker struct {
-	course    course // that was told last
-	servers   news
-	workers   news
-	left      bool // a slot has, and nobody was told
-	vacant    int  // slots
-	expectant bool // of those some workers or observers know
+	course    course // as last sent
+	servers   pendingChanges
+	workers   pendingChanges
+	left      bool // a slot has left since the last delta
+	vacant    int  // number of vacant slots
+	expectant bool // a worker or observer was sent a view with vacant slots
 }
 
-// newDeltaTracker returns a teller of a view that everybody knows.
+// newDeltaTracker returns a tracker for a view that every process has received.
 func newDeltaTracker(v *words.View) deltaTracker {
-	t := deltaTracker{course: courseOf(v), servers: news{since: v.Revision}, workers: news{since: v.Revision}}
+	t := deltaTracker{
+		course: courseOf(v), servers: pendingChanges{since: v.Revision}, workers: pendingChanges{since: v.Revision},
+	}
 	for i := range v.Slots {
 		if vacantSlot(&v.Slots[i]) {
 			t.vacant++
@@ -78,8 +80,7 @@ func newDeltaTracker(v *words.View) deltaTracker {
 	return t
 }
 
-// Tell returns what changed of the view, for servers and for workers and observers; nil:
-// nothing that they act on.
+// Tell returns the changes of the view for servers, and for workers and observers; nil: no change that concerns them.
 func (t *deltaTracker) Tell(v *words.View) (servers, workers *words.ViewDelta) {
 	if now := courseOf(v); now != t.course {
 		t.course = now
@@ -93,10 +94,10 @@ func (t *deltaTracker) Tell(v *words.View) (servers, workers *words.ViewDelta) {
 	return servers, workers
 }
 
-// Shown notes that a worker or an observer was told the whole view.
+// Shown records that a worker or an observer was sent the whole view.
 func (t *deltaTracker) Shown() { t.expectant = t.expectant || t.vacant > 0 }
 
-// drainingShard notes that a shard gets another view. Who copies it is no matter of workers'.
+// Shard records that a shard's view changes. Workers need not know which server copies it.
 func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
 	same := before.Holder == next.Holder && slices.Equal(before.Followers, next.Followers) &&
 		before.Epoch == next.Epoch &&
@@ -106,10 +107,9 @@ func (t *deltaTracker) Shard(shard int, before, next *words.ShardView) {
 	t.servers.due, t.workers.due = true, t.workers.due || !same
 }
 
-// slotGaps notes that a slot gets another view. A worker needs to know of the others only when
-// processes speak for all of them, if some did not when it was told last, and hears of its
-// own before it speaks. Of when slots take part all hear, since their number is another
-// then; and where some come later, of each that comes.
+// Slot records that a slot's view changes. A worker needs to know about other slots only when the last vacant one is
+// taken, if it has seen vacant ones; it learns about its own slot before it speaks. Membership intervals matter to all
+// workers, since they change the number of slots. If slots may join later, each arrival matters as well.
 func (t *deltaTracker) Slot(slot int, before, next *words.SlotView, later bool) {
 	t.left = t.left || next.Left && !before.Left
 	matters := before.Left != next.Left || later && vacantSlot(before) && !vacantSlot(next)
@@ -124,18 +124,18 @@ func (t *deltaTracker) Slot(slot int, before, next *words.SlotView, later bool) 
 	t.servers.due, t.workers.due = true, t.workers.due || matters || t.vacant == 0 && t.expectant
 }
 
-// Tables notes that there are others.
+// Tables records that the tables have changed.
 func (t *deltaTracker) Tables() {
 	t.servers.tables, t.workers.tables = true, true
 	t.servers.due, t.workers.due = true, true
 }
 
-// Add notes that there is one more slot, which nobody speaks for.
+// Add records one more vacant slot.
 func (t *deltaTracker) Add() { t.vacant++ }
 
-// Left reports whether a slot has left of which nobody was told. Whoever had it ends in order if it hears so, and is
-// turned away if it hears first that the slot was given anew.
+// Left reports whether a slot has left since the last delta. Its process ends gracefully if it receives this first, but
+// is rejected if it first learns that the slot was reassigned.
 func (t *deltaTracker) Left() bool { return t.left }
 
-// Paused reports whether workers pause by what they were told last.
+// Paused reports whether workers pause, according to the last delta.
 func (t *deltaTracker) Paused() bool { return t.course.pause }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// What each change is to those who hear of it: servers of all, workers of what they act on.
+// TestWhoHears checks which changes are sent to whom: servers receive all, workers those that they act on.
 func TestWhoHears(t *testing.T) {
 	settled := words.SlotView{Incarnation: 1, Decided: true, Settled: true}
 	head := words.Holder{Server: 0, Incarnation: 1}
@@ -25,7 +25,7 @@ func TestWhoHears(t *testing.T) {
 			t.Shard(0, &v.Shards[0], &next)
 			v.Shards[0] = next
 		}, true, true},
-		"a server begins to copy": {func(v *words.View, t *deltaTracker) {
+		"a server starts to copy": {func(v *words.View, t *deltaTracker) {
 			next := v.Shards[0]
 			next.Joining = &words.Holder{Server: 1, Incarnation: 1}
 			t.Shard(0, &v.Shards[0], &next)
@@ -56,7 +56,7 @@ func TestWhoHears(t *testing.T) {
 		v.Revision++
 		servers, workers := teller.Tell(v)
 		if (servers != nil) != c.servers || (workers != nil) != c.workers {
-			t.Errorf("%s: servers are told %+v, workers %+v", name, servers, workers)
+			t.Errorf("%s: servers receive %+v, workers %+v", name, servers, workers)
 		}
 		for _, d := range []*words.ViewDelta{servers, workers} {
 			if d == nil {
@@ -67,13 +67,13 @@ func TestWhoHears(t *testing.T) {
 			}
 		}
 		if again, more := teller.Tell(v); again != nil || more != nil {
-			t.Errorf("%s: it is told twice", name)
+			t.Errorf("%s: it is sent twice", name)
 		}
 	}
 }
 
-// Workers who wait for others hear of it when processes speak for all of them, and not
-// before.
+// TestVacancies checks that workers which wait for others are notified when processes speak for all slots, and not
+// earlier.
 func TestVacancies(t *testing.T) {
 	vacant, settled := words.SlotView{Incarnation: 1}, words.SlotView{Incarnation: 1, Settled: true}
 	v := &words.View{Revision: 1, Slots: []words.SlotView{vacant, vacant}}
@@ -88,11 +88,12 @@ func TestVacancies(t *testing.T) {
 		told = append(told, workers != nil)
 	}
 	if !slices.Equal(told, []bool{false, true}) {
-		t.Errorf("workers are told %v as slots are settled, want of the last", told)
+		t.Errorf("workers are notified %v as slots are settled, want only of the last", told)
 	}
 }
 
-// That a slot has left is news until it was told, whatever becomes of the slot since.
+// TestLeft checks that a slot's departure counts as unsent until it was sent, whatever happens to the slot in the
+// meantime.
 func TestLeft(t *testing.T) {
 	there := words.SlotView{Incarnation: 1, Settled: true, Span: words.Span{Until: 3}}
 	left, anew := there, words.SlotView{Incarnation: 2, Span: words.Span{From: 5}}
@@ -109,6 +110,6 @@ func TestLeft(t *testing.T) {
 	teller.Tell(v)
 	untold = append(untold, teller.Left(), change(0, words.SlotView{Incarnation: 3}))
 	if want := []bool{false, true, true, true, false, false}; !slices.Equal(untold, want) {
-		t.Errorf("somebody has left, and nobody was told: %v, want %v", untold, want)
+		t.Errorf("a departure was not sent: %v, want %v", untold, want)
 	}
 }

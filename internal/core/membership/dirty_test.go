@@ -9,8 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// What is looked at after something is touched: its shard, and the slots that wait for that
-// shard's word.
+// TestTouch checks that touching something marks its shard, and the slots that wait for that shard's report.
 func TestTouch(t *testing.T) {
 	a := newDirtySet(3)
 	a.NextShards()
@@ -23,23 +22,23 @@ func TestTouch(t *testing.T) {
 		t.Errorf("slots %v are due, want 7, which waits for shard 1", got)
 	}
 	if !a.Open.Has(1) || a.NextShards() != nil && len(a.NextShards()) > 0 || len(a.NextSlots()) > 0 {
-		t.Error("what was taken is due again, or shard 1 is settled")
+		t.Error("taken items are due again, or shard 1 is settled")
 	}
 	a.TouchServer(4, maps.Keys(map[int]struct{}{2: {}, 0: {}}))
 	if got := a.NextShards(); !slices.Equal(got, []int{0, 2}) || !a.Unjudged.Has(4) || !a.Uneven {
-		t.Errorf("shards %v are due after a word of server 4, want those it holds", got)
+		t.Errorf("shards %v are due after a report of server 4, want those it holds", got)
 	}
 	a.Changed(2, &words.ShardView{Lost: true, Restored: true})
 	if !a.Unbased.Has(2) || !a.Mending.Has(2) {
-		t.Error("a lost shard needs no base, or a restored one is whole")
+		t.Error("a lost shard needs no base, or a restored one is complete")
 	}
 	a.Changed(2, &words.ShardView{Lost: true, Base: []perdure.Clock{}})
 	if a.Unbased.Has(2) || a.Mending.Has(2) {
-		t.Error("a shard whose base is known is to learn it")
+		t.Error("a shard whose base is known still waits for it")
 	}
 }
 
-// Which slots wait for something, by their view.
+// TestSlots checks which slots wait for something, according to their views.
 func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		sl            words.SlotView
@@ -55,7 +54,7 @@ func TestSlots(t *testing.T) {
 		a := newDirtySet(1)
 		a.Early.Add(3)
 		a.ChangedSlot(0, &c.sl)
-		want := []int{3} // which waits for the others to come to its clock
+		want := []int{3} // it waits for the others to reach its clock
 		if c.woken {
 			want = []int{0, 3}
 		}
@@ -65,7 +64,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A word is news to a chain, to those who wait for a shard, or to nobody.
+// TestHears checks whether a report matters to a chain, to the slots that wait for the shard, or not at all.
 func TestHears(t *testing.T) {
 	word := func(change func(st *words.ShardDelta)) *words.ShardDelta {
 		d := &words.ShardDelta{}
@@ -83,12 +82,12 @@ func TestHears(t *testing.T) {
 		now          *words.ShardDelta
 		news, chains bool
 	}{
-		"the first":         {0, nil, word(nil), true, true},
-		"the last":          {0, before, nil, true, true},
-		"of no such shard":  {9, nil, word(nil), true, false},
-		"the same":          {0, before, word(nil), false, false},
-		"another epoch":     {0, before, word(func(d *words.ShardDelta) { d.Epoch++ }), true, true},
-		"it serves no more": {0, before, word(func(d *words.ShardDelta) { d.Ready = false }), true, true},
+		"the first":           {0, nil, word(nil), true, true},
+		"the last":            {0, before, nil, true, true},
+		"of an unknown shard": {9, nil, word(nil), true, false},
+		"the same":            {0, before, word(nil), false, false},
+		"another epoch":       {0, before, word(func(d *words.ShardDelta) { d.Epoch++ }), true, true},
+		"it no longer serves": {0, before, word(func(d *words.ShardDelta) { d.Ready = false }), true, true},
 		"a fence": {
 			0, before, word(func(d *words.ShardDelta) { d.Fences = []words.Fence{{}} }),
 			true, false,

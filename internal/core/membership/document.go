@@ -9,12 +9,12 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Document makes the facts' JSON, as the registry has them. It keeps encoded what a large job has many of: shards,
-// slots, places, and files that rows are saved in. So a document costs what has changed since the one before it, and
-// a copy of the rest. It finds out by itself what has changed, since it knows what it has encoded: nobody has to tell
-// it, and so nobody can forget to.
+// Document encodes the facts as JSON for the registry. It caches the encoded form of the long lists of a large job:
+// shards, slots, server indices, and files with saved rows. Encoding therefore costs what has changed since the last
+// call, plus a copy of the rest. It detects changes by comparison with the items that it encoded last, so callers need
+// not report them.
 //
-// The zero Document has encoded nothing yet.
+// The zero Document has an empty cache.
 type Document struct {
 	shards         list[words.ShardView]
 	spoken         list[words.SlotView]
@@ -24,11 +24,11 @@ type Document struct {
 	text           []byte
 }
 
-// Encode returns the facts as package encoding/json has them, to the byte. The text is good until the next call.
+// Encode returns the facts exactly as package encoding/json encodes them. The result is valid until the next call.
 func (d *Document) Encode(f *Facts) ([]byte, error) {
 	v, r := &f.View, &f.Running
 	if len(v.Shards) == 0 || len(v.Slots) == 0 || len(f.Servers) == 0 || len(f.Slots) == 0 {
-		return json.Marshal(f) // of a mark of one list it could not be told which one it is of
+		return json.Marshal(f) // with an empty list, its placeholder could be mistaken for another one
 	}
 	if err := errors.Join(
 		d.shards.encode(v.Shards, sameShard, ownShard),
@@ -41,11 +41,11 @@ func (d *Document) Encode(f *Facts) ([]byte, error) {
 	); err != nil {
 		return nil, err
 	}
-	rest := *f // with marks in the place of these lists
+	rest := *f // with placeholders instead of these lists
 	rest.View.Shards, rest.View.Slots = mark(v.Shards, 0), mark(v.Slots, 0)
 	rest.Servers, rest.Slots = mark(f.Servers, 0), mark(f.Slots, 0)
 	rest.Running.Files, rest.Running.Told = mark(r.Files, 0), mark(r.Told, 0)
-	rest.Running.States = mark(r.States, 1) // without an item it would be left out
+	rest.Running.States = mark(r.States, 1) // without an item it would be omitted
 	left, err := json.Marshal(&rest)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (d *Document) Encode(f *Facts) ([]byte, error) {
 		{`"told":`, "[]", d.told.text},
 	} {
 		if len(p.list) == 0 {
-			continue // it is empty, and stands in the rest as it is
+			continue // it is empty and needs no placeholder
 		}
 		at := bytes.Index(left, []byte(p.key+p.mark))
 		if at < 0 {
@@ -77,7 +77,7 @@ func (d *Document) Encode(f *Facts) ([]byte, error) {
 	return d.text, nil
 }
 
-// mark returns what is encoded in the place of a list: one of n zero items. An empty list stays.
+// mark returns the placeholder for a list: n zero items. An empty list stays as it is.
 func mark[T any](l []T, n int) []T {
 	if len(l) == 0 {
 		return l
@@ -85,14 +85,14 @@ func mark[T any](l []T, n int) []T {
 	return make([]T, n)
 }
 
-// list is a list of the facts, of which each item is kept encoded.
+// list caches the encoded items of one list of the facts.
 type list[T any] struct {
-	items []T      // as they were encoded last
-	texts [][]byte // each of them
-	text  []byte   // all of them; empty: they are to be put together anew
+	items []T      // as last encoded
+	texts [][]byte // the encoding of each item
+	text  []byte   // the encoding of the list; empty: out of date
 }
 
-// encode encodes the items that are others than before. Of each a copy is kept that nobody else changes.
+// encode encodes the items that have changed. It keeps a private copy of each.
 func (l *list[T]) encode(now []T, same func(a, b *T) bool, own func(T) T) error {
 	if len(now) < len(l.items) || len(now) == 0 {
 		*l = list[T]{}
@@ -117,7 +117,7 @@ func (l *list[T]) encode(now []T, same func(a, b *T) bool, own func(T) T) error 
 	return nil
 }
 
-// join puts the list together.
+// join assembles the encoding of the list.
 func (l *list[T]) join() {
 	l.text = append(l.text, '[')
 	for i, text := range l.texts {

@@ -12,18 +12,18 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// big is a job with something in every list.
+// big returns the facts of a job with entries in every list.
 func big(t testing.TB) *Facts {
 	scar := perdure.Recovery{Kind: perdure.RecoverScar, Every: 20, Share: perdure.DefaultShare}
 	job := perdure.JobSpec{Servers: 3, Slots: 4, Shards: 5, Recovery: scar}
 	f := Begin(job, 1, 0, []perdure.TableSpec{{Name: `"shards":[]`, Rows: 3, Dim: 1}})
 	if len(f.Running.Files) != 5 || len(f.Running.Told) != 5 {
-		t.Fatalf("the job keeps no files of rows: %+v", f.Running)
+		t.Fatalf("the job has no files of rows: %+v", f.Running)
 	}
 	return &f
 }
 
-// encodes asks that a document of the facts is what package encoding/json makes of them.
+// encodes checks that a document equals the encoding by package encoding/json.
 func encodes(t testing.TB, d *Document, f *Facts, what string) {
 	t.Helper()
 	want, err := json.Marshal(f)
@@ -36,8 +36,8 @@ func encodes(t testing.TB, d *Document, f *Facts, what string) {
 	}
 }
 
-// TestDocumentSeesEveryField: whatever one field of the facts is changed to, the document has it, though it was
-// changed in place.
+// TestDocumentSeesEveryField checks that the document reflects a change of any field of the facts, even if it is made
+// in place.
 func TestDocumentSeesEveryField(t *testing.T) {
 	f := big(t)
 	f.View.Shards[2] = words.ShardView{
@@ -92,7 +92,7 @@ func TestDocumentSeesEveryField(t *testing.T) {
 			leaf(v, path, func() { v.SetFloat(v.Float() + 0.5) })
 		case reflect.Map:
 		default:
-			t.Fatalf("%s is a %v, which this test does not know", path, v.Kind())
+			t.Fatalf("%s is a %v, which this test does not support", path, v.Kind())
 		}
 	}
 	for path, of := range map[string]any{
@@ -105,7 +105,7 @@ func TestDocumentSeesEveryField(t *testing.T) {
 	}
 }
 
-// TestDocumentCosts: of what stays as it is nothing is encoded again.
+// TestDocumentCosts checks that unchanged items are not encoded again.
 func TestDocumentCosts(t *testing.T) {
 	f := big(t)
 	var d Document
@@ -126,11 +126,11 @@ func TestDocumentCosts(t *testing.T) {
 		}
 	}
 	if again != 2 {
-		t.Errorf("%d of %d items are encoded again, of which two have changed", again, len(before))
+		t.Errorf("%d of %d items are encoded again, want the two that have changed", again, len(before))
 	}
 }
 
-// TestDocumentGrowsAndShrinks: lists of any length, one after the other.
+// TestDocumentGrowsAndShrinks encodes lists of varying lengths in succession.
 func TestDocumentGrowsAndShrinks(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))

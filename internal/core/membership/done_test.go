@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestFiguresOfTheDone: what the rows had when the job was complete stands once it is
-// done, whoever goes then, and whoever coordinates.
+// TestFiguresOfTheDone checks that the number of updates at completion stays the same once the job is done, whichever
+// processes end, and with any coordinator.
 func TestFiguresOfTheDone(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{
 		{Kind: perdure.RecoverNone},

@@ -10,12 +10,11 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// crowd is a job of many servers and workers, in which all have said how they are,
-// every tick for a while.
+// crowd is a job of many servers and workers, all of which have sent their status at every tick for a while.
 type crowd struct {
 	*testing.T
 	*Core
-	quiet map[string]bool // these say nothing
+	quiet map[string]bool // these do not send
 }
 
 func newCrowd(t *testing.T, servers, workers int) *crowd {
@@ -40,7 +39,7 @@ func newCrowd(t *testing.T, servers, workers int) *crowd {
 	return c
 }
 
-// speak has all who are not quiet say that they are there.
+// speak sends the status of all processes that are not quiet.
 func (c *crowd) speak() {
 	for i := range c.job.servers {
 		if p := c.facts.Servers[i].Process; !c.quiet[p] {
@@ -54,8 +53,8 @@ func (c *crowd) speak() {
 	}
 }
 
-// ticks lets n ticks pass, in which all speak who are not quiet; it returns how
-// many had passed when the first was to be killed, and who was.
+// ticks advances the time by n ticks, during which all processes that are not quiet send. It returns how many ticks had
+// passed at the first kill, and the killed processes.
 func (c *crowd) ticks(n int) (after int, killed []string) {
 	for i := range n {
 		c.speak()
@@ -69,7 +68,7 @@ func (c *crowd) ticks(n int) (after int, killed []string) {
 	return after, killed
 }
 
-// A loop that is late accuses nobody, however long nothing is heard.
+// TestLateLoop checks that a late event loop never makes processes suspects, however long it receives nothing.
 func TestLateLoop(t *testing.T) {
 	c := newCrowd(t, 3, 3)
 	c.quiet["server:0"], c.quiet["worker:1"] = true, true
@@ -80,11 +79,11 @@ func TestLateLoop(t *testing.T) {
 		t.Fatalf("a loop that was late kills %+v: %+v", r.Kills, r.Events)
 	}
 	if after, killed := c.ticks(60); len(killed) != 2 {
-		t.Errorf("once it listens it notices %v after %d ticks, want both that are silent", killed, after)
+		t.Errorf("once it listens, it kills %v after %d ticks, want both silent processes", killed, after)
 	}
 }
 
-// What has come and was not read yet counts as heard.
+// TestUnread checks that unread data counts as a sign of life.
 func TestUnread(t *testing.T) {
 	c := newCrowd(t, 3, 3)
 	for range 200 {
@@ -95,11 +94,12 @@ func TestUnread(t *testing.T) {
 		c.Tick()
 	}
 	if r := c.Ready(); len(r.Kills) > 0 {
-		t.Fatalf("whose messages wait is killed: %+v", r.Kills)
+		t.Fatalf("processes with unread messages are killed: %+v", r.Kills)
 	}
 }
 
-// Who was let in and has said nothing yet is waited for longer, but not for ever.
+// TestSlowStart checks that a process which was admitted and has not sent its status is given more time, but not
+// forever.
 func TestSlowStart(t *testing.T) {
 	c := newCrowd(t, 3, 3)
 	c.Gone(Server, 1, 2, "exited")
@@ -107,16 +107,15 @@ func TestSlowStart(t *testing.T) {
 	c.Join(Server, 1, Newcomer{Process: "slow", PID: 77})
 	c.Gone(Worker, 2, 1002, "exited")
 	if after, killed := c.ticks(failuredetector.MostStarting*patience - 1); killed != nil {
-		t.Fatalf("%v killed after %d ticks, though just starting", killed, after)
+		t.Fatalf("%v killed after %d ticks, although just starting", killed, after)
 	}
 	if _, killed := c.ticks(2); fmt.Sprint(killed) != "[slow]" {
 		t.Errorf("killed: %v; want the one that has not started", killed)
 	}
 }
 
-// One that is silent among others that are not is suspected as soon as ever; where
-// several are, that are a share of all, the core suspects itself first, unless their
-// connections have broken; and then them.
+// TestSeveralSuspects checks that one silent process among many is suspected as usual. If several are silent, and they
+// are a large share of all, the core suspects itself first, unless their connections have broken.
 func TestSeveralSuspects(t *testing.T) {
 	for _, x := range []struct {
 		quiet  []string
@@ -144,12 +143,12 @@ func TestSeveralSuspects(t *testing.T) {
 		c.Disconnected(Server, i, target(Server, i))
 	}
 	if after, killed := c.ticks(12); len(killed) != 3 || after > 10 {
-		t.Errorf("%v killed, the first after %d ticks, though the connections of three have broken", killed, after)
+		t.Errorf("%v killed, the first after %d ticks, although three connections have broken", killed, after)
 	}
 }
 
-// Whoever is given up again and again, while the job comes no further, is waited for
-// longer each time, to a bound; once the job goes on, no longer than ever.
+// TestBackOff checks that the limit rises each time that a process of one slot is given up while the job makes no
+// progress, up to a bound, and falls back once the job progresses.
 func TestBackOff(t *testing.T) {
 	c := newCrowd(t, 3, 8)
 	last := 0
@@ -177,7 +176,7 @@ func TestBackOff(t *testing.T) {
 	after := 0
 	for c.Tick(); len(c.Ready().Kills) == 0; c.Tick() {
 		if after++; after > 2*patience {
-			t.Fatal("not suspected, though the job has gone on since")
+			t.Fatal("not suspected, although the job has progressed since")
 		}
 		for i := range c.job.slots {
 			if i != 5 {
@@ -190,8 +189,8 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// settleAgain has another process take a dead worker's slot, as if all shards had said
-// what that needs, and speak for a while.
+// settleAgain has another process take a dead worker's slot, as if all shards had sent the necessary reports, and speak
+// for a while.
 func (c *crowd) settleAgain(slot int, process string) {
 	c.Gone(Worker, slot, c.facts.Slots[slot].PID, "killed")
 	c.Join(Worker, slot, Newcomer{Process: process, PID: 2000})
@@ -200,8 +199,8 @@ func (c *crowd) settleAgain(slot int, process string) {
 	c.ticks(40)
 }
 
-// A worker that was told to wait has nothing to say. If its connection breaks then, it has
-// as long to come back as any that is starting.
+// TestWaitingBreaks checks that a worker that must wait is not expected to send. If its connection breaks, it has as
+// long to reconnect as any starting process.
 func TestWaitingBreaks(t *testing.T) {
 	c := newCrowd(t, 3, 3)
 	c.Gone(Worker, 2, 1002, "exited")
@@ -211,14 +210,14 @@ func TestWaitingBreaks(t *testing.T) {
 		c.ticks(5 * patience)
 		c.Disconnected(Worker, 2, "waits")
 		if _, killed := c.ticks(2 * patience); killed != nil {
-			t.Fatalf("%v killed, which waited for its slot to be settled, and whose connection broke just now", killed)
+			t.Fatalf("%v killed, although it waited for its slot and its connection broke just now", killed)
 		}
 		if _, _, v := c.Join(Worker, 2, Newcomer{Process: "waits", PID: 77}); v != Wait {
-			t.Fatalf("admission %d when it comes again", v)
+			t.Fatalf("admission %d when it reconnects", v)
 		}
 	}
 	c.Disconnected(Worker, 2, "waits")
 	if _, killed := c.ticks(failuredetector.MostStarting*patience + 1); fmt.Sprint(killed) != "[waits]" {
-		t.Errorf("killed: %v; want the one that never came back", killed)
+		t.Errorf("killed: %v; want the one that never reconnected", killed)
 	}
 }

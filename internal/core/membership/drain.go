@@ -5,29 +5,28 @@ import (
 	"slices"
 )
 
-// A draining server hands its shards over in an order that these functions decide. They also decide when it leaves the
-// chains that have other members. docs/design/leaving.md gives the reasons. A drainNotice is not safe for concurrent
-// use.
+// These functions decide in which order a draining server hands over its shards, and when it leaves the chains that
+// have other members. docs/design/leaving.md gives the reasons. A drainNotice is not safe for concurrent use.
 
-// drainingShard is one that waits for its turn to be copied.
+// drainingShard is a shard that waits for its turn to be copied.
 type drainingShard struct {
-	Shard, Server int   // the server is to end
-	Others        int   // how many of its chain stay
-	Bytes         int64 // of its rows, as far as is known
+	Shard, Server int   // the draining server
+	Others        int   // number of chain members that stay
+	Bytes         int64 // size of its rows, as far as known
 }
 
-// What is copied at a time, of one server that is to end, is fewShards, so that the line is not idle while one begins
-// or ends; or more, while their rows come to no more than fewBytes.
+// At most fewShards are copied from a draining server at a time, so that the network is not idle between two copies; or
+// more, as long as their rows total at most fewBytes.
 const (
 	fewShards = 2
 	fewBytes  = 64 << 20
 )
 
-// drainLine is what is being copied of one server that is to end.
+// drainLine is the set of shards being copied from one draining server.
 type drainLine struct {
 	shards int
 	bytes  int64
-	full   bool // somebody waits already: who comes after that one waits, too
+	full   bool // a shard is waiting, so later ones wait as well
 }
 
 // Add counts one more shard that is being copied.
@@ -36,14 +35,14 @@ func (l *drainLine) Add(bytes int64) {
 	l.bytes += bytes
 }
 
-// takes reports whether it is one more shard's turn.
+// takes reports whether one more shard may be copied now.
 func (l *drainLine) takes(bytes int64) bool {
 	l.full = l.full || l.shards >= fewShards && l.bytes+bytes > fewBytes
 	return !l.full
 }
 
-// nextToDrain returns those of the shards whose turn it is, in their order: what nobody else has goes first, then what
-// is small. line is asked once for each server. It may change the list.
+// nextToDrain returns the shards to copy now, in order: first those that no other server has, then small ones. line is
+// called once for each server. all may be reordered.
 func nextToDrain(all []drainingShard, line func(server int) *drainLine) (now []drainingShard) {
 	slices.SortFunc(all, func(a, b drainingShard) int {
 		return cmp.Or(cmp.Compare(a.Others, b.Others), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Shard, b.Shard))
@@ -63,20 +62,21 @@ func nextToDrain(all []drainingShard, line func(server int) *drainLine) (now []d
 	return now
 }
 
-// A server leaves the chains that others are in when a part of its notice is left, or some seconds, if that is less: it
-// takes a view and an exchange of messages, and until then the server is one copy more.
+// A draining server leaves the chains that have other members when a third of its time is left, or 5 seconds if that is
+// less: leaving takes a view and an exchange of messages, and until then the server is one more copy.
 const (
 	lastPart    = 3
 	lastSeconds = 5
 )
 
-// drainNotice is for how long a server that is to end will still be there. The zero one has no end.
+// drainNotice records when a draining server will stop. The zero value has no deadline.
 type drainNotice struct {
-	last   int64 // the tick from which it is nearly over; 0: it has no end
-	Looked bool  // its shards were looked at since it is nearly over
+	last   int64 // the tick from which the time is nearly over; 0: no deadline
+	Looked bool  // its shards have been checked since then
 }
 
-// Tell notes how many milliseconds are left of it at a tick, of which each takes some seconds.
+// Tell records that ms milliseconds are left at the given tick. tickSeconds is the length of a tick. An earlier
+// deadline stays in force.
 func (n *drainNotice) Tell(tick, ms int64, tickSeconds float64) {
 	perTick := tickSeconds * 1000
 	left := int64(float64(ms) / perTick)
@@ -86,5 +86,5 @@ func (n *drainNotice) Tell(tick, ms int64, tickSeconds float64) {
 	}
 }
 
-// NearlyOver reports whether it is, at a tick.
+// NearlyOver reports whether the time is nearly over at a tick.
 func (n *drainNotice) NearlyOver(tick int64) bool { return n.last > 0 && tick >= n.last }

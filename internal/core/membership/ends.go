@@ -2,8 +2,8 @@ package membership
 
 import "github.com/perdure/perdure"
 
-// Close asks for a last checkpoint of the earliest clock that every slot can still meet, since the job is to end.
-// Training continues meanwhile, also through deaths. Callers wait until Closed. Asking again is safe.
+// Close requests a last checkpoint, of the earliest clock that every slot can still meet, because the job is about to
+// end. Training continues in the meantime, even if processes die. Callers wait until Closed. It is idempotent.
 func (c *Core) Close() {
 	if c.facts.Closing == nil && c.job.traits.Closes() {
 		set(c.rec, &c.facts.Closing, &Closing{})
@@ -11,19 +11,20 @@ func (c *Core) Close() {
 	}
 }
 
-// Closed reports whether a job that is to end has kept all it can; not where it is complete in a moment.
+// Closed reports whether a job that is ending has saved everything it can. It is false if the job is about to complete
+// anyway.
 func (c *Core) Closed() bool {
 	v, last, end := &c.facts.View, c.facts.Closing, c.facts.End()
 	switch {
 	case last == nil:
 		return false
 	case !c.facts.Placed():
-		return true // nobody has begun
+		return true // no slot has started
 	}
 	return last.Named && v.Durable >= last.Cut && (end == 0 || v.Durable < end)
 }
 
-// Finish says that what the job left behind is safe: everybody may go.
+// Finish records that the results of the job are safe, so that all processes may end.
 func (c *Core) Finish() {
 	if !c.facts.View.Done {
 		set(c.rec, &c.facts.View.Done, true)
@@ -31,15 +32,14 @@ func (c *Core) Finish() {
 	}
 }
 
-// Fail ends a job for a reason that is beyond repair. The coordinator tells all of it, and its next process does the
-// same.
+// Fail ends a job because of an unrecoverable error. The coordinator reports the error, and so does its replacement.
 func Fail(why string, c *Core) { c.rec.fail("%s", why) }
 
-// Complete reports whether every slot has finished its last clock and every update is applied (and, where checkpoints
-// are kept, saved). A core that has not seen it knows it from the facts.
+// Complete reports whether every slot has finished its last clock and every update is applied (and saved, where
+// checkpoints are kept). A new core takes it from the facts.
 func (c *Core) Complete() bool { return c.job.complete || c.facts.View.Done }
 
-// checkComplete looks whether all is done.
+// checkComplete determines whether the job is complete.
 func (c *Core) checkComplete() {
 	v := &c.facts.View
 	was := c.job.complete
@@ -67,12 +67,12 @@ func (c *Core) checkComplete() {
 	}
 }
 
-// EndAfter ends the job at the earliest clock that every slot can still meet, as asked by a slot that is at clock at.
-// Under two-step clocks that is this clock itself, whatever the others are doing: none of its updates can be applied
-// before the asking slot has ticked it. Else the slots pause, and say where they stand: see decidePause.
+// EndAfter ends the job at the earliest clock that every slot can still meet, as requested by a slot at clock at. Under
+// two-step clocks that is this clock itself, whatever the other slots are doing: none of its updates can be applied
+// before the requesting slot has ticked it. Otherwise the slots pause and report their clocks: see decidePause.
 //
-// A tentative end stops every slot at one clock, whose model a slot then evaluates: Continue takes it back, and
-// EndAfter confirms it, whichever slot asks.
+// A tentative end stops every slot at one clock, whose model a slot then evaluates. Continue revokes it and EndAfter
+// confirms it, whichever slot asks.
 func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	v := &c.facts.View
 	at = max(at, 1)
@@ -89,7 +89,7 @@ func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 		set(c.rec, &c.facts.Ending, true)
 		set(c.rec, &c.facts.Trying, tentative)
 		set(c.rec, &c.facts.Reached, at)
-	default: // workers ask until the end is named
+	default: // workers repeat the request until the end is named
 		if c.facts.Trying && !tentative {
 			set(c.rec, &c.facts.Trying, false)
 		}
@@ -101,8 +101,8 @@ func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	c.reconcile()
 }
 
-// Continue takes back the tentative end at a clock, whose model misses the goal: the job ends as planned unless the
-// goal is reached before.
+// Continue revokes the tentative end at a clock because the model misses the goal. The job ends as planned, unless it
+// reaches the goal earlier.
 func (c *Core) Continue(at perdure.Clock) {
 	v := &c.facts.View
 	if !v.Tentative || v.End != at {
@@ -114,7 +114,7 @@ func (c *Core) Continue(at perdure.Clock) {
 	c.reconcile()
 }
 
-// decidePause ends a pause once every slot has reported the clock at which it stands. If an end was requested, it is
+// decidePause ends a pause once every slot has reported the clock at which it pauses. If an end was requested, it is
 // the highest of these clocks and of the clocks of the requests, so no shard has an update beyond it. If a change of
 // members was requested, it takes effect at the clock after the highest, so every slot receives it in time. The pause
 // continues until all shards have received the decision.
@@ -124,10 +124,10 @@ func (c *Core) decidePause() {
 	if v.Pause {
 		c.endPause()
 	}
-	if c.facts.Told < v.Roster && c.roster.rosterTold() {
+	if c.facts.Told < v.Roster && c.roster.rosterKnown() {
 		set(c.rec, &c.facts.Told, v.Roster)
 	}
-	if c.facts.CutTold < v.Named && c.cuts.cutTold() {
+	if c.facts.CutTold < v.Named && c.cuts.cutKnown() {
 		set(c.rec, &c.facts.CutTold, v.Named)
 	}
 	pause := c.facts.Ending || c.facts.Change != nil && !v.Tentative || c.facts.Told < v.Roster || c.facts.Cutting ||
@@ -135,16 +135,15 @@ func (c *Core) decidePause() {
 	if pause == v.Pause {
 		return
 	}
-	if set(c.rec, &v.Pause, pause); pause && !c.rec.teller.Paused() { // else nobody was told that it had ended
+	if set(c.rec, &v.Pause, pause); pause && !c.rec.deltas.Paused() { // else no worker knew of its end
 		c.job.pausedAt = v.Revision + 1
 	}
 }
 
-// endPause names what the slots have paused for, if all of them have said where they
-// stand.
+// endPause makes the decision for which the slots have paused, if all of them have reported their clocks.
 func (c *Core) endPause() {
 	if c.facts.View.Revision < c.job.pausedAt {
-		return // it is in no view yet
+		return // no view contains the pause yet
 	}
 	if !c.paused.All(len(c.job.slots), func(i int) bool { _, surely := c.job.stands(i); return surely }) {
 		return
@@ -157,7 +156,7 @@ func (c *Core) endPause() {
 		}
 	}
 	// A change waits while an end is tentative, and until shards know the slots that left: a slot may be reassigned.
-	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.teller.Left() {
+	if ch := c.facts.Change; ch != nil && !c.facts.View.Tentative && !c.rec.deltas.Left() {
 		set(c.rec, &c.facts.Change, nil)
 		c.roster.changeNow(*ch, working)
 	}

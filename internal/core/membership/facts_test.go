@@ -24,7 +24,7 @@ func begin(t *testing.T, recovery string) membership.Facts {
 	return membership.Begin(job, 1, 0, nil)
 }
 
-// TestClone: a copy stays what it is, whatever the record becomes; and both are recorded alike.
+// TestClone checks that a copy does not change with the original, and that both are encoded equally.
 func TestClone(t *testing.T) {
 	for _, strategy := range []string{"none", "resend:20,partial", "scar:20,1/8,round"} {
 		f := begin(t, strategy)
@@ -36,7 +36,7 @@ func TestClone(t *testing.T) {
 		f.Servers[1].Process, f.Slots[0].Incarnation, f.ShardLost[2] = "p", 4, 7
 		f.View.Shards[0].Server, f.View.Slots[1].Start = 1, 9
 		if after, err := json.Marshal(copied); err != nil || string(after) != string(before) {
-			t.Errorf("%s: the copy has become\n%s (%v), it was\n%s", strategy, after, err, before)
+			t.Errorf("%s: the copy has changed to\n%s (%v), from\n%s", strategy, after, err, before)
 		}
 		var read membership.Facts
 		err = json.Unmarshal(before, &read)
@@ -46,11 +46,11 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// TestQuestions that the record alone answers.
+// TestQuestions checks the answers that need only the record.
 func TestQuestions(t *testing.T) {
 	f := begin(t, "resend:20")
 	if f.Placed() || f.Over() || f.Departed(0) || f.Departed(5) || f.Abandoned(0) || f.Coming() != 2 {
-		t.Errorf("a job that nobody has joined: %+v", f)
+		t.Errorf("a job without processes: %+v", f)
 	}
 	f.View.Named = 30
 	if a, b := f.CutFrom(10), f.CutFrom(200); a != 31 || b != 100 {
@@ -68,14 +68,14 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestApply: who joins and who leaves is counted, and a plan is in the order of its clocks.
+// TestApply checks that joining and leaving slots are counted, and that plans must be in the order of their clocks.
 func TestApply(t *testing.T) {
 	f := begin(t, "none")
 	if err := f.Plan(3, 50); err != nil || f.SlotClocks(100) != 250 || f.Told != f.View.Roster {
 		t.Errorf("%v, %d clocks", err, f.SlotClocks(100))
 	}
 	if err := f.Plan(4, 40); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("a plan that goes back: %v", err)
+		t.Errorf("a plan for an earlier clock: %v", err)
 	}
 	joined, err := f.Apply(membership.Change{Add: 1, Leave: []perdure.Slot{0}}, 60)
 	if err != nil || !reflect.DeepEqual(joined, []int{3}) || f.View.Slots[0].Until != 60 || f.SlotClocks(100) != 250 {
@@ -83,7 +83,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestResume: a job that goes on counts the clocks of spans that others have taken over, too.
+// TestResume checks that a resumed job also counts the clocks of former membership intervals.
 func TestResume(t *testing.T) {
 	f := begin(t, "checkpoint:20")
 	f.View.Cut = 20
@@ -94,6 +94,6 @@ func TestResume(t *testing.T) {
 	f = begin(t, "checkpoint:20")
 	f.View.Cut = 20
 	if f.Resume(nil, 0); f.SlotClocks(100) != 200 || f.View.Roster != 0 || f.EarlierClocks != 40 {
-		t.Errorf("where nobody had left: %d clocks", f.SlotClocks(100))
+		t.Errorf("without slots that left: %d clocks", f.SlotClocks(100))
 	}
 }

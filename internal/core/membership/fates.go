@@ -8,20 +8,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// fates decides what becomes of slots whose processes have died.
+// fates decides how slots recover from the deaths of their processes.
 type fates struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
-	told   []words.Fence // memory of fences, by shard
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
+	told  []words.Fence // buffer for fences, by shard
 }
 
-// decide takes the next step of the slots that are awake: settling their fates, then
-// noting that every shard has carried that out. It returns why all are to roll back, "" if
-// they are not.
+// decide takes the next step for every slot that is awake: it decides the slot's start clock, and later records that
+// every shard has carried the decision out. It returns why the job must roll back, or "".
 func (fa *fates) decide() (rollBack string) {
-	for _, slot := range fa.agenda.NextSlots() {
+	for _, slot := range fa.queue.NextSlots() {
 		fa.job.looks.slots++
 		sl := fa.facts.View.Slots[slot]
 		switch {
@@ -37,10 +36,9 @@ func (fa *fates) decide() (rollBack string) {
 	return ""
 }
 
-// decideSlot settles the fate of a dead slot's last clock: see Start. Was staging
-// lost where it is needed, all roll back, or, under a strategy that loses rows, that shard
-// counts the update as lost. It reports whether the job goes on as it was, and if not why
-// all are to roll back, if they are.
+// decideSlot decides the last clock of a dead slot: see Start. If a shard has lost a staged update that is needed, the
+// job rolls back, or, under a strategy that may lose rows, the shard counts the update as lost. goesOn reports whether
+// the job continues normally; if not, rollBack says why it must roll back, if that is so.
 func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	fences := fa.fences(slot, func(*words.Fence) bool { return true })
 	if fences == nil {
@@ -49,7 +47,7 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	p := &fa.facts.Slots[slot]
 	start, torn := Start(fences, fa.facts.TwoStep(), p.Begun, p.Short)
 	if torn {
-		why := "slot %d died half way through clock %d and a shard lost its part"
+		why := "slot %d died during clock %d, and a shard lost its part of that clock"
 		switch fate := fa.job.strategy.Halved(); fate.Kind {
 		case recovery.RollBack:
 			return fmt.Sprintf(why, slot, start-1), false
@@ -74,7 +72,7 @@ func (fa *fates) decideSlot(slot int) (rollBack string, goesOn bool) {
 	return "", true
 }
 
-// countLost counts what shards lack of a slot below its start.
+// countLost counts the updates of a slot below its start that shards lack.
 func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) {
 	ledger := &fa.facts.lostUpdates
 	if fa.job.traits.Partial {
@@ -87,46 +85,46 @@ func (fa *fates) countLost(slot int, start perdure.Clock, fences []words.Fence) 
 	}
 }
 
-// settle notes that every shard has carried a decision out. A slot that joins is not
-// settled before the others have come to the clock before its first.
+// settle records that every shard has carried a decision out. A slot that joins is settled only after the others have
+// reached the clock before its first.
 func (fa *fates) settle(slot int) {
 	if fa.job.isEarly(slot) {
-		fa.agenda.Early.Add(slot)
+		fa.queue.Early.Add(slot)
 		return
 	}
-	fa.agenda.Early.Remove(slot)
+	fa.queue.Early.Remove(slot)
 	if fa.fences(slot, func(f *words.Fence) bool { return f.Carried }) == nil {
 		return
 	}
 	next := fa.facts.View.Slots[slot]
 	next.Settled = true
 	fa.rec.changeSlot(slot, next)
-	fa.job.watch.Await(&fa.job.slots[slot].ear) // its process speaks from now on
+	fa.job.watch.Await(&fa.job.slots[slot].ear) // from now on its process must send
 }
 
-// fences returns every shard's fence of a slot, in memory that is used again; nil unless all have
-// theirs, and good ones: then the slot waits for the word of a shard that has not.
+// fences returns every shard's fence of a slot, in a shared buffer. It returns nil unless all shards have reported
+// fences for which good returns true; the slot then waits for a shard that has not.
 func (fa *fates) fences(slot int, good func(f *words.Fence) bool) []words.Fence {
 	n, at := len(fa.facts.View.Shards), &fa.job.slots[slot].fenced
 	if fa.told == nil {
 		fa.told = make([]words.Fence, n)
 	}
-	fa.agenda.Fencing[*at%cursor(n)].Remove(slot)
+	fa.queue.Fencing[*at%cursor(n)].Remove(slot)
 	if !at.All(n, func(i int) bool {
 		f, told := fa.job.fence(i, slot)
 		fa.told[i] = f
 		return told && good(&f)
 	}) {
-		fa.agenda.Fencing[*at].Add(slot)
+		fa.queue.Fencing[*at].Add(slot)
 		return nil
 	}
-	return fa.told // of all, for it has just gone round
+	return fa.told // complete, because All has just visited every shard
 }
 
-// made notes, when it is known, up to which clock there are updates of a slot's former
-// processes.
+// made records the clock below which a slot's former processes made updates, once it is known.
 func (fa *fates) made(slot int, upTo perdure.Clock) {
-	p, first := &fa.facts.Slots[slot], fa.facts.View.Slots[slot].From // below it there are none of this term's
+	// The slot made no updates below first in this membership interval.
+	p, first := &fa.facts.Slots[slot], fa.facts.View.Slots[slot].From
 	if first < upTo && p.Made < upTo {
 		set(fa.rec, &p.Made, upTo)
 	}
@@ -136,5 +134,5 @@ func (fa *fates) made(slot int, upTo perdure.Clock) {
 	if p.Unkept == unknown || first < upTo && p.Unkept < upTo {
 		set(fa.rec, &p.Unkept, upTo)
 	}
-	fa.agenda.Calling.Add(slot)
+	fa.queue.Calling.Add(slot)
 }

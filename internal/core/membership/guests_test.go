@@ -10,11 +10,11 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestSilentGuest: nobody says of a process that came by itself that it is killed and
-// replaced, if it is silent: nobody does that.
+// TestSilentGuest checks that a silent unmanaged process is not reported as killed and replaced, because no supervisor
+// does that.
 func TestSilentGuest(t *testing.T) {
 	for _, c := range []struct {
-		own    bool // the job's workers are
+		own    bool // the job's workers are unmanaged
 		asked  int  // the slot
 		killed bool
 	}{{false, 0, true}, {false, -1, false}, {true, 0, false}} {
@@ -45,15 +45,15 @@ func TestSilentGuest(t *testing.T) {
 	}
 }
 
-// TestNeverSpoke: a worker that was let in, has never said how it is, and whose connection has ended is given up as
-// soon as anybody, so that nobody holds a slot by coming once. One that is connected may be loading, and one whose slot
-// is not settled may dial again. Who asks for any slot has it after a third of that, and who asks for its number at
-// once.
+// TestNeverSpoke checks that a worker which was admitted, never sent a status and lost its connection is given up as
+// soon as any other, so that it cannot block a slot by connecting once. A connected worker may be loading, and one
+// whose slot is not settled may reconnect. A process that asks for any slot gets this one after a third of that time;
+// one that asks for its number gets it immediately.
 func TestNeverSpoke(t *testing.T) {
 	for name, c := range map[string]struct {
 		connected, unsettled bool
-		asks                 int // for a slot, at each tick; -2: nobody does
-		after                int // ticks until nobody has the slot, or another one
+		asks                 int // for a slot, at each tick; -2: no process does
+		after                int // ticks until the slot is vacant or has another process
 	}{
 		"it is gone":                    {asks: -2, after: patience},
 		"it is gone, any slot is asked": {asks: -1, after: patience/3 + 1},

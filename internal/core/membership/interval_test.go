@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// The numbers are of the papers' formulas, worked out by hand.
+// TestInterval checks the papers' formulas against values computed by hand.
 func TestInterval(t *testing.T) {
 	for _, c := range []struct {
 		save, mtbf, want float64
@@ -34,13 +34,13 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// lost is the part of the time that is not training, where failures come at random:
-// Daly's exact model, less 1, with an instant restart.
+// lost returns the fraction of time that is not spent on training if failures are random: Daly's exact model, minus 1,
+// with an instant restart.
 func lost(interval, save, mtbf float64) float64 {
 	return mtbf/interval*math.Expm1((interval+save)/mtbf) - 1
 }
 
-// One observation is no rate; many are, and so is a long calm.
+// TestExpectedMTBF checks that one observation counts little, while many, or a long time without failures, count fully.
 func TestExpectedMTBF(t *testing.T) {
 	for _, c := range []struct {
 		failures  int64
@@ -59,8 +59,8 @@ func TestExpectedMTBF(t *testing.T) {
 	}
 }
 
-// No other interval costs much less, by the model that the estimate approximates, unless a
-// twentieth of the time would not do for saving.
+// TestIntervalIsNearTheBest checks that no other interval costs much less in the model that the estimate approximates,
+// unless saving would take more than a twentieth of the time.
 func TestIntervalIsNearTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mtbf := math.Pow(10, rapid.Float64Range(0, 6).Draw(t, "log10 of seconds between failures"))

@@ -9,25 +9,25 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// observed is what is known of a place's process without being recorded.
+// observed holds the observations of one process that are not recorded in the facts.
 type observed struct {
 	connected bool
 	gone      bool  // it is dead
-	muted     bool  // it counts as silent, whatever it says
-	assumed   bool  // that is not certain: its connection broke, and it did not come back
-	back      int64 // when, having been a suspect, it was heard again; 0: it was since, too
+	muted     bool  // it counts as silent, whatever it sends
+	assumed   bool  // its death is only assumed: its connection broke and it did not reconnect
+	back      int64 // tick at which a suspect sent its first status again; 0: more have followed
 	ear       failuredetector.Ear
-	notice    drainNotice // of a server that is to end
+	notice    drainNotice // the drain of a server that is about to end
 	server    *words.ServerWord
 	worker    *words.WorkerStatus
-	lastClock perdure.Clock // of the slot, by whatever incarnation
-	fenced    cursor        // of the slot: over the shards' fences
-	highest   cursor        // likewise
-	last      cursor        // likewise: over what they have applied
+	lastClock perdure.Clock // the slot's latest known clock, from any incarnation
+	fenced    cursor        // for a slot: over the shards' fences
+	highest   cursor        // for a slot: over the shards' fences
+	last      cursor        // for a slot: over the shards' applied counts
 }
 
-// job is what is recorded of a job and what is known of it beside. Its methods answer
-// questions, and change nothing but what was heard of whom.
+// job combines the recorded facts of a job with the observations that are not recorded. Its methods only answer
+// questions; the one exception is the record of when a process was last heard from.
 type job struct {
 	facts    *Facts
 	strategy recovery.Strategy
@@ -36,19 +36,19 @@ type job struct {
 	servers []observed
 	slots   []observed
 	tick    int64
-	seconds float64 // that a tick is long
+	seconds float64 // length of a tick
 	watch   failuredetector.Detector
-	judged  []failuredetector.Subject // memory of subjects
+	judged  []failuredetector.Subject // reused by subjects
 
-	supervised bool // a supervisor is there, which can be asked about the processes that it has started
+	supervised bool // a supervisor is connected and can be asked about the processes that it started
 
-	spread     *placement.Spread        // where replicas are
-	unready    numberSet                // shards that do not serve, but for those that are due
-	dropped    map[perdure.ShardID]bool // dropped on purpose, not given anew yet
-	clocks     clockCensus              // of all slots that have clocks to do
-	healing    map[Kind]*numberSet      // places of which a "serving" event is due once they work again
-	publishing perdure.Clock            // cut being published; -1: none
-	publishes  []string                 // states of slots that what was published last refers to
+	spread     *placement.Spread        // where the replicas are
+	unready    numberSet                // shards that do not serve yet, except those that are due
+	dropped    map[perdure.ShardID]bool // dropped on purpose and not reassigned yet
+	clocks     clockCensus              // of all slots that have clocks left to do
+	recovering map[Kind]*numberSet      // slots and server indices that get a "serving" event once they work again
+	publishing perdure.Clock            // the cut being published; -1: none
+	publishes  []string                 // the slot states that the latest published checkpoint refers to
 	complete   bool
 	pausedAt   uint64 // the first revision that asks for a pause
 	weak       weaken.Set
@@ -56,7 +56,7 @@ type job struct {
 	looks looks
 }
 
-// looks counts what the core has looked at; tests hold it against what was touched.
+// looks counts the items that the core has examined. Tests compare it with the number of items that changed.
 type looks struct{ shards, slots, servers int }
 
 func (j *job) place(k Kind, index int) (*Place, *observed) {
@@ -73,14 +73,14 @@ func (j *job) size(k Kind) int {
 	return len(j.slots)
 }
 
-// guest reports whether a place's process came by itself: nobody here has started it,
-// can kill it, or starts its next one.
-func (j *job) guest(k Kind, index int) bool {
+// unmanaged reports whether a process joined without a supervisor of this job, which therefore cannot kill or restart
+// it.
+func (j *job) unmanaged(k Kind, index int) bool {
 	p, _ := j.place(k, index)
 	return p.Any || k == Worker && (p.Guest || j.facts.Job.OwnWorkers)
 }
 
-// heard notes a sign of life, and reports whether it counts.
+// heard records a sign of life, and reports whether it counts.
 func (j *job) heard(o *observed) (counts bool) {
 	if o.muted {
 		return false
@@ -92,28 +92,27 @@ func (j *job) heard(o *observed) (counts bool) {
 	return true
 }
 
-// subjects returns all places, servers first, as those whose silence is judged.
+// subjects returns all server indices and then all slots, as subjects for the failure detector.
 func (j *job) subjects() []failuredetector.Subject {
 	j.judged = j.judged[:0]
 	for _, k := range []Kind{Server, Worker} {
 		for i := range j.size(k) {
 			p, o := j.place(k, i)
 			speaks, waits := k == Worker || !p.Left || j.spread.Load(i) > 0, false
-			if k == Worker { // told to wait, it has nothing to say, and may dial again
+			if k == Worker { // while it must wait, it sends nothing and may reconnect
 				sl := &j.facts.View.Slots[i]
 				speaks, waits = !sl.Left && (sl.Settled || !o.connected), !sl.Settled
 			}
 			j.judged = append(j.judged, failuredetector.Subject{
 				Ear: &o.ear, There: p.Process != "" && !o.gone, Speaks: speaks, Redials: waits,
-				Asks: j.supervised && !j.guest(k, i),
+				Asks: j.supervised && !j.unmanaged(k, i),
 			})
 		}
 	}
 	return j.judged
 }
 
-// logProblem returns why one of the live processes waits for the update log, "" if none
-// does.
+// logProblem returns why a live process is waiting for the update log, or "" if none is.
 func (j *job) logProblem() string {
 	for _, k := range []Kind{Server, Worker} {
 		for i := range j.size(k) {
@@ -130,8 +129,8 @@ func (j *job) logProblem() string {
 	return ""
 }
 
-// strange reports whether a server's place is a living process's that asked for any,
-// and not the one's who asks for it by number.
+// strange reports whether a server index is held by a live process that had asked for any index, and not by the given
+// process, which asks for it by number.
 func (j *job) strange(index int, process string) bool {
 	if index >= len(j.servers) {
 		return false
@@ -140,11 +139,10 @@ func (j *job) strange(index int, process string) bool {
 	return p.Any && !o.gone && p.Process != process
 }
 
-// free finds the place that a process has already, the first that is vacant, or
-// a slot whose process has been out of touch for a third of the patience: a
-// worker that nobody watches, which a fresh one replaces. The old one, should it
-// come back, is fenced. For a server one more is made where there is none, unless it is to
-// be seen yet whether one will be vacant.
+// free finds a slot or server index for a process: the one that it already holds, else the first vacant one, else a
+// slot whose process has been unreachable for a third of the patience. In the last case an unsupervised worker is
+// replaced by a new one, and the old one is fenced if it returns. more reports that a server needs a new index, which
+// is not created while an existing index may still become vacant.
 func (j *job) free(k Kind, process string) (index int, more bool) {
 	vacant, unheard := -1, -1
 	for i := range j.size(k) {
@@ -171,9 +169,9 @@ func (j *job) free(k Kind, process string) (index int, more bool) {
 	return unheard, false
 }
 
-// isFree reports whether a place is free for who asks for any. That of a server that
-// came by number is kept for its next process, which asks for it by number too; that
-// of one which may have the last rows of a shard, for that one.
+// isFree reports whether a process that asks for any slot or server index may get this one. The index of a dead server
+// is free only if the job no longer waits for its replacement, which asks for it by number. If the death is only
+// assumed and the server may hold the last rows of a shard, the index stays reserved for that process.
 func (j *job) isFree(k Kind, index int) bool {
 	p, o := j.place(k, index)
 	switch {
@@ -185,8 +183,8 @@ func (j *job) isFree(k Kind, index int) bool {
 	return p.Left && !(o.assumed && j.irreplaceable() && j.last(index))
 }
 
-// inDoubt reports whether a server is out of touch whose place will be vacant, should
-// it be dead: who asks for any place waits until that is clear.
+// inDoubt reports whether a server is unreachable whose index will be vacant if it is dead. A process that asks for any
+// index waits until this is clear.
 func (j *job) inDoubt() bool {
 	for i := range j.servers {
 		p, o := &j.facts.Servers[i], &j.servers[i]
@@ -197,8 +195,8 @@ func (j *job) inDoubt() bool {
 	return false
 }
 
-// counted returns the clock that a slot is at, as far as is known; -1: it has done
-// its last one, in an earlier job perhaps.
+// counted returns the latest known clock of a slot; -1: the slot has finished its last clock, possibly in an earlier
+// run.
 func (j *job) counted(slot int) perdure.Clock {
 	sl := &j.facts.View.Slots[slot]
 	clock := max(j.slots[slot].lastClock, sl.Start, sl.From)
@@ -208,9 +206,9 @@ func (j *job) counted(slot int) perdure.Clock {
 	return clock
 }
 
-// minClock returns the least clock of all slots, as far as is known.
+// minClock returns the smallest known clock of all slots.
 func (j *job) minClock() perdure.Clock {
-	return max(j.clocks.Least(), j.facts.View.Cut) // nobody works below it, also before all have reported
+	return max(j.clocks.Least(), j.facts.View.Cut) // no slot works below the cut, even before all have reported
 }
 
 // serves reports whether every shard serves and every slot works.
@@ -226,8 +224,8 @@ func (j *job) serves() bool {
 	return true
 }
 
-// stand returns the highest clock that any slot works on and the highest that any has
-// come to by work of its own, as far as is known.
+// stand returns the highest clock that any slot works on, and the highest that any slot has reached by its own work, as
+// far as known.
 func (j *job) stand() (working, come perdure.Clock) {
 	for i := range j.slots {
 		if clock, _ := j.stands(i); clock >= 0 {
@@ -240,34 +238,35 @@ func (j *job) stand() (working, come perdure.Clock) {
 	return working, come
 }
 
-// stands returns the clock that a slot is at, as far as is known, -1 if it takes no
-// part now; and whether that is where it stands until the pause that there is ends.
+// stands returns a slot's clock as far as known, or -1 if the slot does not participate now. surely reports whether the
+// slot stays at that clock until the current pause ends.
 func (j *job) stands(slot int) (at perdure.Clock, surely bool) {
 	v, sl, o := &j.facts.View, &j.facts.View.Slots[slot], &j.slots[slot]
-	// Who was let in takes part, though the one may have died since who had come so far that he was.
+	// A slot that was admitted participates, even if the slot that had advanced far enough for it to start has died
+	// since.
 	in := sl.Settled && j.facts.Slots[slot].Process != ""
 	switch w := o.worker; {
 	case sl.Left || !in && j.isEarly(slot):
 		return -1, true
 	case j.facts.Slots[slot].Process == "" && (sl.Settled || sl.Incarnation == 0):
-		// nobody is there: whoever comes hears of it first
+		// there is no process; a new one gets the view before it starts to work
 		return max(sl.Start, j.facts.Slots[slot].Made, v.Begin(perdure.Slot(slot))), true
 	case w == nil || o.gone || !sl.Settled || w.Generation != v.Generation || w.Revision < j.pausedAt:
 		return max(o.lastClock, sl.Start, v.Begin(perdure.Slot(slot))), false
 	default:
-		// its first words may come before it knows where it begins
+		// its first status may precede its start clock
 		return max(w.Clock, sl.Start, j.facts.Slots[slot].Made), true
 	}
 }
 
-// isEarly reports whether the job has not come to the clock from which a slot takes
-// part, so that nobody is let in for it yet.
+// isEarly reports whether the job has not reached the clock from which a slot participates, so that no process is
+// admitted for it yet.
 func (j *job) isEarly(slot int) bool {
 	done := func(i int) perdure.Clock { return j.slots[i].lastClock }
 	return comesEarly(j.facts.View.Slots, slot, j.facts.View.Cut, done)
 }
 
-// spanDone reports whether a slot that is to leave has done its last clock.
+// spanDone reports whether a slot that will leave has finished its last clock.
 func (j *job) spanDone(slot int) bool {
 	v, sl, o := &j.facts.View, &j.facts.View.Slots[slot], &j.slots[slot]
 	if w := o.worker; w != nil && !o.gone && sl.Settled && w.Generation == v.Generation {
@@ -276,8 +275,8 @@ func (j *job) spanDone(slot int) bool {
 	return j.facts.Slots[slot].Process == "" && sl.Settled && sl.Start >= sl.Until
 }
 
-// unkept returns a slot of whose updates that are in no checkpoint some are kept by
-// nobody, -1 if there is none. Where workers keep none the strategy does not ask.
+// unkept returns a slot that has updates which are neither in a checkpoint nor kept by any process; -1: none.
+// It is only relevant for strategies under which workers keep updates.
 func (j *job) unkept() int {
 	if !j.traits.Retains() || j.weak.RollBack {
 		return -1

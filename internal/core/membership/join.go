@@ -5,22 +5,21 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Newcomer is a process that asks for a place.
+// Newcomer is a process that asks for a slot or server index.
 type Newcomer struct {
-	Process string // its name, of no other process
+	Process string // unique name
 	Addr    string
 	Zone    string
 	PID     int
-	AtCuts  bool // a worker that saves what it must keep for cuts only
-	Grow    bool // a worker for which the job is to have one slot more, where none is free
+	AtCuts  bool // a worker that saves its state only at cuts
+	Grow    bool // a worker for which a slot may be created if none is free
 }
 
-// Join handles a process that asks for a place; index -1 asks for any free one. A
-// server that does so when all are taken, or kept for who comes by number, makes the
-// job's servers one more. So does one whose number such a server has.
-// Asking again is safe. A worker is told Wait until its slot is settled.
+// Join handles a process that asks for a slot or server index; index -1 asks for any free one. A server that asks for
+// any gets a new index if all are taken or reserved for a process that asks by number. So does a server whose requested
+// index was taken by one that asked for any. Join is idempotent. A worker gets Wait until its slot is settled.
 func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Admission) {
-	if k == Server && c.rifts.Out(n.Addr) {
+	if k == Server && c.partitions.Out(n.Addr) {
 		return index, 0, Unreached
 	}
 	a := joinRequest{
@@ -36,7 +35,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 		}
 	}
 	if a.Departed = k == Worker && c.facts.Departed(a.Index); a.Departed {
-		a.Again = anyPlace || c.facts.Slots[a.Index].Suspended // whoever asks for any had the slot
+		a.Again = anyPlace || c.facts.Slots[a.Index].Suspended // a process that asks for any slot held this one before
 	}
 	a.None = a.Index >= c.job.size(k)
 	if a.Index >= 0 && !a.None {
@@ -47,7 +46,7 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 	}
 	if admission, change := a.Admit(); admission != Granted {
 		if change != nil && c.facts.Change == nil {
-			_ = c.Scale(*change) // it asks again
+			_ = c.Scale(*change) // the process asks again
 		}
 		return a.Index, 0, admission
 	}
@@ -60,15 +59,15 @@ func (c *Core) Join(k Kind, index int, n Newcomer) (int, perdure.Incarnation, Ad
 	return a.Index, p.Incarnation, Granted
 }
 
-// letIn notes that a process has its place. other says that it is another one than had it,
-// anyPlace that it asked for any.
+// letIn records that a process has its slot or index. other reports that another process had it before, anyPlace that
+// the process asked for any.
 func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	p, o := c.job.place(k, index)
 	if other {
 		c.take(k, index, n.Process)
 		set(c.rec, &p.Any, anyPlace)
 	}
-	left := p.Left && p.Draining // the others come back when they come back
+	left := p.Left && p.Draining // a released server stays released when it reconnects
 	if p.AtCuts != n.AtCuts {
 		set(c.rec, &p.AtCuts, n.AtCuts)
 	}
@@ -81,18 +80,18 @@ func (c *Core) letIn(k Kind, index int, n Newcomer, other, anyPlace bool) {
 	c.job.watch.Comes(&o.ear)
 	if k == Server {
 		if o.server != nil {
-			o.server.Hold = words.Hold{} // it may have let go of the lock since it was heard
+			o.server.Hold = words.Hold{} // the lock may have been released since the last status
 		}
 		c.job.spread.SetZone(index, n.Zone)
 		c.rec.touchServer(index)
 	}
 }
 
-// take gives a place to a new process. The old one, if any, is dead.
+// take assigns a slot or index to a new process. The old one, if any, is dead.
 func (c *Core) take(k Kind, index int, process string) {
 	p, o := c.job.place(k, index)
 	if p.Process != "" && !o.gone {
-		c.rec.noticed(k, index, "a new process asks for its place")
+		c.rec.noticed(k, index, "a new process has replaced it")
 	}
 	if k == Server {
 		p.Incarnation++

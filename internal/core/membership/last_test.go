@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// threeServers is a job of three shards on three servers, each shard on two of them:
-// every two servers share one.
+// threeServers returns a job of three shards on three servers. Each shard is on two of them, and every two servers
+// share one.
 func threeServers(t *testing.T, recovery perdure.Recovery) Facts {
 	t.Helper()
 	job := perdure.JobSpec{
@@ -24,7 +24,7 @@ func threeServers(t *testing.T, recovery perdure.Recovery) Facts {
 	}
 	facts := c.Ready().Facts
 	if facts == nil {
-		t.Fatal("three servers have come, and nothing is to be recorded")
+		t.Fatal("three servers have joined, but no facts are to be saved")
 	}
 	for i := range facts.View.Shards {
 		if sv := &facts.View.Shards[i]; sv.Replicas() != 2 {
@@ -48,7 +48,7 @@ func come(t *testing.T, c *Core, server int, process string, want Admission) {
 	}
 }
 
-// Whoever ends once all may go is not told of as dead.
+// TestEndsWhenDone checks that processes which end after the job is done are not reported as dead.
 func TestEndsWhenDone(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		c := New(threeServers(t, chain2), 15, weaken.Set{})
@@ -61,25 +61,24 @@ func TestEndsWhenDone(t *testing.T) {
 		c.Gone(Server, 0, 0, "ended with code 0")
 		told := slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "detected" })
 		if told == done {
-			t.Errorf("processes end, all may go: %v; are they told of as dead: %v", done, told)
+			t.Errorf("processes end, job done: %v; reported as dead: %v", done, told)
 		}
 	}
 }
 
-// A coordinator that has come back does not know who lives: a server's place is not
-// given away while its process may have the last rows of a shard.
+// TestPlaceOfLast checks that a restarted coordinator does not reassign a server index while its process may hold the
+// last rows of a shard.
 func TestPlaceOfLast(t *testing.T) {
 	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	come(t, c, 2, "another", Taken)
 	come(t, c, 0, process(0), Granted)
-	come(t, c, 2, "another", Taken) // its shard with server:1 may be nowhere else
+	come(t, c, 2, "another", Taken) // the shard that it shares with server:1 may exist nowhere else
 	come(t, c, 1, process(1), Granted)
 	come(t, c, 2, "another", Granted)
 }
 
-// Of two servers that share a shard, and are silent, neither is killed, though each is
-// dropped from the shard that it shares with one that lives; nor does a newcomer get
-// the place of one of them.
+// TestLastIsNotKilled checks that of two silent servers that share a shard neither is killed, although each is dropped
+// from the shard that it shares with a live one. A new server gets neither of their indices.
 func TestLastIsNotKilled(t *testing.T) {
 	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	come(t, c, 1, process(1), Granted)
@@ -89,20 +88,19 @@ func TestLastIsNotKilled(t *testing.T) {
 	}
 	r := c.Ready()
 	if !slices.ContainsFunc(r.Events, func(e Event) bool { return e.Kind == "dropped" }) {
-		t.Error("nobody was dropped: there is nothing to test")
+		t.Error("no server was dropped: nothing to test")
 	}
 	if len(r.Kills) > 0 {
-		t.Errorf("killed: %+v; their shard is nowhere else", r.Kills)
+		t.Errorf("killed: %+v; their shard exists nowhere else", r.Kills)
 	}
 	if at, _, admission := c.Join(Server, -1, Newcomer{Process: "another", Addr: "another"}); at != 3 ||
 		admission != Granted {
-		t.Errorf("a newcomer gets server:%d, admission %d; want a place of its own, server:3", at, admission)
+		t.Errorf("a newcomer gets server:%d, admission %d; want a new index, server:3", at, admission)
 	}
 }
 
-// Two servers that share a shard are silent, though their connections have not broken.
-// The place of one goes to another process that asks for it only where all can roll back:
-// then both are killed, too.
+// TestPlaceOfSilent has two servers that share a shard fall silent, although their connections have not broken. Another
+// process gets one of their indices only if the job can roll back; both servers are then killed.
 func TestPlaceOfSilent(t *testing.T) {
 	for _, recovery := range []perdure.Recovery{chain2, saved2} {
 		c := New(threeServers(t, recovery), 15, weaken.Set{})
@@ -124,7 +122,7 @@ func TestPlaceOfSilent(t *testing.T) {
 		}
 		come(t, c, 2, "another", want)
 		if v := c.Facts().View; v.Generation != 1 {
-			t.Errorf("%s: all roll back though server:0 may be heard again", recovery)
+			t.Errorf("%s: all roll back although server:0 may be heard from again", recovery)
 		}
 		come(t, c, 0, "third", want)
 		if v := c.Facts().View; v.Generation > 1 != traitsOf(recovery).Saves() {
@@ -133,8 +131,8 @@ func TestPlaceOfSilent(t *testing.T) {
 	}
 }
 
-// A word that comes after a silence may have been long on its way, and its sender may be
-// dead: those who are silent are dropped for its sake once there is another.
+// TestLateWord checks that the first message after a silence, which may have been delayed for long while its sender
+// died, does not cause silent servers to be dropped. The next message does.
 func TestLateWord(t *testing.T) {
 	c := New(threeServers(t, chain2), 15, weaken.Set{})
 	for i := range 3 {
@@ -148,16 +146,16 @@ func TestLateWord(t *testing.T) {
 		return slices.ContainsFunc(c.Ready().Events, func(e Event) bool { return e.Kind == "dropped" })
 	}
 	if dropped() {
-		t.Fatal("somebody was dropped while nobody was heard")
+		t.Fatal("a server was dropped although all are silent")
 	}
 	c.ServerStatus(1, process(1), words.ServerStatus{})
 	c.ServerStatus(1, process(1), words.ServerStatus{})
 	if dropped() {
-		t.Error("those who are silent were dropped at once, for the sake of one who may be dead")
+		t.Error("silent servers were dropped after one message of a server that may be dead")
 	}
 	c.Tick()
 	c.ServerStatus(1, process(1), words.ServerStatus{})
 	if !dropped() {
-		t.Error("nobody was dropped, though server:1 lives and has what the others hold")
+		t.Error("no server was dropped, although server:1 is alive and has the same rows")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// leavers is a job of a number of shards, which runs.
+// leavers returns a running job with a number of shards.
 func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak weaken.Set) *cluster {
 	t.Helper()
 	c := newCluster(perdure.JobSpec{
@@ -27,7 +27,7 @@ func leavers(t *testing.T, strategy perdure.Recovery, servers, shards int, weak 
 	return c
 }
 
-// drains tells servers to end, with a notice in milliseconds.
+// drains makes servers drain, with a notice in milliseconds.
 func (c *cluster) drains(notice int64, servers ...int) {
 	for _, i := range servers {
 		c.servers[i].draining, c.servers[i].notice = true, notice
@@ -37,7 +37,7 @@ func (c *cluster) drains(notice int64, servers ...int) {
 	}
 }
 
-// joining returns the shards that somebody begins to hold, the last one first.
+// joining returns the shards that are being copied, the last one first.
 func (c *cluster) joining() (shards []int) {
 	for s := range slices.Backward(c.saved.View.Shards) {
 		if c.saved.View.Shards[s].Joining != nil {
@@ -47,8 +47,8 @@ func (c *cluster) joining() (shards []int) {
 	return shards
 }
 
-// copies returns the order in which shards began to be copied, and how many were at a time at most, until nobody is to
-// end any more.
+// copies runs the job until no server is draining any more. It returns the order in which shards started to be copied,
+// and the largest number copied at the same time.
 func (c *cluster) copies() (order []int, most int) {
 	for range 200 {
 		now := c.joining()
@@ -73,8 +73,8 @@ func (c *cluster) copies() (order []int, most int) {
 	return order, most
 }
 
-// TestTurns: of a server that is to end two large shards are copied at a time, the smallest first; and all at once, in
-// the order of their numbers, where the rule is switched off.
+// TestTurns checks that two large shards are copied at a time from a draining server, the smallest first. With the rule
+// disabled, all are copied at the same time.
 func TestTurns(t *testing.T) {
 	const shards = 12
 	c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, weaken.Set{})
@@ -94,17 +94,17 @@ func TestTurns(t *testing.T) {
 	c = leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, shards, weaken.Set{Chain: weaken.Chain{Turns: true}})
 	c.drains(0, 0)
 	if now := c.joining(); len(now) != len(held) {
-		t.Errorf("without turns %v are copied at once", now)
+		t.Errorf("without turns %v are copied at the same time", now)
 	}
 }
 
-// TestTakerLeaves: who was to take over what a server holds is told to end, too, while shards wait for their turn: the
-// servers that stay have them then, and nothing waits for ever.
+// TestTakerLeaves checks a server that was about to take over shards and must drain as well while they wait for their
+// turn. The remaining servers take the shards, and nothing waits forever.
 func TestTakerLeaves(t *testing.T) {
 	for _, shards := range []int{5, 6, 12} {
 		c := leavers(t, chain2, 2, shards, weaken.Set{})
 		if c.more() != Granted {
-			t.Fatal("no third server comes")
+			t.Fatal("no third server joins")
 		}
 		c.drains(0, 0)
 		c.drains(0, 2)
@@ -120,7 +120,7 @@ func TestTakerLeaves(t *testing.T) {
 	}
 }
 
-// TestSmallTurns: small shards, and those of which nobody knows how large they are, are copied all at once.
+// TestSmallTurns checks that small shards, and shards of unknown size, are all copied at the same time.
 func TestSmallTurns(t *testing.T) {
 	for _, bytes := range []int64{0, fewBytes / 8} {
 		c := leavers(t, perdure.Recovery{Kind: perdure.RecoverNone}, 3, 12, weaken.Set{})
@@ -130,16 +130,16 @@ func TestSmallTurns(t *testing.T) {
 		c.wellness(1)
 		c.drains(0, 0)
 		if now := c.joining(); len(now) != 4 {
-			t.Errorf("of %d bytes each, %v are copied at once", bytes, now)
+			t.Errorf("of %d bytes each, %v are copied at the same time", bytes, now)
 		}
 	}
 }
 
-// TestLastCopiesFirst: shards that only the server has which is to end go before those that others have, too, though
-// these are smaller.
+// TestLastCopiesFirst checks that shards which only the draining server holds are copied first, although others are
+// smaller.
 func TestLastCopiesFirst(t *testing.T) {
 	c := leavers(t, chain2, 4, 12, weaken.Set{})
-	c.kill(Server, 1, "gone") // its next process is awaited
+	c.kill(Server, 1, "gone") // its replacement is awaited
 	alone := []int{}
 	for s := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[s]
@@ -161,18 +161,18 @@ func TestLastCopiesFirst(t *testing.T) {
 	}
 	first := slices.Sorted(slices.Values(order[:len(alone)]))
 	if !slices.Equal(first, alone) {
-		t.Errorf("copied in the order %v, though %v are nowhere else", order, alone)
+		t.Errorf("copied in the order %v, although %v exist nowhere else", order, alone)
 	}
 	if c.wrong != nil {
 		t.Error(c.wrong)
 	}
 }
 
-// TestHurry: a server whose notice is nearly over leaves the chains that others are in, though nobody has copied
-// anything yet, and not before; one that nobody has told when it ends stays, and so does one where the rule is switched
-// off, or that alone has the rows.
+// TestHurry checks that a server whose time is nearly over leaves the chains that have other members, although no shard
+// has been copied yet, and not earlier. A server without a deadline stays; so does one with the rule disabled, or one
+// that alone has the rows.
 func TestHurry(t *testing.T) {
-	const notice = 3000 // 30 ticks, of which the last 10 are the last part
+	const notice = 3000 // 30 ticks, the last 10 of which count as nearly over
 	for _, of := range []struct {
 		name     string
 		strategy perdure.Recovery
@@ -203,7 +203,7 @@ func TestHurry(t *testing.T) {
 				c.core.Tick()
 				c.flush()
 				for i := range c.servers {
-					c.report(Server, i) // and copies nothing
+					c.report(Server, i) // but copies nothing
 				}
 				if n := holds(); n == 0 && left == 0 {
 					left = tick

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// People are told once that updates wait for the log, however many processes wait, and
-// once that they go on; not of a moment, nor by what a dead process has said.
+// TestLogWaits checks that users are notified once when updates wait for the log, however many processes wait, and once
+// when they continue. Short waits and the reports of dead processes do not count.
 func TestLogWaits(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 2, Servers: 2, Shards: 2,

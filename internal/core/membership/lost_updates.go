@@ -9,21 +9,21 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// An update is lost if nobody has kept it and the job does not go back to redo it. A gap is a range of clocks of one
-// slot that one shard lacks for good; a restored shard has the clocks of its checkpoint, and workers send again what
-// they have kept.
+// An update is lost if no process has kept it and the job does not roll back to redo it. A gap is a range of clocks of
+// one slot that one shard lacks permanently. A restored shard has the clocks of its checkpoint, and workers resend the
+// updates that they have kept.
 //
 // Invariants:
 //
-//   - each lost update is counted once, however often its shard dies;
-//   - a checkpoint ends all doubt: what it lacks is lost for good, and only the number is kept. What a shard lacks
-//     beyond its checkpoint is determined again when the shard is restored again;
-//   - a slot's process never begins below a clock at which an earlier process of the slot began. Lost updates are
+//   - Each lost update is counted once, however often its shard dies.
+//   - A checkpoint makes losses final: updates that it lacks are lost permanently, and only their number is kept.
+//     Losses beyond the checkpoint are determined again when the shard is restored again.
+//   - A slot's process never starts below a clock at which an earlier process of the slot started. Lost updates are
 //     therefore never redone.
 //
-// All of it is plain data, which is part of the facts. Nothing here is safe for concurrent use.
+// All of it is plain data and part of the facts. Nothing here is safe for concurrent use.
 
-// gap is a part of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
+// gap is a range of a slot's clocks that a shard counts as lost: From ≤ clock < Until.
 type gap struct {
 	Shard perdure.ShardID `json:"shard"`
 	Slot  perdure.Slot    `json:"slot"`
@@ -31,15 +31,14 @@ type gap struct {
 	Until perdure.Clock   `json:"until"`
 }
 
-// lostUpdates is what a job has lost. Its strategy may lose updates in other ways, too, which whoever
-// finds them adds to the counts.
+// lostUpdates counts the updates that a job has lost. Strategies that lose updates in other ways also add them here.
 type lostUpdates struct {
-	UpdatesLost int64   `json:"updates_lost"` // whose effect is in no row any more
+	UpdatesLost int64   `json:"updates_lost"` // updates that no row contains any more
 	ShardLost   []int64 `json:"shard_lost"`   // by shard: updates counted in UpdatesLost so far
 	Gaps        []gap   `json:"gaps,omitempty"`
 }
 
-// Clone returns a copy that later changes leave as it is.
+// Clone returns a copy that does not change with l.
 func (l *lostUpdates) Clone() lostUpdates {
 	return lostUpdates{l.UpdatesLost, slices.Clone(l.ShardLost), slices.Clone(l.Gaps)}
 }
@@ -50,25 +49,25 @@ func (l *lostUpdates) Count(shard int, n int64) {
 	l.ShardLost[shard] += n
 }
 
-// lossReport is what is newly counted of a slot.
+// lossReport describes the newly counted losses of a slot.
 type lossReport struct {
 	Updates int64
-	Shards  int  // on how many
+	Shards  int  // number of shards
 	State   bool // the slot's saved state is on one of them
 }
 
-// String says it for people.
+// String formats the report for users.
 func (l lossReport) String() string {
-	s := fmt.Sprintf("%d updates, which nobody has kept, are lost on %d shards; nobody goes back for them", l.Updates,
+	s := fmt.Sprintf("lost %d updates on %d shards (no copy exists); training continues without them", l.Updates,
 		l.Shards)
 	if l.State {
-		s += ", and of its saved state what the checkpoint has is left"
+		s += "; the slot's saved state is that of the checkpoint"
 	}
 	return s
 }
 
-// Lose counts a gap as lost, and notes what of it was not counted before: what it shares with
-// another of the same shard and slot counts once.
+// Lose counts a gap as lost, and adds the part that was not counted before to loss. Where it overlaps another gap of
+// the same shard and slot, it counts once.
 func (l *lostUpdates) Lose(g gap, loss *lossReport) {
 	if g.Until <= g.From {
 		return
@@ -91,7 +90,7 @@ func (l *lostUpdates) Lose(g gap, loss *lossReport) {
 	}
 }
 
-// Find takes back what was counted of a shard that begins again from the newest checkpoint.
+// Find reverts the losses counted for a shard that restarts from the newest checkpoint.
 func (l *lostUpdates) Find(shard int) {
 	l.Gaps = slices.DeleteFunc(slices.Clone(l.Gaps), func(g gap) bool {
 		found := int(g.Shard) == shard
@@ -102,7 +101,7 @@ func (l *lostUpdates) Find(shard int) {
 	})
 }
 
-// Cover notes that a checkpoint of a clock is durable.
+// Cover records that a checkpoint of a clock is durable.
 func (l *lostUpdates) Cover(cut perdure.Clock) {
 	var left []gap
 	for _, g := range l.Gaps {
@@ -113,8 +112,7 @@ func (l *lostUpdates) Cover(cut perdure.Clock) {
 	l.Gaps = left
 }
 
-// Decide counts what shards lack of a slot below the start that was decided, by what they say
-// that they have of it.
+// Decide counts the updates of a slot, below its decided start, that shards lack according to their fences.
 func (l *lostUpdates) Decide(slot int, start perdure.Clock, fences []words.Fence) (loss lossReport) {
 	for i := range fences {
 		l.Lose(gap{perdure.ShardID(i), perdure.Slot(slot), fences[i].Counts.Staged, start}, &loss)
@@ -122,37 +120,37 @@ func (l *lostUpdates) Decide(slot int, start perdure.Clock, fences []words.Fence
 	return loss
 }
 
-// Halve counts what shards lack of a slot below its start where a shard that dies counts all that
-// it had anyway: there are no gaps.
+// Halve counts the updates of a slot below its start that shards lack. It is for strategies without gaps, under which a
+// dead shard counts all its updates as lost anyway.
 func (l *lostUpdates) Halve(start perdure.Clock, fences []words.Fence) {
 	for i := range fences {
 		l.Count(i, int64(max(0, start-fences[i].Counts.Staged)))
 	}
 }
 
-// slotGaps is what is recorded of a slot of such a job.
+// slotGaps is the part of a slot's record that concerns lost updates.
 type slotGaps struct {
-	// Begun is where its last process began: nobody begins below it.
+	// Begun is where the latest process started; later ones never start below it.
 	Begun perdure.Clock `json:"begun,omitempty"`
-	// Short are shards that do not know how far it had come, while its fate is to be decided.
+	// Short lists the shards that do not know the slot's progress, until its start is decided.
 	Short []perdure.ShardID `json:"short,omitempty"`
-	// Former is when it took part before, where not all of that was in a checkpoint.
+	// Former lists the former membership intervals that no checkpoint contains completely.
 	Former []words.Span `json:"former,omitempty"`
 }
 
-// Doubt notes that a shard does not know how far the slot had come.
+// Doubt records that a shard does not know the slot's progress.
 func (s *slotGaps) Doubt(shard int) {
 	if id := perdure.ShardID(shard); !slices.Contains(s.Short, id) {
 		s.Short = append(slices.Clone(s.Short), id)
 	}
 }
 
-// Decided notes where its next process begins.
+// Decided records where the next process starts.
 func (s *slotGaps) Decided(start perdure.Clock) { s.Begun, s.Short = start, nil }
 
-// Restore counts what a shard lacks for good that is restored from the newest checkpoint, of a
-// slot: what its processes had done before its start, and after the checkpoint. Is its fate not
-// decided yet, the shard does not know how far it had come.
+// Restore counts a slot's updates that a shard, restored from the newest checkpoint, lacks permanently: those that the
+// slot's processes made before its start but after the checkpoint. If the start is not decided yet, it records that the
+// shard does not know the slot's progress.
 func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *words.View) (loss lossReport) {
 	lose := func(term words.Span, until perdure.Clock) {
 		l.Lose(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// The ledger against a set of lost updates, one by one: random gaps, restored shards and
+// TestByCounting compares the ledger with an explicit set of lost updates, for random gaps, restored shards and
 // checkpoints.
 func TestByCounting(t *testing.T) {
 	type update struct {
@@ -65,7 +65,7 @@ func TestByCounting(t *testing.T) {
 	}
 }
 
-// A copy stays as it is.
+// TestClone checks that a copy does not change with the original.
 func TestClone(t *testing.T) {
 	l := lostUpdates{ShardLost: make([]int64, 1)}
 	l.Lose(gap{Until: 3}, &lossReport{})
@@ -79,15 +79,15 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// What is lost when a shard is restored, and when a slot's fate is decided.
+// TestRestore checks which updates are lost when a shard is restored, and when a slot's start is decided.
 func TestRestore(t *testing.T) {
 	l := lostUpdates{ShardLost: make([]int64, 2)}
 	v := words.View{Durable: 5, Slots: []words.SlotView{
 		{Incarnation: 2, Decided: true, Start: 8}, // [5, 8)
 		{Incarnation: 3}, // not decided
-		{},               // nobody was there yet
+		{},               // never had a process
 		{Incarnation: 1, Decided: true, Start: 9, Span: words.Span{From: 9}},   // has just joined
-		{Incarnation: 2, Decided: true, Start: 12, Span: words.Span{From: 12}}, // was there from 6 to 7 before
+		{Incarnation: 2, Decided: true, Start: 12, Span: words.Span{From: 12}}, // participated from 6 to 7 before
 	}}
 	slots := make([]slotGaps, len(v.Slots))
 	slots[4].Former = []words.Span{{Until: 3}, {From: 6, Until: 7}}
@@ -102,8 +102,8 @@ func TestRestore(t *testing.T) {
 		t.Errorf("%+v", slots)
 	}
 	fences := []words.Fence{{Counts: words.Counts{Staged: 11}}, {Counts: words.Counts{Staged: 5}}}
-	loss, says := l.Decide(1, 10, fences), "5 updates, which nobody has kept, are lost on 1 shards; nobody goes back "+
-		"for them, and of its saved state what the checkpoint has is left"
+	loss, says := l.Decide(1, 10, fences), "lost 5 updates on 1 shards (no copy exists); training continues "+
+		"without them; the slot's saved state is that of the checkpoint"
 	if want := (lossReport{5, 1, true}); loss != want || loss.String() != says {
 		t.Errorf("%+v: %s", loss, loss)
 	}

@@ -1,20 +1,19 @@
-// Package membership decides, purely, who holds which shard, who speaks for
-// which slot, and what happens to the job when a process dies.
+// Package membership implements the coordinator's decisions as a pure state machine: which server holds which shard,
+// which process speaks for which slot, and what happens to the job when a process dies.
 //
-// [Core] takes observations (a process came, said how it is, went; time passed)
-// and gives a [Ready]: facts to make durable BEFORE anything is sent, then what
-// to tell whom. It compares what the facts say should be with what was observed
-// last and takes the next step towards it, so it does not matter how often it
-// is told the same, or that it forgets all observations when its process dies.
+// [Core] takes observations: a process connected, sent its status or left, or time passed. It returns a [Ready]: facts
+// that must be durable BEFORE anything is sent, and then the messages to send. A Core compares the state that the facts
+// prescribe with the state that it observed last, and takes the next step towards it. Repeated observations are
+// therefore harmless, and so is losing all of them when the coordinator restarts.
 //
 // Invariants:
-//   - a view's revision grows with every change of the facts;
-//   - a slot's process speaks only when all shards have refused its predecessors
-//     and carried out what was decided about their last clock (Settled);
-//   - under two-step clocks a decision is taken on the counts of all shards, all
-//     fenced, so a clock is ticked on every shard or on none;
-//   - a shard is given to a new process only in a higher epoch; a roll-back has a
-//     higher generation, recorded together with its cut.
+//   - A view's revision grows with every change of the facts.
+//   - A slot's process speaks only after all shards have fenced its predecessors and carried out the decision about
+//     their last clock (Settled).
+//   - Under two-step clocks a decision is based on the counts of all shards, all of them fenced, so a clock is ticked
+//     on every shard or on none.
+//   - A shard is given to a new process only in a higher epoch; a rollback has a higher generation, recorded together
+//     with its cut.
 //
 // A Core is not safe for concurrent use.
 package membership
@@ -31,56 +30,55 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Event is something worth telling people.
+// Event is a message for users.
 type Event struct {
 	// placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved,
 	// draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
 	Kind   string
 	Target string // "server:0"
 	Text   string
-	Said   string // the last lines of a program, where they are news
+	Said   string // the last output lines of a program, if they help explain the event
 }
 
-// Kill names a process that must not live on before it is replaced.
+// Kill names a process that must be dead before it can be replaced.
 type Kill struct {
 	Kind    Kind
 	Index   int
 	Process string
 	PID     int
-	// Guest says that nobody here has started it: a process of this machine that has the
-	// same number is another one.
+	// Guest is set if no supervisor of this job started the process. A process with the same PID on the supervisor's
+	// machine is then an unrelated one.
 	Guest bool
 }
 
-// Inquiry asks the supervisor of a silent process whether the process wants to run, before it is given up.
+// Inquiry asks the supervisor of a silent process whether the process is runnable, before it is given up.
 type Inquiry struct {
 	Kind   Kind
 	Index  int
 	PID    int
-	Number int64 // which the answer repeats
+	Number int64 // the answer repeats it
 }
 
-// Publish is a cut for which every shard has written its segment.
+// Publish is a checkpoint for which every shard has written its part.
 type Publish struct {
 	Generation perdure.Generation
 	Cut        perdure.Clock
-	Segments   []words.Segment // by shard; nil of a running checkpoint
+	Segments   []words.Segment // by shard; nil for a running checkpoint
 	Epochs     []perdure.Epoch // by shard
-	// Running, if it is not nil, is the running checkpoint that is to be published instead,
-	// of which Cut is the clock that all have come to.
+	// Running, if not nil, is the running checkpoint to publish instead. Cut is then the clock that all slots have
+	// reached.
 	Running *RunningCheckpoint
-	Last    bool // it has all rows of all shards, since the job is to end
+	Last    bool // it contains all rows of all shards, because the job is about to end
 }
 
-// Ready is what a Core wants done, in this order: save Facts, then send the view, or
-// what changed of it, and everything else.
+// Ready lists what the caller must do, in this order: save Facts, then send the view or its delta, then everything
+// else.
 type Ready struct {
-	// Facts are the core's own, of this moment: who needs them after the next call of
-	// any method takes a Clone. Nil: unchanged.
+	// Facts points to the core's own facts and is valid until the next call of any method; use Clone to keep them. Nil:
+	// unchanged.
 	Facts *Facts
-	// Delta is what changed of the view since the last Delta, for servers; WorkerDelta,
-	// since the last WorkerDelta, for workers and observers. Nil: nothing that they act
-	// on.
+	// Delta holds the changes of the view since the last Delta, for servers. WorkerDelta holds those since the last
+	// WorkerDelta, for workers and observers. Nil: no change that concerns them.
 	Delta, WorkerDelta *words.ViewDelta
 	Publish            *Publish
 	Kills              []Kill
@@ -88,56 +86,56 @@ type Ready struct {
 	Events             []Event
 }
 
-// Core is the state machine. See the package comment. Its parts share the facts, what is
-// known beside (job), the way to change them (record) and what is to be looked at (agenda);
-// none of them calls another. What one finds that is for another to do it returns.
+// Core is the state machine; see the package comment. Its parts share the facts, the unrecorded observations (job), the
+// only way to change either (record), and the work queue. The parts do not call one another; a part returns
+// whatever another part must do.
 type Core struct {
-	facts  *Facts
-	job    *job
-	rec    *record
-	agenda *dirtySet
+	facts *Facts
+	job   *job
+	rec   *record
+	queue *dirtySet
 
-	chains  chains
-	bases   bases
-	fates   fates
-	roster  roster
-	cuts    cuts
-	reports reports
-	rounds  rounds
-	rifts   failuredetector.Partitions
+	chains     chains
+	bases      bases
+	fates      fates
+	roster     roster
+	cuts       cuts
+	reports    reports
+	rounds     rounds
+	partitions failuredetector.Partitions
 
 	deadlocks deadlocks
 
-	contained int64  // how many updates the rows had when the job was complete last
-	paused    cursor // over the slots, in a pause
+	contained int64  // the number of updates in the rows when the job was last complete
+	paused    cursor // over the slots, during a pause
 	finished  cursor // over the slots, at the job's end
-	applied   cursor // likewise over the shards
+	applied   cursor // over the shards, at the job's end
 }
 
-// usualTick is how long a tick is, in seconds, unless TickSeconds says otherwise.
+// usualTick is the length of a tick, in seconds, unless TickSeconds sets another.
 const usualTick = 0.1
 
-// New makes a core from recorded facts. A process that is silent for about patience ticks is
-// suspected to be frozen or cut off: see package failuredetector. weak is for negative controls.
+// New returns a core for recorded facts. A process that is silent for about patience ticks is suspected to be frozen or
+// cut off: see package failuredetector. weak is for negative controls in tests.
 func New(facts Facts, patience int64, weak weaken.Set) *Core {
 	f, strategy := &facts, recovery.Of(facts.Job.Recovery)
 	n := len(f.View.Shards)
 	j := &job{
 		facts: f, strategy: strategy, traits: strategy.Traits(), slots: make([]observed, len(f.Slots)),
 		watch: failuredetector.NewDetector(patience), spread: placement.NewSpread(n),
-		dropped: map[perdure.ShardID]bool{},
-		healing: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
+		dropped:    map[perdure.ShardID]bool{},
+		recovering: map[Kind]*numberSet{Server: {}, Worker: {}}, publishing: -1, pausedAt: f.View.Revision, weak: weak,
 		seconds: usualTick,
 	}
 	a := newDirtySet(n)
-	r := &record{facts: f, job: j, agenda: a, teller: newDeltaTracker(&f.View)}
+	r := &record{facts: f, job: j, queue: a, deltas: newDeltaTracker(&f.View)}
 	c := &Core{
-		facts: f, job: j, rec: r, agenda: a,
-		chains: chains{facts: f, job: j, rec: r, agenda: a},
-		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, agenda: a},
-		roster: roster{facts: f, job: j, rec: r, agenda: a}, reports: reports{facts: f, job: j, rec: r},
+		facts: f, job: j, rec: r, queue: a,
+		chains: chains{facts: f, job: j, rec: r, queue: a},
+		bases:  bases{f, j, r, a, make([]cursor, n)}, fates: fates{facts: f, job: j, rec: r, queue: a},
+		roster: roster{facts: f, job: j, rec: r, queue: a}, reports: reports{facts: f, job: j, rec: r},
 		rounds: rounds{facts: f, job: j, rec: r},
-		cuts:   cuts{facts: f, job: j, rec: r, agenda: a, timer: newCheckpointTimer(usualTick)},
+		cuts:   cuts{facts: f, job: j, rec: r, queue: a, timer: newCheckpointTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)
@@ -157,30 +155,30 @@ func New(facts Facts, patience int64, weak weaken.Set) *Core {
 
 func target(k Kind, index int) string { return fmt.Sprintf("%s:%d", k, index) }
 
-// Facts returns the present facts. Do not change them.
+// Facts returns the current facts. Callers must not change them.
 func (c *Core) Facts() *Facts { return c.facts }
 
-// Ready returns what to do, once, and begins collecting anew.
+// Ready returns the pending work, each item once, and starts to collect afresh.
 func (c *Core) Ready() Ready { return c.rec.ready() }
 
-// Shown says that a worker or an observer was told the whole view.
-func (c *Core) Shown() { c.rec.teller.Shown() }
+// Shown records that a worker or an observer was sent the whole view.
+func (c *Core) Shown() { c.rec.deltas.Shown() }
 
-// TickSeconds says how long a tick is, in seconds; 0.1 where it is not said.
+// TickSeconds sets the length of a tick in seconds. The default is 0.1.
 func (c *Core) TickSeconds(s float64) {
 	c.job.seconds = s
 	c.cuts.timer.SetTick(s)
 }
 
-// GiveUpAfter says after how many ticks nobody is awaited any more; 0: never. A slot that nobody speaks for is
-// suspended, where clocks are not ticked. From a server that has died the others take over what it had, as if its next
-// process were not to come.
+// GiveUpAfter sets after how many ticks the job stops waiting for a replacement process; 0: never. A slot without a
+// process is then suspended, unless the job uses two-step clocks. A dead server's shards are taken over by other
+// servers, as if it were never replaced.
 func (c *Core) GiveUpAfter(slot, server int64) { c.roster.grace, c.chains.grace = slot, server }
 
-// Supervised says whether a supervisor is there, which answers inquiries.
+// Supervised sets whether a supervisor is connected, which can answer inquiries.
 func (c *Core) Supervised(is bool) { c.job.supervised = is }
 
-// Answers takes a supervisor's answer to an inquiry: whether the process runs, or waits for the processor.
+// Answers takes a supervisor's answer to an inquiry: whether the process is running or waiting for the CPU.
 func (c *Core) Answers(q Inquiry, runs bool) {
 	if q.Kind != Server && q.Kind != Worker || q.Index < 0 || q.Index >= c.job.size(q.Kind) || c.facts.Over() {
 		return
@@ -192,14 +190,14 @@ func (c *Core) Answers(q Inquiry, runs bool) {
 	}
 }
 
-// Gone says that a place's process is certainly dead.
+// Gone records that the process of a slot or server index is certainly dead.
 func (c *Core) Gone(k Kind, index int, pid int, how string) {
 	if k != Server && k != Worker || index < 0 || index >= c.job.size(k) {
 		return
 	}
 	p, _ := c.job.place(k, index)
 	if p.Process == "" || p.PID != pid {
-		return // a later process has the place already
+		return // a later process already holds it
 	}
 	c.rec.noticed(k, index, how)
 	if k == Worker {
@@ -208,8 +206,7 @@ func (c *Core) Gone(k Kind, index int, pid int, how string) {
 	c.reconcile()
 }
 
-// Disconnected says that the connection to a place's process broke. It may be
-// alive and come back.
+// Disconnected records that the connection to a process broke. The process may be alive and reconnect.
 func (c *Core) Disconnected(k Kind, index int, process string) {
 	if index < 0 || index >= c.job.size(k) {
 		return
@@ -218,9 +215,9 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 		o.connected = false
 		c.job.watch.Breaks(&o.ear)
 		if k == Server {
-			c.agenda.Unjudged.Add(index)
+			c.queue.Unjudged.Add(index)
 		}
-		if k == Server && p.Any && o.ear.Suspect() { // nobody will ask for its place by number
+		if k == Server && p.Any && o.ear.Suspect() { // no process will ask for this index by number
 			c.rec.noticed(k, index, "it did not come back")
 			o.assumed = true
 		}
@@ -228,20 +225,20 @@ func (c *Core) Disconnected(k Kind, index int, process string) {
 	c.reconcile()
 }
 
-// vacate fences a slot's incarnations so far; its fate is to be decided.
+// vacate fences all incarnations of a slot so far. The recovery action for the slot is decided later.
 func (c *Core) vacate(slot int) {
 	p, sl := &c.facts.Slots[slot], &c.facts.View.Slots[slot]
 	spoke := p.Process != "" && sl.Settled
 	set(c.rec, &p.Process, "")
 	set(c.rec, &p.PID, 0)
 	if sl.Left {
-		return // nobody comes after it
+		return // it will not be replaced
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
 	c.rec.changeSlot(slot, words.SlotView{Incarnation: p.Incarnation, Span: sl.Span})
 	if lacks := p.AtCuts && !c.job.complete && !c.facts.View.Done; lacks {
-		set(c.rec, &p.AtCuts, false) // its next process says it anew
-		c.rollBack(fmt.Sprintf("what worker:%d was to keep is saved for checkpoints only", slot))
+		set(c.rec, &p.AtCuts, false) // the next process reports it again
+		c.rollBack(fmt.Sprintf("worker:%d saved its state only at checkpoints", slot))
 	} else if spoke {
 		if why := c.cuts.outlives(slot); why != "" {
 			c.rollBack(why)
@@ -249,14 +246,14 @@ func (c *Core) vacate(slot int) {
 	}
 }
 
-// AddTable creates a table, or attaches to an equal one of that name. Where a whole table is, is
-// decided here and nowhere else.
+// AddTable creates a table, or attaches to an existing one with the same name and properties. Only AddTable decides on
+// which shard a whole table lies.
 func (c *Core) AddTable(spec perdure.TableSpec) error {
 	spec = spec.Asked()
 	for _, t := range c.facts.View.Tables {
 		if t.Name == spec.Name {
 			if t.Asked() != spec {
-				return fmt.Errorf("%w: table %s exists already with other properties", perdure.ErrRefused, spec.Name)
+				return fmt.Errorf("%w: table %s already exists with other properties", perdure.ErrRefused, spec.Name)
 			}
 			return nil
 		}
@@ -266,7 +263,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 	}
 	for i := range c.job.slots {
 		if w := c.job.slots[i].worker; w != nil && w.Clock > c.facts.View.Slots[i].From {
-			return fmt.Errorf("%w: table %s: tables are created before the first clock ends", perdure.ErrRefused,
+			return fmt.Errorf("%w: table %s: tables must be created before the first clock ends", perdure.ErrRefused,
 				spec.Name)
 		}
 	}
@@ -276,7 +273,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 	return nil
 }
 
-// Drop declares shards lost, as if their servers had died, though they live.
+// Drop treats shards as lost, as if their servers had died, although they are alive.
 func (c *Core) Drop(shards []perdure.ShardID) {
 	for _, s := range shards {
 		if int(s) < len(c.facts.View.Shards) {
@@ -284,25 +281,24 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 		}
 	}
 	for s := range c.job.dropped {
-		c.agenda.TouchShard(int(s))
+		c.queue.TouchShard(int(s))
 	}
 	if len(c.job.dropped) > 0 {
-		c.reports.owed = true
+		c.reports.pending = true
 		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.dropped))
 	}
 	c.reconcile()
 }
 
-// Published says that a checkpoint is durable, or could not be made so. It
-// reports whether the checkpoint counts: one that a roll-back overtook does not,
-// and nothing older may be deleted because of it.
+// Published records whether a checkpoint could be made durable. It reports whether the checkpoint counts. If a rollback
+// has overtaken it, it does not count, and no older checkpoint may be deleted because of it.
 func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) bool {
 	v := &c.facts.View
 	if generation != v.Generation {
 		return false
 	}
 	c.job.publishing = -1
-	c.agenda.Stirred = c.agenda.Stirred || len(c.agenda.Orphans.All()) > 0 // who waited for it
+	c.queue.Stirred = c.queue.Stirred || len(c.queue.Orphans.All()) > 0 // orphans may have waited for it
 	counts := ok && cut > v.Durable
 	if counts {
 		c.cuts.published(cut)

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// placeShards gives the shards out when every server has come for the first time.
+// placeShards assigns the shards once every server has joined for the first time.
 func (ch *chains) placeShards() {
 	v := &ch.facts.View
 	if ch.facts.Placed() {
@@ -42,22 +42,21 @@ func (ch *chains) placeShards() {
 	ch.rec.event("placed", "", "%d shards on %d servers", len(v.Shards), len(servers))
 }
 
-// replaceOrphans gives shards that nobody has the rows of to the processes that took
-// their holders' places, or to the servers that are left where nobody takes them. It is for when
-// no server is missing. It returns the fate of these shards, as far as it is not theirs
-// alone.
+// replaceOrphans reassigns shards whose rows no live server has: to the processes that replaced their holders,
+// otherwise to the remaining servers. It must be called only if no server is missing. It returns the recovery action
+// for these shards, which the caller must carry out as far as it concerns the whole job.
 func (ch *chains) replaceOrphans() recovery.Fate {
-	orphans := ch.agenda.Orphans.Sorted()
+	orphans := ch.queue.Orphans.Sorted()
 	v := &ch.facts.View
 	homeless := func(shard int) bool {
 		return !slices.ContainsFunc(serversOf(v.Shards[shard].Members()), ch.job.replaced)
 	}
-	if slices.ContainsFunc(orphans, homeless) && ch.refuge() < 0 {
+	if slices.ContainsFunc(orphans, homeless) && ch.lastResort() < 0 {
 		if ch.facts.Job.NoReplace {
-			ch.rec.fail("no server is left of %d; start the job again, with more servers or without --no-replace",
+			ch.rec.fail("no server is left (of %d); start the job again with more servers or without --no-replace",
 				len(ch.job.servers))
 		}
-		return recovery.Fate{} // those that were to end have gone; others come
+		return recovery.Fate{} // the draining servers have left, and others will join
 	}
 	fate := ch.fateOf(len(orphans))
 	switch fate.Kind {
@@ -68,7 +67,7 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		return recovery.Fate{}
 	}
 	for _, i := range orphans {
-		next := onChain(words.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.anew(i))
+		next := onChain(words.ShardView{Epoch: v.Shards[i].Epoch + 1}, ch.freshChain(i))
 		next.Lost = fate.Kind == recovery.Anew || fate.Kind == recovery.Resaved
 		next.Restored = fate.Kind == recovery.Restored || fate.Kind == recovery.Count
 		if fate.Kind == recovery.Resaved {
@@ -76,30 +75,31 @@ func (ch *chains) replaceOrphans() recovery.Fate {
 		}
 		ch.rec.changeShard(i, next)
 		if delete(ch.job.dropped, perdure.ShardID(i)); ch.job.traits.Partial && !ch.job.weak.Counting {
-			ch.forgo(i)
+			ch.countLosses(i)
 		}
 	}
 	switch fate.Kind {
 	case recovery.Anew:
-		ch.rec.event("lost", "", "%d shards begin again from their initial rows", len(orphans))
+		ch.rec.event("lost", "", "%d shards start again from their initial rows", len(orphans))
 	case recovery.Resaved:
-		ch.rec.event("restored", "", "%d shards begin with their rows as last saved; nobody goes back", len(orphans))
+		ch.rec.event("restored", "", "%d shards are restored to their last saved rows; no rollback", len(orphans))
 	case recovery.Restored, recovery.Count:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers send again what came after",
+		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers resend the later updates",
 			len(orphans), v.Durable)
 	case recovery.Replay:
 		ch.rec.event("replay", "", "%d shards are read from the update log again", len(orphans))
-	case recovery.RollBack: // who carries it out tells of it
+	case recovery.RollBack: // reported by rollBack
 	case alone:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d, and nobody else", len(orphans), v.Cut)
+		ch.rec.event("restored", "", "%d shards are restored from clock %d; no other shard rolls back", len(orphans),
+			v.Cut)
 	default:
-		ch.rec.fail("%d shards were lost, and nobody knows what becomes of them (fate %d)", len(orphans), fate.Kind)
+		ch.rec.fail("internal error: %d shards were lost, unknown recovery action %d", len(orphans), fate.Kind)
 	}
 	return fate
 }
 
-// forgo counts what a shard that is restored lacks for good.
-func (ch *chains) forgo(shard int) {
+// countLosses counts the updates that a restored shard lacks permanently.
+func (ch *chains) countLosses(shard int) {
 	f := ch.facts
 	f.lostUpdates.Find(shard)
 	for i := range f.Slots {
@@ -107,10 +107,11 @@ func (ch *chains) forgo(shard int) {
 	}
 }
 
-// alone is what is left of a roll-back that a negative control switches off: nobody else goes back.
+// alone is the effect of a rollback that a negative control has disabled: only the lost shards return to the
+// checkpoint.
 const alone recovery.FateKind = -1
 
-// fateOf returns what becomes of a number of shards that nobody has the rows of.
+// fateOf returns the recovery action for a number of shards whose rows no live server has.
 func (ch *chains) fateOf(shards int) recovery.Fate {
 	fate := ch.job.strategy.Orphaned(recovery.Loss{
 		Shards: shards, Unkept: ch.job.unkept(), Durable: ch.facts.View.Durable, Publishing: ch.job.publishing >= 0,
@@ -121,11 +122,10 @@ func (ch *chains) fateOf(shards int) recovery.Fate {
 	return fate
 }
 
-// anew returns the chain of a shard that begins again: on the servers that held it,
-// where their places are taken, else on others, or, where there are none, on one that is
-// to end. Nobody has to copy it from anybody: all begin with the same rows, those of the
-// cut.
-func (ch *chains) anew(shard int) (chain []words.Holder) {
+// freshChain returns the chain of a shard that restarts: on the servers that held it, where processes have replaced
+// them; otherwise on other servers, and on a draining one only if all others are unavailable. No replica has to be
+// copied, because all start with the same rows, those of the cut.
+func (ch *chains) freshChain(shard int) (chain []words.Holder) {
 	copies := ch.job.traits.Copies
 	for _, server := range serversOf(ch.facts.View.Shards[shard].Members()) {
 		if ch.job.replaced(server) && len(chain) < copies {
@@ -140,15 +140,15 @@ func (ch *chains) anew(shard int) (chain []words.Holder) {
 		chain = append(chain, ch.facts.Holder(to))
 	}
 	if len(chain) == 0 {
-		chain = append(chain, ch.facts.Holder(ch.refuge()))
+		chain = append(chain, ch.facts.Holder(ch.lastResort()))
 	}
 	return chain
 }
 
-// refuge returns the server for a shard that nobody has the rows of, and no place is
-// taken of: one that may be given replicas, else one that is to end, for it stays as
-// long as it is the only one; -1 if there is none.
-func (ch *chains) refuge() int {
+// lastResort returns a server for a shard whose rows no live server has and whose former servers were not replaced: one
+// that may be given replicas, otherwise one that is draining, which stays as long as it is the only one; -1: there is
+// none.
+func (ch *chains) lastResort() int {
 	found := ch.job.spread.Choose(nil, -1)
 	if found >= 0 {
 		return found

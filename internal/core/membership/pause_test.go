@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A pause that ends and begins again before anybody was told goes on for who pauses: its
-// slots stand where they said, and nobody waits for a word of theirs that never comes.
+// TestPauseBeginsAgain checks a pause that ends and starts again before any worker was notified. For the workers it
+// never ended: they stay at the clocks that they reported, and the core must not wait for reports that never come.
 func TestPauseBeginsAgain(t *testing.T) {
 	c := New(Begin(perdure.JobSpec{
 		ID: "pause", Slots: 1, Servers: 1, Shards: 1, Clocks: 9,
@@ -30,17 +30,17 @@ func TestPauseBeginsAgain(t *testing.T) {
 
 	cut()
 	if r := c.Ready(); !c.facts.View.Pause || r.WorkerDelta == nil {
-		t.Fatalf("a cut is to be named: pause %v, workers are told %+v", c.facts.View.Pause, r.WorkerDelta)
+		t.Fatalf("a cut is requested: pause %v, workers receive %+v", c.facts.View.Pause, r.WorkerDelta)
 	}
 	says()
 	if c.decidePause(); c.facts.View.Pause {
-		t.Fatal("all stand, and the pause goes on")
+		t.Fatal("all slots pause, and the pause does not end")
 	}
 	cut()
 	if r := c.Ready(); r.WorkerDelta != nil {
-		t.Fatalf("workers are told %+v: there is nothing to test", r.WorkerDelta)
+		t.Fatalf("workers receive %+v: nothing to test", r.WorkerDelta)
 	}
 	if c.decidePause(); c.facts.Cutting {
-		t.Error("the pause that has begun again waits for words that nobody was asked for")
+		t.Error("the restarted pause waits for reports that were not requested")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// planned returns a job in which a number of workers take part, and as many again are to join at a later clock.
+// planned returns a job in which a number of workers participate, and as many again will join at a later clock.
 func planned(t testing.TB, workers int) *Core {
 	f := Begin(perdure.JobSpec{
 		Servers: 1, Slots: workers, Shards: 1, Clocks: 1 << 30, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -31,19 +31,19 @@ func planned(t testing.TB, workers int) *Core {
 	c.ServerSays(0, "s", &words.ServerDelta{Number: 1, Shards: []words.ShardDelta{{ShardStatus: words.ShardStatus{
 		Generation: 1, Epoch: 1, Ready: true, Roster: f.View.Roster,
 	}}}})
-	if c.agenda.Early.Len() != workers || !c.Serving() {
-		t.Fatalf("%d slots wait for the others, serving %v", c.agenda.Early.Len(), c.Serving())
+	if c.queue.Early.Len() != workers || !c.Serving() {
+		t.Fatalf("%d slots wait for the others, serving %v", c.queue.Early.Len(), c.Serving())
 	}
 	return c
 }
 
-// comesTo has a worker say that it is at a clock.
+// comesTo sends a worker's status at a clock.
 func (c *Core) comesTo(slot int, clock perdure.Clock) {
 	c.WorkerStatus(slot, c.facts.Slots[slot].Process, words.WorkerStatus{Generation: 1, Clock: clock})
 }
 
-// TestPlannedSleep: who is to join later is not looked at whenever somebody ends a clock, but when one comes to the
-// clock before its first.
+// TestPlannedSleep checks that slots which join later are not checked whenever another slot ends a clock, but only when
+// one reaches the clock before their first.
 func TestPlannedSleep(t *testing.T) {
 	c := planned(t, 20)
 	for clock := range perdure.Clock(10) {
@@ -51,23 +51,23 @@ func TestPlannedSleep(t *testing.T) {
 			c.comesTo(slot, clock)
 		}
 	}
-	if c.job.looks.slots = 0; c.agenda.Woken.Len() > 0 {
-		t.Fatalf("%v are to be looked at", c.agenda.Woken.All())
+	if c.job.looks.slots = 0; c.queue.Woken.Len() > 0 {
+		t.Fatalf("%v must be checked", c.queue.Woken.All())
 	}
 	c.comesTo(0, 10)
 	if n := c.job.looks.slots; n > 0 {
-		t.Errorf("%d slots are looked at since one has ended a clock", n)
+		t.Errorf("%d slots are checked after one has ended a clock", n)
 	}
 	c.comesTo(0, 1<<20-1)
 	if n := c.job.looks.slots; n < 20 {
-		t.Errorf("%d slots are looked at since one has come to their first clock, want 20", n)
+		t.Errorf("%d slots are checked after one has reached their first clock, want 20", n)
 	}
-	if n := c.agenda.Early.Len(); n > 0 {
+	if n := c.queue.Early.Len(); n > 0 {
 		t.Errorf("%d slots still wait for that", n)
 	}
 }
 
-// BenchmarkPlanned is a worker's word that it is at its next clock, and a tick, where as many workers again are to
+// BenchmarkPlanned measures a worker's status at its next clock, and a tick, in a job that as many workers again will
 // join later.
 func BenchmarkPlanned(b *testing.B) {
 	for _, workers := range []int{100, 1000} {

@@ -13,25 +13,24 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// storm is a random course of a whole job. It is plain data, made and shrunk by
-// rapid.
+// storm is a random history of a whole job. It is plain data, generated and shrunk by rapid.
 type storm struct {
 	Job     perdure.JobSpec
 	Zones   int
-	Careful bool // no more servers die at once than the job stands
+	Careful bool // no more servers die at the same time than the job tolerates
 	Earlier earlier
 	Deeds   []deed
 }
 
-// earlier is what a job goes on from; the zero one: nothing.
+// earlier describes the run that a job resumes; the zero value: none.
 type earlier struct {
 	Cut     perdure.Clock
 	Slots   []words.Span
-	Workers int   // who go on; 0: those who take part
-	Past    int64 // clocks of spans before these
+	Workers int   // number of workers in the resumed job; 0: unchanged
+	Past    int64 // clocks of former membership intervals
 }
 
-// earliers draws what a job of some slots goes on from. The first slot takes part throughout.
+// earliers draws a run to resume, for a job of some slots. The first slot participates throughout.
 func earliers(slots int) *rapid.Generator[earlier] {
 	return rapid.Custom(func(t *rapid.T) (e earlier) {
 		if e.Cut = perdure.Clock(rapid.IntRange(0, 4).Draw(t, "cut")); e.Cut == 0 {
@@ -51,13 +50,13 @@ func earliers(slots int) *rapid.Generator[earlier] {
 	})
 }
 
-// deed is one event; A and B choose among what is possible.
+// deed is one event; A and B choose among the possibilities.
 type deed struct {
 	Kind string
 	A, B int
 }
 
-// How often each event comes: one in eight is trouble.
+// deedWeights are the relative frequencies of the events: one in eight is a failure.
 var deedWeights = map[string]int{
 	"work": 20, "send": 20, "follow": 16, "report": 16, "start": 8, "rejoin": 4, "answer": 4, "refuse": 1,
 	"kill": 3, "tick": 3, "restart": 1, "lose": 1, "drop": 1, "end": 1, "ghost": 2,
@@ -66,7 +65,7 @@ var deedWeights = map[string]int{
 
 func storms() *rapid.Generator[storm] { return stormsOf(allStrategies) }
 
-// allStrategies are those that storms are drawn of.
+// allStrategies are the recovery strategies of storms.
 var allStrategies = []perdure.Recovery{
 	{Kind: perdure.RecoverNone},
 	{Kind: perdure.RecoverCheckpoint, Every: 2},
@@ -83,7 +82,7 @@ var allStrategies = []perdure.Recovery{
 	{Kind: perdure.RecoverChain, Replicas: 2, Every: 2, Checkpoints: true},
 }
 
-// partial are those under which what nobody has kept only counts.
+// partial are the strategies under which updates without a copy are only counted.
 var partial = []perdure.Recovery{
 	{Kind: perdure.RecoverResend, Every: 2, Partial: true},
 	{Kind: perdure.RecoverResend, Every: 5, Partial: true},
@@ -125,7 +124,7 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 		}
 		slots := rapid.IntRange(1, 3).Draw(t, "slots")
 		begins := earlier{}
-		if !recovery.Of(strategy).Traits().Eager { // what its bases raise is replayed from the beginning here
+		if !recovery.Of(strategy).Traits().Eager { // its bases are replayed from the beginning here
 			begins = earliers(slots).Draw(t, "earlier")
 		}
 		return storm{
@@ -144,8 +143,7 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 	})
 }
 
-// run plays a storm, then lets everybody be well, and reports the first thing
-// that is wrong.
+// run executes a storm, then lets all processes be well, and returns the first violation.
 func (s storm) run() error {
 	c := newCluster(s.Job, 4)
 	c.zones, c.careful = s.Zones, s.Careful && recovery.Of(s.Job.Recovery).Traits().Copies > 1
@@ -156,7 +154,7 @@ func (s storm) run() error {
 	if s.Earlier.Cut > 0 {
 		c.goOn(&s.Earlier)
 	}
-	c.wellness(1) // a job that has begun
+	c.wellness(1) // a job that has started
 	for i, d := range s.Deeds {
 		if c.do(d); c.wrong != nil {
 			return fmt.Errorf("deed %d %v: %w", i, d, c.wrong)
@@ -171,13 +169,13 @@ func (s storm) run() error {
 	return c.calm()
 }
 
-// goOn begins a job that goes on from another one.
+// goOn starts a job that resumes another one.
 func (c *cluster) goOn(e *earlier) {
 	slots := e.Slots
 	if e.Workers > 0 {
 		var err error
 		if slots, err = Changed(slots, e.Workers, e.Cut); err != nil {
-			c.fail("%d workers cannot go on: %v", e.Workers, err)
+			c.fail("cannot resume with %d workers: %v", e.Workers, err)
 			return
 		}
 	}
@@ -193,7 +191,7 @@ func (c *cluster) goOn(e *earlier) {
 	c.begin()
 }
 
-// pick chooses a place.
+// pick chooses a server index or slot.
 func (c *cluster) pick(n int) (Kind, int) {
 	if n %= len(c.servers) + len(c.workers); n >= len(c.servers) {
 		return Worker, n - len(c.servers)
@@ -272,10 +270,10 @@ func (c *cluster) do(d deed) {
 	}
 }
 
-// scale asks for a change of who takes part.
+// scale requests a change of members.
 func (c *cluster) scale(d deed) {
 	if recovery.Of(c.job.Recovery).Traits().Eager {
-		return // what its bases raise is replayed from the beginning here, with all slots
+		return // its bases are replayed from the beginning here, for all slots
 	}
 	f := c.core.Facts()
 	ch, err := f.Scaled(1+d.A%5, 0)
@@ -288,12 +286,12 @@ func (c *cluster) scale(d deed) {
 	if err != nil || len(f.Slots)+ch.Add > mostSlots {
 		return
 	}
-	_ = c.core.Scale(ch) // which may refuse it
+	_ = c.core.Scale(ch) // may be rejected
 	c.flush()
 }
 
-// spare reports whether a careful job can do without a server, or a shard without
-// its head: fewer than N of a chain are missing then, and one is left that has all.
+// spare reports whether a careful job can lose a server, or a shard its head: fewer than N members of a chain are then
+// missing, and a complete one is left.
 func (c *cluster) spare(server, shard int) bool {
 	if !c.careful {
 		return true
@@ -317,7 +315,7 @@ func (c *cluster) spare(server, shard int) bool {
 	return true
 }
 
-// patient has everybody heard who can be, in a careful job: a suspect is killed.
+// patient sends signs of life of all processes in a careful job, because a suspect is killed.
 func (c *cluster) patient() {
 	if !c.careful {
 		return
@@ -330,7 +328,7 @@ func (c *cluster) patient() {
 	}
 }
 
-// wellness lets every process live, report and work for some rounds.
+// wellness lets every process run, report and work for some rounds.
 func (c *cluster) wellness(rounds int) {
 	c.losing = false
 	for range rounds {
@@ -361,8 +359,7 @@ func (c *cluster) wellness(rounds int) {
 	}
 }
 
-// deserted reports whether no server is left, but for those that were told that they
-// may end.
+// deserted reports whether no server is left except those that have been released.
 func (c *cluster) deserted() bool {
 	for i, s := range c.servers {
 		if s.up && !c.saved.Servers[i].Left {
@@ -372,8 +369,7 @@ func (c *cluster) deserted() bool {
 	return true
 }
 
-// calm checks that with all processes up and honest the job is served, goes on
-// and, where it has an end, is completed.
+// calm checks that with all processes up and honest the job is served, makes progress and, if it has an end, completes.
 func (c *cluster) calm() error {
 	for _, s := range c.servers {
 		s.draining = s.draining && c.core.facts.Placed()
@@ -398,7 +394,7 @@ func (c *cluster) calm() error {
 		goal = min(goal, end)
 	}
 	c.wellness(20)
-	if c.core.MinClock() < goal { // a worker that was early is awaited since it is not
+	if c.core.MinClock() < goal { // the core waits for a worker only once it is no longer early
 		noticed()
 		c.wellness(20)
 	}
@@ -413,7 +409,7 @@ func (c *cluster) calm() error {
 	}
 	if c.wrong == nil && c.saved.Closing != nil && !c.core.Closed() &&
 		(c.saved.View.End == 0 || max(c.saved.Closing.Cut, c.saved.View.Durable) < c.saved.View.End) {
-		c.fail("its last checkpoint, %+v, is not made; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(),
+		c.fail("its last checkpoint, %+v, is missing; at clock %d, durable %d", c.saved.Closing, c.core.MinClock(),
 			c.saved.View.Durable)
 	}
 	if c.saved.View.End > 0 {
@@ -429,8 +425,8 @@ func (c *cluster) calm() error {
 	return nil
 }
 
-// awaits reports whether the last who had some shard's rows is dead and nobody can tell:
-// it is waited for, and rows are nowhere else.
+// awaits reports whether the last holder of some shard's rows is dead and no process can report that. The job then
+// waits for it, because the rows exist nowhere else.
 func (c *cluster) awaits() bool {
 	for i := range c.saved.View.Shards {
 		chain := c.saved.View.Shards[i].Members()
@@ -444,8 +440,8 @@ func (c *cluster) awaits() bool {
 	return false
 }
 
-// checkBalance looks whether all chains are as long as they can be, in as many
-// zones, and the servers have equal shares, where there are no zones.
+// checkBalance checks that all chains are as long as possible and in as many zones as possible, and that the servers
+// have equal shares if there are no zones.
 func (c *cluster) checkBalance() {
 	var open []int
 	zones := map[string]bool{}
@@ -484,8 +480,8 @@ func (c *cluster) checkBalance() {
 	}
 }
 
-// checkLoss holds the count of lost updates against the rows, and, where nothing
-// may be lost, what was acknowledged against what is there.
+// checkLoss checks the number of lost updates against the rows, and, where nothing may be lost, the acknowledged
+// updates against the applied ones.
 func (c *cluster) checkLoss() {
 	for i := range c.saved.View.Shards {
 		sv := &c.saved.View.Shards[i]
@@ -495,13 +491,13 @@ func (c *cluster) checkLoss() {
 			continue
 		}
 		traits := recovery.Of(c.job.Recovery).Traits()
-		if traits.MayLose() || !traits.Saves() { // else rows that go back to a cut do not say what it has
+		if traits.MayLose() || !traits.Saves() { // otherwise rows that roll back to a cut do not report it
 			missing := c.saved.PastClocks - int64(sh.seq)
 			for slot, n := range sh.in.Applied() {
 				missing += int64(c.saved.View.Slots[slot].Clocks(n))
 				for _, u := range sh.in.Pending(perdure.Slot(slot)) {
 					if u.Lost {
-						missing++ // a cut holds it back
+						missing++ // held back by a cut
 					}
 				}
 			}
@@ -521,8 +517,8 @@ func (c *cluster) checkLoss() {
 	}
 }
 
-// Whatever dies, is late or is forgotten, every view follows from the one before
-// it as it must, and once all are well the job goes on.
+// TestStorms checks that, whatever dies, is late or is forgotten, every view follows correctly from the previous one,
+// and that the job makes progress once all processes are well.
 func TestStorms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if err := storms().Draw(t, "storm").run(); err != nil {
@@ -531,7 +527,7 @@ func TestStorms(t *testing.T) {
 	})
 }
 
-// Where what nobody has kept only counts nobody goes back, and each update that a shard lacks is counted once.
+// TestPartialStorms checks that partial strategies never roll back, and count each update that a shard lacks once.
 func TestPartialStorms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if err := stormsOf(partial).Draw(t, "storm").run(); err != nil {
@@ -540,8 +536,8 @@ func TestPartialStorms(t *testing.T) {
 	})
 }
 
-// When the last server dies, one that was drained and has not ended yet is none: others
-// come.
+// TestDrainedIsNobody checks that, when the last server dies, a drained one that has not ended yet does not count as a
+// server, and others join.
 func TestDrainedIsNobody(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 1, Shards: 1,
@@ -561,8 +557,8 @@ func TestDrainedIsNobody(t *testing.T) {
 	}
 }
 
-// A server that came by itself and is silent may have the last rows: it is waited for,
-// though nobody tells that it is dead.
+// TestLastNewcomerIsAwaited checks that the job waits for a silent unmanaged server that may hold the last rows,
+// although no supervisor will report its death.
 func TestLastNewcomerIsAwaited(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 2, Shards: 1,
@@ -582,9 +578,9 @@ func TestLastNewcomerIsAwaited(t *testing.T) {
 	}
 }
 
-// A clock that was ticked on one shard and is not staged on another takes all
-// back. Honest servers never say so, since one that lost its staging was lost
-// itself: this is the last line.
+// TestTornClockRollsBack checks that a clock that was ticked on one shard and is not staged on another causes a
+// rollback. Honest servers never report that, because a server that lost its staged updates has died itself: this is
+// the last line of defence.
 func TestTornClockRollsBack(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 1, Shards: 2,

@@ -2,14 +2,14 @@ package membership
 
 import "github.com/perdure/perdure/internal/core/recovery"
 
-// reconcile takes every step that the facts and the observations allow, of all shards
-// and slots that something may have happened to.
+// reconcile takes every step that the facts and the observations allow, for all shards and slots that an event may
+// concern.
 func (c *Core) reconcile() {
 	c.rec.refresh()
 	if c.facts.Over() {
 		return
 	}
-	for again := true; again; again = c.agenda.More(c.facts.Placed()) {
+	for again := true; again; again = c.queue.More(c.facts.Placed()) {
 		c.chains.placeShards()
 		c.stepChains()
 		c.bases.learnBases()
@@ -24,24 +24,24 @@ func (c *Core) reconcile() {
 		c.decidePause()
 	}
 	c.cuts.collectCut()
-	c.reports.healed()
+	c.reports.recovered()
 	c.chains.drained()
 	c.checkComplete()
 }
 
-// stepChains takes the next step of every shard that is due: whoever died leaves its chain,
-// shards that nobody has are given anew, and chains are made whole.
+// stepChains takes the next step of every shard that is due: dead members leave its chain, orphaned shards are
+// reassigned, and chains are refilled.
 func (c *Core) stepChains() {
 	c.rec.judge()
-	if !c.agenda.Stirred || !c.facts.Placed() {
+	if !c.queue.Stirred || !c.facts.Placed() {
 		return
 	}
-	c.agenda.Stirred = false
+	c.queue.Stirred = false
 	if c.chains.dropDead(); c.facts.Failed != "" {
 		return
 	}
 	whole := !c.chains.missing()
-	if whole && len(c.agenda.Orphans.All()) > 0 {
+	if whole && len(c.queue.Orphans.All()) > 0 {
 		switch fate := c.chains.replaceOrphans(); fate.Kind {
 		case recovery.RollBack:
 			c.rollBack(fate.Why)
@@ -52,13 +52,13 @@ func (c *Core) stepChains() {
 	c.chains.extend(whole)
 }
 
-// rollBack takes the whole job back to the newest published cut. The higher
-// generation and the cut are recorded together.
+// rollBack rolls the whole job back to the newest published cut. The higher generation and the cut are recorded
+// together.
 func (c *Core) rollBack(why string) {
 	v := &c.facts.View
 	set(c.rec, &v.Generation, v.Generation+1)
 	set(c.rec, &v.Cut, v.Durable)
-	set(c.rec, &c.facts.Ending, false) // whoever reached the goal will reach it again
+	set(c.rec, &c.facts.Ending, false) // a slot that reached the goal will reach it again
 	c.cuts.forgetCuts()
 	c.roster.cutSuspended()
 	redone := int64(0)
@@ -70,10 +70,10 @@ func (c *Core) rollBack(why string) {
 		c.rec.setClock(i, next.Start)
 	}
 	for i := range v.Shards {
-		c.agenda.TouchShard(i) // nobody is ready in this generation
+		c.queue.TouchShard(i) // no shard is ready in this generation
 	}
 	for i := range v.Slots {
-		c.agenda.TouchSlot(i, &v.Slots[i])
+		c.queue.TouchSlot(i, &v.Slots[i])
 	}
 	set(c.rec, &c.facts.ClocksRedone, c.facts.ClocksRedone+redone)
 	c.job.publishing = -1

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What changes the facts does it by the record, which notes that they are to be saved: who
-// forgot that would have a view acted on that is not durable.
+// TestDirty checks that all changes of the facts go through record, which marks them for saving. Otherwise processes
+// could act on a view that is not durable.
 func TestDirty(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestDirty(t *testing.T) {
 		}
 		own := name == "record.go" || strings.HasSuffix(name, "_test.go")
 		if is := strings.Contains(string(text), ".dirty"); is && !own || !is && name == "record.go" {
-			t.Errorf("%s: what notes that facts changed is in record.go, and only there: see set", name)
+			t.Errorf("%s: only record.go may mark the facts as changed: see set", name)
 		}
 	}
 }

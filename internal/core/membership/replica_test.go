@@ -11,37 +11,37 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// fakeShard is a replica of a shard. Its state is a function of its log, which it
-// has from its predecessor; what the tail has is committed, and only then applied,
-// but by the head of an eager chain. Logs are never cut short here.
+// fakeShard is a replica of a shard. Its state is a function of its log, which it receives from its predecessor. An
+// entry is committed once the tail has it, and applied only then, except by the head of an eager chain. Logs are never
+// truncated here.
 type fakeShard struct {
-	partial    bool // what nobody has kept only counts
+	partial    bool // updates without a copy are only counted
 	generation perdure.Generation
 	epoch      perdure.Epoch
 	since      uint64
-	copied     bool            // it has the beginning: made by itself, or copied
-	origin     []perdure.Clock // what the log begins with
-	originSeq  uint64          // updates that those contain
+	copied     bool            // it has the initial rows: created, or copied
+	origin     []perdure.Clock // the counts with which the log starts
+	originSeq  uint64          // number of updates in origin
 	log        []entry
 	committed  int
-	in         *consistency.Intake // has had the first fed entries; nil: not restored
+	in         *consistency.Intake // has processed the first fed entries; nil: not restored
 	fed        int
-	all        *consistency.Intake // of a head: has had all entries
-	began      int                 // how many entries there were when the epoch began
-	heard      int                 // how many are committed by the word of this epoch's tail; -1: nothing heard
+	all        *consistency.Intake // of a head: has processed all entries
+	began      int                 // number of entries when the epoch started
+	heard      int                 // number of committed entries, as reported by this epoch's tail; -1: no report yet
 	joined     bool
 	counts     uint64 // of a tail: the Since of a joining replica that has caught up
 	seq        uint64
 	named      perdure.Clock // the newest cut that was named
-	// of a shard that was restored: what slots had done when they first sent to it
+	// of a restored shard: the slots' progress when they first sent to it
 	told   map[perdure.Slot]perdure.Clock
-	mended bool // that has come
+	mended bool // it has received everything up to that
 
-	cut      perdure.Clock // the last one it saved or began from
+	cut      perdure.Clock // the latest cut that it saved or started from
 	segments []words.Segment
 }
 
-// mostSlots is how many a job has here at most.
+// mostSlots is the maximum number of slots of a job in these tests.
 const mostSlots = 8
 
 // entry is an entry of a shard's log.
@@ -54,13 +54,13 @@ type entry struct {
 	epoch       perdure.Epoch            // of a base
 	base        [mostSlots]perdure.Clock // by slot
 	slots       int                      // of a roster
-	spans       [mostSlots]words.Span    // likewise
+	spans       [mostSlots]words.Span    // of a roster
 }
 
 // serves reports whether a replica knows what its rows contain.
 func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
 
-// begin makes a replica's rows, those that a log begins with, which contain seq updates.
+// begin creates a replica's initial rows, which contain seq updates.
 func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock, seq uint64) {
 	sh.copied, sh.origin, sh.originSeq, sh.seq = true, slices.Clone(origin), seq, seq
 	sh.in = sh.intake(twoStep, origin)
@@ -75,7 +75,7 @@ func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.I
 	return in
 }
 
-// eat feeds an intake an entry; of a base it says that all must be fed again.
+// eat feeds one entry to an intake. For a base it reports that all entries must be fed again.
 func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
 	switch e.kind {
 	case "part":
@@ -97,7 +97,7 @@ func eat(in *consistency.Intake, e entry) (verdict consistency.Verdict) {
 	return verdict
 }
 
-// feed lets a replica apply what is committed.
+// feed lets a replica apply the committed entries.
 func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 	for sh.serves() && sh.fed < upTo {
 		e := sh.log[sh.fed]
@@ -122,7 +122,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 	}
 }
 
-// whole returns an intake that has had all entries of a replica, committed or not.
+// whole returns an intake that has processed all entries of a replica, committed or not.
 func (sh *fakeShard) whole() *consistency.Intake {
 	origin := slices.Clone(sh.origin)
 	for _, e := range sh.log {
@@ -141,7 +141,7 @@ func (sh *fakeShard) whole() *consistency.Intake {
 	return in
 }
 
-// append adds an entry to a head's log, unless that has it.
+// append adds an entry to a head's log, unless the log has it already.
 func (sh *fakeShard) append(e entry) {
 	if e.kind != "part" && e.kind != "tick" && slices.Contains(sh.log, e) {
 		return
@@ -156,8 +156,7 @@ func (sh *fakeShard) append(e entry) {
 	}
 }
 
-// replica returns what a live, reachable holder has of a shard in a view; nil if it
-// has not heard of that epoch.
+// replica returns the replica of a live, reachable holder in a view, or nil if the holder does not know that epoch.
 func (c *cluster) replica(v *words.View, shard int, h words.Holder) *fakeShard {
 	s := c.servers[h.Server]
 	if !s.up || s.silent || s.incarnation != h.Incarnation {
@@ -170,8 +169,8 @@ func (c *cluster) replica(v *words.View, shard int, h words.Holder) *fakeShard {
 	return sh
 }
 
-// flow lets a shard's entries go one way down its chain and the word of what is
-// committed one way up, as far as its members have heard of the epoch.
+// flow lets a shard's entries travel once down its chain, and the committed count once up, between members that know
+// the epoch.
 func (c *cluster) flow(v *words.View, shard int) {
 	sv := &v.Shards[shard]
 	n := sv.Replicas()
@@ -205,8 +204,8 @@ func (c *cluster) flow(v *words.View, shard int) {
 	}
 }
 
-// copy brings the replica that joins a shard up to what the tail has committed. From
-// then on the tail commits nothing without it.
+// copy brings the joining replica of a shard up to date with the tail's committed entries. From then on, the tail
+// commits nothing without it.
 func (c *cluster) copy(v *words.View, shard int) {
 	sv := &v.Shards[shard]
 	if sv.Joining == nil {
@@ -225,7 +224,7 @@ func (c *cluster) copy(v *words.View, shard int) {
 	}
 }
 
-// send1 brings a successor the entries that its predecessor has.
+// send1 sends a predecessor's entries to its successor.
 func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 	if !from.serves() {
 		return
@@ -243,8 +242,7 @@ func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 	}
 }
 
-// lead has a head put into its log what the view says, and reports whether it
-// serves.
+// lead appends the entries that the view requires to a head's log, if it serves.
 func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
 	if sh.all == nil {
 		sh.all = sh.whole()
@@ -276,7 +274,7 @@ func (c *cluster) lead(sh *fakeShard, v *words.View, sv *words.ShardView) {
 	}
 }
 
-// ready reports whether a head serves: all members have what it had at first.
+// ready reports whether a head serves: all members have everything that it had when the epoch started.
 func (c *cluster) ready(sh *fakeShard, sv *words.ShardView) bool {
 	if !sh.serves() || sv.Lost && sv.Base == nil {
 		return false
@@ -284,7 +282,7 @@ func (c *cluster) ready(sh *fakeShard, sv *words.ShardView) bool {
 	return sh.heard >= sh.began
 }
 
-// followShard brings a server's replica of a shard to what its view says.
+// followShard updates a server's replica of a shard to the server's view.
 func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holder, head, joins bool) {
 	sv := &v.Shards[i]
 	sh := s.shards[i]
@@ -310,13 +308,12 @@ func (c *cluster) followShard(s *fakeServer, v *words.View, i int, h words.Holde
 	}
 }
 
-// restore makes the rows of a shard that nobody else has, once it is known what
-// they contain.
+// restore creates the rows of a lost shard, once their contents are known.
 func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 	sv, at := &v.Shards[shard], v.RestoredAt(perdure.ShardID(shard))
 	origin := make([]perdure.Clock, c.job.Slots)
 	if at > 0 {
-		origin = make([]perdure.Clock, len(v.Slots)) // as its segments are
+		origin = make([]perdure.Clock, len(v.Slots)) // as long as in its segments
 	}
 	for i := range origin {
 		origin[i] = v.Slots[i].Clamp(at)
@@ -328,7 +325,7 @@ func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 		origin = sv.Base
 	}
 	if sh.since > c.founded && recovery.Of(c.job.Recovery).Traits().Copies > 1 {
-		c.fail("a member of a chain that did not begin with it has nothing: %+v", *sv)
+		c.fail("a later member of a chain has no rows: %+v", *sv)
 	}
 	seq := c.before
 	if saved, is := c.saves[savedShard{v.Generation, shard, at}]; sv.Restored && is {
@@ -338,7 +335,7 @@ func (c *cluster) restore(sh *fakeShard, v *words.View, shard int) {
 	sh.cut = at
 }
 
-// complete reports whether a shard that was restored has what all slots had sent before.
+// complete reports whether a restored shard has everything that all slots had sent before.
 func (sh *fakeShard) complete(v *words.View) bool {
 	for i, sl := range v.Slots {
 		told, has := sh.told[perdure.Slot(i)]
@@ -350,7 +347,7 @@ func (sh *fakeShard) complete(v *words.View) bool {
 	return true
 }
 
-// status is what a replica says of itself.
+// status returns the status of a replica.
 func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus {
 	sv := &s.view.Shards[i]
 	head := sv.Server >= 0 && c.replica(&s.view, i, sv.Holder) == sh
@@ -382,7 +379,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) words.ShardStatus 
 	return st
 }
 
-// nextCut is a shard's next cut; the job's end is one.
+// nextCut returns a shard's next cut, which may be the job's end.
 func (c *cluster) nextCut(sh *fakeShard, v *words.View) perdure.Clock {
 	if !traitsOf(c.job.Recovery).Saves() {
 		return -1
@@ -392,10 +389,10 @@ func (c *cluster) nextCut(sh *fakeShard, v *words.View) perdure.Clock {
 	return s.Next(recovery.Progress{MinClock: sh.in.MinClock(), Left: sh.cut})
 }
 
-// traitsOf returns what a strategy is like.
+// traitsOf returns the traits of a strategy.
 func traitsOf(r perdure.Recovery) recovery.Traits { return recovery.Of(r).Traits() }
 
-// pump applies what may be applied and saves the shard at its cuts.
+// pump applies pending updates and saves the shard at its cuts.
 func (c *cluster) pump(shard int, sh *fakeShard) {
 	v := &c.saved.View
 	if !sh.in.AtCut() {
@@ -420,7 +417,7 @@ func (c *cluster) pump(shard int, sh *fakeShard) {
 	}
 }
 
-// savedShard names a shard's part of a checkpoint.
+// savedShard identifies a shard's part of a checkpoint.
 type savedShard struct {
 	generation perdure.Generation
 	shard      int

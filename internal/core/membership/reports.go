@@ -4,46 +4,46 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// logPatience is for how many ticks somebody may wait for the update log until people
-// are told: one that ends is there again sooner, and its parent tells of that.
+// logPatience is how many ticks a process may wait for the update log before users are notified. An update log that has
+// ended is back sooner, and its supervisor reports that.
 const logPatience = 10
 
-// reports tells people of what works again.
+// reports notifies users when processes and shards work again.
 type reports struct {
-	facts *Facts
-	job   *job
-	rec   *record
-	owed  bool // people are to be told once all shards serve, of which some were dropped
-	waits words.LogWait
+	facts   *Facts
+	job     *job
+	rec     *record
+	pending bool // a message is due once all shards serve again after some were dropped
+	waits   words.LogWait
 }
 
-// healed reports the places that work again after a failure.
-func (re *reports) healed() {
+// recovered reports the servers and slots that work again after a failure.
+func (re *reports) recovered() {
 	v := &re.facts.View
-	for _, i := range re.job.healing[Server].Sorted() {
+	for _, i := range re.job.recovering[Server].Sorted() {
 		if o := &re.job.servers[i]; re.job.serving(i) {
-			re.job.healing[Server].Remove(i)
+			re.job.recovering[Server].Remove(i)
 			how := "serves again"
 			if o.gone || o.ear.Suspect() {
-				how = "is not missed any more: the others serve all shards"
+				how = "is no longer needed: the other servers serve all shards"
 			}
 			re.rec.event("serving", target(Server, i), "server:%d %s", i, how)
 		}
 	}
-	if re.owed && len(re.job.dropped) == 0 && re.job.serves() {
-		re.owed = false
+	if re.pending && len(re.job.dropped) == 0 && re.job.serves() {
+		re.pending = false
 		re.rec.event("serving", "shards", "all shards serve again")
 	}
-	for _, i := range re.job.healing[Worker].Sorted() {
+	for _, i := range re.job.recovering[Worker].Sorted() {
 		if o := &re.job.slots[i]; !o.gone && o.connected && re.facts.Slots[i].Process != "" && v.Slots[i].Settled {
-			re.job.healing[Worker].Remove(i)
+			re.job.recovering[Worker].Remove(i)
 			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
 		}
 	}
 }
 
-// watchLog tells people, once, that updates wait for the update log, or a slot's state for the store, and that they
-// go on.
+// watchLog notifies users, once, that updates wait for the update log or a slot's state for the store, and again when
+// they continue.
 func (re *reports) watchLog() {
 	if kind, target, text := re.waits.Note(re.job.tick, logPatience, re.job.logProblem()); kind != "" {
 		re.rec.event(kind, target, "%s", text)

@@ -2,16 +2,16 @@ package membership
 
 import "github.com/perdure/perdure/internal/core/failuredetector"
 
-// ripe is for how many patiences a complaint must have been made before anything is done about it.
+// ripe is how long a complaint must have been made, in multiples of the patience, before it counts.
 const ripe = 2
 
-// lookForRifts deals with processes that cannot reach each other, and are both heard: see package failuredetector. A
-// server that is done without counts as silent, whatever it says, until all can reach it. So all that is done about
-// silence is done here, too, and nothing else.
-func (r *record) lookForRifts(w *failuredetector.Partitions) {
+// checkPartitions handles processes that cannot reach each other although the coordinator can reach both: see package
+// failuredetector. An excluded server counts as silent, whatever it sends, until all can reach it. So everything that
+// follows from silence also happens here, and nothing else.
+func (r *record) checkPartitions(w *failuredetector.Partitions) {
 	j := r.job
 	if w.Quiet() && !j.complains() {
-		return // as nearly always, also in the largest jobs
+		return // the usual case, even in the largest jobs
 	}
 	all := failuredetector.PartitionJob{Servers: len(j.servers), Live: make([]bool, len(j.servers)+len(j.slots))}
 	addrs, said := make([]string, len(j.servers)), []failuredetector.Complaint(nil)
@@ -47,7 +47,7 @@ func (r *record) lookForRifts(w *failuredetector.Partitions) {
 	}
 }
 
-// complains reports whether anybody cannot reach a server.
+// complains reports whether any process cannot reach a server.
 func (j *job) complains() bool {
 	for _, k := range []Kind{Server, Worker} {
 		for i := range j.size(k) {
@@ -59,7 +59,7 @@ func (j *job) complains() bool {
 	return false
 }
 
-// unreached is what the process has said last of whom it cannot reach.
+// unreached returns the latest list of addresses that the process cannot reach.
 func (o *observed) unreached() []string {
 	switch {
 	case o.server != nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// riven is a job of two workers and three servers whose shards are on two each.
+// riven returns a job of two workers and three servers, with each shard on two servers.
 func riven(t *testing.T) (c *cluster, says func(unreached ...string) []Event) {
 	t.Helper()
 	c = newCluster(perdure.JobSpec{
@@ -19,7 +19,7 @@ func riven(t *testing.T) (c *cluster, says func(unreached ...string) []Event) {
 	}, patience)
 	c.wellness(30)
 	c.core.Ready()
-	return c, func(unreached ...string) []Event { // a tick in which all say how they are, and worker 0 that of others
+	return c, func(unreached ...string) []Event { // a tick; worker 0 reports unreachable servers
 		for i := range c.servers {
 			c.report(Server, i)
 		}
@@ -35,7 +35,7 @@ func riven(t *testing.T) (c *cluster, says func(unreached ...string) []Event) {
 	}
 }
 
-// kinds are the kinds of events, with whom they are of, but for those of other kinds.
+// kinds returns the given kinds of events with their targets.
 func kinds(all []Event, which ...string) (list []string) {
 	for _, e := range all {
 		if slices.Contains(which, e.Kind) {
@@ -45,8 +45,8 @@ func kinds(all []Event, which ...string) (list []string) {
 	return list
 }
 
-// A server that a worker has not reached for two patiences counts as silent, though it is heard: its replicas are
-// dropped. It is heard again once it can be reached, and is given replicas anew.
+// TestRift checks that a server which a worker has not reached for two patiences counts as silent, although it sends:
+// its replicas are dropped. Once it can be reached, it counts again and gets new replicas.
 func TestRift(t *testing.T) {
 	c, says := riven(t)
 	at := c.core.Facts().Servers[1].Addr
@@ -65,26 +65,28 @@ func TestRift(t *testing.T) {
 			t.Fatalf("shard %d still has a replica on server 1: %+v", i, *sv)
 		}
 	}
-	if !c.core.rifts.Out(at) || c.core.rifts.Out(c.core.Facts().Servers[0].Addr) {
-		t.Error("a server at the address of one that is done without could come, or one at another could not")
+	if !c.core.partitions.Out(at) || c.core.partitions.Out(c.core.Facts().Servers[0].Addr) {
+		t.Error("a server at the excluded address can join, or one at another address cannot")
 	}
 	for range 100 {
 		if more := kinds(says(at), "unreached", "reached", "suspected"); len(more) > 0 {
-			t.Fatalf("said again: %v", more)
+			t.Fatalf("reported again: %v", more)
 		}
 	}
-	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) || c.core.rifts.Out(at) {
-		t.Fatalf("when it is reached again: %v", told)
+	if told := kinds(says(), "reached"); !slices.Equal(told, []string{"reached server:1"}) ||
+		c.core.partitions.Out(at) {
+		t.Fatalf("when it can be reached again: %v", told)
 	}
 	for range 3 {
 		says()
 	}
 	if c.core.job.servers[1].ear.Suspect() {
-		t.Error("it is not heard again")
+		t.Error("it still counts as silent")
 	}
 }
 
-// What is said for less than two patiences changes nothing: who was cut off from everybody says it for a moment.
+// TestShortRift checks that complaints of less than two patiences change nothing, because a process that was cut off
+// from everything makes them for a moment.
 func TestShortRift(t *testing.T) {
 	c, says := riven(t)
 	at := c.core.Facts().Servers[1].Addr
@@ -99,7 +101,8 @@ func TestShortRift(t *testing.T) {
 	}
 }
 
-// A worker that reaches none of three servers is cut off itself: people are told, and no server is done without.
+// TestWorkerCutOff checks that a worker that reaches none of three servers is considered cut off itself: users are
+// notified, and no server is excluded.
 func TestWorkerCutOff(t *testing.T) {
 	c, says := riven(t)
 	var all []string
@@ -117,7 +120,7 @@ func TestWorkerCutOff(t *testing.T) {
 	if e := told[i]; e.Target != "worker:0" || !strings.Contains(e.Text, "server:0, server:1 and server:2") {
 		t.Errorf("told %+v", e)
 	}
-	if c.core.rifts.Out(all[0]) {
-		t.Error("a server could not come")
+	if c.core.partitions.Out(all[0]) {
+		t.Error("a server cannot join")
 	}
 }

@@ -6,16 +6,15 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// rounds records which files the running checkpoint is made of, as servers say it. It does so
-// once a tick, however often something is saved: what a server says between is not lost before
-// the next but with the server.
+// rounds records which files make up the running checkpoint, as reported by the servers. It does so once a tick,
+// however often rows are saved: a server's earlier reports are lost only together with the server.
 type rounds struct {
 	facts *Facts
 	job   *job
 	rec   *record
 }
 
-// record takes over what the shards have saved since the last tick, and has it published.
+// record adds what the shards have saved since the last tick, and requests its publication.
 func (ro *rounds) record() {
 	if ro.job.traits.Form != recovery.Rows || !ro.facts.Placed() || ro.job.publishing >= 0 {
 		return
@@ -23,7 +22,7 @@ func (ro *rounds) record() {
 	last := ro.facts.Closing
 	closes := last != nil && last.Named
 	if closes && ro.facts.View.Durable >= last.Cut {
-		return // the last one has all that it needs, and a newer one would not
+		return // the last one is complete, and a newer one would not be
 	}
 	next, news := ro.facts.Running.Next(ro.job.shardStatus)
 	if !news && ro.job.weak.Holders {
@@ -33,10 +32,10 @@ func (ro *rounds) record() {
 	if !news && !all {
 		return
 	}
-	if all { // they have come there, though not all of them may have said so
+	if all { // all have reached that clock, even if not all have reported it
 		clock = last.Cut
 	}
-	if !news { // it could not be published
+	if !news { // the last one could not be published
 		next.Number++
 	}
 	set(ro.rec, &ro.facts.Running, next)
@@ -46,8 +45,8 @@ func (ro *rounds) record() {
 	}
 }
 
-// saved reports whether every shard has saved all its rows at the clock that was named last. A file of that clock
-// alone is not enough: a shard that does not know the name may have taken a round there, of some rows only.
+// saved reports whether every shard has saved all its rows at the clock that was named last. A file of that clock alone
+// is not enough: a shard that has not received the name may have saved a round of some rows there.
 func (ro *rounds) saved(clock perdure.Clock) bool {
 	for i := range ro.facts.View.Shards {
 		st := ro.job.shardStatus(i)
@@ -58,7 +57,7 @@ func (ro *rounds) saved(clock perdure.Clock) bool {
 	return true
 }
 
-// others is what a server says of a shard that it does not hold: for a negative control.
+// others returns the status of a shard from a server that does not hold it, for a negative control.
 func (j *job) others(shard int) (st *words.ShardWord) {
 	for i := range j.servers {
 		if w := j.servers[i].server; w != nil && i != j.facts.View.Shards[shard].Server && st == nil {
@@ -68,7 +67,7 @@ func (j *job) others(shard int) (st *words.ShardWord) {
 	return st
 }
 
-// counts notes what a lost shard begins with, where each row was saved by itself.
+// counts records which rows a lost shard starts with, where each row is saved separately.
 func (b *bases) counts(shard int, base []perdure.Clock) {
 	if st := b.job.shardStatus(shard); st != nil && b.job.traits.Begins == recovery.LastSaved {
 		before := b.facts.Running

@@ -8,57 +8,56 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// For a running checkpoint the coordinator records which files hold the last saved rows of each shard, and how much was
-// saved and lost so far. A RunningCheckpoint's lists are never changed in place, so that copies of it stay what they
-// were. Nothing else here is safe for concurrent use.
+// For a running checkpoint the coordinator records which files hold the last saved rows of each shard, and how much has
+// been saved and lost so far. A RunningCheckpoint's lists are never changed in place, so its copies stay valid. Nothing
+// else here is safe for concurrent use.
 
-// RunningCheckpoint is the running checkpoint of a job. The zero one is of a job that has none.
+// RunningCheckpoint is the running checkpoint of a job. The zero value belongs to a job without one.
 type RunningCheckpoint struct {
-	Number uint64              `json:"number"` // of its manifests, from 1; 0: nothing has been saved yet
+	Number uint64              `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
 	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
-	// States are what slots have saved that lies in the store, and that a shard's newest file refers
-	// to, by shard; nil: there is none.
+	// States lists, by shard, the slot states in the store that the shard's newest file refers to; nil: none.
 	States [][]words.SavedFile `json:"states,omitempty"`
-	Saving words.RowSaving     `json:"saving"` // of the job so far
-	Told   []savedCount        `json:"told"`   // by shard: what of its word is in Saving
-	// Unbegun counts the shards, of a job that goes on from another one's files, of which it is
-	// not known yet what they begin with.
+	Saving words.RowSaving     `json:"saving"` // statistics of the job so far
+	Told   []savedCount        `json:"told"`   // by shard: the part of its statistics that Saving contains
+	// Unbegun counts the shards whose initial rows are not known yet, in a job that resumes from another job's files.
 	Unbegun int `json:"unbegun,omitempty"`
-	// Current says that the job begins with rows as they were at its cut: what was saved of them before is in the
-	// files, for whoever loses them.
+	// Current is set if the job starts with the rows of its cut. The files then contain earlier versions of them, for
+	// shards that are lost.
 	Current bool `json:"current,omitempty"`
 }
 
-// savedCount is how much of what a shard's holder has saved is counted already.
+// savedCount is the part of a holder's statistics that has been counted.
 type savedCount struct {
 	Since  uint64  `json:"since"` // as in the view's Holder
 	Bytes  int64   `json:"bytes"`
 	Paused float64 `json:"paused"`
 }
 
-// NewRunning returns that of a job of a number of shards, of which nothing is saved.
+// NewRunning returns an empty running checkpoint for a number of shards.
 func NewRunning(shards int) RunningCheckpoint {
 	return RunningCheckpoint{Files: make([][]words.SavedFile, shards), Told: make([]savedCount, shards)}
 }
 
-// ResumedRunning returns that of a job which goes on from the running checkpoint of that number, and
-// its files by shard, and the states of slots that the newest ones refer to; nil: there are none.
+// ResumedRunning returns the running checkpoint of a job that resumes from the one with the given number. files lists
+// its files by shard, and states the slot states that the newest ones refer to, or nil.
 func ResumedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
 	c := NewRunning(len(files))
 	c.Number, c.Files, c.States, c.Unbegun = number, files, states, len(files)
 	return c
 }
 
-// ForkedRunning returns that of a job which goes on from a cut of another one, as if that one had saved rows in
-// these files before, by shard.
+// ForkedRunning returns the running checkpoint of a job that continues from a cut of another job which had saved rows
+// to these files, by shard.
 func ForkedRunning(number uint64, files, states [][]words.SavedFile) RunningCheckpoint {
 	c := NewRunning(len(files))
 	c.Number, c.Files, c.States, c.Current = number, files, states, true
 	return c
 }
 
-// Begins returns with which files a shard begins when the job does, and whether its rows are those of the files,
-// so that what they lack of it is to be counted: it is so where there was a job before, and no cut of it.
+// Begins returns the files with which a shard starts at the beginning of the job. lost reports whether the rows come
+// from these files, so that the updates that they lack must be counted: this is so if the job resumes another one
+// without a cut.
 func (c RunningCheckpoint) Begins(shard int) (lost bool, saved []words.SavedFile) {
 	if c.Number == 0 {
 		return false, nil
@@ -66,23 +65,23 @@ func (c RunningCheckpoint) Begins(shard int) (lost bool, saved []words.SavedFile
 	return !c.Current, c.Files[shard]
 }
 
-// Begun says with which rows a job goes on from another one's, where that was not known before
-// and now is; lost is how many updates they lack, all together. Else it returns "".
+// Begun returns a message about the initial rows of a resumed job, if these have just become known, and ""
+// otherwise. lost is the total number of updates that the rows lack.
 func (c RunningCheckpoint) Begun(before *RunningCheckpoint, lost int64) string {
 	if c.Unbegun > 0 || before.Unbegun == 0 {
 		return ""
 	}
 	s := &c.Saving
-	text := fmt.Sprintf("each row is as it was last saved: of %d rows, %.1f clocks before in the mean, and %d at most",
+	text := fmt.Sprintf("%d rows start as last saved, on average %.1f and at most %d clocks earlier",
 		s.Restored+s.Initial, s.MeanAge(), s.Oldest)
 	if s.Initial > 0 {
-		text += fmt.Sprintf("; %d were never saved, and begin again", s.Initial)
+		text += fmt.Sprintf("; %d of them were never saved and start with their initial values", s.Initial)
 	}
 	return text + fmt.Sprintf("; %d updates are lost, and %d in part", lost, s.PartlyLost)
 }
 
-// nextToDrain returns the checkpoint with what the shards have saved since, given what each says of
-// itself; nil: its word is not known. It reports whether that is any news.
+// Next returns the checkpoint with what the shards have saved since, given the status of each; nil: unknown. news
+// reports whether anything has changed.
 func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next RunningCheckpoint, news bool) {
 	next = c
 	for i := range c.Files {
@@ -107,7 +106,7 @@ func (c RunningCheckpoint) Next(said func(shard int) *words.ShardWord) (next Run
 	return next, news
 }
 
-// refers notes to which states a shard's newest file refers.
+// refers records which states a shard's newest file refers to.
 func (c *RunningCheckpoint) refers(shard int, states []words.SavedFile) {
 	if len(states) == 0 && c.States == nil {
 		return
@@ -117,7 +116,7 @@ func (c *RunningCheckpoint) refers(shard int, states []words.SavedFile) {
 	c.States[shard] = states
 }
 
-// StatesOf returns to which states a shard's newest file refers.
+// StatesOf returns the states that a shard's newest file refers to.
 func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
 	if c.States == nil {
 		return nil
@@ -125,7 +124,7 @@ func (c *RunningCheckpoint) StatesOf(shard int) []words.SavedFile {
 	return c.States[shard]
 }
 
-// count takes over how much a shard's holder has saved since it is one.
+// count adds the statistics of a shard's holder, which start when it becomes the holder.
 func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 	before := &c.Told[shard]
 	if before.Since != st.Since {
@@ -136,8 +135,8 @@ func (c *RunningCheckpoint) count(shard int, st *words.ShardStatus) {
 	before.Bytes, before.Paused = st.SaveBytes, st.SaveSeconds
 }
 
-// Lost returns the checkpoint with the count of the rows that a lost shard begins with, given
-// what its new holder says of itself and the MinClock with which the shard goes on.
+// Lost returns the checkpoint with the rows of a lost shard counted, given the status of its new holder and the
+// MinClock with which the shard continues.
 func (c RunningCheckpoint) Lost(st *words.ShardStatus, least perdure.Clock) RunningCheckpoint {
 	oldest := st.Seq
 	for _, k := range st.Kept {

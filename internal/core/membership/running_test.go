@@ -10,7 +10,7 @@ import (
 
 func file(name string) words.SavedFile { return words.SavedFile{File: name, Bytes: 10} }
 
-// say is the word of a shard's holder, whose newest file is the last one.
+// say returns the status of a shard's holder. Its newest file is the last one.
 func say(since uint64, bytes int64, files ...string) *words.ShardWord {
 	last := len(files) - 1
 	s := words.Segment{File: files[last], Bytes: 10}
@@ -22,7 +22,7 @@ func say(since uint64, bytes int64, files ...string) *words.ShardWord {
 	}}
 }
 
-// TestNext: what shards say is taken over once, and an older copy stays what it was.
+// TestNext checks that reports of shards are counted once, and that an older copy does not change.
 func TestNext(t *testing.T) {
 	said := make([]*words.ShardWord, 3)
 	next := func(c membership.RunningCheckpoint) (membership.RunningCheckpoint, bool) {
@@ -30,7 +30,7 @@ func TestNext(t *testing.T) {
 	}
 	first := membership.NewRunning(3)
 	if _, news := next(first); news {
-		t.Error("nobody has said anything, and it is news")
+		t.Error("news without any report")
 	}
 	said[1] = say(4, 30, "a", "b")
 	second, news := next(first)
@@ -39,10 +39,10 @@ func TestNext(t *testing.T) {
 		t.Errorf("%t, %+v", news, second)
 	}
 	if first.Number != 0 || first.Files[1] != nil || first.Told[1].Since != 0 {
-		t.Errorf("the one before has become %+v", first)
+		t.Errorf("the previous one has changed to %+v", first)
 	}
 	if _, news := next(second); news {
-		t.Error("the same word is news")
+		t.Error("an unchanged report is news")
 	}
 	said[1] = say(4, 50, "b", "c")
 	said[0] = say(9, 5, "x")
@@ -53,16 +53,16 @@ func TestNext(t *testing.T) {
 	said[1].Ready = false
 	said[1].Segments[0].File = "d"
 	if _, news := next(third); news {
-		t.Error("the word of one who does not serve yet is news")
+		t.Error("the report of a shard that does not serve yet is news")
 	}
-	said[1] = say(12, 20, "e") // another holder, who counts from 0
+	said[1] = say(12, 20, "e") // another holder, whose counts start from 0
 	fourth, _ := next(third)
 	if fourth.Saving.Bytes != 75 || fourth.Saving.PausedSeconds != 0.75 {
 		t.Errorf("%+v", fourth.Saving)
 	}
 }
 
-// TestLost: rows are counted by how old they were, and updates that some of them have.
+// TestLost checks that rows are counted by their age, together with the updates that only some of them have.
 func TestLost(t *testing.T) {
 	st := &words.ShardStatus{Seq: 90, Kept: []words.Kept{
 		{Rows: 2}, {Cut: 10, Seq: 40, Rows: 3}, {Cut: 15, Seq: 60}, {Cut: 20, Seq: 90, Rows: 5},
@@ -80,22 +80,22 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestResumed: a job that goes on from another's files has them for each shard, and says with which
-// rows it goes on when it knows that of all.
+// TestResumed checks that a job that resumes from another's files has them for each shard, and reports its initial rows
+// once they are known for all shards.
 func TestResumed(t *testing.T) {
 	first := membership.NewRunning(2)
 	if lost, saved := first.Begins(1); lost || saved != nil || first.Begun(&first, 3) != "" {
-		t.Errorf("a job that begins anew: %t, %v", lost, saved)
+		t.Errorf("a new job: %t, %v", lost, saved)
 	}
 	c := membership.ResumedRunning(7, [][]words.SavedFile{{file("a")}, nil}, nil)
 	for i, want := range []int{1, 0} {
 		if lost, saved := c.Begins(i); !lost || len(saved) != want {
-			t.Errorf("shard %d begins with %v, and %t", i, saved, lost)
+			t.Errorf("shard %d starts with %v, lost %t", i, saved, lost)
 		}
 	}
 	forked := membership.ForkedRunning(1, [][]words.SavedFile{{file("a")}}, nil)
 	if lost, saved := forked.Begins(0); lost || len(saved) != 1 || forked.Begun(&forked, 0) != "" {
-		t.Errorf("a job that begins at a cut, with files of before: %t, %v", lost, saved)
+		t.Errorf("a job that starts at a cut, with earlier files: %t, %v", lost, saved)
 	}
 	st := &words.ShardStatus{Seq: 9, Kept: []words.Kept{{Rows: 1}, {Cut: 4, Seq: 9, Rows: 3}}}
 	second := c.Lost(st, 6)
@@ -103,12 +103,12 @@ func TestResumed(t *testing.T) {
 		t.Errorf("after the first of two shards: %s", text)
 	}
 	third := second.Lost(st, 6)
-	want := "each row is as it was last saved: of 8 rows, 3.0 clocks before in the mean, and 6 at most; 2 were never " +
-		"saved, and begin again; 5 updates are lost, and 18 in part"
+	want := "8 rows start as last saved, on average 3.0 and at most 6 clocks earlier; 2 of them were never saved and " +
+		"start with their initial values; 5 updates are lost, and 18 in part"
 	if text := third.Begun(&second, 5); text != want {
-		t.Errorf("it says %q", text)
+		t.Errorf("message %q", text)
 	}
 	if text := third.Lost(st, 6).Begun(&third, 5); text != "" {
-		t.Errorf("a later loss is told as the beginning: %s", text)
+		t.Errorf("a later loss is reported as the start: %s", text)
 	}
 }

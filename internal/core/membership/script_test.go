@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// TestScripts runs the scripts of testdata/scripts. Each command prints what it was
-// answered, the events it caused and, if it changed, the view.
+// TestScripts runs the scripts of testdata/scripts. Each command prints its answer, the events that it caused and, if
+// the view changed, the view.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var c *cluster
@@ -36,9 +36,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptCluster makes what "new [slots=] [servers=] [shards=] [model=] [recovery=]
-// [clocks=] [patience=] [zones=] [noreplace] [atcuts] [mtbf=] [save=]" asks for, the last
-// two in seconds.
+// scriptCluster creates the cluster that the command "new [slots=] [servers=] [shards=] [model=] [recovery=] [clocks=]
+// [patience=] [zones=] [noreplace] [atcuts] [mtbf=] [save=]" describes; the last two are in seconds.
 func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
 	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
@@ -75,7 +74,7 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	return c
 }
 
-// places returns the places that "server=0", "worker=1" or nothing (all) mean.
+// places returns the server indices and slots that "server=0", "worker=1" or nothing (all) select.
 func places(t *testing.T, d *datadriven.TestData, c *cluster) (kinds []Kind, indices []int) {
 	for _, k := range []Kind{Server, Worker} {
 		if arg, ok := d.Arg(string(k)); ok {
@@ -88,7 +87,7 @@ func places(t *testing.T, d *datadriven.TestData, c *cluster) (kinds []Kind, ind
 	return kinds, indices
 }
 
-// orders is what a command says, where it says it.
+// orders are the arguments of a command.
 type orders struct {
 	kind   Kind
 	place  int
@@ -120,7 +119,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 	case "rejoin":
 		for j := range kinds {
 			p := c.process(kinds[j], indices[j])
-			if p.silent = false; p.up && !p.connected { // what was frozen thaws
+			if p.silent = false; p.up && !p.connected { // a frozen process thaws
 				inc, v := c.join(kinds[j], indices[j])
 				fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", kinds[j], indices[j], inc, v)
 			}
@@ -134,17 +133,17 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 	}
 }
 
-// processCommand does what one process is told to do.
+// processCommand executes a command that concerns one process.
 func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
-	case "ask": // a stranger asks for a place
+	case "ask": // an unrelated process asks for a slot or index
 		got, inc, v := c.core.Join(Kind(o.how), o.index,
 			Newcomer{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":
 		c.kill(o.kind, o.place, o.how)
-	case "more": // a server asks for any place
+	case "more": // a server asks for any index
 		fmt.Fprintf(&c.told, "%s\n", c.more())
 	case "drain":
 		c.servers[o.place].draining = true
@@ -153,7 +152,7 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 		c.follow(o.kind, o.place)
 	case "report":
 		c.report(o.kind, o.place)
-	case "ghost": // the last word of the processes before this one comes late
+	case "ghost": // the last messages of replaced processes arrive late
 		c.ghost(o.kind, o.place)
 	case "work":
 		c.work(o.place)
@@ -167,7 +166,7 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 	return true
 }
 
-// jobCommand does what concerns all.
+// jobCommand executes a command that concerns the whole job.
 func (c *cluster) jobCommand(cmd string, o orders) bool {
 	switch cmd {
 	case "quiet": // all follow and report until nothing changes any more
@@ -231,7 +230,7 @@ func (c *cluster) jobCommand(cmd string, o orders) bool {
 	return true
 }
 
-// say tells of what was refused.
+// say prints an error.
 func (c *cluster) say(err error) {
 	if err != nil {
 		fmt.Fprintln(&c.told, err)
@@ -239,7 +238,7 @@ func (c *cluster) say(err error) {
 	c.flush()
 }
 
-// clocks lets all workers finish n clocks, if they may, and sends all to all shards.
+// clocks lets all workers finish n clocks, if possible, and sends all updates to all shards.
 func (c *cluster) clocks(n int) {
 	steps := 1
 	if c.job.Consistency.TwoStep() {
@@ -249,7 +248,7 @@ func (c *cluster) clocks(n int) {
 		for i := range c.workers {
 			c.work(i)
 		}
-		for range 2 { // again, to hear what the others' made possible
+		for range 2 { // twice, to receive the effects of the other workers' updates
 			for i := range c.workers {
 				for s := range c.job.Shards {
 					c.send(i, s)

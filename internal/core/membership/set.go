@@ -2,11 +2,11 @@ package membership
 
 import "slices"
 
-// numberSet holds numbers. To go over them costs what it holds now, whatever it held
-// before: a map that was large once stays so. The zero Set is empty.
+// numberSet is a set of numbers. Iterating over it costs only its current size, whatever it held before; a Go map never
+// shrinks. The zero numberSet is empty.
 type numberSet struct {
 	list []int       // in any order
-	at   map[int]int // where in list
+	at   map[int]int // positions in list
 }
 
 // Has reports whether a number is in the set.
@@ -40,7 +40,7 @@ func (s *numberSet) Remove(i int) {
 	delete(s.at, i)
 }
 
-// Put adds a number, or removes it.
+// Put adds or removes a number.
 func (s *numberSet) Put(i int, in bool) {
 	if in {
 		s.Add(i)
@@ -49,7 +49,7 @@ func (s *numberSet) Put(i int, in bool) {
 	}
 }
 
-// Clear removes all.
+// Clear removes all numbers.
 func (s *numberSet) Clear() {
 	for _, i := range s.list {
 		delete(s.at, i)
@@ -57,25 +57,25 @@ func (s *numberSet) Clear() {
 	s.list = s.list[:0]
 }
 
-// Sorted returns what is in the set, in order, in memory of its own.
+// Sorted returns a new slice with the numbers in ascending order.
 func (s *numberSet) Sorted() []int {
 	list := slices.Clone(s.list)
 	slices.Sort(list)
 	return list
 }
 
-// All returns what is in the set, in any order. It is the set's own memory: not to be
-// changed, and good until the set changes.
+// All returns the numbers in any order. The slice is the set's own: it must not be changed, and is valid until the set
+// changes.
 func (s *numberSet) All() []int { return s.list }
 
-// Len returns how many numbers there are.
+// Len returns the size of the set.
 func (s *numberSet) Len() int { return len(s.list) }
 
-// cursor goes round over a number of things until one is found wanting. That one is the
-// first to be looked at the next time, so that waiting for all of them costs little.
+// cursor visits a number of items in turn until one fails a check. That item is checked first the next time, so that
+// waiting for all of them costs little.
 type cursor int
 
-// All reports whether all n are good.
+// All reports whether good returns true for all n items.
 func (at *cursor) All(n int, good func(i int) bool) bool {
 	for range n {
 		if *at >= cursor(n) {

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A cursor finds out whether all are good, wherever it stands, and looks first at
-// the one that was not.
+// TestCursor checks that a cursor determines whether all items are good, whatever its position, and checks the last bad
+// one first.
 func TestCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var at cursor
@@ -33,13 +33,13 @@ func TestCursor(t *testing.T) {
 			looked := 0
 			if got := at.All(len(good), func(i int) bool { looked++; return good[i] }); got != want ||
 				!got && looked != 1 {
-				t.Fatalf("%v of %v after a look at %d", got, good, looked)
+				t.Fatalf("%v of %v after %d checks", got, good, looked)
 			}
 		}
 	})
 }
 
-// A set is what a map would be.
+// TestSet compares a set with a map.
 func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s numberSet
@@ -65,7 +65,7 @@ func TestSet(t *testing.T) {
 	})
 }
 
-// A census knows the least of all clocks.
+// TestCensus compares a census with the smallest of all clocks.
 func TestCensus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var census clockCensus

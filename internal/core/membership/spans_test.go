@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Who takes part after a change at clock 5, and what is refused.
+// TestApply checks which slots participate after a change at clock 5, and which changes are rejected.
 func TestApply(t *testing.T) {
 	span := func(from, until perdure.Clock) words.SlotView {
 		return words.SlotView{Incarnation: 1, Span: words.Span{From: from, Until: until}, Left: until > 0}
@@ -22,20 +22,20 @@ func TestApply(t *testing.T) {
 		past    int64
 		refusal string
 	}{
-		"one more":          {Change{Add: 1}, []words.SlotView{span(0, 0)}, []int{1}, 0, ""},
-		"in a vacant place": {Change{Add: 2}, []words.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
-		"in the one's that comes again": {
+		"one more":         {Change{Add: 1}, []words.SlotView{span(0, 0)}, []int{1}, 0, ""},
+		"in a vacant slot": {Change{Add: 2}, []words.SlotView{span(0, 0), span(0, 3)}, []int{1, 2}, 3, ""},
+		"in the slot of the returning one": {
 			Change{Again: []perdure.Slot{2, 0}},
 			[]words.SlotView{span(0, 0), span(0, 3), span(1, 3)},
 			[]int{2},
 			2, "",
 		},
-		"one leaves":      {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
-		"nobody is left":  {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0)}, nil, 0, "nobody would"},
-		"there is none":   {Change{Leave: []perdure.Slot{1}}, []words.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
-		"it has left":     {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 3)}, nil, 0, "has left"},
-		"it leaves twice": {Change{Leave: []perdure.Slot{0, 0}}, []words.SlotView{span(0, 0)}, nil, 0, "already"},
-		"before it came":  {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
+		"one leaves":        {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0), span(0, 0)}, nil, 0, ""},
+		"no slot is left":   {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 0)}, nil, 0, "no worker"},
+		"it does not exist": {Change{Leave: []perdure.Slot{1}}, []words.SlotView{span(0, 0)}, nil, 0, "no slot 1"},
+		"it left before":    {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(0, 3)}, nil, 0, "slot 0 left"},
+		"it leaves twice":   {Change{Leave: []perdure.Slot{0, 0}}, []words.SlotView{span(0, 0)}, nil, 0, "already"},
+		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []words.SlotView{span(5, 0)}, nil, 0, "at clock 5"},
 	} {
 		before := slices.Clone(c.slots)
 		next, joined, past, err := c.change.Apply(c.slots, 5)
@@ -46,7 +46,7 @@ func TestApply(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(joined, c.joined) || past != c.past {
-			t.Errorf("%s: %v join, %d clocks are past; want %v, %d", name, joined, past, c.joined, c.past)
+			t.Errorf("%s: %v join, %d past clocks; want %v, %d", name, joined, past, c.joined, c.past)
 		}
 		for _, i := range joined {
 			sl := next[i]
@@ -57,7 +57,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// A slot that joins is early until somebody who was there before has come to the clock before its first.
+// TestEarly checks that a slot that joins is early until an earlier member has reached the clock before its first.
 func TestEarly(t *testing.T) {
 	joins := words.SlotView{Span: words.Span{From: 9}}
 	gone := words.SlotView{Left: true, Span: spanUpTo(0, 8)}
@@ -67,15 +67,15 @@ func TestEarly(t *testing.T) {
 		from  perdure.Clock
 		want  bool
 	}{
-		"was there from the beginning":   {[]words.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
-		"the other is behind":            {[]words.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
-		"the other has come":             {[]words.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
-		"by its start":                   {[]words.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
-		"it has worked itself":           {[]words.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
-		"the other has come, and left":   {[]words.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
-		"the job begins there":           {[]words.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
-		"others that join say nothing":   {[]words.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
-		"but for one that has worked so": {[]words.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
+		"participates from the beginning":  {[]words.SlotView{{}, {}}, []perdure.Clock{0, 0}, 0, false},
+		"the other is behind":              {[]words.SlotView{joins, {}}, []perdure.Clock{8, 7}, 0, true},
+		"the other has reached it":         {[]words.SlotView{joins, {}}, []perdure.Clock{8, 8}, 0, false},
+		"by its start":                     {[]words.SlotView{joins, {Start: 8}}, []perdure.Clock{8, 0}, 0, false},
+		"it has worked itself":             {[]words.SlotView{joins, {}}, []perdure.Clock{10, 3}, 0, false},
+		"the other reached it and left":    {[]words.SlotView{joins, gone}, []perdure.Clock{8, 0}, 0, false},
+		"the job starts there":             {[]words.SlotView{joins, {}}, []perdure.Clock{8, 0}, 8, false},
+		"other joining slots do not count": {[]words.SlotView{joins, joins}, []perdure.Clock{8, 9}, 0, true},
+		"unless they have done a clock":    {[]words.SlotView{joins, joins}, []perdure.Clock{8, 10}, 0, false},
 	} {
 		if got := comesEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -83,7 +83,7 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestSomeoneWorks compares with a look at every clock.
+// TestSomeoneWorks compares the result with a check of every clock.
 func TestSomeoneWorks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -104,7 +104,7 @@ func TestSomeoneWorks(t *testing.T) {
 	}
 }
 
-// TestLeast: who has done all his clocks is waited for no more.
+// TestLeast checks that slots that have done all their clocks are ignored.
 func TestLeast(t *testing.T) {
 	slots := []words.SlotView{{}, {Span: words.Span{Until: 10}}, {Span: words.Span{From: 5, Until: 40}}}
 	for _, c := range []struct {
@@ -117,15 +117,15 @@ func TestLeast(t *testing.T) {
 		{[]perdure.Clock{50, 10, 40}, 50},
 	} {
 		if got := leastCount(slots, c.counts); got != c.want {
-			t.Errorf("of %v the least is %d, want %d", c.counts, got, c.want)
+			t.Errorf("the smallest of %v is %d, want %d", c.counts, got, c.want)
 		}
 	}
 	if got := leastCount(slots[1:], []perdure.Clock{10, 40}); got != 40 {
-		t.Errorf("of those that all are done the least is %d", got)
+		t.Errorf("the smallest, when all are done, is %d", got)
 	}
 }
 
-// Who takes part in a job that goes on at clock 5 with another number of workers.
+// TestChanged checks which slots participate in a job that continues at clock 5 with another number of workers.
 func TestChanged(t *testing.T) {
 	all, gone := words.Span{}, words.Span{Until: 3}
 	for name, c := range map[string]struct {
@@ -137,14 +137,14 @@ func TestChanged(t *testing.T) {
 		"as many":           {[]words.Span{all, all}, 2, []words.Span{all, all}, ""},
 		"more":              {[]words.Span{all}, 3, []words.Span{all, {From: 5}, {From: 5}}, ""},
 		"fewer":             {[]words.Span{all, all}, 1, []words.Span{all, {Until: 5}}, ""},
-		"none of who left":  {[]words.Span{gone, all}, 2, []words.Span{gone, all, {From: 5}}, ""},
-		"who begins there":  {[]words.Span{all, {From: 5}}, 2, []words.Span{all, {From: 5}}, ""},
-		"not who would":     {[]words.Span{all, {From: 5}}, 1, []words.Span{all, {From: 5, Until: 5}}, ""},
+		"no reuse":          {[]words.Span{gone, all}, 2, []words.Span{gone, all, {From: 5}}, ""},
+		"one starts there":  {[]words.Span{all, {From: 5}}, 2, []words.Span{all, {From: 5}}, ""},
+		"not if fewer":      {[]words.Span{all, {From: 5}}, 1, []words.Span{all, {From: 5, Until: 5}}, ""},
 		"plans are dropped": {[]words.Span{{Until: 9}, {From: 8}}, 1, []words.Span{all, {From: 8, Until: 8}}, ""},
-		"nobody":            {[]words.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
+		"none":              {[]words.Span{all}, 0, nil, "--workers 0; choose 1 to 4096"},
 		"too many":          {[]words.Span{all}, 4097, nil, "--workers 4097; choose 1 to 4096"},
-		"too many by slots": {[]words.Span{gone}, 4096, nil, "has had 1 slots, and gets 4096 more"},
-		"who leaves there": {
+		"too many by slots": {[]words.Span{gone}, 4096, nil, "has had 1 slots and would need 4096 more"},
+		"one that leaves there": {
 			[]words.Span{all, {From: 2, Until: 5}},
 			2,
 			[]words.Span{all, {From: 2, Until: 5}, {From: 5}},
@@ -166,7 +166,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		if err == nil && works != c.workers {
-			t.Errorf("%s: %d go on, want %d", name, works, c.workers)
+			t.Errorf("%s: %d continue, want %d", name, works, c.workers)
 		}
 	}
 }

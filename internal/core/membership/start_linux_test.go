@@ -13,9 +13,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// BenchmarkAllAtOnce is the beginning of a job to which all workers come at once: each shard says of each slot that it
-// refuses who was there before, and that it has carried out what is decided. What the core keeps of that while the
-// last shard has not spoken is B/fence.
+// BenchmarkAllAtOnce measures the start of a job to which all workers connect at the same time. Each shard reports for
+// each slot that it fences earlier processes and has carried out the decision. B/fence is the memory that the core
+// keeps for these reports while the last shard has not sent its own.
 func BenchmarkAllAtOnce(b *testing.B) {
 	const servers, shards = 200, 1000
 	for _, workers := range []int{300, 1000, 3000, 10000} {
@@ -36,7 +36,7 @@ func BenchmarkAllAtOnce(b *testing.B) {
 	}
 }
 
-// cpu returns the processor time of this process so far.
+// cpu returns the CPU time of this process so far.
 func cpu(b *testing.B) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
@@ -45,7 +45,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// allAtOnce begins a job, and returns what the core took and kept.
+// allAtOnce starts a job. It returns the CPU time and the memory of the core.
 func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint64) {
 	job.Consistency = perdure.Consistency{Kind: perdure.BSP}
 	job.Recovery = perdure.Recovery{Kind: perdure.RecoverNone}
@@ -85,7 +85,7 @@ func allAtOnce(b *testing.B, job perdure.JobSpec) (took time.Duration, kept uint
 		return m.HeapAlloc
 	}
 	before := memory()
-	for round := range 2 { // all are refused, then what is decided is carried out
+	for round := range 2 { // all are fenced, then the decisions are carried out
 		for i := range job.Servers {
 			if says(i); round == 1 && i == job.Servers-2 {
 				kept = memory() - before

@@ -6,9 +6,9 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 )
 
-// HeldStates says which of what slots have saved, where it lies in the store, somebody may still need, as far as
-// the holders of shards have said and it is recorded. What published checkpoints name comes on top. A shard of
-// which not all holders have said in its present life what they have tells nothing of its slots.
+// HeldStates returns which slot states in the store may still be needed, according to the facts and to the reports of
+// the shards' holders. The states in published checkpoints come in addition. A shard contributes nothing about its
+// slots unless all its holders have reported their states in the current epoch.
 func (c *Core) HeldStates() *states.Held {
 	f, j := c.facts, c.job
 	h := states.NewHeld(f.View.Generation)
@@ -28,8 +28,8 @@ func (c *Core) HeldStates() *states.Held {
 			continue
 		}
 		var newest [][]string
-		// Who joins a chain that acknowledges early may have copied less than any member has, and be the head before
-		// it has the rest: what it has nobody knows yet.
+		// A server that joins a chain which acknowledges early may have copied less than any member has, and may become
+		// the head before it has the rest, so its states are not known yet.
 		all := sv.Joining == nil || !j.traits.Eager
 		for _, m := range sv.Members() {
 			st := j.statusOf(i, &m)

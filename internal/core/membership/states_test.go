@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestStatesWhileJoining: what a head has superseded is garbage, though somebody joins the chain: it will have all
-// that was committed. But where a head acknowledges early, who joins may be the next one with what it has copied.
+// TestStatesWhileJoining checks that a state that the head has superseded is garbage even while a replica joins the
+// chain, because the joiner will have everything that was committed. If the head acknowledges early, however, the
+// joiner may become the next head with the updates that it has copied.
 func TestStatesWhileJoining(t *testing.T) {
 	for _, c := range []struct {
 		recovery string

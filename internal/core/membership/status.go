@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// ServerSays takes what a server says of itself. False: it lacks what it was told
-// before, and is to be told all.
+// ServerSays processes the status of a server. It returns false if an earlier status is missing, so that the server
+// must send all of it.
 func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits bool) {
 	p, o := c.job.place(Server, index)
 	if p.Process != process {
@@ -35,25 +35,25 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	}
 	if d.Draining && !p.Draining {
 		set(c.rec, &p.Draining, true)
-		c.agenda.Leaving.Add(index)
+		c.queue.Leaving.Add(index)
 		within := ""
 		if d.Notice > 0 {
 			within = fmt.Sprintf(" within %.3g s", float64(d.Notice)/1000)
 		}
-		c.rec.event("draining", target(Server, index), "server:%d is to end%s; others take over what it holds", index,
-			within)
+		c.rec.event("draining", target(Server, index),
+			"server:%d is draining and will stop%s; other servers take over its shards", index, within)
 		c.rec.touchServer(index)
 		news = true
 	}
 	if d.Draining && d.Notice > 0 {
 		o.notice.Tell(c.job.tick, d.Notice, c.job.seconds)
-		news = c.chains.hurry() || news // it may be so short that it is nearly over
+		news = c.chains.hurry() || news // the time may be so short that it is nearly over
 	}
 	o.server.Take(d, func(s perdure.ShardID, before *words.ShardWord, now *words.ShardDelta) {
-		news = c.agenda.Hears(s, before, now, c.facts.View.End) || news
+		news = c.queue.Hears(s, before, now, c.facts.View.End) || news
 	})
 	if now := o.server.Problem(); now != "" && before == "" {
-		c.rec.event("trouble", target(Server, index), "server:%d cannot go on, and tries again: %s", index, now)
+		c.rec.event("trouble", target(Server, index), "server:%d cannot continue and will retry: %s", index, now)
 	}
 	if news {
 		c.reconcile()
@@ -61,7 +61,7 @@ func (c *Core) ServerSays(index int, process string, d *words.ServerDelta) (fits
 	return true
 }
 
-// WorkerStatus takes what a worker says of itself.
+// WorkerStatus processes the status of a worker.
 func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 	if p, o := c.job.place(Worker, slot); p.Process == process {
 		counts := c.job.heard(o)
@@ -70,7 +70,7 @@ func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 			len(st.Acked) > 0 ||
 			v.Pause || v.End > 0 && st.Clock >= v.End || v.Slots[slot].Until > 0 && st.Clock >= v.Slots[slot].Until
 		if st.Crowded {
-			c.agenda.Calling.Add(slot)
+			c.queue.Calling.Add(slot)
 			news = news || before == nil || !before.Crowded || before.Revision < c.cuts.durableAt
 		}
 		o.worker = &st
@@ -80,7 +80,7 @@ func (c *Core) WorkerStatus(slot int, process string, st words.WorkerStatus) {
 		if st.Generation == c.facts.View.Generation {
 			c.rec.setClock(slot, st.Clock)
 		}
-		if news || len(c.agenda.Woken.All()) > 0 {
+		if news || len(c.queue.Woken.All()) > 0 {
 			c.reconcile()
 		}
 	}

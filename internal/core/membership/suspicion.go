@@ -5,37 +5,37 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A server that is at work holds the lock of a shard for as long as it applies a clock, makes progress, and sends
-// heartbeats all the while. A deadlocked server sends them too. A server is taken for deadlocked when it has held one
-// lock without progress for longer than holdFactor times the longest such hold that any server of the job has reported,
-// but not before leastHold, and after mostHold in any case; all in seconds.
+// A healthy server holds the lock of a shard while it applies a clock, makes progress, and sends heartbeats all the
+// while. A deadlocked server also sends heartbeats. A server is considered deadlocked if it has held one lock without
+// progress for more than holdFactor times the longest such hold that any server of the job has reported. The limit is
+// at least leastHold and at most mostHold, both in seconds.
 const (
 	leastHold  = 10
 	mostHold   = 60
 	holdFactor = 4
 )
 
-// deadlocks tells deadlocked servers from busy ones.
+// deadlocks distinguishes deadlocked servers from busy ones.
 type deadlocks struct {
-	longest int64 // milliseconds for which any server has held a lock that it has let go of
+	longest int64 // milliseconds of the longest completed hold of any server
 }
 
-// suspects reports whether a server has held a lock for longer than work takes. A place whose processes were given up
-// while the job came no further gets twice as long each time.
+// suspects reports whether a server has held a lock for longer than work takes. The limit doubles each time that
+// processes of this server index are given up while the job makes no progress.
 func (d *deadlocks) suspects(j *job, o *observed, h words.Hold) bool {
 	ticks := func(seconds float64) int64 { return int64(seconds / j.seconds) }
 	most := ticks(min(max(leastHold, holdFactor*float64(d.longest)/1000), mostHold))
 	return ticks(float64(h.Ms)/1000) > o.ear.Stretch(most, ticks(mostHold), j.minClock())
 }
 
-// Tick lets time pass: silent processes become suspects.
+// Tick advances the time by one tick: silent processes become suspects.
 func (c *Core) Tick() {
 	c.job.watch.Pass()
 	c.job.tick++
 	if c.facts.Over() {
 		return
 	}
-	c.rec.lookForRifts(&c.rifts)
+	c.rec.checkPartitions(&c.partitions)
 	all := c.judge()
 	for i := range c.job.servers {
 		p, o := c.job.place(Server, i)
@@ -73,8 +73,8 @@ func (c *Core) judge() []failuredetector.Subject {
 	return all
 }
 
-// LateTick lets time pass in which who asks this core did not listen, for it was late or
-// had not read what came: that is nobody's silence.
+// LateTick advances the time by a tick during which the caller was not listening, because it was late or had not read
+// its input. Such a tick does not count as silence.
 func (c *Core) LateTick() {
 	c.job.tick++
 	if !c.facts.Over() {
@@ -92,36 +92,34 @@ func (c *Core) afterTick() {
 	c.reconcile()
 }
 
-// Heard says that something has come from a place's process that was not read yet.
+// Heard records that unread data has arrived from a process.
 func (c *Core) Heard(k Kind, index int, process string) {
 	if p, o := c.job.place(k, index); p.Process == process && !o.ear.Suspect() {
 		_ = c.job.heard(o) // whether it counts does not matter here
 	}
 }
 
-// suspect gives up a process that is silent or deadlocked; why says which: it is to be killed, and a server's replicas
-// are dropped where others have the rows. Should it have been alive all the time,
-// it comes back as a holder of nothing. Who may have the last rows of a shard is
-// not killed on a suspicion, but waited for, where there is no checkpoint to go back to.
+// suspect gives up a process that is silent or deadlocked; why says which. The process is killed, and a server's
+// replicas are dropped if other servers have the rows. If it was alive all the time, it comes back without replicas. A
+// server that may hold the last rows of a shard is not killed on suspicion: without a checkpoint, the job waits for it.
 func (c *Core) suspect(k Kind, index int, why string) {
 	_, o := c.job.place(k, index)
 	if k == Server && c.job.irreplaceable() && c.job.last(index) {
 		c.rec.event("suspected", target(k, index),
-			"%s %s; no other server has all that it holds, so the job waits for it", target(k, index), why)
+			"%s %s; no other server has all its rows, so the job waits for it", target(k, index), why)
 	} else {
 		c.rec.event("suspected", target(k, index), "%s %s; %s", target(k, index), why,
-			upshot(c.job.guest(k, index), k == Server))
+			upshot(c.job.unmanaged(k, index), k == Server))
 		c.rec.kill(k, index)
 	}
 	if k == Server {
 		if c.job.traits.Copies > 1 {
-			c.job.healing[k].Add(index)
+			c.job.recovering[k].Add(index)
 		}
 		c.rec.touchServer(index)
 	}
 	if !o.connected {
-		// Nobody to speak for it: a process of another parent, or one that died
-		// while this coordinator was away.
+		// No supervisor will report its death: it belongs to another one, or died while this coordinator was down.
 		c.rec.noticed(k, index, "it did not come back")
 		o.assumed = true
 		if k == Worker {

@@ -11,8 +11,8 @@ import (
 
 const patience = 15 // ticks: 1.5 s with a tick every 100 ms
 
-// A server that is heard at every tick is suspected after 10 silent ones, and one
-// that comes back holds nothing.
+// TestFrozenServer checks that a server that sends at every tick is suspected after 5 ticks of silence, and that it
+// comes back without replicas.
 func TestFrozenServer(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 2, Shards: 1,
@@ -30,10 +30,10 @@ func TestFrozenServer(t *testing.T) {
 		c.report(Worker, 0)
 		c.core.Tick()
 	}
-	if silent != 4 { // and the one before which it was last heard
+	if silent != 4 { // one more tick passed after its latest status
 		t.Errorf("suspected after %d silent ticks, want 4", silent)
 	}
-	r := c.core.Ready() // nobody is there to kill it
+	r := c.core.Ready() // no supervisor is there to kill it
 	if n := r.Facts.View.Shards[0].Replicas(); n != 1 || len(r.Kills) != 1 {
 		t.Fatalf("%d replicas, %d to be killed", n, len(r.Kills))
 	}
@@ -45,25 +45,25 @@ func TestFrozenServer(t *testing.T) {
 		t.Fatalf("it comes back to %+v in revision %d", *sv, c.saved.View.Revision)
 	}
 
-	// What it says of its former replica does not make it a member.
+	// A report on its former replica does not make it a member.
 	said := words.ShardStatus{
 		Shard: 0, Generation: 1, Epoch: sv.Epoch, Since: sv.Joining.Since - 1, Ready: true,
 		Joined: true,
 	}
 	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 1 {
-		t.Fatalf("%d replicas by the word of another one", n)
+		t.Fatalf("%d replicas because of a report on a former replica", n)
 	}
 	said.Since++
 	c.core.ServerStatus(1, c.servers[1].name, words.ServerStatus{Shards: []words.ShardStatus{said}})
 	if n := c.core.Facts().View.Shards[0].Replicas(); n != 2 {
-		t.Fatalf("%d replicas, though it has joined", n)
+		t.Fatalf("%d replicas, although it has joined", n)
 	}
 }
 
-// A server whose lock is held for as long as an apply takes raises no suspicion; one that is deadlocked, and sends
-// heartbeats all the while, is given up within twice the bound. How long its next process gets depends on the longest
-// hold that was reported, and is doubled while the job comes no further.
+// TestDeadlockedServer checks that a server that holds its lock for as long as an apply takes is not suspected, while
+// one that is deadlocked and keeps sending heartbeats is given up within twice the bound. The bound for its replacement
+// depends on the longest reported hold, and doubles while the job makes no progress.
 func TestDeadlockedServer(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 2, Shards: 2,
@@ -85,8 +85,8 @@ func TestDeadlockedServer(t *testing.T) {
 		c.core.Tick()
 		c.flush()
 	}
-	// holds reports a lock as held for a number of seconds, and returns after how many of them the server is given up;
-	// 0: it is not, and the lock is let go of.
+	// holds reports a lock as held for a number of seconds. It returns the number of seconds after which the server is
+	// given up, or 0 if the lock is released before that.
 	holds := func(seconds int) float64 {
 		kills := strings.Count(c.told.String(), "kill: ")
 		for held := range 10 * seconds {
@@ -106,9 +106,9 @@ func TestDeadlockedServer(t *testing.T) {
 		t.Fatalf("given up after %v s, want %d to %d", at, leastHold, 2*leastHold)
 	}
 	if at := holds(60); at <= 2*leastHold-1 || at > 2*leastHold+1 {
-		t.Fatalf("its next process is given up after %v s, want about %d", at, 2*leastHold)
+		t.Fatalf("its replacement is given up after %v s, want about %d", at, 2*leastHold)
 	}
-	c.wellness(30) // the job comes further
+	c.wellness(30) // the job makes progress
 	if at := holds(9); at != 0 {
 		t.Fatalf("given up after %v s of an apply that takes 9", at)
 	}
@@ -120,8 +120,8 @@ func TestDeadlockedServer(t *testing.T) {
 	}
 }
 
-// Before a process is given up, its supervisor is asked whether it wants to run. One that does has three times as long;
-// an answer about an earlier process of the place counts for nothing.
+// TestInquiry checks that a process's supervisor is asked whether the process is runnable before it is given up. A
+// runnable process has three times as long. An answer about an earlier process of the same index is ignored.
 func TestInquiry(t *testing.T) {
 	c := newCluster(perdure.JobSpec{
 		Slots: 1, Servers: 2, Shards: 2,
@@ -130,7 +130,8 @@ func TestInquiry(t *testing.T) {
 	}, patience)
 	c.core.Supervised(true)
 	c.wellness(30)
-	// silent lets ticks pass until the server is asked about or given up, and returns after how many, and which.
+	// silent lets ticks pass until the server is asked about or given up. It returns the number of ticks, and whether
+	// it was asked about.
 	silent := func() (ticks int, asked bool) {
 		c.servers[1].silent = true
 		count := func(what string) int { return strings.Count(c.told.String(), what+": server:1") }
@@ -149,7 +150,7 @@ func TestInquiry(t *testing.T) {
 	}
 	pid := c.servers[1].pid
 	if _, asked := silent(); !asked {
-		t.Fatal("it is given up, and its supervisor was not asked")
+		t.Fatal("it is given up without asking its supervisor")
 	}
 	answer := func(pid int, number int64, runs bool) { c.core.Answers(Inquiry{Server, 1, pid, number}, runs) }
 	ear := &c.core.job.servers[1].ear
@@ -159,15 +160,15 @@ func TestInquiry(t *testing.T) {
 	c.wellness(5)
 	first, asked := silent()
 	if !asked {
-		t.Fatal("it is heard, and then given up, and its supervisor was not asked again")
+		t.Fatal("after another sign of life it is given up without asking its supervisor again")
 	}
 	if answer(pid, early, false); ear.Suspect() {
-		t.Fatal("suspected because of what its supervisor said of an earlier silence")
+		t.Fatal("suspected because of an answer about an earlier silence")
 	}
 	all := first
 	for asked {
 		if answer(pid, ear.Asked(), true); ear.Suspect() {
-			t.Fatalf("suspected after %d ticks, though it wants to run", all)
+			t.Fatalf("suspected after %d ticks, although it is runnable", all)
 		}
 		var more int
 		more, asked = silent()
@@ -179,7 +180,7 @@ func TestInquiry(t *testing.T) {
 
 	c.wellness(30)
 	if _, asked := silent(); !asked {
-		t.Fatal("the next process is given up, and its supervisor was not asked")
+		t.Fatal("its replacement is given up without asking its supervisor")
 	}
 	c.core.facts.View.Done = true
 	if answer(c.servers[1].pid, ear.Asked(), false); ear.Suspect() {
@@ -188,12 +189,12 @@ func TestInquiry(t *testing.T) {
 	c.core.facts.View.Done = false
 	answer(c.servers[1].pid, ear.Asked(), false)
 	if r := c.core.Ready(); len(r.Kills) != 1 {
-		t.Errorf("it is said to be idle, and not given up at the same tick: %+v", r.Kills)
+		t.Errorf("it is reported as idle, but not given up at the same tick: %+v", r.Kills)
 	}
 }
 
-// A server that came by itself cannot be killed: its connection is closed, and it comes back. What it said of its locks
-// before is not held against it then; what it says is.
+// TestDeadlockedGuest checks that an unmanaged server, which cannot be killed, is disconnected and reconnects. Its
+// earlier reports on locks are then ignored; new ones count.
 func TestDeadlockedGuest(t *testing.T) {
 	job := perdure.JobSpec{
 		Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -212,7 +213,7 @@ func TestDeadlockedGuest(t *testing.T) {
 		}
 		core.ServerStatus(0, "guest", held)
 		if n := kills(); n != 1 {
-			t.Fatalf("round %d: %d to be killed, of one that is deadlocked", round, n)
+			t.Fatalf("round %d: %d to be killed, want the deadlocked one", round, n)
 		}
 	}
 }

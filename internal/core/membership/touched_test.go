@@ -11,12 +11,12 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// checkTouched holds the core, which looked only at what was touched, against one that
-// knows the same and looks at everything: that one finds nothing else to do.
+// checkTouched compares the core, which checked only what was touched, with one that has the same knowledge and checks
+// everything: the latter must find nothing else to do.
 func (c *cluster) checkTouched() {
 	k := c.core
 	if k.facts.View.Pause {
-		k.reconcile() // where nobody speaks, it ends with the first event after the view that it is in
+		k.reconcile() // a pause without any worker ends with the first event after the view that contains it
 	}
 	whole := New(k.facts.Clone(), k.job.watch.Patience(), k.job.weak)
 	whole.roster.grace = k.roster.grace
@@ -28,35 +28,35 @@ func (c *cluster) checkTouched() {
 		j.slots[i].fenced, j.slots[i].highest = 0, 0
 	}
 	j.watch, j.tick, j.pausedAt, whole.cuts.durableAt = k.job.watch, k.job.tick, k.job.pausedAt, k.cuts.durableAt
-	if k.rec.teller.Left() {
-		whole.rec.teller.Slot(0, &words.SlotView{}, &words.SlotView{Left: true}, false)
+	if k.rec.deltas.Left() {
+		whole.rec.deltas.Slot(0, &words.SlotView{}, &words.SlotView{Left: true}, false)
 	}
-	j.publishing, j.complete, whole.reports.owed = k.job.publishing, k.job.complete, k.reports.owed
+	j.publishing, j.complete, whole.reports.pending = k.job.publishing, k.job.complete, k.reports.pending
 	j.dropped, whole.rec.dirty = maps.Clone(k.job.dropped), k.rec.dirty
-	for kind, s := range k.job.healing {
+	for kind, s := range k.job.recovering {
 		for _, i := range s.All() {
-			whole.job.healing[kind].Add(i)
+			whole.job.recovering[kind].Add(i)
 		}
 	}
 	for i := range j.servers {
-		whole.agenda.Unjudged.Add(i)
+		whole.queue.Unjudged.Add(i)
 	}
 	whole.reconcile()
 	if len(whole.rec.out.Events)+len(whole.rec.out.Kills) > 0 || whole.rec.out.Publish != nil {
-		c.fail("looking at everything brings %+v besides", whole.rec.out)
+		c.fail("checking everything additionally yields %+v", whole.rec.out)
 	}
 	if !reflect.DeepEqual(*whole.facts, *k.facts) {
-		c.fail("looking at everything makes\n%+v of\n%+v", whole.facts, k.facts)
+		c.fail("checking everything yields\n%+v, want\n%+v", whole.facts, k.facts)
 	}
 	if j.complete != k.job.complete {
-		c.fail("complete %v, looking at everything %v", k.job.complete, j.complete)
+		c.fail("complete %v, checking everything %v", k.job.complete, j.complete)
 	}
 	if got, want := k.Serving(), whole.Serving(); got != want {
-		c.fail("serving %v, looking at everything %v", got, want)
+		c.fail("serving %v, checking everything %v", got, want)
 	}
 }
 
-// checkDocument asks that a document that was made of earlier facts is one of these.
+// checkDocument checks that a Document that encoded earlier facts encodes these correctly.
 func (c *cluster) checkDocument(f *Facts) {
 	got, err := c.document.Encode(f)
 	want, must := json.Marshal(f)
@@ -65,23 +65,23 @@ func (c *cluster) checkDocument(f *Facts) {
 	}
 }
 
-// checkKept holds what the core keeps, so that it need not look at all places and
-// shards, against what they are.
+// checkKept compares the indexes that the core maintains, so that it need not check all servers and shards, with the
+// actual state.
 func (c *cluster) checkKept() {
 	k := c.core
 	k.rec.judge()
 	for i := range k.facts.View.Shards {
-		if open := k.agenda.Open.Has(i); !open && !k.job.ready(i) {
-			c.fail("shard %d is not ready, and nobody looks at it", i)
+		if open := k.queue.Open.Has(i); !open && !k.job.ready(i) {
+			c.fail("shard %d is not ready, but not marked", i)
 		}
-		if !k.agenda.Due.Has(i) && k.job.unready.Has(i) == k.job.ready(i) {
+		if !k.queue.Due.Has(i) && k.job.unready.Has(i) == k.job.ready(i) {
 			c.fail("shard %d: ready %v, unready %v", i, k.job.ready(i), k.job.unready.Has(i))
 		}
 	}
 	for i := range k.job.servers {
 		p := &k.facts.Servers[i]
-		away := k.agenda.Away.Has(i)
-		leaving := k.agenda.Leaving.Has(i)
+		away := k.queue.Away.Has(i)
+		leaving := k.queue.Leaving.Has(i)
 		if k.job.spread.IsOpen(i) != k.job.eligible(i) || away != (!p.Left && !p.Draining && !k.job.eligible(i)) ||
 			p.Draining && !p.Left && !leaving {
 			c.fail("server %d: open %v, away %v, leaving %v", i, k.job.spread.IsOpen(i), away, leaving)
@@ -89,7 +89,7 @@ func (c *cluster) checkKept() {
 	}
 	if k.facts.Placed() && k.job.spread.Level() {
 		if m := k.job.spread.Moves(1); m != nil {
-			c.fail("the servers are said to be level, and %+v would help", m)
+			c.fail("the servers are reported as level, but %+v would help", m)
 		}
 	}
 	least := perdure.Clock(-1)

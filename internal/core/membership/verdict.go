@@ -7,23 +7,23 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Decisions about a job's shards and slots are pure functions of what they depend on: which members stay in a chain,
-// where a dead slot continues, what a lost shard begins with, and which cut all shards have written. All of them may be
-// called by any number of goroutines.
+// Decisions about a job's shards and slots are pure functions of their inputs: which members stay in a chain, where a
+// dead slot continues, which applied vector a lost shard starts from, and which cut all shards have written. All of
+// them are safe for concurrent use.
 
-// member is how a member of a chain is, as far as is known.
+// member is the state of a member of a chain, as far as known.
 type member int
 
-// How members are.
+// The states of members.
 const (
 	memberAlive  member = iota
-	memberBack          // alive by its first word after a silence, which may have been long on its way
-	memberSilent        // suspected, or not come back; it may have its rows still
+	memberBack          // its first message after a silence has arrived, which may have been delayed for long
+	memberSilent        // suspected, or not reconnected; it may still have its rows
 	memberDead          // its rows are gone
 )
 
-// judgeChain says what becomes of a chain. orphaned: nobody has its rows. sure: a member surely has
-// them, so that those who are silent need not be waited for.
+// judgeChain judges a chain. sure reports that a member certainly has the rows, so that the job need not wait for
+// silent members. orphaned reports that no member has them.
 func judgeChain(members []member) (sure, orphaned bool) {
 	orphaned = true
 	for _, m := range members {
@@ -33,27 +33,25 @@ func judgeChain(members []member) (sure, orphaned bool) {
 	return sure, orphaned
 }
 
-// Stays reports whether a member stays in its chain: who is silent does while nobody else
-// surely has the rows.
+// Stays reports whether a member stays in its chain. A silent member stays as long as no other certainly has the rows.
 func (m member) Stays(sure bool) bool { return m <= memberBack || m == memberSilent && !sure }
 
-// upshot says, for people, what becomes of a silent process. Of a guest nobody here has started it.
+// upshot describes for users what happens to a silent process. A guest was not started by a supervisor of this job.
 func upshot(guest, server bool) string {
 	switch {
 	case !guest:
 		return "it is killed and replaced"
 	case server:
-		return "the others take over what it holds; start another if it does not come back"
+		return "other servers take over its shards; start another if it does not come back"
 	}
-	return "start another in its place if it does not come back"
+	return "start a replacement if it does not come back"
 }
 
-// Start says from which clock a dead slot's next process goes on, given what every shard
-// has of it. Under two-step clocks: was any tick seen, all shards get that clock; was none
-// seen, the staging is dropped and the clock is done again. Otherwise it is the lowest count
-// of all shards, but for those of short, unless these are all. It is never below least. torn
-// says that a shard lost its part of a clock that counts: what was staged there does not
-// reach the start.
+// Start returns the clock from which a dead slot's next process continues, given every shard's fence of the slot. Under
+// two-step clocks: if any shard has seen the tick of a clock, all shards apply that clock; otherwise the staged updates
+// are dropped and the clock is redone. Without two-step clocks, it is the lowest count of all shards except those in
+// short, unless short contains all. It is never below least. torn reports that a shard has lost its part of a clock
+// that counts: its staged count does not reach the start.
 func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
 	start perdure.Clock, torn bool,
 ) {
@@ -75,17 +73,16 @@ func Start(fences []words.Fence, twoStep bool, least perdure.Clock, short []perd
 	return start, twoStep && staged < start
 }
 
-// clockBase completes the applied vector that a lost shard starts with, in place. It has what
-// each slot was acknowledged; has is what the rows have, where any are left. What came before the
-// cut that the generation began with nobody sends again.
+// clockBase completes, in place, the initial applied vector of a lost shard. base contains each slot's
+// acknowledged count; has contains the counts in the rows, if any are left. Clocks before the generation's cut are
+// never resent.
 //
-// Under two-step clocks a shard applies all slots' updates of a clock together; some slots just
-// have not heard of the last one. One that has done none of its clocks yet tells nothing: it may
-// have joined before the others came to its first. One whose process has ticked a clock and is
-// gone tells nothing of the others: its next one goes on after that clock, which the shard need not
-// have applied. So open has, by slot, a clock that it has surely not ended, -1 where none is known.
-// No shard can have applied that clock, and what the slot does in it is still to come: of the others,
-// too, it is not lost.
+// Under two-step clocks a shard applies the updates of all slots for a clock together, so the highest count holds for
+// all slots; some just have not received the last acknowledgement. There are two exceptions. A slot that has not
+// finished a clock yet proves nothing, because it may have joined before the others reached its first clock. Nor does a
+// slot whose process has ticked a clock and died: its next process continues after that clock, which the shard may not
+// have applied. Therefore open contains, by slot, a clock that the slot has certainly not ended, or -1. No shard can
+// have applied that clock, so the other slots' updates for it are not lost either.
 func clockBase(
 	base, has []perdure.Clock,
 	slots []words.SlotView,
@@ -120,8 +117,8 @@ func clockBase(
 	}
 }
 
-// newestCut returns the newest cut after a clock that every shard has written, and its
-// segments; -1: there is none. written is what each shard has.
+// newestCut returns the newest cut after a clock that every shard has written, with its segments; -1: none.
+// written lists the segments of each shard.
 func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Clock, segments []words.Segment) {
 	count := map[perdure.Clock]int{}
 	cut = -1
@@ -142,7 +139,7 @@ func newestCut(written [][]words.Segment, after perdure.Clock) (cut perdure.Cloc
 	return cut, segments
 }
 
-// onChain returns a shard as it is on another chain.
+// onChain returns a shard's view with another chain.
 func onChain(sv words.ShardView, chain []words.Holder) words.ShardView {
 	sv.Holder, sv.Followers = chain[0], nil
 	if len(chain) > 1 {
@@ -160,7 +157,7 @@ func serversOf(chain []words.Holder) []int {
 	return servers
 }
 
-// without takes a server out of a chain, in place.
+// without removes a server from a chain, in place.
 func without(chain []words.Holder, server int) []words.Holder {
 	return slices.DeleteFunc(chain, func(h words.Holder) bool { return h.Server == server })
 }

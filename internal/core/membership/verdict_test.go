@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Who stays in a chain, by how its members are.
+// TestChain checks which members stay in a chain, depending on their states.
 func TestChain(t *testing.T) {
 	const alive, back, silent, dead = memberAlive, memberBack, memberSilent, memberDead
 	for _, c := range []struct {
@@ -19,7 +19,7 @@ func TestChain(t *testing.T) {
 		{[]member{alive, alive}, []int{0, 1}, false},
 		{[]member{dead, alive}, []int{1}, false},
 		{[]member{silent, alive}, []int{1}, false},
-		{[]member{silent, back}, []int{0, 1}, false}, // who is back may be dead: the silent one is waited for
+		{[]member{silent, back}, []int{0, 1}, false}, // the one that is back may be dead
 		{[]member{silent, back, alive}, []int{1, 2}, false},
 		{[]member{dead, back}, []int{1}, false},
 		{[]member{silent, silent}, []int{0, 1}, false}, // one of them may have the rows
@@ -40,7 +40,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// Where a dead slot goes on, by what each shard has of it: staged, ticked, applied.
+// TestStart checks where a dead slot continues, depending on each shard's counts: staged, ticked, applied.
 func TestStart(t *testing.T) {
 	type counts [3]perdure.Clock
 	one := []perdure.ShardID{1}
@@ -52,18 +52,18 @@ func TestStart(t *testing.T) {
 		least   perdure.Clock
 		short   []perdure.ShardID
 	}{
-		"all have the same":          {true, []counts{{5, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
-		"staged on all, no tick":     {true, []counts{{6, 5, 5}, {6, 5, 5}}, 5, false, 0, nil},
-		"staged on some, no tick":    {true, []counts{{6, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
-		"one tick was seen":          {true, []counts{{6, 6, 5}, {6, 5, 5}}, 6, false, 0, nil},
-		"one tick, staging was lost": {true, []counts{{6, 6, 5}, {5, 5, 5}}, 6, true, 0, nil},
-		"applied beyond a tick":      {true, []counts{{6, 6, 6}, {6, 5, 5}}, 6, false, 0, nil},
-		"one step: the lowest":       {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false, 0, nil},
-		"one step: nothing is torn":  {false, []counts{{0, 0, 3}}, 3, false, 0, nil},
-		"one that knows less":        {false, []counts{{0, 0, 7}, {0, 0, 2}, {0, 0, 6}}, 6, false, 0, one},
-		"all know less":              {false, []counts{{0, 0, 7}, {0, 0, 2}}, 2, false, 0, []perdure.ShardID{1, 0}},
-		"nobody begins earlier":      {false, []counts{{0, 0, 7}, {0, 0, 2}}, 5, false, 5, []perdure.ShardID{1, 0}},
-		"two-step: nobody does":      {true, []counts{{3, 3, 3}, {3, 3, 3}}, 5, true, 5, nil},
+		"all have the same":            {true, []counts{{5, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
+		"staged on all, no tick":       {true, []counts{{6, 5, 5}, {6, 5, 5}}, 5, false, 0, nil},
+		"staged on some, no tick":      {true, []counts{{6, 5, 5}, {5, 5, 5}}, 5, false, 0, nil},
+		"one tick was seen":            {true, []counts{{6, 6, 5}, {6, 5, 5}}, 6, false, 0, nil},
+		"one tick, staging was lost":   {true, []counts{{6, 6, 5}, {5, 5, 5}}, 6, true, 0, nil},
+		"applied beyond a tick":        {true, []counts{{6, 6, 6}, {6, 5, 5}}, 6, false, 0, nil},
+		"one step: the lowest":         {false, []counts{{0, 0, 7}, {0, 0, 4}, {0, 0, 6}}, 4, false, 0, nil},
+		"one step: nothing is torn":    {false, []counts{{0, 0, 3}}, 3, false, 0, nil},
+		"one that knows less":          {false, []counts{{0, 0, 7}, {0, 0, 2}, {0, 0, 6}}, 6, false, 0, one},
+		"all know less":                {false, []counts{{0, 0, 7}, {0, 0, 2}}, 2, false, 0, []perdure.ShardID{1, 0}},
+		"never below an earlier start": {false, []counts{{0, 0, 7}, {0, 0, 2}}, 5, false, 5, []perdure.ShardID{1, 0}},
+		"two-step: never below either": {true, []counts{{3, 3, 3}, {3, 3, 3}}, 5, true, 5, nil},
 	} {
 		fences := make([]words.Fence, len(c.shards))
 		for i, n := range c.shards {
@@ -75,7 +75,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// What a lost shard begins with.
+// TestBase checks what a lost shard starts with.
 func TestBase(t *testing.T) {
 	slots := []words.SlotView{{}, {}, {Span: words.Span{From: 6}}, {Span: words.Span{Until: 4}}}
 	for name, c := range map[string]struct {
@@ -85,24 +85,24 @@ func TestBase(t *testing.T) {
 		want       []perdure.Clock
 		open       []perdure.Clock
 	}{
-		"what was acknowledged": {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}, nil},
-		"or what the rows have": {
+		"the acknowledged counts": {[]perdure.Clock{3, 5, 6, 4}, nil, 0, false, []perdure.Clock{3, 5, 6, 4}, nil},
+		"or the counts in the rows": {
 			[]perdure.Clock{3, 5, 6, 4},
 			[]perdure.Clock{4, 4, 7, 4},
 			0, false,
 			[]perdure.Clock{4, 5, 7, 4},
 			nil,
 		},
-		"two-step: all have the same":    {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}, nil},
-		"one that has just joined":       {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}, nil},
-		"nothing done since a roll-back": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}, nil},
-		"two-step: one had ticked clock 7 before it died, and another is at clock 7 still": {
+		"two-step: all have the same":  {[]perdure.Clock{8, 7, 6, 4}, nil, 0, true, []perdure.Clock{8, 8, 8, 4}, nil},
+		"one that has just joined":     {[]perdure.Clock{3, 3, 6, 3}, nil, 0, true, []perdure.Clock{3, 3, 6, 3}, nil},
+		"no progress since a rollback": {[]perdure.Clock{0, 0, 6, 0}, nil, 2, true, []perdure.Clock{2, 2, 6, 2}, nil},
+		"two-step: one had ticked clock 7 before it died, and another is still at clock 7": {
 			[]perdure.Clock{8, 7, 6, 4},
 			nil, 0, true,
 			[]perdure.Clock{8, 7, 7, 4},
 			[]perdure.Clock{8, 7, 8, 4},
 		},
-		"two-step: one that is known to be at an earlier clock has heard more since": {
+		"two-step: one that is known to be at an earlier clock has a newer acknowledgement": {
 			[]perdure.Clock{8, 8, 6, 4},
 			nil, 0, true,
 			[]perdure.Clock{8, 8, 8, 4},
@@ -122,7 +122,7 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// The newest cut that every shard has written.
+// TestNewestCut checks that the newest cut written by every shard is found.
 func TestNewestCut(t *testing.T) {
 	for _, c := range []struct {
 		written [][]perdure.Clock
@@ -155,7 +155,7 @@ func TestNewestCut(t *testing.T) {
 	}
 }
 
-// TestOn: the first of a chain is the head, the others follow it, and one alone has none.
+// TestOn checks that the first member of a chain is the head, the others are followers, and a single member has none.
 func TestOn(t *testing.T) {
 	chain := []words.Holder{{Server: 3}, {Server: 1}, {Server: 2}}
 	long := onChain(words.ShardView{Epoch: 7}, chain)
@@ -166,6 +166,6 @@ func TestOn(t *testing.T) {
 		t.Errorf("one alone: %+v", sv)
 	}
 	if long.Followers[0].Server = 5; chain[1].Server != 1 {
-		t.Error("the chain's memory is the shard's")
+		t.Error("the shard's view shares the chain's memory")
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// bill is what some event costs: shards and slots looked at, views told to servers and to
-// workers, bytes of one of each.
+// bill is the cost of an event: the shards, slots and servers that were checked, the views sent to servers and to
+// workers, and the bytes of one of each.
 type bill struct{ shards, slots, servers, views, workerViews, bytes int }
 
-// costOf does something and returns what it cost.
+// costOf calls do and returns its cost.
 func (s *scaled) costOf(do func()) (b bill) {
 	s.Helper()
 	before := s.job.looks
@@ -32,16 +32,15 @@ func (s *scaled) costOf(do func()) (b bill) {
 	return b
 }
 
-// What an event costs, in shards and slots that are looked at and in what is told of it,
-// follows from what it touches: in a job of ten times as many servers, workers and shards
-// it is the same.
+// TestWork checks that the cost of an event, in checked shards and slots and in messages, depends only on what it
+// touches: it is the same in a job of ten times as many servers, workers and shards.
 func TestWork(t *testing.T) {
 	var bills []map[string]bill
 	for _, job := range scales {
 		s := newScaled(t, job)
 		costs := map[string]bill{}
 		if s.replace(70); s.messages != 3*int64(len(s.job.servers)) {
-			t.Errorf("%d messages about a worker that is replaced, to %d servers", s.messages, len(s.job.servers))
+			t.Errorf("%d messages about a replaced worker, to %d servers", s.messages, len(s.job.servers))
 		}
 		victim := 50
 		replicas := s.job.spread.Load(victim)
@@ -76,10 +75,10 @@ func TestWork(t *testing.T) {
 		t.Errorf("a death that touches 24 shards costs %+v", d)
 	}
 	if j := large["return"]; j.views != 1 || j.workerViews != 0 || j.shards < 24 || j.shards > 24*12 {
-		t.Errorf("24 shards that begin to be copied cost %+v", j)
+		t.Errorf("24 shards that start to be copied cost %+v", j)
 	}
 	if j := large["joined"]; j.views != 1 || j.workerViews != 1 || j.shards > 24*12 || j.bytes > 700 {
-		t.Errorf("the word that one of 24 is copied costs %+v", j)
+		t.Errorf("the report that one of 24 is copied costs %+v", j)
 	}
 	if h := large["heartbeat"]; h != (bill{}) {
 		t.Errorf("no news cost %+v", h)
@@ -89,8 +88,8 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestDeathLooksAtNoSlot: what a server's death costs under a chain and without state does not depend on how many
-// workers there are: none is looked at until its shards are held again.
+// TestDeathLooksAtNoSlot checks that the cost of a server's death, under a chain and without state, does not depend on
+// the number of workers: no slot is checked until its shards are held again.
 func TestDeathLooksAtNoSlot(t *testing.T) {
 	for _, recovery := range []string{"chain:2", "stateless"} {
 		job := perdure.JobSpec{Servers: 4, Slots: 30, Shards: 12}

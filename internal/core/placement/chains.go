@@ -5,20 +5,18 @@ import (
 	"slices"
 )
 
-// Server is what placement knows of a server. Servers are numbered by their index.
+// Server is a server as placement sees it. Servers are numbered by their index.
 type Server struct {
-	Zone     string // the failure domain that it is in
+	Zone     string // failure domain
 	Open     bool   // it may be given more replicas
-	Replicas int    // that it holds, or is getting
-	Heads    int    // of chains
+	Replicas int    // number that it holds or receives
+	Heads    int    // number of chains that it heads
 }
 
-// Chains spreads the replicas of a job's shards over its servers, of which each
-// has a zone: result[s] is shard s's chain, copies servers or as many as there are.
-// Heads are as Assign has them. Followers are spread so that servers have equal
-// numbers of replicas, and so that all others share in what one server's death
-// leaves to do. No chain has two servers of one zone while another zone has one
-// that is not in it.
+// Chains spreads the replicas of a job's shards over its servers; zones lists the servers' zones. result[s] is the
+// chain of shard s, with copies servers or as many as there are. Heads are placed as by Assign. Followers are spread so
+// that all servers have equal numbers of replicas, and so that all other servers share the work after the death of one.
+// No chain has two servers of one zone while an unused zone exists.
 func Chains(shards, copies int, zones []string) [][]int {
 	n := len(zones)
 	servers := make([]Server, n)
@@ -31,8 +29,8 @@ func Chains(shards, copies int, zones []string) [][]int {
 		servers[h].Heads++
 	}
 	chains := make([][]int, shards)
-	shared := make([]int, n) // how many shards of the present head each server follows
-	next := make([]int, n)   // and of how many it would be the next head
+	shared := make([]int, n) // how many shards of the current head each server follows
+	next := make([]int, n)   // and for how many it would be the next head
 	for s, h := range heads {
 		if s > 0 && heads[s-1] != h {
 			clear(shared)
@@ -63,7 +61,7 @@ func Chains(shards, copies int, zones []string) [][]int {
 	return chains
 }
 
-// level moves followers for as long as that makes servers more equal.
+// level moves followers as long as that balances the servers.
 func level(chains [][]int, servers []Server) {
 	held := make([][]int, len(servers))
 	for s, chain := range chains {
@@ -92,9 +90,8 @@ func level(chains [][]int, servers []Server) {
 	}
 }
 
-// best returns the open server outside a chain that is in the zone of as few of
-// its members, but one, as possible, and of those the least by order; -1 if there is
-// none.
+// best returns the open server outside a chain whose zone contains the fewest members of the chain, not counting one,
+// and of those the smallest by order; -1: none.
 func best(servers []Server, chain []int, without int, order func(a, b int) int) int {
 	found, conflicts := -1, 0
 	for x := range servers {
@@ -114,19 +111,18 @@ func best(servers []Server, chain []int, without int, order func(a, b int) int) 
 	return found
 }
 
-// Choose returns the server that is to hold one more replica of a shard: an open
-// one that is not in its chain, in another zone if there is one, with as few
-// replicas as possible; -1 if there is none. The zone of a member that leaves does not
-// count; -1: all stay.
+// Choose returns the server that should hold one more replica of a shard: an open one outside its chain, in a new zone
+// if possible, with as few replicas as possible; -1: none. The zone of the member that leaves does not count;
+// -1: all stay.
 func Choose(servers []Server, chain []int, leaves int) int {
 	return best(servers, chain, leaves, func(a, b int) int {
 		return cmp.Compare(servers[a].Replicas, servers[b].Replicas)
 	})
 }
 
-// Surplus returns the server that a chain with a replica too many is to do
-// without: one whose zone others are in, with as many replicas as possible, and if
-// all else is equal neither the head nor the newest. The chain has two members or more.
+// Surplus returns the member that a chain with one replica too many can do without: one that shares its zone with
+// another member, with as many replicas as possible, and otherwise neither the head nor the newest. The chain must have
+// at least two members.
 func Surplus(servers []Server, chain []int) int {
 	last := len(chain) - 1
 	order := append(slices.Clone(chain[1:last]), chain[0], chain[last])
@@ -142,7 +138,7 @@ func Surplus(servers []Server, chain []int) int {
 	return found
 }
 
-// zonesWithout counts the zones of a chain's members but one.
+// zonesWithout counts the zones of a chain's members, ignoring one of them.
 func zonesWithout(servers []Server, chain []int, without int) int {
 	n := 0
 	for i, x := range chain {
@@ -160,23 +156,22 @@ func zonesWithout(servers []Server, chain []int, without int) int {
 	return n
 }
 
-// Move is one replica's way from a server to another.
+// Move moves one replica of a shard between servers.
 type Move struct {
 	Shard, From, To int
 }
 
-// Layout is where replicas are.
+// Layout describes where the replicas are.
 type Layout struct {
 	Servers []Server
-	Held    func(server int) []int // the shards of which a server holds a replica, in order
+	Held    func(server int) []int // the shards that a server holds, in order
 	Chain   func(shard int) []int  // the servers of a shard's chain, in order
-	Heads   bool                   // heads may move, too
+	Heads   bool                   // heads may also move
 }
 
-// Move returns the next move that makes things better, if there is one: that
-// brings a shard into one more zone, or else makes the numbers of two servers'
-// replicas more equal, which differ by two or more, and leaves no shard in fewer
-// zones. So whoever makes one move after the other comes to an end.
+// Move returns the next move that improves the layout, if there is one. Such a move brings a shard into one more zone;
+// or it balances two servers whose numbers of replicas differ by two or more, and leaves no shard in fewer zones. A
+// sequence of moves therefore always ends.
 func (l *Layout) Move() (Move, bool) {
 	if m, ok := l.spread(); ok {
 		return m, true
@@ -206,7 +201,7 @@ func (l *Layout) Move() (Move, bool) {
 	return Move{}, false
 }
 
-// spread finds a shard with two replicas in one zone and a server in another.
+// spread finds a shard with two replicas in one zone, and a server in an unused zone.
 func (l *Layout) spread() (Move, bool) {
 	if !slices.ContainsFunc(l.Servers, func(s Server) bool { return s.Zone != l.Servers[0].Zone }) {
 		return Move{}, false
@@ -216,7 +211,7 @@ func (l *Layout) spread() (Move, bool) {
 			chain := l.Chain(s)
 			if len(chain) < 2 || chain[0] == f && !l.Heads ||
 				zonesWithout(l.Servers, chain, f) < zonesWithout(l.Servers, chain, -1) {
-				continue // nobody else is in its zone
+				continue // no other member is in its zone
 			}
 			t := Choose(l.Servers, chain, f)
 			if t >= 0 && !slices.ContainsFunc(chain,
@@ -228,8 +223,8 @@ func (l *Layout) spread() (Move, bool) {
 	return Move{}, false
 }
 
-// toMove returns the shard whose replica best moves between two servers, -1 if none
-// may. A head moves where that makes the numbers of heads more equal, if it may.
+// toMove returns the shard whose replica is best moved between two servers; -1: none. A head moves, if permitted, when
+// that balances the numbers of heads.
 func (l *Layout) toMove(from, to int) int {
 	found, most := -1, 0
 	for _, s := range l.Held(from) {

@@ -23,7 +23,7 @@ func ExampleChains() {
 	// shard 5 is on servers [2 1]
 }
 
-// arrangement is chains on servers, as a job may have come to have them.
+// arrangement is a set of chains on servers, as a job may reach it.
 type arrangement struct {
 	servers []placement.Server
 	chains  [][]int
@@ -46,7 +46,7 @@ func (a *arrangement) zones(chain []int) int {
 	return len(seen)
 }
 
-// count sets the servers' counts by the chains.
+// count updates the servers' counts from the chains.
 func (a *arrangement) count() {
 	for x := range a.servers {
 		a.servers[x].Replicas, a.servers[x].Heads = len(a.held(x)), 0
@@ -63,8 +63,7 @@ func (a *arrangement) layout(heads bool) *placement.Layout {
 	}
 }
 
-// may reports whether a move is one that Layout.Move promises, judged by what it
-// leads to alone.
+// may reports whether a move is one that Layout.Move promises, judged only by its result.
 func (a *arrangement) may(m placement.Move, heads bool) bool {
 	chain := a.chains[m.Shard]
 	at := slices.Index(chain, m.From)
@@ -114,8 +113,8 @@ func indices(n int) []int {
 	return list
 }
 
-// Move finds a move exactly if there is one, and it keeps what it promises. One
-// after the other they come to an end.
+// TestMoves checks that Move finds a move exactly when there is one, that the move keeps its promises, and that a
+// sequence of moves ends.
 func TestMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arrangements(t)
@@ -129,10 +128,10 @@ func TestMoves(t *testing.T) {
 				return
 			}
 			if !a.may(m, heads) {
-				t.Fatalf("%+v is no good move for %v on %v", m, a.chains, a.servers)
+				t.Fatalf("%+v is not a good move for %v on %v", m, a.chains, a.servers)
 			}
 			if n > 20*8*3 {
-				t.Fatalf("no end of moves")
+				t.Fatalf("the moves do not end")
 			}
 			a.chains[m.Shard][slices.Index(a.chains[m.Shard], m.From)] = m.To
 			a.count()
@@ -140,8 +139,7 @@ func TestMoves(t *testing.T) {
 	})
 }
 
-// A server that comes to a balanced job gets its share in as few moves as that
-// takes.
+// TestMovesToANewServer checks that a server that joins a balanced job gets its share in the minimum number of moves.
 func TestMovesToANewServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, copies := rapid.IntRange(1, 12).Draw(t, "servers"), rapid.IntRange(1, 3).Draw(t, "copies")
@@ -158,7 +156,7 @@ func TestMovesToANewServer(t *testing.T) {
 				break
 			}
 			if m.To != n {
-				t.Fatalf("%+v though server %d came", m, n)
+				t.Fatalf("%+v although server %d joined", m, n)
 			}
 			a.chains[m.Shard][slices.Index(a.chains[m.Shard], m.From)] = m.To
 		}
@@ -168,10 +166,9 @@ func TestMovesToANewServer(t *testing.T) {
 	})
 }
 
-// Initial chains are on distinct servers, in as many zones as can be, and servers
-// without zones hold equal numbers of replicas, give or take one. The heads of a
-// server have their first followers on all others, as evenly as is possible beside
-// that.
+// TestChains checks that initial chains are on distinct servers and in as many zones as possible, and that servers
+// without zones hold equal numbers of replicas, within one. The first followers of a server's heads are spread over all
+// other servers, as evenly as that permits.
 func TestChains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		servers, copies := rapid.IntRange(1, 20).Draw(t, "servers"), rapid.IntRange(1, 4).Draw(t, "copies")
@@ -188,7 +185,7 @@ func TestChains(t *testing.T) {
 				t.Fatalf("shard %d is on %v", s, chain)
 			}
 			if sorted := slices.Sorted(slices.Values(chain)); len(slices.Compact(sorted)) != len(chain) {
-				t.Fatalf("shard %d is twice on a server: %v", s, chain)
+				t.Fatalf("shard %d is on a server twice: %v", s, chain)
 			}
 			if len(chain) > 1 {
 				first[[2]int{chain[0], chain[1]}]++
@@ -220,8 +217,8 @@ func TestChains(t *testing.T) {
 	})
 }
 
-// One too many: who leaves is one whose zone others are in, then the one with the
-// most to hold, then neither the head nor the newest.
+// TestSurplus checks which member leaves: one that shares its zone, then the one with the most replicas, then neither
+// the head nor the newest.
 func TestSurplus(t *testing.T) {
 	for _, c := range []struct {
 		zones    string
@@ -245,7 +242,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// Where a large job's shards go is worked out once, when it begins.
+// BenchmarkChains measures the placement of a large job's shards, which is computed once, at its start.
 func BenchmarkChains(b *testing.B) {
 	for name, zones := range map[string]int{"zones=1": 1, "zones=7": 7} {
 		b.Run(name, func(b *testing.B) {

@@ -1,10 +1,8 @@
-// Package placement decides which rows belong to which shard and which shard to
-// which server. Its functions are pure and deterministic: every process gets
-// the same answers from the job's numbers alone.
+// Package placement decides which rows belong to which shard and which shard to which server. Its functions are pure
+// and deterministic: every process computes the same answers from the job's numbers alone.
 //
-// Invariant: the shards' row ranges of a dense table are disjoint, in order, cover
-// the table, and differ in size by at most one row. A whole table's rows are all on the
-// shard that its spec names; the other shards have none of it.
+// Invariant: the shards' row ranges of a dense table are disjoint and in order, cover the table, and differ in size by
+// at most one row. All rows of a whole table are on the shard that its spec names.
 package placement
 
 import (
@@ -14,9 +12,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Range returns the rows of a table that shard s has: the first one and how many. A shard that
-// has none of a whole table, and any shard of a sparse one, whose rows nobody can count, has 0
-// rows from row 0 on. It needs a valid table and 0 ≤ s < shards.
+// Range returns the rows of a table on shard s: the first one and their number. It returns 0 rows from row 0 for a
+// shard without rows of a whole table, and for any shard of a sparse table, whose row count is unknown. The table must
+// be valid, and 0 ≤ s < shards.
 func Range(t *perdure.TableSpec, shards int, s perdure.ShardID) (first perdure.RowID, count int) {
 	switch {
 	case t.Whole && s == t.Shard:
@@ -32,7 +30,7 @@ func Range(t *perdure.TableSpec, shards int, s perdure.ShardID) (first perdure.R
 	return perdure.RowID(at), int(size)
 }
 
-// ShardOf returns the shard that has a row of a table. Of a dense table it needs row < Rows.
+// ShardOf returns the shard that has a row of a table. For a dense table, row must be less than Rows.
 func ShardOf(t *perdure.TableSpec, shards int, row perdure.RowID) perdure.ShardID {
 	switch {
 	case t.Sparse:
@@ -52,8 +50,8 @@ func inOrder(rows int64, shards int, row perdure.RowID) perdure.ShardID {
 	return perdure.ShardID(r / (size + 1))
 }
 
-// hashed returns the shard that has a row of a sparse table: rows are spread by a hash, so that
-// ids that follow one another do not meet on one shard.
+// hashed returns the shard that has a row of a sparse table. A hash spreads the rows, so that consecutive ids do not
+// cluster on one shard.
 func hashed(row perdure.RowID, shards int) perdure.ShardID {
 	h := uint64(row) * 0x9e3779b97f4a7c15 // the finaliser of SplitMix64, and its constant
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
@@ -63,10 +61,9 @@ func hashed(row perdure.RowID, shards int) perdure.ShardID {
 	return perdure.ShardID(high)
 }
 
-// Place returns the shard that a table is to be on if it is whole, beside those that there are: one
-// of the server that has the fewest bytes of whole tables as the job begins; of that server's
-// shards the one with the fewest, of equal ones the first. Of other tables each has as much. State
-// beside the rows does not count.
+// Place returns the shard for a new whole table, given the existing tables. It chooses the server that initially has
+// the fewest bytes of whole tables, and of that server's shards the one with the fewest; ties go to the first. Other
+// tables count equally on all shards and are ignored, and so is state other than rows.
 func Place(t *perdure.TableSpec, tables []perdure.TableSpec, shards, servers int) perdure.ShardID {
 	if !t.Whole {
 		return 0
@@ -89,14 +86,13 @@ func Place(t *perdure.TableSpec, tables []perdure.TableSpec, shards, servers int
 	return perdure.ShardID(at)
 }
 
-// Home returns the shard that keeps what a slot's program saves.
+// Home returns the shard that keeps the saved state of a slot's program.
 func Home(slot perdure.Slot, shards int) perdure.ShardID {
 	return perdure.ShardID(int(slot) % shards)
 }
 
-// Assign spreads a job's shards over its servers: result[s] is the number of
-// shard s's server. Servers get equal numbers of shards, give or take one, and
-// neighbouring shards together.
+// Assign spreads a job's shards over its servers: result[s] is the server of shard s. All servers get equal numbers of
+// shards, within one, and each gets consecutive shards.
 func Assign(shards, servers int) []int {
 	owners := make([]int, shards)
 	for s := range owners {

@@ -24,8 +24,8 @@ func ExampleRange() {
 	// shard 2 holds 3 rows from 7
 }
 
-// The ranges are in order, cover every row once, and ShardOf agrees with them. They are as equal
-// as they can be, or one has all of a whole table.
+// TestRangesPartitionTheRows checks that the ranges are in order and cover every row once, and that ShardOf agrees with
+// them. They are as equal as possible, or one shard has all rows of a whole table.
 func TestRangesPartitionTheRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := perdure.TableSpec{Rows: rapid.Int64Range(1, 2000).Draw(t, "rows"), Whole: rapid.Bool().Draw(t, "whole")}
@@ -48,7 +48,7 @@ func TestRangesPartitionTheRows(t *testing.T) {
 			}
 			for r := first; r < first+perdure.RowID(count); r++ {
 				if got := placement.ShardOf(&spec, shards, r); got != s {
-					t.Fatalf("row %d is said to be on shard %d, want %d", r, got, s)
+					t.Fatalf("row %d is reported on shard %d, want %d", r, got, s)
 				}
 			}
 			next += perdure.RowID(count)
@@ -60,7 +60,7 @@ func TestRangesPartitionTheRows(t *testing.T) {
 	})
 }
 
-// Nobody knows how many rows a sparse table has.
+// A sparse table has no known number of rows.
 func TestRangeOfSparse(t *testing.T) {
 	if first, n := placement.Range(&perdure.TableSpec{Sparse: true}, 3, 1); first != 0 || n != 0 {
 		t.Errorf("%d rows from row %d", n, first)
@@ -76,7 +76,7 @@ func ExamplePlace() {
 		fmt.Println("a table of", rows, "rows is on shard", t.Shard)
 	}
 	rows := perdure.TableSpec{Rows: 1000, Dim: 2}
-	fmt.Println("one that is cut by rows says", placement.Place(&rows, tables, 4, 2))
+	fmt.Println("a table that is not whole is on shard", placement.Place(&rows, tables, 4, 2))
 	// Output:
 	// a table of 10 rows is on shard 0
 	// a table of 200 rows is on shard 2
@@ -84,10 +84,10 @@ func ExamplePlace() {
 	// a table of 5 rows is on shard 0
 	// a table of 1 rows is on shard 0
 	// a table of 3 rows is on shard 0
-	// one that is cut by rows says 0
+	// a table that is not whole is on shard 0
 }
 
-// Tables of one size are spread over all servers, and then over all shards.
+// TestPlaceSpreads checks that tables of equal size are spread over all servers, and then over all shards.
 func TestPlaceSpreads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		servers := rapid.IntRange(1, 8).Draw(t, "servers")
@@ -130,8 +130,8 @@ func TestAssignIsBalanced(t *testing.T) {
 	})
 }
 
-// Where a row of a sparse table is never changes, and rows that follow one another
-// are spread evenly.
+// TestShardOfSparse checks that the shard of a sparse table's row never changes, and that consecutive rows are spread
+// evenly.
 func TestShardOfSparse(t *testing.T) {
 	sparse := &perdure.TableSpec{Sparse: true}
 	for row, want := range map[perdure.RowID]perdure.ShardID{0: 0, 1: 14, 2: 6, 1000: 1, math.MaxUint64: 3} {

@@ -6,26 +6,25 @@ import (
 	"slices"
 )
 
-// Spread is where the replicas of a job's shards are. It is kept up as they come and go, so
-// that what is asked of all servers costs no look at all of them. It is not safe for
-// concurrent use.
+// Spread tracks where the replicas of a job's shards are. It is updated as replicas come and go, so that questions
+// about all servers do not require a scan of all of them. It is not safe for concurrent use.
 type Spread struct {
 	servers []Server
-	held    []map[int]struct{} // by server: the shards that it holds, or begins to hold
+	held    []map[int]struct{} // by server: the shards that it holds, or starts to hold
 	shards  []where
 	loads   loads // of all servers
-	open    loads // of those that may be given more
+	open    loads // of those that may be given more replicas
 	zoned   bool  // there are, or were, several zones
 	crowded map[int]struct{}
 }
 
-// where is where one shard is.
+// where is the placement of one shard.
 type where struct {
 	chain  []int
-	joiner int // the server that begins to hold it; -1: there is none
+	joiner int // the server that starts to hold it; -1: none
 }
 
-// NewSpread returns the spread of shards that nobody holds, over no servers.
+// NewSpread returns a Spread for shards without replicas, over no servers.
 func NewSpread(shards int) *Spread {
 	s := &Spread{shards: make([]where, shards), crowded: map[int]struct{}{}}
 	for i := range s.shards {
@@ -34,7 +33,7 @@ func NewSpread(shards int) *Spread {
 	return s
 }
 
-// Add adds a server in a zone, which may not be given anything yet.
+// Add adds a server in a zone. It is not open yet.
 func (s *Spread) Add(zone string) {
 	s.servers = append(s.servers, Server{Zone: zone})
 	s.zoned = s.zoned || zone != s.servers[0].Zone
@@ -42,19 +41,19 @@ func (s *Spread) Add(zone string) {
 	s.held = append(s.held, map[int]struct{}{})
 }
 
-// SetZone says which zone a server is in.
+// SetZone sets the zone of a server.
 func (s *Spread) SetZone(server int, zone string) {
 	if s.servers[server].Zone == zone {
 		return
 	}
 	s.servers[server].Zone = zone
-	s.zoned = true // or it was
+	s.zoned = true // now or before
 	for shard := range s.held[server] {
 		s.noteCrowd(shard)
 	}
 }
 
-// Open says whether a server may be given more replicas.
+// Open sets whether a server may be given more replicas.
 func (s *Spread) Open(server int, open bool) {
 	at := &s.servers[server]
 	if at.Open {
@@ -66,11 +65,10 @@ func (s *Spread) Open(server int, open bool) {
 	}
 }
 
-// IsOpen reports what Open was told last.
+// IsOpen reports whether a server is open.
 func (s *Spread) IsOpen(server int) bool { return s.servers[server].Open }
 
-// Set says which servers hold a shard, in the order of its chain, and which one begins to;
-// -1: none.
+// Set sets which servers hold a shard, in the order of its chain, and which one starts to; -1: none.
 func (s *Spread) Set(shard int, chain []int, joiner int) {
 	at := &s.shards[shard]
 	s.count(shard, -1)
@@ -79,7 +77,7 @@ func (s *Spread) Set(shard int, chain []int, joiner int) {
 	s.noteCrowd(shard)
 }
 
-// count counts a shard's replicas for or against their servers.
+// count adds by to the counts of the servers of a shard.
 func (s *Spread) count(shard, by int) {
 	at := &s.shards[shard]
 	for _, server := range at.chain {
@@ -109,7 +107,7 @@ func (s *Spread) load(server, shard, by int) {
 	}
 }
 
-// noteCrowd notes whether two of a shard's replicas are in one zone.
+// noteCrowd records whether two of a shard's replicas are in one zone.
 func (s *Spread) noteCrowd(shard int) {
 	chain := s.shards[shard].chain
 	for i, a := range chain {
@@ -123,28 +121,25 @@ func (s *Spread) noteCrowd(shard int) {
 	delete(s.crowded, shard)
 }
 
-// Held returns the shards that a server holds, or begins to hold, in any order.
+// Held returns the shards that a server holds, or starts to hold, in any order.
 func (s *Spread) Held(server int) iter.Seq[int] { return maps.Keys(s.held[server]) }
 
-// Load returns how many shards a server holds, or begins to hold.
+// Load returns how many shards a server holds, or starts to hold.
 func (s *Spread) Load(server int) int { return s.servers[server].Replicas }
 
-// Choose returns the server that is to hold one more replica of a shard: see the function
-// of that name.
+// Choose returns the server that should hold one more replica of a shard, as the function Choose does.
 func (s *Spread) Choose(chain []int, leaves int) int { return Choose(s.servers, chain, leaves) }
 
-// Surplus returns the server that a chain with a replica too many is to do without: see the
-// function of that name.
+// Surplus returns the member that a chain with one replica too many can do without, as the function Surplus does.
 func (s *Spread) Surplus(chain []int) int { return Surplus(s.servers, chain) }
 
-// Level reports whether no move could make the servers' loads more equal, or bring replicas
-// of a shard into more zones, as far as can be said without looking at all.
+// Level reports whether no move could balance the servers' loads or bring a shard into more zones. It errs only towards
+// false, because it does not check all chains.
 func (s *Spread) Level() bool {
 	return s.loads.most() < s.open.least()+2 && (!s.zoned || len(s.crowded) == 0)
 }
 
-// Moves returns the next few moves that make things better: see Layout.Move. A shard that
-// somebody begins to hold stays as it is.
+// Moves returns the next few moves that improve the layout: see Layout.Move. Shards that are being copied do not move.
 func (s *Spread) Moves(most int) (moves []Move) {
 	begun := map[int]bool{}
 	layout := Layout{
@@ -168,7 +163,7 @@ func (s *Spread) Moves(most int) (moves []Move) {
 	return moves
 }
 
-// loads counts servers by how many replicas they hold.
+// loads counts servers by their numbers of replicas.
 type loads []int
 
 func (l *loads) add(replicas, by int) {
@@ -178,8 +173,7 @@ func (l *loads) add(replicas, by int) {
 	(*l)[replicas] += by
 }
 
-// least returns the least that any of the servers holds, most the most; 0 if there is no
-// server.
+// least returns the smallest load of any server, and most the largest; 0 without servers.
 func (l loads) least() int { return max(0, slices.IndexFunc(l, func(n int) bool { return n > 0 })) }
 
 func (l loads) most() int {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/placement"
 )
 
-// A spread says what a look at all chains says, whatever has come and gone.
+// TestSpread compares a Spread with a scan of all chains after random changes.
 func TestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shards := rapid.IntRange(1, 6).Draw(t, "shards")
@@ -104,6 +104,6 @@ func compare(t *rapid.T, s *placement.Spread, chains [][]int, joiners []int, zon
 		t.Fatalf("moves %v, want %v (%v)", got, m, moves)
 	}
 	if moves && s.Level() {
-		t.Fatalf("level, though %v helps", m)
+		t.Fatalf("level, although %v helps", m)
 	}
 }

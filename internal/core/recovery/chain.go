@@ -4,16 +4,15 @@ import "github.com/perdure/perdure"
 
 // chain keeps N replicas of each shard in the memory of N servers.
 //
-// Promise: as long as one replica of each shard lives, nothing is lost, and nobody goes
-// back; the next replica takes over as soon as the death is noticed. When a shard's last replica dies
-// the job ends; with ",checkpoint:C" all roll back to the newest checkpoint. With ",async"
-// or ",every:K" who sends an update does not wait for all replicas, and a head's death loses
-// what the others did not have yet: it is counted.
+// Promise: as long as one replica of each shard is alive, nothing is lost and nothing rolls back; the next replica
+// takes over as soon as a death is detected. When a shard's last replica dies, the job ends; with ",checkpoint:C" all
+// shards roll back to the newest checkpoint. With ",async" or ",every:K" the sender of an update does not wait for all
+// replicas. The death of a head then loses the updates that the others did not have yet, and these are counted.
 //
-// Safe point: the acknowledgement, which comes when all replicas have the update; with
-// ",async" and ",every:K" when the head has.
+// Safe point: the acknowledgement, which is sent once all replicas have the update; with ",async" and ",every:K", once
+// the head has it.
 //
-// Cost: N times the memory, and each update travels N times.
+// Cost: N times the memory, and each update is sent N times.
 type chain struct{ r perdure.Recovery }
 
 // eager reports whether an update is acknowledged before every replica has it.
@@ -34,7 +33,7 @@ func (s chain) Orphaned(l Loss) Fate {
 	if s.r.Checkpoints {
 		return rollBack("%d shards were lost", l.Shards)
 	}
-	return fail("%s keeps no checkpoint to go back to; start the job again with --recovery chain:%d,checkpoint:100, "+
+	return fail("%s keeps no checkpoint to roll back to; start the job again with --recovery chain:%d,checkpoint:100, "+
 		"which keeps one every 100 clocks, or with a longer chain", s.r, s.r.Replicas)
 }
 
@@ -45,10 +44,10 @@ func (s chain) Halved() Fate {
 	case s.r.Checkpoints:
 		return Fate{Kind: RollBack}
 	}
-	return fail("begin the job again")
+	return fail("start the job again")
 }
 
-func (s chain) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process goes on where it was
+func (s chain) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process continues where it was
 
 func (s chain) MayContinue() error { return nil }
 

@@ -2,15 +2,14 @@ package recovery
 
 import "github.com/perdure/perdure"
 
-// checkpoint saves all shards every C clocks; with ",async" while training goes on.
+// checkpoint saves all shards every C clocks; with ",async" while training continues.
 //
-// Promise: a server's death takes all back to the newest checkpoint, and the clocks since
-// are done again. Nothing that is in a checkpoint is lost; under bsp the model at the end is
-// the same to the last bit.
+// Promise: the death of a server rolls the whole job back to the newest checkpoint, and the later clocks are redone.
+// Nothing that a checkpoint contains is lost. Under bsp the final model is identical to the last bit.
 //
-// Safe point: the acknowledgement; what a roll-back undoes, workers compute again.
+// Safe point: the acknowledgement; workers recompute everything that a rollback undoes.
 //
-// Cost: the writing of checkpoints, and after a death up to C clocks of everybody's work.
+// Cost: writing checkpoints, and up to C clocks of all workers' work after a death.
 type checkpoint struct{ r perdure.Recovery }
 
 func (s checkpoint) Traits() Traits {
@@ -21,16 +20,16 @@ func (s checkpoint) Orphaned(l Loss) Fate { return rollBack("%d shards were lost
 
 func (s checkpoint) Halved() Fate { return Fate{Kind: RollBack} }
 
-func (s checkpoint) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process goes on where it was
+func (s checkpoint) Outlived(Death) Fate { return Fate{Kind: GoOn} } // its next process continues where it was
 
 func (s checkpoint) MayContinue() error {
-	return cannotContinue(s.r, "after an outage all roll back to the last checkpoint, and what workers did meanwhile "+
-		"would be undone")
+	return cannotContinue(s.r, "after an outage all shards roll back to the last checkpoint, which undoes the work "+
+		"of that time")
 }
 
 func (s checkpoint) MayResume() error { return nil }
 
-// form is the form of the checkpoints of a strategy that keeps them.
+// form returns the form of the checkpoints of a strategy that keeps them.
 func form(r perdure.Recovery) Form {
 	if r.Async {
 		return Behind

@@ -4,12 +4,12 @@ import "github.com/perdure/perdure"
 
 // none keeps nothing.
 //
-// Promise: the job goes on. A dead server's shards begin again with their initial rows; what
-// they had is counted as lost, and nobody waits for it.
+// Promise: the job continues. A dead server's shards start again with their initial rows. Their updates are counted as
+// lost, and no process waits for them.
 //
-// Safe point: the acknowledgement; what is acknowledged may be lost all the same.
+// Safe point: the acknowledgement, although acknowledged updates may still be lost.
 //
-// Cost: nothing while nobody dies.
+// Cost: nothing as long as no process dies.
 type none struct{ r perdure.Recovery }
 
 func (s none) Traits() Traits {
@@ -23,7 +23,7 @@ func (s none) Halved() Fate { return Fate{Kind: GoOn} } // the shard counts its 
 func (s none) Outlived(Death) Fate { return Fate{Kind: GoOn} }
 
 func (s none) MayContinue() error {
-	return cannotContinue(s.r, "the rows that workers would go on with are lost, and begin anew")
+	return cannotContinue(s.r, "the rows of the shard are lost, and start again with their initial values")
 }
 
 func (s none) MayResume() error { return nothingSaved(s.r) }

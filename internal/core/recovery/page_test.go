@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// page is where people read what each strategy promises.
+// page shows users what each strategy promises.
 const page = "../../../docs/guide/recovery.md"
 
 // rowsOf returns the rows of a page's first table, cell by cell.
@@ -30,7 +30,7 @@ func rowsOf(text string) (rows [][]string) {
 	return rows
 }
 
-// kept says until when a worker keeps an update.
+// kept returns the cell that says until when a worker keeps an update.
 func kept(t recovery.Traits) string {
 	switch {
 	case t.Safe == recovery.Logged:
@@ -38,38 +38,38 @@ func kept(t recovery.Traits) string {
 	case t.Safe == recovery.Saved:
 		return "in a checkpoint"
 	case t.Eager:
-		return "acknowledged, by the first alone"
+		return "acknowledged by the head alone"
 	}
 	return "acknowledged"
 }
 
-// saved says what is saved, and what of training goes on meanwhile.
+// saved returns the cell that says what is saved, and whether training continues meanwhile.
 func saved(t recovery.Traits) string {
 	switch {
 	case t.Form == recovery.Standing:
-		return "every C clocks; shards stand meanwhile"
+		return "every C clocks; shards pause while it is written"
 	case t.Form == recovery.Behind:
-		return "every C clocks, while training goes on"
+		return "every C clocks, while training continues"
 	case t.Form == recovery.Rows:
-		return "R of the rows every R·C clocks, while training goes on"
+		return "R of the rows every R·C clocks, while training continues"
 	case t.Logged():
-		return "no checkpoint; the log, and snapshots beside it"
+		return "no checkpoint, but the log and snapshots"
 	}
 	return "nothing"
 }
 
-// backAll is what a roll-back is called.
+// backAll describes a rollback.
 const backAll = "all roll back to the last checkpoint"
 
-// afterServer says what a server's death means.
+// afterServer returns the cell about the death of a server.
 func afterServer(s recovery.Strategy) string {
 	t := s.Traits()
 	orphaned := map[recovery.FateKind]string{
-		recovery.Anew: "its shards begin anew; what they had is lost, and counted",
-		recovery.Resaved: "its rows come back as last saved, and nobody goes back; what they lack is lost, and " +
+		recovery.Anew: "its shards start with their initial rows; their updates are lost and counted",
+		recovery.Resaved: "its rows are restored as last saved, without a rollback; later updates are lost and " +
 			"counted",
-		recovery.Restored: "its shards go back to the last checkpoint, and are sent the rest",
-		recovery.Replay:   "its shards are read from the log again; workers write on, and reads wait",
+		recovery.Restored: "its shards return to the last checkpoint, and workers resend the rest",
+		recovery.Replay:   "its shards are read from the log again; workers keep writing, and reads wait",
 		recovery.RollBack: backAll,
 		recovery.Fail:     "the job ends",
 	}[s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}).Kind]
@@ -78,38 +78,39 @@ func afterServer(s recovery.Strategy) string {
 	}
 	lost := ""
 	if t.Eager {
-		lost = " what the first alone had is lost, and counted;"
+		lost = " updates that only the head had are lost and counted;"
 	}
-	return "the others go on;" + lost + " if all N die: " + orphaned
+	return "the other replicas take over;" + lost + " if all N die: " + orphaned
 }
 
-// afterWorker says what a worker's death means.
+// afterWorker returns the cell about the death of a worker.
 func afterWorker(s recovery.Strategy) string {
 	switch {
 	case s.Outlived(recovery.Death{}).Kind != recovery.GoOn:
 		return "?"
 	case s.Traits().Retains():
-		return "its next process goes on; a checkpoint is made at once"
+		return "a replacement continues; a checkpoint is made immediately"
 	}
-	return "its next process goes on"
+	return "a replacement continues"
 }
 
-// afterBoth says what the deaths of a worker and a server mean together.
+// afterBoth returns the cell about the deaths of a worker and a server together.
 func afterBoth(s recovery.Strategy) string {
 	alone, both := s.Orphaned(recovery.Loss{Shards: 1, Unkept: -1}), s.Orphaned(recovery.Loss{Shards: 1})
 	switch resent := s.Outlived(recovery.Death{Needed: true}); {
 	case both.Kind == recovery.Count && resent.Kind == recovery.Count && s.Halved().Kind == recovery.Count:
-		return "its shards go back to the last checkpoint, and are sent what is kept; the rest is lost, and counted"
+		return "its shards return to the last checkpoint, and workers resend the updates that they kept; the rest is " +
+			"lost and counted"
 	case both.Kind == recovery.RollBack && resent.Kind == recovery.RollBack:
-		return backAll + ", where nobody is left who has kept what a shard lacks"
+		return backAll + " if no process has kept the updates that a shard lacks"
 	case both.Kind != alone.Kind || resent.Kind != recovery.GoOn:
 		return "?"
 	}
 	return "as when a server dies"
 }
 
-// TestPage: the guide's table says of each strategy what it answers; its promise and its cost
-// are in words that no answer has.
+// TestPage checks that the guide's table agrees with each strategy's answers. It cannot check the promise and the cost,
+// which no answer contains.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

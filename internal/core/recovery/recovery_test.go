@@ -18,8 +18,8 @@ func parse(t *testing.T, s string) perdure.Recovery {
 	return r
 }
 
-// What each strategy promises, as a table: until when workers keep updates, how shards are
-// saved, and what happens when a server, a worker, both die.
+// TestPromises checks what each strategy promises: until when workers keep updates, how shards are saved, and what
+// happens when a server, a worker, or both die.
 func TestPromises(t *testing.T) {
 	const (
 		goOn, anew, restored, replay = recovery.GoOn, recovery.Anew, recovery.Restored, recovery.Replay
@@ -29,7 +29,7 @@ func TestPromises(t *testing.T) {
 		nothing, standing, behind    = recovery.Nothing, recovery.Standing, recovery.Behind
 		whole, initial, head         = recovery.Whole, recovery.Initial, recovery.Head
 	)
-	repeated := map[bool]recovery.FateKind{false: goOn, true: count} // a dead process's next does the same again
+	repeated := map[bool]recovery.FateKind{false: goOn, true: count} // a replacement process redoes the same work
 	for _, c := range []struct {
 		name     string
 		copies   int
@@ -37,11 +37,11 @@ func TestPromises(t *testing.T) {
 		form     recovery.Form
 		begins   recovery.Begin
 		period   perdure.Clock
-		orphaned recovery.FateKind // shards without rows
-		unkept   recovery.FateKind // likewise, and a worker has died that had kept what they lack
+		orphaned recovery.FateKind // for lost shards
+		unkept   recovery.FateKind // for lost shards after the death of a worker that had kept updates they lack
 		halved   recovery.FateKind
-		outlived recovery.FateKind // a worker dies before it has sent a restored shard all again
-		on       bool              // workers may continue while a shard is out
+		outlived recovery.FateKind // for a worker that dies before it has resent everything to a restored shard
+		on       bool              // workers may continue while a shard is unavailable
 	}{
 		{"none", 1, acked, nothing, initial, 0, anew, anew, goOn, goOn, false},
 		{"checkpoint:20", 1, acked, standing, whole, 0, back, back, back, goOn, false},
@@ -74,7 +74,7 @@ func TestPromises(t *testing.T) {
 		}{
 			"orphaned": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: -1}), c.orphaned},
 			"unkept":   {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 1}), c.unkept},
-			"unkept 0": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 0}), c.unkept}, // the first worker is one, too
+			"unkept 0": {s.Orphaned(recovery.Loss{Shards: 3, Unkept: 0}), c.unkept}, // slot 0 also counts
 			"halved":   {s.Halved(), c.halved},
 			"outlived": {s.Outlived(recovery.Death{Slot: 1, Needed: true}), c.outlived},
 			"repeated": {s.Outlived(recovery.Death{Slot: 1, Needed: true, Repeats: true}), repeated[want.Partial]},
@@ -85,12 +85,13 @@ func TestPromises(t *testing.T) {
 			}
 		}
 		if err := s.MayContinue(); (err == nil) != c.on || err != nil && !errors.Is(err, perdure.ErrUsage) {
-			t.Errorf("%s: may workers continue while a shard is out: %v", c.name, err)
+			t.Errorf("%s: may workers continue while a shard is unavailable: %v", c.name, err)
 		}
 	}
 }
 
-// While a checkpoint is being published it is not known to which one a shard goes back.
+// TestPublishing checks that the answer waits while a checkpoint is being published, because it is unknown to which
+// checkpoint a shard returns.
 func TestPublishing(t *testing.T) {
 	for _, name := range []string{"resend", "resend:5,partial"} {
 		f := recovery.Of(parse(t, name)).Orphaned(recovery.Loss{Shards: 1, Unkept: 1, Publishing: true})
@@ -100,7 +101,7 @@ func TestPublishing(t *testing.T) {
 	}
 }
 
-// TestMayLose: some may take updates for good.
+// TestMayLose checks which strategies may lose updates permanently.
 func TestMayLose(t *testing.T) {
 	for name, may := range map[string]bool{
 		"none": true, "checkpoint:20": false, "resend": false, "resend:20,partial": true, "chain:2": false,
@@ -130,7 +131,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// A schedule's answers agree with a look at one clock after the other.
+// TestScheduleByLooking compares a schedule's answers with a search clock by clock.
 func TestScheduleByLooking(t *testing.T) {
 	const most = 12
 	for n := range 4 * most * most {
@@ -159,14 +160,14 @@ func TestScheduleByLooking(t *testing.T) {
 					return at > c && regular(at) || at > left && (at == s.Named || at == s.End)
 				})
 				if got := s.Next(recovery.Progress{MinClock: c, Left: left}); got != want {
-					t.Fatalf("%+v at clock %d, which has left cut %d, comes to %d, want %d", s, c, left, got, want)
+					t.Fatalf("%+v at clock %d, past cut %d: the next cut is %d, want %d", s, c, left, got, want)
 				}
 			}
 		}
 	}
 }
 
-// Check refuses what the job itself does not, and passes on what it does.
+// TestCheck checks that Check rejects what the strategy does not allow, and returns the errors of the job itself.
 func TestCheck(t *testing.T) {
 	job := perdure.JobSpec{
 		ID: "test", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP},
@@ -184,8 +185,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMayResume: a run can be resumed under the strategies that keep something on a disk, and the others
-// name some that do.
+// TestMayResume checks that a run can be resumed under strategies that store something durably, and that the errors of
+// the others name such strategies.
 func TestMayResume(t *testing.T) {
 	for name, may := range map[string]bool{
 		"none": false, "checkpoint:20": true, "checkpoint:auto": true, "resend": true, "chain:2": false,
@@ -196,7 +197,7 @@ func TestMayResume(t *testing.T) {
 		if (err == nil) != may || may != (s.Traits().Keeps() || s.Traits().Logged()) || err != nil &&
 			(!strings.HasPrefix(err.Error(), "a run under "+name+" keeps no checkpoints, and ") ||
 				!strings.Contains(err.Error(), "; one under resend:C")) {
-			t.Errorf("%s: may a later run go on from one: %v", name, err)
+			t.Errorf("%s: may a later run resume it: %v", name, err)
 		}
 	}
 }

@@ -2,19 +2,17 @@ package recovery
 
 import "github.com/perdure/perdure"
 
-// resend saves all shards every C clocks while training goes on, and workers keep their
-// updates until they are saved.
+// resend saves all shards every C clocks while training continues, and workers keep their updates until they are saved.
 //
-// Promise: a server's death takes only its own shards back to the newest checkpoint. Workers
-// send them again what came after, and nobody does a clock again. Only if somebody has died
-// who had kept what a shard then lacks all roll back; after a worker's death a checkpoint is
-// asked for at once, to make that time short. With ",partial" nobody rolls back then either:
-// what nobody has kept of the dead worker's updates since that checkpoint is lost and counted,
-// on the shards that were restored and on no other, and nobody waits for it.
+// Promise: the death of a server takes only its own shards back to the newest checkpoint. Workers resend the later
+// updates, and no clock is redone. All shards roll back only if a process has died that had kept updates that a shard
+// then lacks. To keep that window short, the death of a worker triggers a checkpoint immediately. With ",partial"
+// nothing rolls back even then: updates of the dead worker without a copy are lost and counted, on the restored shards
+// only, and no process waits for them.
 //
 // Safe point: the newest checkpoint.
 //
-// Cost: the writing of checkpoints, and workers' memory for the updates since.
+// Cost: writing checkpoints, and workers' memory for the updates since the last one.
 type resend struct{ r perdure.Recovery }
 
 func (s resend) Traits() Traits {
@@ -26,13 +24,13 @@ func (s resend) Orphaned(l Loss) Fate {
 	case l.Publishing:
 		return Fate{Kind: Wait} // until it is known which checkpoint is the newest
 	case l.Unkept >= 0:
-		return s.unkept("%d shards were lost, and nobody has kept what former processes of worker:%d did since "+
+		return s.unkept("%d shards were lost, and no process has kept what earlier processes of worker:%d did since "+
 			"clock %d", l.Shards, l.Unkept, l.Durable)
 	}
 	return Fate{Kind: Restored}
 }
 
-// unkept is what becomes of a shard that lacks what nobody has kept.
+// unkept returns the recovery action for a shard that lacks updates without a copy.
 func (s resend) unkept(why string, args ...any) Fate {
 	if s.r.Partial {
 		return Fate{Kind: Count}
@@ -49,7 +47,7 @@ func (s resend) Halved() Fate {
 
 func (s resend) Outlived(d Death) Fate {
 	if d.Needed && (!d.Repeats || s.r.Partial) {
-		return s.unkept("worker:%d died before it had sent again what a restored shard lacks", d.Slot)
+		return s.unkept("worker:%d died before it had resent the updates that a restored shard lacks", d.Slot)
 	}
 	return Fate{Kind: GoOn}
 }

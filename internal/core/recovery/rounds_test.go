@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// TestRounds: the k-th round is due at the first MinClock that is k·R·C or more, whole number or not.
+// TestRounds checks that the k-th round is due at the first MinClock that is at least k·R·C, whole number or not.
 func TestRounds(t *testing.T) {
 	for _, name := range []string{
 		"scar:20,1/8", "scar:1,1", "scar:3,1/3", "scar:7,0.3", "scar:1,1/100", "scar:1000000,1/7", "scar:13,2/3",

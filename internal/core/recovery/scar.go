@@ -1,18 +1,17 @@
 package recovery
 
-// scar saves a part of the rows at a time, and a dead server's shards begin with each row as
-// it was last saved (SCAR paper, section 4).
+// scar saves some of the rows at a time, and a dead server's shards start with each row as last saved (SCAR paper,
+// section 4).
 //
-// Promise: the job goes on, and nobody goes back. What a lost shard's rows lack of what was
-// acknowledged is counted as lost. What is lost is progress, not state: the more a row has
-// changed, the sooner it is saved.
+// Promise: the job continues without a rollback. Acknowledged updates that a lost shard's rows lack are counted as
+// lost. The loss is progress, not state: the more a row has changed, the sooner it is saved.
 //
-// Safe point: the acknowledgement; what is acknowledged may be lost all the same.
+// Safe point: the acknowledgement, although acknowledged updates may still be lost.
 //
-// When the job is ended in order all rows are saved, at one clock.
+// When the job ends gracefully, all rows are saved at one clock.
 //
-// Cost: the writing of R of the rows every R·C clocks, as many bytes as all of them every C
-// clocks; and with the selector priority a copy of the rows' values.
+// Cost: writing R of the rows every R·C clocks, as many bytes as all of them every C clocks; with the selector
+// priority, also a copy of the rows' values.
 type scar struct{}
 
 func (s scar) Traits() Traits {

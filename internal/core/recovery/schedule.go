@@ -5,15 +5,15 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Schedule says of which clocks there are cuts. A cut is of all updates of clocks below it,
-// and of none other. The zero Schedule has none.
+// Schedule says at which clocks there are cuts. A cut contains all updates of clocks below it and none of later ones.
+// The zero Schedule has none.
 type Schedule struct {
-	Every perdure.Clock // one every Every clocks; 0: those alone that are named
-	Named perdure.Clock // one that was asked for; 0: none
-	End   perdure.Clock // of the job, which is one too; 0: not known
+	Every perdure.Clock // a cut every Every clocks; 0: named cuts only
+	Named perdure.Clock // a requested cut; 0: none
+	End   perdure.Clock // the end of the job, which is also a cut; 0: unknown
 }
 
-// ScheduleOf returns the schedule of a job that keeps checkpoints, with nothing named yet.
+// ScheduleOf returns the schedule of a job that keeps checkpoints, without a named cut.
 func ScheduleOf(r perdure.Recovery) Schedule {
 	if t := Of(r).Traits(); !t.Saves() || t.Timed {
 		return Schedule{}
@@ -21,7 +21,7 @@ func ScheduleOf(r perdure.Recovery) Schedule {
 	return Schedule{Every: r.Every}
 }
 
-// After returns the first cut of the interval after a clock; -1: there is none.
+// After returns the first regular cut after a clock; -1: none.
 func (s Schedule) After(c perdure.Clock) perdure.Clock {
 	if s.Every == 0 {
 		return -1
@@ -29,13 +29,12 @@ func (s Schedule) After(c perdure.Clock) perdure.Clock {
 	return (c/s.Every + 1) * s.Every
 }
 
-// Has reports whether there is a cut of a clock, of the interval or named. The end, which
-// nothing comes after, is not asked for.
+// Has reports whether there is a regular or named cut at a clock. It ignores the end, which has no clock after it.
 func (s Schedule) Has(c perdure.Clock) bool {
 	return c > 0 && (s.Every > 0 && c%s.Every == 0 || s.Named == c)
 }
 
-// From returns the first cut of a clock ≥ c, of the interval or named; -1: there is none.
+// From returns the first regular or named cut at a clock ≥ c; -1: none.
 func (s Schedule) From(c perdure.Clock) perdure.Clock {
 	next := s.After(max(0, c-1))
 	if s.Named > 0 && s.Named >= c && (next < 0 || s.Named < next) {
@@ -44,14 +43,14 @@ func (s Schedule) From(c perdure.Clock) perdure.Clock {
 	return next
 }
 
-// Progress is how far a shard has come, as far as it matters to when it is saved.
+// Progress is a shard's progress, as far as it determines when the shard is saved.
 type Progress struct {
 	MinClock perdure.Clock // all updates of earlier clocks are applied
-	Left     perdure.Clock // the newest cut that it has gone on after
+	Left     perdure.Clock // the newest cut that the shard has continued after
 }
 
-// Next returns the next cut of a shard: of the interval after its MinClock, or named, or the
-// end, at which it may stand already; -1: there is none.
+// Next returns a shard's next cut: the first regular one after its MinClock, the named one, or the end, at which the
+// shard may already be; -1: none.
 func (s Schedule) Next(p Progress) perdure.Clock {
 	next := s.After(p.MinClock)
 	for _, at := range []perdure.Clock{s.End, s.Named} {
@@ -62,15 +61,14 @@ func (s Schedule) Next(p Progress) perdure.Clock {
 	return next
 }
 
-// Rounds says when a shard saves some of its rows: the k-th time, k ≥ 1, when its MinClock
-// comes to k·R·C, which need not be a whole number (SCAR paper, section 4.2). The zero Rounds
-// has none.
+// Rounds says when a shard saves some of its rows: for the k-th time, k ≥ 1, when its MinClock reaches k·R·C, which
+// need not be a whole number (SCAR paper, section 4.2). The zero Rounds has none.
 type Rounds struct {
 	Share float64       // R
-	Every perdure.Clock // C; 0: as often as whoever saves allows it
+	Every perdure.Clock // C; 0: as often as the process that saves permits
 }
 
-// RoundsOf returns the rounds of a job; none unless it saves rows.
+// RoundsOf returns the rounds of a job, or none if the job does not save rows separately.
 func RoundsOf(r perdure.Recovery) Rounds {
 	if Of(r).Traits().Form != Rows {
 		return Rounds{}
@@ -81,10 +79,10 @@ func RoundsOf(r perdure.Recovery) Rounds {
 // Any reports whether there are rounds.
 func (r Rounds) Any() bool { return r.Share > 0 }
 
-// Timed reports whether it is not of clocks when the next round is.
+// Timed reports whether the next round depends on the time rather than on clocks.
 func (r Rounds) Timed() bool { return r.Any() && r.Every == 0 }
 
-// Done returns how many rounds are due by a MinClock, in all.
+// Done returns the total number of rounds that are due at a MinClock.
 func (r Rounds) Done(min perdure.Clock) int64 {
 	if r.Every == 0 {
 		return 0
@@ -92,12 +90,12 @@ func (r Rounds) Done(min perdure.Clock) int64 {
 	return int64(float64(min)/(r.Share*float64(r.Every)) + roundingOff)
 }
 
-// roundingOff is less than a clock's share of any round: 20 clocks of 1/8 · 20 clocks each
-// are 8 rounds, though 1/8 · 20 may be a little more than 2.5 where it is computed.
+// roundingOff is less than one clock's share of any round: 20 clocks at rounds of 1/8 · 20 clocks are 8 rounds,
+// although 1/8 · 20 may be computed as slightly more than 2.5.
 const roundingOff = 1e-9
 
-// Saving returns what people are told of how a job saves, given the interval that was chosen and
-// what rows were saved; nil: its strategy says it all.
+// Saving returns what to show users about how a job saves, given the chosen interval and the statistics of saved rows;
+// nil: the strategy says it all.
 func Saving(r perdure.Recovery, chosen words.Saving, rows words.RowSaving) *words.Saving {
 	switch {
 	case RoundsOf(r).Any():

@@ -6,46 +6,46 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Held is what is known, at one moment, of which states in the store somebody may still need. A
-// state is garbage, now and for ever, where all of this holds:
+// Held collects which states in the store may still be needed at one moment. A state is garbage, permanently, if all of
+// the following hold:
 //
-//  1. every process that holds the slot's home shard, in its present life, has said what it has
-//     (Heard): so it is known what the shard may go on with;
-//  2. none of them has it, in its rows, in what it is writing, or in a file that it has written
-//     (Hold); and no checkpoint that stays, or is being published, names it (Hold, too);
-//  3. it is older than the newest that each of them has taken in, or of an abandoned generation.
+//  1. Every current process that holds the slot's home shard has reported its states (Heard), so every state that the
+//     shard may continue with is known.
+//  2. None of them has the state: not in its rows, in a file being written, or in a written file (Hold). No checkpoint
+//     that is retained or being published names it (also Hold).
+//  3. It is older than the newest state that each of them has received, or it belongs to an abandoned generation.
 //
-// Why it is for ever. What a process may still send is newer than all that it was heard of: it counts
-// what it saves, and later processes of a slot have higher incarnations. A shard that begins again has
-// what a checkpoint names. What is sent to it again has no state that a later one of the same sender
-// supersedes, unless a checkpoint may be due between the two (see package outbox), and in that case the
-// shard holds it. And what is read of an update log is read to its end before anybody is told of it.
+// Garbage stays garbage for the following reasons. A process can only send states that are newer than all those
+// received from it: it numbers its states, and later processes of a slot have higher incarnations. A restarted shard
+// has the states that a checkpoint names. Updates resent to it contain no state that the same sender has superseded,
+// unless a checkpoint may be due between the two (see package outbox), and then the shard holds it. An update log is
+// read to its end before the shard reports anything.
 type Held struct {
 	generation perdure.Generation
 	names      map[string]struct{}
 	slots      map[perdure.Slot]taken
 }
 
-// taken is what all holders of a slot's home shard have taken in.
+// taken summarizes the states that all holders of a slot's home shard have received.
 type taken struct {
-	oldest Key  // of what is the newest on one of them
-	none   bool // one has nothing that is in the store
+	oldest Key  // the oldest of their newest states
+	none   bool // a holder has no state that is in the store
 }
 
-// NewHeld begins with nothing known.
+// NewHeld returns an empty Held.
 func NewHeld(generation perdure.Generation) *Held {
 	return &Held{generation: generation, names: map[string]struct{}{}, slots: map[perdure.Slot]taken{}}
 }
 
-// Hold notes states that are needed.
+// Hold records states that are needed.
 func (h *Held) Hold(names ...string) {
 	for _, n := range names {
 		h.names[n] = struct{}{}
 	}
 }
 
-// Heard notes what all holders of a shard have taken in: newest has of each of them the names of the
-// newest states that its rows come with. slots are those whose home the shard is.
+// Heard records the reports of all holders of a shard. newest lists, for each holder, the names of the newest states in
+// its rows. slots are those whose home is the shard.
 func (h *Held) Heard(slots []perdure.Slot, newest [][]string) {
 	for _, s := range slots {
 		h.slots[s] = taken{none: len(newest) == 0}
@@ -72,15 +72,15 @@ func (h *Held) Heard(slots []perdure.Slot, newest [][]string) {
 	}
 }
 
-// Any reports whether anything is known to lie in the store.
+// Any reports whether any state is known to be needed.
 func (h *Held) Any() bool { return len(h.names) > 0 }
 
-// Same reports whether the same is known.
+// Same reports whether h and other contain the same knowledge.
 func (h *Held) Same(other *Held) bool {
 	return h.generation == other.generation && maps.Equal(h.names, other.names) && maps.Equal(h.slots, other.slots)
 }
 
-// Garbage returns which of the objects of those names nobody will ever need again.
+// Garbage returns the given names whose objects will never be needed again.
 func (h *Held) Garbage(names []string) (garbage []string) {
 	for _, name := range names {
 		k, ok := ParseName(name)

@@ -7,12 +7,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Lose returns what has travelled as a shard has it that counts all clocks below until as had, and lacks the last of
-// them for good: a save of one of these may be lost. It is a copy. nil: the shard has heard of no save.
+// Lose marks a saved state with a gap, for a shard that counts all clocks below until as applied but permanently lacks
+// the last of them: a save in these may be lost. It returns a copy. b is nil if the shard knows of no save.
 func Lose(b []byte, until perdure.Clock) []byte {
 	switch was, err := Unpack(b); {
 	case err != nil:
-		return b // whoever loads it is told
+		return b // the process that loads it gets the error
 	case b == nil:
 		b = Note(Unknown)
 	case was.Ref != nil:
@@ -26,9 +26,9 @@ func Lose(b []byte, until perdure.Clock) []byte {
 	return seal(b)
 }
 
-// Next returns what a shard has of what a slot saved once it has taken in what an update brings of it, all of whose
-// clocks are below until. A reference to nothing says that something was saved which is gone, since a later one takes
-// its place: if that does not come, since its sender dies, the former is lost.
+// Next returns a shard's saved state of a slot after an update whose clocks are all below until. brought is the part of
+// the update that concerns the state. An empty reference means that a state was saved and then superseded by a later
+// one. If the later one never arrives, because its sender dies, the earlier one is lost.
 func Next(was, brought []byte, until perdure.Clock) []byte {
 	switch {
 	case brought == nil:
@@ -39,13 +39,13 @@ func Next(was, brought []byte, until perdure.Clock) []byte {
 	return brought
 }
 
-// Older returns by how many clocks at most a state, as a slot's home shard has it, is older than the newest one that
-// the shard had acknowledged, or counts as if it had; 0: it is that one. Others are what the other shards have heard.
+// Older returns by how many clocks at most the state on a slot's home shard is older than the newest one that the shard
+// had acknowledged, or counts as acknowledged; 0: it is the newest. others are the states of the other shards.
 //
-// The home shard itself knows between which clocks it lacks saves, if there were any. Another that lacks nothing
-// knows whether there were, unless it has heard of a save of a later clock since: then, and where all others lack
-// something, too, a save is taken to have been lost. The slot goes on at a clock: what it saved in that one or a later
-// one it does again, so that none of these is lost.
+// The home shard knows the range of clocks in which it lacks saves, if there were any. Another shard without a gap
+// knows whether there were, unless it has received a note of a later save since. In that case, or if all other shards
+// have gaps, a save is assumed to be lost. The slot continues at clock now. It redoes the saves of that clock and later
+// ones, so none of these is lost.
 func Older(home Saved, others [][]byte, now perdure.Clock) (older perdure.Clock) {
 	home.Gap = min(home.Gap, now)
 	if home.Gap <= home.Clock+1 {

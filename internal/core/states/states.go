@@ -1,13 +1,14 @@
-// Package states manages states of slots' programs that are too large to travel with an update: they lie in the
-// job's store, and a [Ref] travels instead. And it is the rule by which such an object is garbage: see [Held].
+// Package states manages saved slot states that are too large to be sent with an update. They are stored as objects in
+// the job's store, and a [Ref] is sent in their place. The package also decides when such an object is garbage: see
+// [Held].
 //
-// What travels is bytes, whoever carries it: a frame, a segment, a snapshot. [Pack] and [Unpack] say
-// what they are: a state or a reference, and the clock that it belongs to.
+// States and references are encoded as bytes that frames, segments and snapshots carry. [Pack] and [Unpack] convert
+// them: a state or a reference, with the clock that it belongs to.
 //
-// Where a shard may lose what its slots have saved, the others are told that something was saved
-// ([Note]). So a slot that gets an older state knows: see [Older].
+// If a shard may lose the saved states of its slots, the other shards receive a [Note] that something was saved. A slot
+// can therefore detect that it gets an older state: see [Older].
 //
-// All is pure. A Held is for one goroutine.
+// All functions are pure. A Held is not safe for concurrent use.
 package states
 
 import (
@@ -23,9 +24,9 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Key tells the states apart that a job's processes save. A slot's processes have growing
-// incarnations within a generation, and each counts what it saves. So of two keys of a slot the
-// greater one is of the later state.
+// Key identifies a state saved by one of a job's processes. Within a generation, a slot's processes have increasing
+// incarnations, and each process numbers its states. So of two keys of a slot, the greater one belongs to the later
+// state.
 type Key struct {
 	Slot        perdure.Slot
 	Generation  perdure.Generation
@@ -33,23 +34,23 @@ type Key struct {
 	Number      uint64 // from 1
 }
 
-// After reports whether a state is later than another one of its slot.
+// After reports whether k's state is later than another one of its slot.
 func (k Key) After(other Key) bool {
 	return cmp.Or(cmp.Compare(k.Generation, other.Generation), cmp.Compare(k.Incarnation, other.Incarnation),
 		cmp.Compare(k.Number, other.Number)) > 0
 }
 
-// Prefix begins the name of each state, and of nothing else that a store has.
+// Prefix starts the name of each state object, and of no other object in a store.
 const Prefix = "state-"
 
-// Name is the name of the object.
+// Name returns the name of the object.
 func (k Key) Name() string {
 	return fmt.Sprintf(Prefix+"s%05d-g%06d-i%06d-n%012d", k.Slot, k.Generation, k.Incarnation, k.Number)
 }
 
 var named = regexp.MustCompile(`^` + Prefix + `s(\d+)-g(\d+)-i(\d+)-n(\d+)$`)
 
-// ParseName reads the name of an object; false: it is not a state's.
+// ParseName parses the name of an object. ok is false if it is not a state's name.
 func ParseName(name string) (k Key, ok bool) {
 	m := named.FindStringSubmatch(name)
 	if m == nil {
@@ -63,29 +64,29 @@ func ParseName(name string) (k Key, ok bool) {
 	return k, errors.Join(err1, err2, err3, err4) == nil && k.Name() == name
 }
 
-// Ref names a state in the store, and tells what is there from anything else.
+// Ref identifies a state in the store, with its size and checksum.
 type Ref struct {
 	Key
 	Bytes int64  // of the object
-	CRC   uint32 // CRC-32C of the object, as its last bytes say
+	CRC   uint32 // CRC-32C of the object, as in its last bytes
 }
 
-// File is the reference as a manifest has it.
+// File returns the reference in the form of a manifest entry.
 func (r Ref) File() words.SavedFile {
 	return words.SavedFile{File: r.Name(), Bytes: r.Bytes, CRC: r.CRC}
 }
 
-// What travels begins with the mark:
+// The encoding starts with the mark:
 //
 //	 0     16    mark
 //	16      1    version (2)
-//	17      1    kind: 1 a reference, 2 a state, 3 a reference to nothing, 4 a note
+//	17      1    kind: 1 a reference, 2 a state, 3 an empty reference, 4 a note
 //	18      2    zeros
-//	20      4    CRC-32C of all but these 4 bytes
-//	24      8    clock: that of the update that saved it; -1: of a reference to nothing
-//	32      8    gap: below which a later save may be lost; 0: none is
-//	40      …    the state; or the reference: slot (4), incarnation (4), generation (8), number (8),
-//	             bytes of the object (8), its CRC-32C (4), zeros (4); to nothing: zeros; a note: nothing
+//	20      4    CRC-32C of everything except these 4 bytes
+//	24      8    clock of the update that saved it; -1 for an empty reference
+//	32      8    gap: a later save below this clock may be lost; 0: none
+//	40      …    a state: its bytes; a reference: slot (4), incarnation (4), generation (8), number (8),
+//	             bytes of the object (8), its CRC-32C (4), zeros (4); an empty reference: zeros; a note: nothing
 const (
 	mark      = "\xb7\x1e\x9c\x5a\x03\xd8\x66\xf1\x4f\xa2\x8d\x70\xc9\x3b\xe4\x95"
 	version   = 2
@@ -93,18 +94,18 @@ const (
 	kindPlain = 2
 	kindVoid  = 3
 	kindNote  = 4
-	sumBytes  = 24 // of the head, with its checksum
+	sumBytes  = 24 // of the header, including its checksum
 	headBytes = sumBytes + 16
 	refBytes  = 40
 )
 
-// Unknown is the clock of a state of which it is not known.
+// Unknown is the clock of a state whose clock is unknown.
 const Unknown perdure.Clock = -1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrFraming is wrapped when bytes are not what Pack, Void or Note return.
-var ErrFraming = errors.New("saved state: what has travelled cannot be read")
+// ErrFraming is wrapped in errors for bytes that Pack, Void or Note did not return.
+var ErrFraming = errors.New("saved state: invalid encoding")
 
 func frame(kind byte, clock perdure.Clock, body int) []byte {
 	b := make([]byte, headBytes, headBytes+body)
@@ -123,12 +124,12 @@ func seal(b []byte) []byte {
 	return b
 }
 
-// Pack returns how a state travels that lies nowhere else, saved in a clock. It is a copy.
+// Pack encodes a state that is stored nowhere else, saved in a clock. It copies the state.
 func Pack(state []byte, clock perdure.Clock) []byte {
 	return seal(append(frame(kindPlain, clock, len(state)), state...))
 }
 
-// Pack returns how a reference travels, to a state that was saved in a clock.
+// Pack encodes a reference to a state that was saved in a clock.
 func (r Ref) Pack(clock perdure.Clock) []byte {
 	le, b := binary.LittleEndian, frame(kindRef, clock, refBytes)
 	b = le.AppendUint32(b, uint32(r.Slot))
@@ -140,39 +141,40 @@ func (r Ref) Pack(clock perdure.Clock) []byte {
 	return seal(le.AppendUint32(b, 0))
 }
 
-// Void returns a reference to nothing, as long as any other: whoever takes it in goes on with what there is.
+// Void returns an empty reference, as long as any other. A shard that receives it keeps the state that it has and marks
+// it with a gap: see [Next].
 func Void() []byte {
 	return seal(append(frame(kindVoid, Unknown, refBytes), make([]byte, refBytes)...))
 }
 
-// Note returns what travels to the shards that a slot's state is not on: that one was saved, and in which clock.
+// Note returns the note for the shards that do not hold a slot's state: a state was saved in this clock.
 func Note(clock perdure.Clock) []byte { return seal(frame(kindNote, clock, 0)) }
 
-// IsVoid reports whether bytes are a reference to nothing.
+// IsVoid reports whether b is an empty reference.
 func IsVoid(b []byte) bool { return isKind(b, kindVoid) }
 
-// IsNote reports whether bytes say only that something was saved.
+// IsNote reports whether b is a note that something was saved.
 func IsNote(b []byte) bool { return isKind(b, kindNote) }
 
 func isKind(b []byte, kind byte) bool {
 	return len(b) >= headBytes && string(b[:len(mark)]) == mark && b[len(mark)+1] == kind
 }
 
-// Saved is what has travelled.
+// Saved is a decoded state, reference or note.
 type Saved struct {
-	State []byte        // nil: it is elsewhere, or there is none
-	Ref   *Ref          // where it is; else nil
+	State []byte        // nil: stored elsewhere, or never saved
+	Ref   *Ref          // where it is stored, or nil
 	Clock perdure.Clock // of the update that saved it, or Unknown
-	Gap   perdure.Clock // a save after Clock, and below this one, may be lost; 0: none is
+	Gap   perdure.Clock // a save after Clock and below Gap may be lost; 0: none
 }
 
-// Unpack reads what has travelled. nil is what a shard has of a slot that has saved nothing.
+// Unpack decodes b. A shard has nil for a slot that has saved nothing.
 func Unpack(b []byte) (s Saved, err error) {
 	if b == nil {
 		return Saved{Clock: Unknown}, nil
 	}
 	if len(b) < headBytes || string(b[:len(mark)]) != mark {
-		return s, fmt.Errorf("%w: its %d bytes do not begin as a state does", ErrFraming, len(b))
+		return s, fmt.Errorf("%w: its %d bytes do not start with the mark of a state", ErrFraming, len(b))
 	}
 	v, kind, le := b[len(mark)], b[len(mark)+1], binary.LittleEndian
 	if v != version {
@@ -180,7 +182,7 @@ func Unpack(b []byte) (s Saved, err error) {
 			"version that saved it", ErrFraming, v, version)
 	}
 	if le.Uint32(b[sumBytes-4:]) != sum(b) {
-		return s, fmt.Errorf("%w: its checksum is wrong", ErrFraming)
+		return s, fmt.Errorf("%w: wrong checksum", ErrFraming)
 	}
 	s.Clock, s.Gap = perdure.Clock(le.Uint64(b[sumBytes:])), perdure.Clock(le.Uint64(b[sumBytes+8:]))
 	body := b[headBytes:]
@@ -198,10 +200,10 @@ func Unpack(b []byte) (s Saved, err error) {
 		s.Ref = r
 		return s, nil
 	}
-	return Saved{}, fmt.Errorf("%w: it is of kind %d, with %d bytes", ErrFraming, kind, len(b))
+	return Saved{}, fmt.Errorf("%w: unknown kind %d with %d bytes", ErrFraming, kind, len(b))
 }
 
-// Of returns the reference that bytes are; nil: they are none.
+// Of returns the reference that b encodes; nil: it is not one.
 func Of(b []byte) *Ref {
 	if !isKind(b, kindRef) {
 		return nil
@@ -210,7 +212,7 @@ func Of(b []byte) *Ref {
 	return s.Ref
 }
 
-// Files returns the references among what slots have saved, as a manifest has them.
+// Files returns the references among the saved states of slots, as manifest entries.
 func Files(saved [][]byte) (files []words.SavedFile) {
 	for _, b := range saved {
 		if ref := Of(b); ref != nil {
@@ -220,7 +222,7 @@ func Files(saved [][]byte) (files []words.SavedFile) {
 	return files
 }
 
-// Names returns the names of the references among what slots have saved.
+// Names returns the object names of the references among the saved states of slots.
 func Names(saved [][]byte) (names []string) {
 	for _, b := range saved {
 		if ref := Of(b); ref != nil {

@@ -16,8 +16,8 @@ func key(slot perdure.Slot, generation perdure.Generation, incarnation perdure.I
 	return states.Key{Slot: slot, Generation: generation, Incarnation: incarnation, Number: number}
 }
 
-// What travels is a state as it is, or a reference, and neither is taken for the other; the bytes are those of
-// the formats' page.
+// TestPack checks that a state and a reference are encoded as the page on file formats says, and are not confused with
+// each other.
 func TestPack(t *testing.T) {
 	ref := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 0xdeadbeef}
 	b := ref.Pack(11)
@@ -35,11 +35,11 @@ func TestPack(t *testing.T) {
 		got, err := states.Unpack(packed)
 		if err != nil || got.Ref != nil || got.State == nil || !bytes.Equal(got.State, state) || got.Clock != 12 ||
 			states.Of(packed) != nil || states.IsVoid(packed) || states.IsNote(packed) || len(packed) != 40+len(state) {
-			t.Errorf("%q comes back as %+v, %v", state, got, err)
+			t.Errorf("%q is decoded as %+v, %v", state, got, err)
 		}
 	}
 	if v := states.Void(); !states.IsVoid(v) || len(v) != len(b) || states.Of(v) != nil || states.IsNote(v) {
-		t.Errorf("nothing is %q", v)
+		t.Errorf("an empty reference is %q", v)
 	}
 	n := states.Note(13)
 	if got, err := states.Unpack(n); err != nil || got.State != nil || got.Ref != nil || got.Clock != 13 ||
@@ -48,7 +48,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Other versions, and what is no framed state, are refused; a flipped bit or a missing end is, too.
+// TestUnpackRefuses checks that other versions and invalid bytes are rejected, as are a flipped bit and a missing end.
 func TestUnpackRefuses(t *testing.T) {
 	good := states.Pack([]byte("state"), 12)
 	refused := func(b []byte, want string) {
@@ -63,7 +63,7 @@ func TestUnpackRefuses(t *testing.T) {
 		refused(bad, "saved state: ")
 		refused(good[:i], "saved state: ")
 	}
-	refused([]byte("state"), "do not begin as a state does")
+	refused([]byte("state"), "do not start with the mark")
 	for _, version := range []byte{1, 3} {
 		other := bytes.Clone(good)
 		other[16] = version
@@ -71,7 +71,7 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// What a slot is given, and whether it is the newest that was acknowledged, case by case.
+// TestOlder checks, case by case, whether a slot's state is the newest that was acknowledged.
 func TestOlder(t *testing.T) {
 	at := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Pack([]byte("s"), clock), gap) }
 	note := func(clock, gap perdure.Clock) []byte { return states.Lose(states.Note(clock), gap) }
@@ -84,13 +84,13 @@ func TestOlder(t *testing.T) {
 		{"nothing was ever saved", nil, nil, 0},
 		{"nothing is lost", states.Pack([]byte("s"), 5), [][]byte{states.Note(9)}, 0},
 		{"a save is lost", at(5, 9), [][]byte{states.Note(7), note(6, 8)}, 2},
-		{"all are", states.Lose(nil, 9), [][]byte{states.Note(7)}, 8},
+		{"all saves are lost", states.Lose(nil, 9), [][]byte{states.Note(7)}, 8},
 		{"it was saved again since", at(7, 7), nil, 0},
 		{"rarely saved, and nothing is lost", at(2, 9), [][]byte{states.Note(2)}, 0},
 		{"never saved, and nothing is lost", states.Lose(nil, 9), [][]byte{nil}, 0},
-		{"the note has gone", at(5, 9), [][]byte{states.Note(10)}, 3},
-		{"what is lost is done again", at(5, 12), [][]byte{note(5, 12)}, 4},
-		{"so have all shards", at(5, 9), [][]byte{note(5, 8)}, 3},
+		{"the note was overwritten", at(5, 9), [][]byte{states.Note(10)}, 3},
+		{"lost saves are redone", at(5, 12), [][]byte{note(5, 12)}, 4},
+		{"all shards have gaps", at(5, 9), [][]byte{note(5, 8)}, 3},
 		{"there is no other shard", at(5, 9), nil, 3},
 	} {
 		home, err := states.Unpack(c.home)
@@ -100,7 +100,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// What a shard has that lacks some clocks is what it was, but for the gap.
+// TestLose checks that a state with a gap is otherwise unchanged.
 func TestLose(t *testing.T) {
 	ref := states.Ref{Key: key(3, 2, 5, 7), Bytes: 99, CRC: 1}
 	for _, packed := range [][]byte{nil, states.Pack([]byte("s"), 4), ref.Pack(4), states.Note(4)} {
@@ -117,19 +117,19 @@ func TestLose(t *testing.T) {
 		}
 	}
 	if bad := states.Void()[:50]; !bytes.Equal(states.Lose(bad, 9), bad) {
-		t.Error("what cannot be read has become something else")
+		t.Error("invalid bytes were changed")
 	}
 }
 
-// What an update brings takes the place of what there is. A reference to nothing says that a save is lacking, until
-// the next one comes.
+// TestNext checks that an update's state replaces the current one. An empty reference marks a missing save until the
+// next state arrives.
 func TestNext(t *testing.T) {
 	was := states.Pack([]byte("was"), 3)
 	if got := states.Next(was, nil, 6); string(got) != string(was) {
-		t.Errorf("nothing is brought, and there is %q", got)
+		t.Errorf("an update without a state yields %q", got)
 	}
 	if got := states.Next(was, states.Note(5), 6); string(got) != string(states.Note(5)) {
-		t.Errorf("a note is brought, and there is %q", got)
+		t.Errorf("a note yields %q", got)
 	}
 	got := states.Next(was, states.Void(), 6)
 	if s, err := states.Unpack(got); err != nil || string(s.State) != "was" || s.Clock != 3 || s.Gap != 6 {
