@@ -6,21 +6,19 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// Place is a server's part in a shard's chain, as a view says. Of the holders beside it, one that is
-// nil is nobody.
+// Place is a server's role in a shard's chain according to a view. Neighbors that do not exist are nil.
 type Place struct {
 	chain.Config
 	Since uint64         // as in the view's Holder
-	Pred  perdure.Holder // whom it follows, unless it is the head
+	Pred  perdure.Holder // its predecessor, unless it is the head
 
-	Succ *perdure.Holder // to whom it passes entries on
-	Join *perdure.Holder // whom it, as the tail, brings up to itself
-	// Soon joins and may be the successor then. It is connected to now, since nobody waits for it yet.
+	Succ *perdure.Holder // its successor
+	Join *perdure.Holder // the joiner that copies from it, if it is the tail
+	// Soon is a joiner that may become the successor. The connection is opened now, while nothing waits for it.
 	Soon *perdure.Holder
 }
 
-// Reads reports whether rows of vap tables are read here: of no other replica is it known, then,
-// what slots can see.
+// Reads reports whether vap tables are read here. Only this replica then knows what slots can see.
 func (p *Place) Reads() bool {
 	if p.Eager {
 		return p.Head
@@ -28,7 +26,7 @@ func (p *Place) Reads() bool {
 	return p.Tail
 }
 
-// PlaceOf returns a process's part in a shard's chain; not held: it has none.
+// PlaceOf returns a process's role in a shard's chain. held is false if it has none.
 func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
 	traits *recovery.Traits,
 ) (at Place, held bool) {
@@ -48,7 +46,7 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 		if i > 0 {
 			at.Pred = sv.Replica(i - 1)
 		}
-		if !traits.Logged() { // else nobody follows anybody, but all the same stream
+		if !traits.Logged() { // otherwise there is no chain: all replicas read the same stream
 			at.after(sv, i)
 		}
 		return at, true
@@ -56,7 +54,7 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 	return at, false
 }
 
-// after notes who comes after a shard's replica.
+// after sets the neighbors that come after a shard's replica.
 func (p *Place) after(sv *perdure.ShardView, i int) {
 	switch {
 	case !p.Tail:

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// A process's part in a chain of three, with one that joins, or in a stream that all read.
+// PlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
 func TestPlaceOf(t *testing.T) {
 	holder := func(i int) perdure.Holder {
 		return perdure.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
@@ -26,7 +26,7 @@ func TestPlaceOf(t *testing.T) {
 		held           bool
 		head, tail     bool
 		since          uint64
-		pred           int // -1: nobody
+		pred           int // -1: none
 		succ           string
 		join, soon     string
 		joins, periods bool
