@@ -325,11 +325,11 @@ func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 		want   bool
 	}{
 		"waits":              {func(*Update) {}, true},
-		"the program awaits":      {func(u *Update) { u.prompt = true }, false},
+		"the program awaits": {func(u *Update) { u.prompt = true }, false},
 		"repeats a row":      {func(u *Update) { u.repeats = true }, false},
-		"covers many clocks":  {func(u *Update) { u.clocks = mostHeld }, false},
+		"covers many clocks": {func(u *Update) { u.clocks = mostHeld }, false},
 		"was sent in part":   {func(u *Update) { u.sent = 1 }, false},
-		"may be queued": {func(u *Update) { u.again = true }, false},
+		"may be queued":      {func(u *Update) { u.again = true }, false},
 	} {
 		_, s := asked(t, "asp", "stateless", Limits{})
 		s.out, s.met = true, true
