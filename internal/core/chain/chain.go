@@ -127,7 +127,7 @@ type Replica[E any] struct {
 	has       bool          // whether there is a state; false for a joiner without a snapshot
 	asked     perdure.Epoch // the highest epoch in which a predecessor sent Follow before this member had its view
 	joined    bool
-	told      uint64 // the committed position last sent to the predecessor
+	reported  uint64 // the committed position last sent to the predecessor
 	open      int    // bytes of uncommitted entries; eager head only
 	kept      int    // bytes of the entries in the log
 	lent      uint64 // entries up to here may be in transit more often than they are acknowledged
@@ -184,7 +184,7 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
 	r.log, r.free, r.first = r.log[:0], 0, pos+1
-	r.end, r.committed, r.given, r.told, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
+	r.end, r.committed, r.given, r.reported, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
 }
 
 // End returns the position of the last entry received.
@@ -341,7 +341,7 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 	}
 	switch m.Kind {
 	case Have:
-		r.hears(l, &m)
+		r.handleHave(l, &m)
 	case Committed:
 		pos := min(m.Pos, r.end)
 		r.acknowledged(l, pos)
@@ -375,12 +375,12 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	}
 }
 
-// hears handles a peer's Have.
-func (r *Replica[E]) hears(l *link, m *Message[E]) {
+// handleHave handles a peer's Have.
+func (r *Replica[E]) handleHave(l *link, m *Message[E]) {
 	switch {
 	case l.copying && (m.None || m.Pos < l.has): // sent before the snapshot arrived
 	case m.None || m.Pos+1 < r.first:
-		r.lacks(l)
+		r.offerSnapshot(l)
 	default:
 		if m.Pos < l.sent { // the following entries are sent again
 			r.lent = max(r.lent, l.sent)
@@ -391,8 +391,8 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 	}
 }
 
-// lacks handles a Have of a peer that has less than the log can complete.
-func (r *Replica[E]) lacks(l *link) {
+// offerSnapshot handles a Have of a peer whose missing entries are no longer all in the log.
+func (r *Replica[E]) offerSnapshot(l *link) {
 	switch {
 	case l.copying: // its snapshot arrived, but the backlog became too large; a periodic member waits for the next Sync
 		l.copying, l.known = false, false
@@ -471,10 +471,10 @@ func (r *Replica[E]) advance() {
 		r.feed(&r.succ)
 	}
 	r.feed(&r.join)
-	if r.committed > r.told && !r.cfg.Head {
+	if r.committed > r.reported && !r.cfg.Head {
 		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
 	}
-	r.told = r.committed
+	r.reported = r.committed
 	if l := &r.join; l.there && !l.counts && r.kept > backlogWindows*r.window {
 		l.over, l.known, l.greeted = true, false, false // a copy in progress continues, but is useless
 	}

@@ -105,7 +105,7 @@ func (w *world) key() [16]byte {
 			if r := p.r; r != nil {
 				list(p.applied)
 				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.given), int(r.begun),
-					int(r.asked), int(r.told), int(r.lent))
+					int(r.asked), int(r.reported), int(r.lent))
 				list(r.log)
 				flags(r.has, r.joined)
 				for _, l := range []*link{&r.succ, &r.join} {

@@ -1,8 +1,8 @@
 package chain
 
-// Wants reports whether to accept a snapshot of position pos that was sent in the current epoch: it must contain entries
-// that the replica lacks, and no other member may rely on the replica's state. The caller must check when the snapshot
-// starts, and again before it replaces the state, because two snapshots may be in transit.
+// Wants reports whether to accept a snapshot of position pos that was sent in the current epoch: it must contain
+// entries that the replica lacks, and no other member may rely on the replica's state. The caller must check when the
+// snapshot starts, and again before it replaces the state, because two snapshots may be in transit.
 func (r *Replica[E]) Wants(pos uint64) bool {
 	if r.cfg.Joining {
 		return !r.joined && (!r.has || pos > r.end)

@@ -54,7 +54,7 @@ type Link struct {
 	place   Place
 	log     *chain.Replica[replica.Entry] // nil until the rows are there, or will be received along the chain
 	backlog backlog
-	untold  untold
+	pending pendingCommit
 	ticked  []perdure.Clock // by slot: clocks whose ticks were forwarded
 	window  int
 }
@@ -136,7 +136,7 @@ func (l *Link) Name() Name { return l.name }
 func (l *Link) Follow(n Name, p *Place, renew bool) {
 	l.name, l.place = n, *p
 	if renew {
-		l.untold = untold{}
+		l.pending = pendingCommit{}
 	}
 	if l.log == nil {
 		return
@@ -186,7 +186,7 @@ func (l *Link) Fact(fact *replica.Fact) wire.Frame {
 
 // Given records that the log passed an entry to the replica. end is the clock at which the job ends, or 0.
 func (l *Link) Given(e *replica.Entry, end perdure.Clock) {
-	l.untold.note(e, end)
+	l.pending.note(e, end)
 	l.backlog.count(&e.Frame, -1)
 }
 
@@ -209,7 +209,7 @@ func (l *Link) FromPredecessor(f *wire.Frame) (kept bool) {
 	m := chain.Message[replica.Entry]{Epoch: l.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
 	case wire.KindFollow:
-		m.Kind, l.untold.followed = chain.Follow, m.Pos
+		m.Kind, l.pending.followed = chain.Follow, m.Pos
 	case wire.KindLevel:
 		m.Kind = chain.Level
 	default:
@@ -250,7 +250,7 @@ func (l *Link) Word(m *Outgoing, tailReads bool) (f wire.Frame, later bool) {
 		}
 	case chain.Committed:
 		f.Kind = wire.KindCommitted
-		later = l.untold.holdsBack(m, tailReads)
+		later = l.pending.holdsBack(m, tailReads)
 	case chain.Level:
 		f.Kind = wire.KindLevel
 	case chain.Entry:
@@ -263,10 +263,10 @@ func (l *Link) Word(m *Outgoing, tailReads bool) (f wire.Frame, later bool) {
 
 // Owed returns the Committed message, if it was held back.
 func (l *Link) Owed() (f wire.Frame, ok bool) {
-	if !l.untold.held {
+	if !l.pending.held {
 		return f, false
 	}
-	l.untold.told()
+	l.pending.clear()
 	f = l.name.Frame(wire.KindCommitted)
 	f.Request = l.log.Committed()
 	return f, true

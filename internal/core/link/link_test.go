@@ -116,12 +116,12 @@ func TestWhenThePredecessorHears(t *testing.T) {
 		{"a fact is awaited", true, fact, 0, 0, 0, 0, false},
 		{"the job's last clock is awaited", true, wire.KindTick, 0, 0, 0, 1, false},
 		{"the last clock but one is not awaited", true, wire.KindTick, 0, 0, 0, 2, true},
-		{"the predecessor keeps many bytes", true, wire.KindUpdate, mostUntold, 0, 0, 0, false},
+		{"the predecessor keeps many bytes", true, wire.KindUpdate, maxPendingBytes, 0, 0, 0, false},
 		{"it asked", true, wire.KindTick, 0, 1, 0, 0, false},
 		{"the tail waits for the joiner", true, wire.KindTick, 0, 0, 1, 0, false},
 	} {
 		l := member(t, false)
-		l.untold.followed = c.followed
+		l.pending.followed = c.followed
 		e := replica.Entry{Frame: wire.Frame{Header: wire.Header{Kind: c.entry}, Body: make([]byte, c.bytes)}}
 		l.Given(&e, c.end)
 		m := Outgoing{To: chain.Predecessor, Message: chain.Message[replica.Entry]{

@@ -49,13 +49,13 @@ func (a *Audience) follow(queued promises) {
 	v := a.view
 	for i, sl := range v.Slots[:min(len(v.Slots), len(a.seats))] {
 		slot, s := perdure.Slot(i), &a.seats[i]
-		if s.spoke > 0 && s.spoke < sl.Incarnation {
+		if s.speaker > 0 && s.speaker < sl.Incarnation {
 			a.pushes.opened(slot) // the former process's cache is gone
 		}
-		if s.spoke < sl.Incarnation {
+		if s.speaker < sl.Incarnation {
 			delete(queued, slot)
 		}
-		s.spoke = max(s.spoke, sl.Incarnation)
+		s.speaker = max(s.speaker, sl.Incarnation)
 		if s.reader != nil && s.reader.Incarnation < sl.Incarnation {
 			s.reader = nil
 			a.pushes.stop(slot)
@@ -150,7 +150,7 @@ func (a *Audience) answerOpen(c *Reader, writes bool, st *State) {
 		s.reader = c
 		q.list(c.Slot)
 		a.pushes.stop(c.Slot) // nothing is pushed until the slot reads
-		s.spoke, s.opened = max(s.spoke, c.Incarnation), max(s.opened, c.Incarnation)
+		s.speaker, s.opened = max(s.speaker, c.Incarnation), max(s.opened, c.Incarnation)
 		a.pushes.opened(c.Slot)
 		a.pushes.active(c.Slot, a.speaks(c.Slot))
 	case q.Serves(c): // it now reads from another replica
@@ -233,7 +233,7 @@ func (a *Audience) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 
 // TakeAcks takes all pending acknowledgements, and appends their readers to to.
 func (a *Audience) TakeAcks(to []*Reader) []*Reader {
-	for _, slot := range a.owes() {
+	for _, slot := range a.pendingAcks() {
 		if c := a.seats[slot].reader; a.TakeAck(c) {
 			to = append(to, c)
 		}

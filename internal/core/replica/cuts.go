@@ -32,7 +32,7 @@ type cuts struct {
 	// These are this replica's own.
 	head   bool                // this replica writes the cuts
 	writes bool                // unsaved is being written here, or the log is about to confirm it
-	stands bool                // the shard stands at a cut while it is written
+	stands bool                // the shard is paused at a cut while it is written
 	files  []words.SegmentFile // segments that the next one can build on; none: it must have all rows
 	held   []string            // stored states that the image of unsaved refers to
 }
@@ -54,7 +54,7 @@ type Image struct {
 const mostFiles = 32
 
 // plan sets the next cut: the next multiple of the interval, the job's end, or a named clock. The shard may already be
-// there. A cut at which it stands is not moved.
+// there. A cut at which it is paused is not moved.
 func (c *cuts) plan(in *consistency.Intake) {
 	s := c.schedule
 	if c.rows {
@@ -85,10 +85,10 @@ func (c *cuts) leave(cut perdure.Clock, in *consistency.Intake) {
 	c.plan(in)
 }
 
-// mustStand reports whether the shard must stand at the cut that it has reached.
+// mustStand reports whether the shard must pause at the cut that it has reached.
 func (c *cuts) mustStand() bool { return !c.behind && !c.rows || c.unsaved > 0 }
 
-// due reports whether the head must write the cut at which the shard stands. With background writes the shard stands
+// due reports whether the head must write the cut at which the shard is paused. With background writes the shard stands
 // there because the last cut is not written: its head died during the write, or failed to write it. After the job's
 // last clock nothing changes, so the final cut can also be written this way.
 func (c *cuts) due(in *consistency.Intake) bool {
@@ -99,7 +99,7 @@ func (c *cuts) due(in *consistency.Intake) bool {
 func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
 	switch {
 	case seg.Cut == c.unsaved:
-	case seg.Cut > c.left: // the shard stands there
+	case seg.Cut > c.left: // the shard is paused there
 		c.leave(seg.Cut, in)
 	default:
 		return // two heads have saved it

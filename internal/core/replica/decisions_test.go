@@ -33,9 +33,9 @@ func TestMendingComplete(t *testing.T) {
 		{"is not settled", perdure.SlotView{Incarnation: 1}, -1, 0, true},
 		{"has left", perdure.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
 	} {
-		m := mending{restored: true}
+		m := resending{restored: true}
 		if c.told >= 0 {
-			m.told.tell(&Reader{Slot: 0, Incarnation: 1}, c.told)
+			m.reported.record(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
 		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
 		if got := m.complete(&perdure.View{Slots: []perdure.SlotView{c.slot}, End: c.end}, in); got != c.whole {
@@ -64,19 +64,19 @@ func TestNewestProcessSpeaks(t *testing.T) {
 	} {
 		var p promises
 		for _, w := range c.words {
-			p.tell(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
+			p.record(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
 		if got, told := p.of(0, &perdure.View{Slots: []perdure.SlotView{{Incarnation: 2}}}); got != c.want || !told {
 			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, told, c.want)
 		}
 	}
 	var p promises
-	if p.tell(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
+	if p.record(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
 		t.Error("an observer's report was recorded")
 	}
 }
 
-// The head writes the cut at which the shard stands, once. It also writes the cut at the job's end if the shard has
+// The head writes the cut at which the shard is paused, once. It also writes the cut at the job's end if the shard has
 // left it and it is not being written.
 func TestCutIsDue(t *testing.T) {
 	for _, c := range []struct {

@@ -33,8 +33,8 @@ type Effects struct {
 	Pushes []perdure.Slot
 
 	// Saves lists the cuts to write. If the shard continues during the write, the image was taken when the shard left
-	// the cut, before any later update was applied; Saves can therefore come at this point. If the shard stands at the
-	// cut, its rows do not change until the cut is saved.
+	// the cut, before any later update was applied; Saves can therefore come at this point. If the shard is paused at
+	// the cut, its rows do not change until the cut is saved.
 	Saves []Save
 
 	// Calm reports that a round which is not scheduled by clocks had nothing to save. The shell must delay AllowRound
@@ -105,7 +105,7 @@ type Torn struct {
 // Save is a cut to be written.
 type Save struct {
 	Cut perdure.Clock
-	// Image is what to write if the shard continues during the write. It is nil if the shard stands at the cut: its
+	// Image is what to write if the shard continues during the write. It is nil if the shard is paused at the cut: its
 	// rows are then written as they are, and do not change until the cut is saved.
 	Image *Image
 	// Rows is the ledger's choice if Image holds only some of the rows, saved separately. It is nil for a cut.

@@ -16,8 +16,8 @@ type promise struct {
 	ended       perdure.Clock
 }
 
-// tell records a process's report. Observers have no slot and make no updates.
-func (p *promises) tell(r *Reader, ended perdure.Clock) {
+// record records a process's report. Observers have no slot and make no updates.
+func (p *promises) record(r *Reader, ended perdure.Clock) {
 	if r.Slot < 0 {
 		return
 	}
@@ -42,26 +42,26 @@ func (p promises) of(slot perdure.Slot, v *perdure.View) (ended perdure.Clock, t
 	return ended, told
 }
 
-// mending tracks how far the workers have resent the updates of a restored shard. The shard starts with the rows of a
+// resending tracks how far the workers have resent the updates of a restored shard. The shard starts with the rows of a
 // cut and lacks everything after it, though readers of its former life may have seen more. So it withholds its rows
 // until it has been sent everything that each slot had done when that slot learned of the new life.
-type mending struct {
+type resending struct {
 	restored bool     // the epoch began with restored rows
-	told     promises // reported when a process opens the shard
+	reported promises // reported when a process opens the shard
 	whole    bool     // everything has been resent
 }
 
 // lacks reports whether the shard still lacks resent updates.
-func (m *mending) lacks() bool { return m.restored && !m.whole }
+func (m *resending) lacks() bool { return m.restored && !m.whole }
 
 // complete reports whether all slots that participate in the view have resent their updates.
-func (m *mending) complete(v *perdure.View, in *consistency.Intake) bool {
+func (m *resending) complete(v *perdure.View, in *consistency.Intake) bool {
 	for i, sl := range v.Slots {
 		if sl.Incarnation == 0 || !sl.Settled || sl.Left {
 			continue // no process speaks for it: its updates are in the cut
 		}
 		slot := perdure.Slot(i)
-		ended, told := m.told.of(slot, v)
+		ended, told := m.reported.of(slot, v)
 		if !told || i >= len(in.Applied()) || in.Counts(slot).Ticked < ended {
 			return false
 		}

@@ -38,12 +38,12 @@ type Open struct {
 
 // readers tracks the readers, their waiting requests, and the slots whose counts have changed since they were sent.
 type readers struct {
-	seats   []seat
-	waiting []Read
-	tried   allowance // the allowance of the last scan of waiting, or untried
-	opening []Open
-	owed    []perdure.Slot // slots whose counts may have to be sent, each once
-	large   bool           // a large update was applied since the last acknowledgements
+	seats      []seat
+	waiting    []Read
+	tried      allowance // the allowance of the last scan of waiting, or untried
+	opening    []Open
+	unsentAcks []perdure.Slot // slots whose counts may have to be sent, each once
+	large      bool           // a large update was applied since the last acknowledgements
 }
 
 // allowance is everything that decides whether a read can be answered now.
@@ -66,13 +66,13 @@ func (q *readers) waits(now allowance) {
 
 // seat is the state of one slot.
 type seat struct {
-	reader *Reader             // receives the slot's acknowledgements; nil: none
-	dirty  bool                // its counts have changed since they were last sent
-	listed bool                // it is in readers.owed
-	staged bool                // its staged count has changed, and its worker waits for that
-	prompt perdure.Clock       // its worker waits until the clocks below this are applied
-	spoke  perdure.Incarnation // the newest process that the view named in this life, or that opened the shard
-	opened perdure.Incarnation // the newest process that opened the shard to read
+	reader  *Reader             // receives the slot's acknowledgements; nil: none
+	dirty   bool                // its counts have changed since they were last sent
+	listed  bool                // it is in readers.unsentAcks
+	staged  bool                // its staged count has changed, and its worker waits for that
+	prompt  perdure.Clock       // its worker waits until the clocks below this are applied
+	speaker perdure.Incarnation // the newest process that the view named in this life, or that opened the shard
+	opened  perdure.Incarnation // the newest process that opened the shard to read
 }
 
 // Waiting returns the number of waiting reads.
@@ -105,7 +105,7 @@ func (q *readers) renew(fx *Effects) {
 	q.drop(fx, func(*Read) bool { return true })
 	for i := range q.seats {
 		s := &q.seats[i]
-		s.reader, s.prompt, s.spoke = nil, 0, 0
+		s.reader, s.prompt, s.speaker = nil, 0, 0
 	}
 }
 
@@ -124,20 +124,20 @@ func (q *readers) changed(slot perdure.Slot) {
 func (q *readers) list(slot perdure.Slot) {
 	if s := &q.seats[slot]; s.reader != nil && s.dirty && !s.listed {
 		s.listed = true
-		q.owed = append(q.owed, slot)
+		q.unsentAcks = append(q.unsentAcks, slot)
 	}
 }
 
-// owes returns the slots with a pending acknowledgement, in order. Slots without a reader are listed again when they
-// get one.
-func (q *readers) owes() []perdure.Slot {
-	q.owed = slices.DeleteFunc(q.owed, func(slot perdure.Slot) bool {
+// pendingAcks returns the slots with a pending acknowledgement, in order. Slots without a reader are listed again when
+// they get one.
+func (q *readers) pendingAcks() []perdure.Slot {
+	q.unsentAcks = slices.DeleteFunc(q.unsentAcks, func(slot perdure.Slot) bool {
 		s := &q.seats[slot]
 		s.listed = s.reader != nil && s.dirty
 		return !s.listed
 	})
-	slices.Sort(q.owed)
-	return q.owed
+	slices.Sort(q.unsentAcks)
+	return q.unsentAcks
 }
 
 // TakeAck takes the pending acknowledgement of a connection, and reports whether there was one.
@@ -155,7 +155,7 @@ func (q *readers) TakeAck(c *Reader) (owed bool) {
 func (q *readers) acknowledge(in *consistency.Intake, seen bool, fx *Effects) {
 	now := q.large || seen
 	q.large = false
-	for _, slot := range q.owes() {
+	for _, slot := range q.pendingAcks() {
 		s := &q.seats[slot]
 		prompt := now || s.prompt != 0
 		if !prompt && !s.staged {

@@ -85,8 +85,8 @@ type Replica struct {
 	ready     bool // serves in this epoch
 	renewed   bool // has been in another epoch
 	proposals proposals
-	mending   mending
-	arrears   promises      // reported when a process opens the shard or learns that it is back
+	resend    resending
+	queued    promises      // reported when a process opens the shard or learns that it is back
 	stirred   bool          // something changed since the last Settle
 	synced    perdure.Clock // periods after which the other replicas were brought up to date
 }
@@ -142,18 +142,18 @@ func (r *Replica) Follow(v *perdure.View, at Place, renew bool) {
 	r.view, r.Audience.view, r.place, r.State.cuts.head = v, v, at, at.Head
 	if renew {
 		r.ready, r.renewed, r.proposals = false, true, proposals{}
-		r.mending, r.arrears = mending{}, nil
+		r.resend, r.queued = resending{}, nil
 		r.Audience.renew()
 		if r.State.Has() {
 			r.Audience.addSubs(&r.State, true, at.Reads)
 		}
 	}
-	r.mending.restored = v.Shards[r.shard].Restored
+	r.resend.restored = v.Shards[r.shard].Restored
 }
 
 // Heed applies the view's slots and checkpoints. The replica must have a log.
 func (r *Replica) Heed() {
-	r.Audience.follow(r.arrears)
+	r.Audience.follow(r.queued)
 	r.State.cuts.durable(r.view.Durable)
 }
 
@@ -184,7 +184,7 @@ func (r *Replica) Propose() (news bool) {
 // begin starts serving the readers that open the shard.
 func (r *Replica) begin() {
 	r.ready, r.stirred = true, true
-	r.Audience.follow(r.arrears)
+	r.Audience.follow(r.queued)
 	r.proposals.begin(&r.State)
 	r.Effects().Tell = true
 }
@@ -262,7 +262,7 @@ func (r *Replica) takeFact(f *wire.Frame) error {
 			return err
 		}
 		to.addSubs(st, r.fromBefore(), r.place.Reads)
-		to.follow(r.arrears) // so that no push waits for a slot without a process
+		to.follow(r.queued) // so that no push waits for a slot without a process
 	case wire.KindBase:
 		if err := st.raise(f); err != nil {
 			return err
@@ -275,7 +275,7 @@ func (r *Replica) takeFact(f *wire.Frame) error {
 		}
 		to.pushes.raised(before, st.Applied(), st.Seq())
 		to.grow(st)
-		to.follow(r.arrears)
+		to.follow(r.queued)
 	default:
 		return st.take(f)
 	}
@@ -301,7 +301,7 @@ func (r *Replica) Settle() {
 		return
 	}
 	st.applyAll(to)
-	r.mend()
+	r.checkResent()
 	if !r.holds() {
 		to.push(st)
 	}
@@ -319,26 +319,26 @@ func (r *Replica) Settle() {
 	}
 }
 
-// mend checks whether a restored shard has been sent everything again. Ticked updates that wait for other slots were
-// not visible before the loss either, so they need not be applied. The former life had passed any cut at which the
+// checkResent checks whether a restored shard has been sent everything again. Ticked updates that wait for other slots
+// were not visible before the loss either, so they need not be applied. The former life had passed any cut at which the
 // shard stands, so the check waits until the shard leaves the cut.
-func (r *Replica) mend() {
+func (r *Replica) checkResent() {
 	in := r.State.intake
-	if r.mending.lacks() && r.ready && !in.AtCut() && r.mending.complete(r.view, in) {
-		r.mending.whole = true
+	if r.resend.lacks() && r.ready && !in.AtCut() && r.resend.complete(r.view, in) {
+		r.resend.whole = true
 		r.Effects().Tell = true
 	}
 }
 
 // Mends reports whether the shard serves but still waits for updates that its lost replicas had. Any change of the
 // membership may complete it.
-func (r *Replica) Mends() bool { return r.ready && r.mending.lacks() }
+func (r *Replica) Mends() bool { return r.ready && r.resend.lacks() }
 
 // holds reports whether the shard still withholds its rows from all readers.
-func (r *Replica) holds() bool { return r.mending.lacks() && !r.weak.Holding }
+func (r *Replica) holds() bool { return r.resend.lacks() && !r.weak.Holding }
 
 // Lacks reports whether some process has ended clocks that the shard has not applied.
-func (r *Replica) Lacks() bool { return r.arrears.beyond(r.view, r.State.Applied()) }
+func (r *Replica) Lacks() bool { return r.queued.beyond(r.view, r.State.Applied()) }
 
 // Read takes a request. If now is true, the caller answers it immediately with the current rows; otherwise the request
 // must wait. After an error the caller closes the connection.
@@ -356,10 +356,10 @@ func (r *Replica) Read(rd *Read) (now bool, err error) {
 
 // Open takes a reader that starts to use the shard.
 func (r *Replica) Open(o Open) {
-	if !r.mending.whole {
-		r.mending.told.tell(o.Reader, o.Ended)
+	if !r.resend.whole {
+		r.resend.reported.record(o.Reader, o.Ended)
 	}
-	r.arrears.tell(o.Reader, o.Ended)
+	r.queued.record(o.Reader, o.Ended)
 	r.Audience.opening = append(r.Audience.opening, o)
 }
 
@@ -385,7 +385,7 @@ func (r *Replica) TellSeen() {
 
 // Prompt records that a slot waits until its clocks below ended are applied.
 func (r *Replica) Prompt(c *Reader, ended perdure.Clock) {
-	r.arrears.tell(c, ended)
+	r.queued.record(c, ended)
 	r.Audience.prompt(c, ended, &r.State)
 }
 
@@ -404,7 +404,7 @@ func (r *Replica) Counts(c *Reader) perdure.Counts { return r.Audience.counts(c,
 // cut until a cut is saved.
 func (r *Replica) GiveUpSaving() {
 	r.State.cuts.writes = false
-	r.stirred = true // it may already stand at the next cut
+	r.stirred = true // it may already be at the next cut
 }
 
 // Status adds this replica's part to a status for the coordinator. If the shard's rows were lost and no replica serves
@@ -424,7 +424,7 @@ func (r *Replica) Status(v *perdure.View, st *words.ShardStatus) {
 	}
 	st.States, st.Held = states.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.Roster()
-	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.mending.whole, sv.missed()
+	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.resend.whole, sv.missed()
 	if r.place.Head && r.State.rounds.missed(st.Named, st.MinClock) {
 		st.Missed = true
 	}

@@ -18,25 +18,25 @@ import (
 // not know what the previous one saved, and saves it again.
 type rounds struct {
 	recovery.Rounds
-	settings scar.Settings
-	deaf     bool          // the ledger is not told of evicted rows (negative control)
-	ledger   *scar.Ledger  // nil: the saved rows are unknown, and a round saves everything
-	taken    int64         // rounds that were started, or merged into a later one
-	busy     bool          // a round is being written
-	ended    perdure.Clock // clock of the final round, which saves all rows because the job is about to end; 0: none
-	allowed  bool          // the shell allows the next round, if rounds are not scheduled by clocks
-	newest   words.Segment
-	bytes    int64          // total size of the written files
-	paused   float64        // total seconds spent on choosing rows
-	elapsed  func() float64 // nil: not measured
-	kept     []words.Kept   // of the content that a lost shard started with
-	held     []string       // stored states that the round being written refers to
+	settings    scar.Settings
+	ignoreMoves bool          // the ledger is not told of evicted rows (negative control)
+	ledger      *scar.Ledger  // nil: the saved rows are unknown, and a round saves everything
+	taken       int64         // rounds that were started, or merged into a later one
+	busy        bool          // a round is being written
+	ended       perdure.Clock // clock of the final round, which saves all rows because the job is about to end; 0: none
+	allowed     bool          // the shell allows the next round, if rounds are not scheduled by clocks
+	newest      words.Segment
+	bytes       int64          // total size of the written files
+	paused      float64        // total seconds spent on choosing rows
+	elapsed     func() float64 // nil: not measured
+	kept        []words.Kept   // of the content that a lost shard started with
+	held        []string       // stored states that the round being written refers to
 }
 
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, deaf: s.Weak.Ebb.Moves,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Weak.Ebb.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
 			Torn: s.Weak.Units,
@@ -77,7 +77,7 @@ func (ro *rounds) changed(b *wire.Block, p *table.Part) {
 
 // evicting returns the func to call with the position of each row of a table that is about to be evicted.
 func (ro *rounds) evicting(t perdure.TableID, p *table.Part) func(at int) {
-	if ro.ledger == nil || ro.deaf {
+	if ro.ledger == nil || ro.ignoreMoves {
 		return func(int) {}
 	}
 	return ro.ledger.Evicting(t, p)
@@ -103,7 +103,7 @@ func (ro *rounds) due(min perdure.Clock) int64 {
 	return ro.Done(min) - ro.taken
 }
 
-// stands reports whether the shard must stand at the cut that was named because the job is about to end. It must while
+// stands reports whether the shard must pause at the cut that was named because the job is about to end. It must while
 // a round is still being written, because the final round, which saves all rows of the cut, follows it.
 func (ro *rounds) stands(named perdure.Clock) bool { return ro.busy && ro.ended < named }
 

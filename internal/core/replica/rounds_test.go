@@ -159,7 +159,7 @@ func TestRoundOfNothing(t *testing.T) {
 }
 
 // TestLastRound: when the job is about to end, the shard saves all rows once more at the named clock, with no later
-// updates. While an earlier round is written, the shard stands there. Nothing is saved after the final round. If it
+// updates. While an earlier round is written, the shard is paused there. Nothing is saved after the final round. If it
 // could not be written, the shard reports it as missed, and saves all rows at the next named clock.
 func TestLastRound(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3

@@ -178,10 +178,10 @@ func TestSettles(t *testing.T) {
 			b.opens(0, 1)
 			b.update(0, 0, 1)
 			b.Settle()
-			whole := []bool{b.mending.whole}
+			whole := []bool{b.resend.whole}
 			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 			b.Settle()
-			return append(whole, b.mending.whole)
+			return append(whole, b.resend.whole)
 		}, "[false true]"},
 		{"the other replicas are synced once a period", "ssp:9", "none", 1, func(b *bench) any {
 			b.traits.Period, b.place.Periodic = 2, true
@@ -231,7 +231,7 @@ var readerCases = []stand{
 		now := b.read(0, 1, 0, false)
 		b.update(0, 0, 1) // resent; MinClock does not move
 		b.Settle()
-		return []any{now, b.mending.whole, len(b.Effects().Answers), b.Audience.Waiting()}
+		return []any{now, b.resend.whole, len(b.Effects().Answers), b.Audience.Waiting()}
 	}, "[false true 1 0]"},
 	{"the clocks that a slot has ended are awaited until the next epoch", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)

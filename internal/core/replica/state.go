@@ -106,7 +106,7 @@ func heavyNext(in *consistency.Intake, slot perdure.Slot) bool {
 		len(pending[0].Parts[0]) >= heavyBytes)
 }
 
-// applyAll applies what may be applied, and leaves the cuts at which the shard need not stand.
+// applyAll applies what may be applied, and leaves the cuts at which the shard need not pause.
 func (st *State) applyAll(to *Audience) {
 	for more := true; more; more = st.leaveCut(to) {
 		st.applyToCut(to)
@@ -140,7 +140,7 @@ func (st *State) applyToCut(to *Audience) {
 	}
 }
 
-// leaveCut leaves the cut at which the shard stands, unless it must stand there, and reports whether it did. The head
+// leaveCut leaves the cut at which the shard is paused, unless it must stay there, and reports whether it did. The head
 // takes its image of the cut now, before anything later is applied.
 func (st *State) leaveCut(to *Audience) bool {
 	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands(st.cuts.schedule.Named) {

@@ -53,7 +53,7 @@ func (st *State) Counted(slot perdure.Slot, until perdure.Clock) bool {
 	return until <= consistency.Count(st.intake.Applied(), slot) && !st.weak.ExactlyOnce
 }
 
-// Image captures the current rows, to be written as a cut at which the shard stands.
+// Image captures the current rows, to be written as a cut at which the shard is paused.
 func (st *State) Image(cut perdure.Clock) *Image { return st.cuts.image(cut, &st.rows, st.intake) }
 
 // Bytes returns the approximate size of the rows.
