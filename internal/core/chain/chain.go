@@ -420,7 +420,7 @@ func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
 // Tick advances time by one tick. A peer that has not answered for Patience ticks is sent another Follow. A joiner that
-// has answered everything is sent Level again.
+// has acknowledged all entries is sent Level again.
 func (r *Replica[E]) Tick() {
 	if !r.cfg.Periodic && r.succ.idles(r.committed == r.end) {
 		r.greet(&r.succ)

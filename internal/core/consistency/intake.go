@@ -201,8 +201,8 @@ func (in *Intake) Offer(p Part) Verdict {
 
 func (p *Part) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.Clocks)) }
 
-// tears reports whether only some of the clocks of an update could be applied, or applied together. It
-// does not consider pending updates.
+// tears reports whether only some of the clocks of an update could be applied, or applied together. It does
+// not consider pending updates.
 func (in *Intake) tears(p *Part) bool {
 	last := p.until() - 1
 	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.beyond(p.Slot, last) ||

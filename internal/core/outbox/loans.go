@@ -210,7 +210,6 @@ func (t *Table) CheckFinite() error {
 		return nil
 	}
 	// Check from the end, so that the values that are sent first are still in the processor's cache.
-	// Check from the end, so that the values that are sent first are still in the processor's cache.
 	for _, d := range slices.Backward(t.parts) {
 		for _, l := range slices.Backward(d.loans) {
 			for end := len(l.Values); end > 0; end -= min(end, checkValues) {

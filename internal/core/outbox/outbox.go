@@ -212,8 +212,8 @@ func (b *Box) Queued() (n int64) {
 // Retained returns the bytes kept until they are in a checkpoint, and whether a cut is wanted to release them.
 func (b *Box) Retained() (bytes int64, crowded bool) { return b.retained, b.crowded }
 
-// Crowds updates whether a cut is wanted, which is the case when more than half of the retention limit is used. It
-// reports whether the answer has changed since the last call.
+// Crowds checks whether a cut is wanted: whether more than half of the retention limit is used. It reports whether the
+// answer has changed since the last call.
 func (b *Box) Crowds() (news bool) {
 	now := b.retained > b.limits.Retain/2
 	news = now != b.crowded

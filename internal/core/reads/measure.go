@@ -96,8 +96,9 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		lacks := consistency.Missing(s.c.applied, r.known, r.now.Spans, m.Staleness, clock)
 		most := consistency.MissingBound(len(r.now.Spans), m.Staleness)
 		if lacks > most || !consistency.MayRead(m, s.c.minClock, clock) {
-			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks %d updates; "+
-				"max %d", perdure.ErrBound, t.spec.Name, m, clock, s.shard.id, s.c.minClock, lacks, most)
+			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks "+
+				"%d updates; at most %d are allowed",
+				perdure.ErrBound, t.spec.Name, m, clock, s.shard.id, s.c.minClock, lacks, most)
 		}
 	}
 	return nil

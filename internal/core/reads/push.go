@@ -55,7 +55,7 @@ func (p *part) unwant(row perdure.RowID) { p.unwanted = append(p.unwanted, row) 
 // notified.
 const mostUnwanted = 64 << 10
 
-// shed tells the shard immediately if there are very many.
+// shed notifies the shard immediately if there are very many.
 func (t *Table) shed(p *part) {
 	if len(p.unwanted) >= mostUnwanted {
 		t.sendDrops(p)
@@ -102,7 +102,7 @@ func (r *Reader) checkAwaiting(s *Shard, late uint64) {
 }
 
 // TakePush handles changed rows of a shard, and the message that all pushed rows have reached a state. If updates wait
-// until every slot has seen that state, the shard is told.
+// until every slot has seen that state, the shard is notified.
 func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 	in := &r.push
 	if err := wire.ParsePush(f, in); err != nil {

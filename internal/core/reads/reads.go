@@ -238,8 +238,8 @@ func (r *Reader) Back(s *Shard) {
 	}
 }
 
-// RollBack drops all rows and requests, because the job was rolled back to a cut. Calls that wait for them find
-// RolledBack true.
+// RollBack drops all rows and requests, because the job was rolled back to a cut. For calls that wait for
+// them, RolledBack returns true.
 func (r *Reader) RollBack(cut perdure.Clock) {
 	r.lives++
 	for _, s := range r.shards {

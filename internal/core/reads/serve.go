@@ -87,8 +87,8 @@ func (t *Table) need(clock perdure.Clock) perdure.Clock {
 // cache. Its reader already has it, and another copy would cost nearly as much as fetching it.
 const passBytes = 64 << 10
 
-// Read copies the rows that the cache can answer to dst, and requests the rest. dst belongs to the call until the call
-// has ended or was abandoned.
+// Read copies the rows that the cache can answer into dst, and requests the rest. dst belongs to the call until the
+// call has ended or was abandoned.
 func (t *Table) Read(rows *wire.Rows, dst []float32, own Own) *Call {
 	c := t.r.newCall(t, dst)
 	c.pass = rows.IDs == nil && 4*len(dst) >= passBytes && !t.reuses

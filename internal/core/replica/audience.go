@@ -103,7 +103,7 @@ func (a *Audience) answer(rd *Read, st *State) error {
 }
 
 // answerWaiting answers the waiting reads that MinClock now allows. It skips the scan while nothing that this depends
-// on has changed; otherwise each update of a clock would cost as much as there are readers.
+// on has changed; otherwise the cost of each update would grow with the number of readers.
 func (a *Audience) answerWaiting(st *State, holds bool) {
 	q := &a.readers
 	now := allowance{st.MinClock(), len(st.rows.parts), holds}
@@ -323,8 +323,8 @@ func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
 	return true
 }
 
-// NextRows returns the next rows of a slot's round: about most bytes at most, including the row numbers, and their
-// size. No rows mean that the round is complete. The result is valid until the next call.
+// NextRows returns the next rows of a slot's round, up to about most bytes including the row numbers, and their size in
+// bytes. No rows mean that the round is complete. The result is valid until the next call.
 func (a *Audience) NextRows(slot perdure.Slot, most int, st *State) (rows wire.Rows, p *table.Part, bytes int) {
 	o := &a.pushes
 	for ; o.from < len(o.subs); o.from++ {

@@ -88,9 +88,9 @@ func (c *cuts) leave(cut perdure.Clock, in *consistency.Intake) {
 // mustStand reports whether the shard must pause at the cut that it has reached.
 func (c *cuts) mustStand() bool { return !c.behind && !c.rows || c.unsaved > 0 }
 
-// due reports whether the head must write the cut at which the shard is paused. With background writes the shard stands
-// there because the last cut is not written: its head died during the write, or failed to write it. After the job's
-// last clock nothing changes, so the final cut can also be written this way.
+// due reports whether the head must write the cut at which the shard is paused. With background writes the shard is
+// paused there because the last cut is not written: its head died during the write, or failed to write it. After the
+// job's last clock nothing changes, so the final cut can also be written this way.
 func (c *cuts) due(in *consistency.Intake) bool {
 	return c.head && !c.rows && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
 }

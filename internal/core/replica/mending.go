@@ -7,8 +7,8 @@ import (
 
 // promises records by slot how many clocks its process has reported as ended. The report of a slot's newest process
 // replaces those of its predecessors. If losses are allowed, the new process may start below them, and then the
-// predecessor's updates are never made again. A shard that waited for them would wait forever, and the new process with
-// it.
+// predecessor's updates are never made again. A shard that waited for them would wait forever, and so would the new
+// process.
 type promises map[perdure.Slot]promise
 
 type promise struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // pushes are the changed rows that a shard sends unasked to the slots that have read them: under essp when MinClock has
-// advanced, under vap after every change. Each slot gets one round after the other. A round ends with a message that
+// advanced, under vap after every change. Each slot receives one round at a time. A round ends with a message that
 // names the state that all of the slot's rows have reached, at least.
 type pushes struct {
 	subs []*consistency.Subscriptions // by table; nil: its rows are not pushed

@@ -12,7 +12,7 @@
 //     entries are equal. Nothing that a replica does on its own, such as answering reads, saving or lagging, may change
 //     what it applies next.
 //   - An update is applied completely or not at all; [consistency.Intake] ensures the order.
-//   - No process reads rows that lack an update which any process has already been shown.
+//   - A reader never sees rows that lack an update which some reader has already seen.
 //   - A Replica never calls back: no method blocks or runs code of its caller, except for the Progress and Elapsed
 //     hooks.
 //
@@ -194,7 +194,7 @@ func (r *Replica) begin() {
 func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	f, fx := &e.Frame, r.Effects()
 	if n := len(r.State.Applied()); int(f.Slot) >= n {
-		r.fail(fmt.Errorf("%w: an entry of kind %d is of slot %d of %d", wire.ErrPayload, f.Kind, f.Slot, n))
+		r.fail(fmt.Errorf("%w: an entry of kind %d has slot %d, but the job has %d slots", wire.ErrPayload, f.Kind, f.Slot, n))
 		return false
 	}
 	r.stirred = true
@@ -321,7 +321,7 @@ func (r *Replica) Settle() {
 
 // checkResent checks whether a restored shard has been sent everything again. Ticked updates that wait for other slots
 // were not visible before the loss either, so they need not be applied. The former life had passed any cut at which the
-// shard stands, so the check waits until the shard leaves the cut.
+// shard is paused, so the check waits until the shard leaves the cut.
 func (r *Replica) checkResent() {
 	in := r.State.intake
 	if r.resend.lacks() && r.ready && !in.AtCut() && r.resend.complete(r.view, in) {

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Snapshot is a replica's whole state at a position of its log, for a joiner or for a file. It starts with the head: an
-// 8-byte size, JSON, the saved states of the slots, and the parts of the updates that are not applied yet. The rows
+// Snapshot is a replica's whole state at a position of its log, for a joiner or for a file. It starts with the header:
+// an 8-byte size, JSON, the saved states of the slots, and the parts of the updates that are not applied yet. The rows
 // follow, encoded by table.Snapshot.
 type Snapshot struct {
 	Words []byte
@@ -28,8 +28,8 @@ type Life struct {
 	Facts uint64        // number of facts of that epoch that the state contains
 }
 
-// head is the JSON header of a snapshot.
-type head struct {
+// header is the JSON header of a snapshot.
+type header struct {
 	Seq uint64        `json:"seq"`
 	Cut perdure.Clock `json:"cut"` // the newest cut that the shard has left
 	// The cut that the shard has left and that is not known to be saved; 0 if there is none.
@@ -38,14 +38,14 @@ type head struct {
 	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []words.Segment   `json:"segments,omitempty"`
 	States   []int             `json:"states"` // by slot: size of its saved state; -1: none
-	Tables   []headTable       `json:"tables"`
+	Tables   []headerTable     `json:"tables"`
 	Intake   consistency.State `json:"intake"`
 	// With an update log: the newest epoch that has begun in it, and how many facts of that epoch the state contains.
 	Life  perdure.Epoch `json:"life,omitempty"`
 	Facts uint64        `json:"facts,omitempty"`
 }
 
-type headTable struct {
+type headerTable struct {
 	Spec perdure.TableSpec `json:"spec"`
 	Rows int               `json:"rows"` // rows that the shard holds
 }
@@ -57,7 +57,7 @@ const mostSnapped = 3
 // Snapshot captures the current state.
 func (st *State) Snapshot(life Life) *Snapshot {
 	sv := &st.cuts
-	h := head{
+	h := header{
 		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named,
 		Segments: sv.segments,
 		Intake:   st.intake.State(), Life: life.Epoch, Facts: life.Facts,
@@ -78,7 +78,7 @@ func (st *State) Snapshot(life Life) *Snapshot {
 	for _, p := range st.rows.parts {
 		rows := p.Snapshot()
 		snap.Rows, snap.Bytes = append(snap.Rows, rows), snap.Bytes+rows.Bytes()
-		h.Tables = append(h.Tables, headTable{p.Spec, rows.Rows()})
+		h.Tables = append(h.Tables, headerTable{p.Spec, rows.Rows()})
 	}
 	b, err := json.Marshal(&h)
 	if err != nil { // cannot happen: it is plain data
@@ -103,11 +103,11 @@ func sizeOf(b []byte) int {
 type Incoming struct {
 	shard   perdure.ShardID
 	job     *perdure.JobSpec
-	words   []byte // the head, until it is complete
-	head    head
+	words   []byte // the header, until it is complete
+	header  header
 	content Content
 	runs    [][]byte // memory for the rows that are still missing; no run is empty
-	whole   bool     // the head is complete
+	whole   bool     // the header is complete
 }
 
 // NewIncoming starts to receive a shard's snapshot.
@@ -115,13 +115,13 @@ func NewIncoming(job *perdure.JobSpec, shard perdure.ShardID) *Incoming {
 	return &Incoming{job: job, shard: shard}
 }
 
-// Whole reports whether the head is complete, so that rows follow.
+// Whole reports whether the header is complete, so that rows follow.
 func (in *Incoming) Whole() bool { return in.whole }
 
-// Life returns how many of the update log's facts the snapshot contains. The head must be complete.
-func (in *Incoming) Life() Life { return Life{in.head.Life, in.head.Facts} }
+// Life returns how many of the update log's facts the snapshot contains. The header must be complete.
+func (in *Incoming) Life() Life { return Life{in.header.Life, in.header.Facts} }
 
-// AddWords takes the next bytes of the head. The last ones allocate memory for the rows.
+// AddWords takes the next bytes of the header. The last ones allocate memory for the rows.
 func (in *Incoming) AddWords(words []byte, last bool) error {
 	in.words = append(in.words, words...)
 	if !last {
@@ -136,17 +136,17 @@ func (in *Incoming) Missing() [][]byte { return in.runs }
 // Filled records that all missing rows are in place.
 func (in *Incoming) Filled() { in.runs = nil }
 
-// take returns the next n bytes of the head.
+// take returns the next n bytes of the header.
 func (in *Incoming) take(n int) ([]byte, error) {
 	if n < 0 || n > len(in.words) {
-		return nil, fmt.Errorf("the snapshot's head is truncated: %d more bytes expected", n)
+		return nil, fmt.Errorf("the snapshot's header is truncated: %d more bytes expected", n)
 	}
 	b := in.words[:n:n]
 	in.words = in.words[n:]
 	return b, nil
 }
 
-// parse decodes the head, and allocates memory for the rows.
+// parse decodes the header, and allocates memory for the rows.
 func (in *Incoming) parse() error {
 	size, err := in.take(8)
 	if err != nil {
@@ -157,7 +157,7 @@ func (in *Incoming) parse() error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(words, &in.head); err != nil {
+	if err := json.Unmarshal(words, &in.header); err != nil {
 		return err
 	}
 	if err := in.takeStates(); err != nil {
@@ -167,11 +167,11 @@ func (in *Incoming) parse() error {
 		return err
 	}
 	if len(in.words) > 0 {
-		return fmt.Errorf("the snapshot's head has %d extra bytes", len(in.words))
+		return fmt.Errorf("the snapshot's header has %d extra bytes", len(in.words))
 	}
-	in.words, in.whole, in.content.Seq = nil, true, in.head.Seq
-	for t := range in.head.Tables {
-		if err := in.addPart(&in.head.Tables[t]); err != nil {
+	in.words, in.whole, in.content.Seq = nil, true, in.header.Seq
+	for t := range in.header.Tables {
+		if err := in.addPart(&in.header.Tables[t]); err != nil {
 			return err
 		}
 	}
@@ -179,13 +179,13 @@ func (in *Incoming) parse() error {
 }
 
 func (in *Incoming) takeStates() error {
-	intake, least := &in.head.Intake, in.job.Slots
+	intake, least := &in.header.Intake, in.job.Slots
 	n := len(intake.Slots)
 	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n ||
-		len(in.head.States) != n {
+		len(in.header.States) != n {
 		return fmt.Errorf("the snapshot has %d slots, but the job has %d", n, least)
 	}
-	for _, size := range in.head.States {
+	for _, size := range in.header.States {
 		var state []byte
 		if size >= 0 {
 			b, err := in.take(size)
@@ -200,9 +200,9 @@ func (in *Incoming) takeStates() error {
 }
 
 func (in *Incoming) takePending() error {
-	for i := range in.head.Intake.Slots {
-		for j := range in.head.Intake.Slots[i].Pending {
-			u := &in.head.Intake.Slots[i].Pending[j]
+	for i := range in.header.Intake.Slots {
+		for j := range in.header.Intake.Slots[i].Pending {
+			u := &in.header.Intake.Slots[i].Pending[j]
 			for _, size := range u.Sizes {
 				if size < 0 {
 					u.Parts = append(u.Parts, nil)
@@ -220,7 +220,7 @@ func (in *Incoming) takePending() error {
 }
 
 // addPart allocates memory for a table's rows.
-func (in *Incoming) addPart(t *headTable) error {
+func (in *Incoming) addPart(t *headerTable) error {
 	if err := t.Spec.Validate(in.job.Shards); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (in *Incoming) Finish() error {
 
 // adopt replaces the state by a finished snapshot.
 func (st *State) adopt(in *Incoming) {
-	c, h, sv := &in.content, &in.head, &st.cuts
+	c, h, sv := &in.content, &in.header, &st.cuts
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
 	st.intake = consistency.Restore(&h.Intake, st.weak)
 	st.agree()

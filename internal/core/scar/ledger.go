@@ -159,7 +159,7 @@ type Choice struct {
 // long calm, the budget of many saves would pause training for as long as a save of all rows.
 func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
 	if l.underway != nil {
-		panic("scar: the choice before this one is neither written nor given up")
+		panic("scar: Choose called before Written or Unwritten")
 	}
 	all := l.meet(parts)
 	one := l.budget(1, all)
@@ -232,7 +232,7 @@ func (l *Ledger) Unwritten(c *Choice) {
 
 func (l *Ledger) end(c *Choice) {
 	if c == nil || l.underway != c {
-		panic("scar: this choice is not under way")
+		panic("scar: the choice is not in progress")
 	}
 	l.underway = nil
 }
