@@ -203,7 +203,7 @@ func (e *explored) viewMoves(w *world, s int, add func(do func(w *world) error, 
 				w.joins--
 				w.shards[s].join(i)
 				return nil
-			}, "shard %d: %d is to join", s, i)
+			}, "shard %d: %d joins", s, i)
 		}
 		if at < 0 || len(v.chain) == 1 && at == 0 || p.up && w.drops == 0 {
 			continue

@@ -48,7 +48,7 @@ func (n Name) Frame(kind wire.Kind) wire.Frame {
 
 // Link is the link of one replica. The zero Link is not part of a chain.
 type Link struct {
-	solo    bool // there is no chain: every appended entry is committed
+	solo    bool // the shard has no chain: every appended entry is committed
 	all     bool // negative control: accept messages of other generations and epochs
 	name    Name
 	place   Place
@@ -63,7 +63,7 @@ type Link struct {
 type Settings struct {
 	Name Name // the initial life of the shard
 	Job  *perdure.JobSpec
-	// Solo means that the shard gets its log from elsewhere. There is no chain, and every entry appended here is
+	// Solo means that the shard gets its log from elsewhere, without a chain. Every entry appended here is
 	// committed.
 	Solo bool
 	All  bool // negative control: accept messages of other generations and epochs
@@ -98,7 +98,7 @@ func (l *Link) Begun() bool { return l.log != nil }
 // Ready returns the actions that the log requires.
 func (l *Link) Ready() Ready { return l.log.Ready() }
 
-// End returns the number of entries in the log, or 0 if there is no log.
+// End returns the number of entries in the log, or 0 without a log.
 func (l *Link) End() uint64 {
 	if l.log == nil {
 		return 0

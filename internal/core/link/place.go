@@ -46,7 +46,7 @@ func PlaceOf(v *perdure.View, id perdure.ShardID, server int, incarnation perdur
 		if i > 0 {
 			at.Pred = sv.Replica(i - 1)
 		}
-		if !traits.Logged() { // otherwise there is no chain: all replicas read the same stream
+		if !traits.Logged() { // otherwise all replicas read the same stream, without a chain
 			at.after(sv, i)
 		}
 		return at, true

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Phase is how far a clock has come.
+// Phase is the state of a clock.
 //
 //	Open ─▶ Built ─▶ Sent ─────────────────▶ the next clock, Open
 //	                   └─▶ Staged ─▶ Ticked ─▶

@@ -103,7 +103,7 @@ func TestPushesInVainAreCounted(t *testing.T) {
 	}
 }
 
-// If very many rows no longer need to be pushed, the shard is told before the clock ends.
+// If very many rows no longer need to be pushed, the shard is notified before the clock ends.
 func TestManyUnwantedAreTold(t *testing.T) {
 	for _, n := range []int{mostUnwanted - 2, mostUnwanted - 1} {
 		r, s, x := opened(t, "essp:2", 1<<20)
@@ -113,7 +113,7 @@ func TestManyUnwantedAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if told := len(r.Due().Frames) > 0; told != (n+1 >= mostUnwanted) {
-			t.Errorf("%d unwanted rows: shard told is %v", n+1, told)
+			t.Errorf("%d unwanted rows: shard notified: %v", n+1, told)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestMendingComplete(t *testing.T) {
 		end   perdure.Clock
 		whole bool // the shard has 5 clocks
 	}{
-		{"told nothing", here, -1, 0, false},
+		{"no report", here, -1, 0, false},
 		{"has less", here, 4, 0, true},
 		{"has all", here, 5, 0, true},
 		{"lacks one", here, 6, 0, false},
