@@ -202,7 +202,8 @@ func (a *Audience) saw(c *Reader, seq uint64, st *State) error {
 		return nil
 	}
 	if seq > st.rows.seq {
-		return fmt.Errorf("the client claims to have seen state %d of shard %d, which is at state %d", seq, st.rows.shard, st.rows.seq)
+		return fmt.Errorf("the client claims to have seen state %d of shard %d, which is at state %d",
+			seq, st.rows.shard, st.rows.seq)
 	}
 	a.pushes.seen.Saw(c.Slot, seq)
 	a.acknowledge(st)

@@ -194,7 +194,8 @@ func (r *Replica) begin() {
 func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	f, fx := &e.Frame, r.Effects()
 	if n := len(r.State.Applied()); int(f.Slot) >= n {
-		r.fail(fmt.Errorf("%w: an entry of kind %d has slot %d, but the job has %d slots", wire.ErrPayload, f.Kind, f.Slot, n))
+		r.fail(fmt.Errorf("%w: an entry of kind %d has slot %d, but the job has %d slots",
+			wire.ErrPayload, f.Kind, f.Slot, n))
 		return false
 	}
 	r.stirred = true

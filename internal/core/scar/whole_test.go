@@ -157,7 +157,7 @@ func TestWholeKeys(t *testing.T) {
 	}
 }
 
-// TestSampleMeetsWholeTables: if there are so many rows that a sample is drawn, a whole table with most of the bytes
+// TestSampleMeetsWholeTables: if the number of rows requires a sample, a whole table with most of the bytes
 // has its full weight in the sample.
 func TestSampleMeetsWholeTables(t *testing.T) {
 	parts := []*table.Part{someTable(0, 32*samples, false), someTable(1, 300*samples, true)}
