@@ -29,7 +29,7 @@ var stormKinds = []struct {
 	what  string
 	often int
 }{
-	{"nothing", 1}, // a step shrinks to this
+	{"nothing", 1}, // rapid shrinks a step to this
 	{"append", 20},
 	{"follow", 20},
 	{"report", 8},

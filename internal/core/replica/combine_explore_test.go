@@ -163,7 +163,7 @@ func (s *course) moves() (next []courseMove) {
 	return next
 }
 
-// die replaces a slot's process. The clocks that it had ticked count, and so do more further ones: staged if possible,
+// die replaces a slot's process. The clocks that it had ticked count, and so do more later ones: staged if possible,
 // lost otherwise.
 func (s *course) die(slot int, more perdure.Clock) {
 	s.deaths--

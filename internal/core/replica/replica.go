@@ -158,7 +158,7 @@ func (r *Replica) Heed() {
 }
 
 // fromBefore reports whether slots may have cached rows of an earlier life of the shard in this generation. A replica
-// that is rebuilt from its log cannot exclude it.
+// that is rebuilt from its log cannot rule that out.
 func (r *Replica) fromBefore() bool {
 	mine := &r.view.Shards[r.shard]
 	return r.renewed || mine.Lost || mine.Restored || r.traits.Logged()

@@ -189,7 +189,7 @@ func effectsCases() []effectsCase {
 			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
 			"ack 0",
 		},
-		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
+		{"the shard pauses at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) }, settle,
 		}, "save 1, stands true; later"},

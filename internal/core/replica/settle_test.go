@@ -383,7 +383,7 @@ func TestSpeaks(t *testing.T) {
 }
 
 // Slots may have cached rows of a former life of the shard if it continues, was lost, or was restored. If it was
-// rebuilt from its log, it cannot be excluded.
+// rebuilt from its log, this cannot be ruled out.
 func TestFromBefore(t *testing.T) {
 	traits := func(kind perdure.RecoveryKind) recovery.Traits {
 		return recovery.Of(perdure.Recovery{Kind: kind}).Traits()
