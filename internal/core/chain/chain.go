@@ -1,34 +1,30 @@
-// Package chain replicates one shard's log along a chain of servers, as a state
-// machine (chain replication; van Renesse and Schneider, OSDI 2004).
+// Package chain implements chain replication (van Renesse and Schneider, OSDI 2004) for the log of one shard, as a
+// state machine.
 //
-// The log is a sequence of entries with the positions 1, 2, …, which goes on over
-// all epochs. The head appends; every member gets the entries, in order, from its
-// predecessor, and passes them on. What the tail has is committed: it says so to
-// its predecessor, and that one to its own. An entry is given to be applied once it
-// is committed, on every member alike; so what a member shows is what all members
-// have, and no later failure takes it back.
+// The log is a sequence of entries with positions 1, 2, …, which continue over all epochs. The head appends entries.
+// Every other member receives them in order from its predecessor and forwards them. An entry is committed once the tail
+// has it; commit positions travel back from the tail to the head. Every member applies an entry only after it is
+// committed. So what a member shows is in the log of all members, and no later failure can revoke it.
 //
-// A [Replica] is one member's part. It is told how the chain is ([Replica.Configure]),
-// what came ([Replica.Step], [Replica.Append]) and that time passes ([Replica.Tick]),
-// and says in [Ready] what to send and what to apply. It starts no goroutine, knows
-// no clock and does no I/O.
+// A [Replica] is one member's part. The caller passes in the chain's configuration ([Replica.Configure]), messages and
+// new entries ([Replica.Step], [Replica.Append]), and the passage of time ([Replica.Tick]). [Replica.Ready] returns the
+// entries to apply and the messages to send. A Replica starts no goroutines, reads no clock and does no I/O.
 //
 // Invariants:
-//   - the log of a member is a prefix of its predecessor's;
-//   - committed ≤ the end of every member's log;
-//   - entries are given to be applied in order, each once, and none before it is
-//     committed (an eager head: none that is not in its log);
-//   - messages of another epoch change nothing.
+//   - The log of a member is a prefix of its predecessor's.
+//   - The committed position is at most the end of every member's log.
+//   - Entries are applied in order, each once, and only after they are committed. An eager head may apply every entry
+//     that is in its log.
+//   - Messages of another epoch change nothing.
 //
-// A replica that joins copies from the tail, and counts for nothing until it is level
-// with it. From then on the tail counts it as a successor: it holds an entry committed
-// once the joiner has it, too. So who says that it has joined may be made the tail of
-// the next epoch, whatever the old tail, which may hear of that late, still commits.
+// A joiner copies the state from the tail, and is not needed for commitment until it has caught up. From then on the
+// tail treats it as a successor: an entry is committed only when the joiner also has it. So a joiner that reports that
+// it has joined may become the tail of the next epoch, no matter what the old tail commits before it learns of that
+// epoch.
 //
-// Messages may be lost, doubled, and come after those of a newer connection; but what
-// is sent on one connection, and arrives, arrives in order. Snapshots may come on a
-// connection of their own: one is taken only in the epoch that it was sent in, and only
-// where [Replica.Wants] says so.
+// Messages may be lost or duplicated, and may arrive after those of a newer connection. Messages that arrive on the
+// same connection arrive in order. Snapshots may use a separate connection: a snapshot is accepted only in the epoch in
+// which it was sent, and only if [Replica.Wants] allows it.
 package chain
 
 import (
@@ -36,152 +32,149 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// Peer says whom a message is for, or whom it is from.
+// Peer is the receiver or sender of a message, as seen by one member.
 type Peer int
 
 // The peers of a member.
 const (
 	Predecessor Peer = iota
 	Successor
-	Joiner // copies from the tail; no member yet
+	Joiner // copies from the tail; not a member yet
 )
 
-// Kind says what a message means.
+// Kind is the kind of a message.
 type Kind int
 
 // The kinds of messages.
 const (
-	Follow    Kind = iota // to the successor or joiner: this is the epoch; what have you?
-	Have                  // to the predecessor: all entries up to Pos; None: nothing at all
+	Follow    Kind = iota // to the successor or joiner: starts the epoch, and asks which entries it has
+	Have                  // to the predecessor: the sender has all entries up to Pos, or no state if None is set
 	Entry                 // to the successor or joiner: the entry at Pos
-	Committed             // to the predecessor: the tail (of a joiner: it) has all up to Pos
-	Level                 // to the joiner: you have been sent all up to Pos, and from now on you count
+	Committed             // to the predecessor: all entries up to Pos are committed; from a joiner: it has them
+	Level                 // to the joiner: it has been sent all entries up to Pos, and counts from now on
 )
 
-// Message is what members tell each other. E is what an entry holds.
+// Message is a message between members. E is the type of an entry's content.
 type Message[E any] struct {
 	Kind  Kind
 	Epoch perdure.Epoch
 	Pos   uint64
-	None  bool // Have: a snapshot is needed
-	// Joiner names the joiner that it is for or from; 0: it is between members. (It may
-	// be left out where Kind is Entry.)
+	None  bool // Have: the sender needs a snapshot
+	// Joiner names the joiner that sends or receives the message; 0: both are members. It may be omitted if Kind is
+	// Entry.
 	Joiner uint64
 	Entry  E
 }
 
-// Outgoing is a message and whom it is for.
+// Outgoing is a message and its receiver.
 type Outgoing[E any] struct {
 	To Peer
 	Message[E]
 }
 
-// Given is an entry to be applied.
+// Given is an entry to apply.
 type Given[E any] struct {
 	Entry E
 	Pos   uint64
-	// Kept says that it is not the receiver's alone: it stays in the log and may be sent
-	// again, or a connection may still have it that nobody acknowledges.
+	// Kept means that the receiver must not modify or reuse the entry. It stays in the log and may be sent again, or a
+	// connection still has a copy that will not be acknowledged.
 	Kept bool
 }
 
-// Ready is what a Replica wants done, in this order. The slices are used again:
-// they are good until the replica is called next. An entry of Apply that is not Kept
-// can be in Messages, too, where Ready was not asked for after every call.
+// Ready contains the entries to apply, the messages to send and the snapshots to take, in this order. The slices are
+// valid until the next call of the Replica, which reuses them. An entry of Apply that is not Kept may also be in
+// Messages if the caller did not call Ready after every other call.
 type Ready[E any] struct {
 	Apply    []Given[E]
 	Messages []Outgoing[E]
-	// Snapshot says of each peer that it lacks what the log does not reach back to:
-	// it needs a snapshot of what is applied, as of position Applied(). Once it has it,
-	// it says Have.
+	// Snapshot reports for each peer whether it needs a snapshot, because the log no longer has the entries that it
+	// lacks. The snapshot must contain the applied state as of position Applied(). After receiving it, the peer answers
+	// with Have.
 	Snapshot [Joiner + 1]bool
 }
 
-// Config says how the chain is, as seen by one member.
+// Config is the configuration of the chain, as seen by one member.
 type Config struct {
 	Epoch   perdure.Epoch
-	Head    bool // it has no predecessor
-	Tail    bool // it has no successor
-	Joining bool // it is no member yet, but copies from the tail
-	// Joiner names who copies from this member, the tail; 0: nobody. A joining
-	// replica's is its own name. Who begins to join anew, without the state that it
-	// had, has a new name.
+	Head    bool // the member has no predecessor
+	Tail    bool // the member has no successor
+	Joining bool // not a member yet: copies from the tail
+	// Joiner names the joiner that copies from this member, the tail; 0: none. In a joiner's own configuration it is
+	// the joiner's name. A joiner that starts over without its former state gets a new name.
 	Joiner uint64
-	// Eager makes the head apply at once, before others have an entry, while those
-	// that others do not have take no more than a few windows.
+	// Eager makes the head apply entries immediately, before other members have them, as long as the uncommitted
+	// entries fill no more than a few windows.
 	Eager bool
-	// Periodic members keep no log: their successors get snapshots, when Sync says
-	// so. It needs Eager.
+	// Periodic members keep no log. Their successors receive snapshots whenever Sync is called. Periodic requires
+	// Eager.
 	Periodic bool
 }
 
-// Replica is one member's part of a chain. See the package comment. It is not safe
-// for concurrent use.
+// Replica is one member's part of a chain. See the package comment. It is not safe for concurrent use.
 type Replica[E any] struct {
 	cfg    Config
 	size   func(E) int
 	window int
 	weak   weaken.Set
 
-	log       []E    // free places, to be used again, and then the entries from first on
-	free      int    // how many
+	log       []E    // free slots for reuse, followed by the entries from first on
+	free      int    // number of free slots
 	first     uint64 // position of log[free]; the log is empty where first > end
-	end       uint64 // of the last entry
+	end       uint64 // position of the last entry
 	committed uint64
-	given     uint64        // the last that was given to be applied
+	given     uint64        // position of the last entry passed to Apply
 	begun     uint64        // end when the epoch began
-	has       bool          // there is a state: not of a joiner before its snapshot
-	asked     perdure.Epoch // the highest in which a predecessor greeted before its view was here
+	has       bool          // whether there is a state; false for a joiner without a snapshot
+	asked     perdure.Epoch // the highest epoch in which a predecessor sent Follow before this member had its view
 	joined    bool
-	told      uint64 // what the predecessor was told is committed
-	open      int    // bytes of the entries that are not committed, of an eager head
+	reported  uint64 // the committed position last sent to the predecessor
+	open      int    // bytes of uncommitted entries; eager head only
 	kept      int    // bytes of the entries in the log
-	lent      uint64 // up to here, entries may be on their way more often than they are acknowledged
+	lent      uint64 // entries up to here may be in transit more often than they are acknowledged
 
 	succ, join        link
 	ready             Ready[E]
-	applies, messages int // of the last Ready
+	applies, messages int // lengths in the last Ready
 }
 
-// link is what is known of a successor or joiner.
+// link is the state of the connection to a successor or joiner.
 type link struct {
 	to       Peer
 	there    bool
-	known    bool   // has means something: all that follows it is kept
-	greeted  bool   // it has said what it has since it was last asked
-	sent     uint64 // the last entry that it was sent
-	has      uint64 // the last that it says it has, or that its snapshot will contain
+	known    bool   // has is valid: all entries after it are kept
+	greeted  bool   // has answered the last Follow
+	sent     uint64 // the last entry sent
+	has      uint64 // the last entry that it reports, or that its snapshot will contain
 	bytes    int    // of entries sent and not acknowledged
-	copying  bool   // it is being sent a snapshot
-	levelled bool   // it was told that it is level since it was last asked
-	counts   bool   // it was told so ever: nothing is committed without it
+	copying  bool   // a snapshot is being sent
+	levelled bool   // Level was sent since the last Follow
+	counts   bool   // Level was sent at some time: nothing is committed without this joiner
 	idle     int    // ticks without progress
-	over     bool   // of a joiner: too much was kept for it; nothing more is until it says what it has
+	over     bool   // joiner only: its backlog was too large, so nothing is kept for it until its next Have
 }
 
-// leadWindows is how many windows of entries an eager head applies ahead of what is
-// committed. Its log has them all: without a bound, a follower that is slower than the
-// workers would let it grow for ever.
+// leadWindows is how many windows of uncommitted entries an eager head applies. They stay in its log. Without a bound,
+// the log would grow without limit when a follower is slower than the workers.
 const leadWindows = 4
 
-// backlogWindows is how many windows of entries are kept for a joiner that is not level
-// yet. If it takes that long over its snapshot, it gets another one.
+// backlogWindows is how many windows of entries are kept for a joiner that has not caught up. If copying its snapshot
+// takes longer, it gets another snapshot.
 const backlogWindows = 64
 
-// Patience is how many ticks a successor that owes an answer is given before it is
-// greeted again: streams lose nothing, but a sender may have found one full.
+// Patience is the number of ticks after which a successor that has not answered is sent another Follow. Streams lose
+// nothing, but a sender may have found a stream full.
 const Patience = 20
 
-// New makes a replica that has all entries up to applied, given and committed, as a
-// snapshot or an agreed beginning says; none is in its log. size tells an entry's
-// bytes; about window bytes are sent ahead of what a successor has acknowledged.
+// New returns a replica whose entries up to applied are applied and committed, according to a snapshot or an agreed
+// initial state. Its log is empty. size returns the size of an entry in bytes. The replica sends about window bytes
+// ahead of what a successor has acknowledged.
 func New[E any](applied uint64, size func(E) int, window int) *Replica[E] {
 	r := &Replica[E]{size: size, window: window, has: true, succ: link{to: Successor}, join: link{to: Joiner}}
 	r.reset(applied)
 	return r
 }
 
-// NewJoiner makes a replica that has nothing.
+// NewJoiner returns a replica without any state.
 func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 	r := New(0, size, window)
 	r.has = false
@@ -191,33 +184,32 @@ func NewJoiner[E any](size func(E) int, window int) *Replica[E] {
 func (r *Replica[E]) reset(pos uint64) {
 	clear(r.log)
 	r.log, r.free, r.first = r.log[:0], 0, pos+1
-	r.end, r.committed, r.given, r.told, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
+	r.end, r.committed, r.given, r.reported, r.begun, r.open, r.kept = pos, pos, pos, pos, pos, 0, 0
 }
 
 // End returns the position of the last entry received.
 func (r *Replica[E]) End() uint64 { return r.end }
 
-// Committed returns the position up to which entries are known to be committed.
+// Committed returns the last position that is known to be committed.
 func (r *Replica[E]) Committed() uint64 { return r.committed }
 
-// Applied returns the position of the last entry that was given to be applied.
+// Applied returns the position of the last entry passed to Apply.
 func (r *Replica[E]) Applied() uint64 { return r.given }
 
-// Has reports whether the replica has a state: a joiner has none before its snapshot.
+// Has reports whether the replica has a state. A joiner has none before its snapshot.
 func (r *Replica[E]) Has() bool { return r.has }
 
-// Joined reports whether a joining replica has come up with the tail, which counts it
-// from now on: it may be the tail of the next epoch.
+// Joined reports whether a joiner has caught up with the tail, which needs it for commitment from now on. It may become
+// the tail of the next epoch.
 func (r *Replica[E]) Joined() bool { return r.joined }
 
-// Serving reports whether all that the replica had when the epoch began is
-// committed, and applied. (Of an eager head, it says that its successor was heard.)
+// Serving reports whether everything that the replica had when the epoch began is committed and applied. For an eager
+// head, it reports whether the successor has answered.
 func (r *Replica[E]) Serving() bool {
 	return r.has && !r.cfg.Joining && r.given >= r.begun && (!r.succ.there || r.succ.known || r.cfg.Periodic)
 }
 
-// Shared reports whether nothing would be lost with this replica: its successors have all
-// that it has.
+// Shared reports whether this replica's loss would lose no entries, because its successors have all of them.
 func (r *Replica[E]) Shared() bool {
 	if r.cfg.Periodic && r.succ.there {
 		return r.succ.known && !r.succ.copying && r.succ.has == r.end
@@ -225,8 +217,8 @@ func (r *Replica[E]) Shared() bool {
 	return r.committed == r.end
 }
 
-// Configure tells the replica how the chain is now. What changes the members comes
-// with a higher epoch; a lower one is ignored.
+// Configure sets the configuration of the chain. A change of the members must have a higher epoch; lower epochs are
+// ignored.
 func (r *Replica[E]) Configure(c Config) {
 	if c.Epoch < r.cfg.Epoch {
 		return
@@ -247,7 +239,7 @@ func (r *Replica[E]) Configure(c Config) {
 	r.advance()
 }
 
-// renew forgets all of a peer, and greets it if there is one.
+// renew resets the link to a peer, and sends Follow if there is one.
 func (r *Replica[E]) renew(l *link, there bool) {
 	r.lent = max(r.lent, l.sent)
 	*l = link{to: l.to, there: there}
@@ -255,20 +247,20 @@ func (r *Replica[E]) renew(l *link, there bool) {
 	r.greet(l)
 }
 
-// Relink says that the connection to a successor or joiner is new: what was sent on
-// the old one may be lost. (A predecessor does the greeting itself.)
+// Relink records that the connection to a successor or joiner was replaced, so messages on the old one may be lost. For
+// a predecessor it does nothing, because the predecessor sends Follow.
 func (r *Replica[E]) Relink(to Peer) {
 	if to == Predecessor {
 		return
 	}
 	l := r.link(to)
-	if l.copying { // in vain
+	if l.copying { // the copy is useless
 		l.copying, l.known, r.ready.Snapshot[to] = false, false, false
 	}
 	r.greet(l)
 }
 
-// link returns what is known of a successor or joiner.
+// link returns the link to a successor or joiner.
 func (r *Replica[E]) link(to Peer) *link {
 	if to == Joiner {
 		return &r.join
@@ -276,7 +268,7 @@ func (r *Replica[E]) link(to Peer) *link {
 	return &r.succ
 }
 
-// greet asks a peer what it has.
+// greet asks a peer which entries it has.
 func (r *Replica[E]) greet(l *link) {
 	if !l.there || !r.has {
 		return
@@ -293,7 +285,7 @@ func (r *Replica[E]) send(to Peer, m Message[E]) {
 	r.ready.Messages = append(r.ready.Messages, Outgoing[E]{to, m})
 }
 
-// have tells the predecessor what is here, and what is committed.
+// have reports to the predecessor which entries are here, and which are committed.
 func (r *Replica[E]) have() {
 	r.send(Predecessor, Message[E]{Kind: Have, Pos: r.end, None: !r.has})
 	if r.has {
@@ -301,7 +293,7 @@ func (r *Replica[E]) have() {
 	}
 }
 
-// Append takes an entry in, at the head, and returns its position.
+// Append adds an entry at the head, and returns its position.
 func (r *Replica[E]) Append(e E) uint64 {
 	r.add(e)
 	r.advance()
@@ -316,10 +308,10 @@ func (r *Replica[E]) add(e E) {
 	}
 }
 
-// leads reports whether the replica applies what is not committed.
+// leads reports whether the replica applies uncommitted entries.
 func (r *Replica[E]) leads() bool { return r.cfg.Eager && r.cfg.Head }
 
-// count counts the bytes that are not committed.
+// count recomputes the bytes of uncommitted entries.
 func (r *Replica[E]) count() {
 	r.open = 0
 	for p := r.committed + 1; p <= r.end && r.leads(); p++ {
@@ -327,7 +319,7 @@ func (r *Replica[E]) count() {
 	}
 }
 
-// commit notes that all up to pos is committed.
+// commit records that all entries up to pos are committed.
 func (r *Replica[E]) commit(pos uint64) {
 	for ; r.committed < pos; r.committed++ {
 		if r.leads() {
@@ -336,7 +328,7 @@ func (r *Replica[E]) commit(pos uint64) {
 	}
 }
 
-// Step takes a message of a peer.
+// Step handles a message from a peer.
 func (r *Replica[E]) Step(from Peer, m Message[E]) {
 	if from == Predecessor {
 		r.fromPredecessor(&m)
@@ -349,7 +341,7 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 	}
 	switch m.Kind {
 	case Have:
-		r.hears(l, &m)
+		r.handleHave(l, &m)
 	case Committed:
 		pos := min(m.Pos, r.end)
 		r.acknowledged(l, pos)
@@ -363,13 +355,13 @@ func (r *Replica[E]) Step(from Peer, m Message[E]) {
 
 func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	if m.Kind == Follow && m.Epoch > r.cfg.Epoch {
-		r.asked = max(r.asked, m.Epoch) // it knows a newer view: answered when that is here, too
+		r.asked = max(r.asked, m.Epoch) // the sender knows a newer view: answer once it is here
 	}
 	if m.Epoch != r.cfg.Epoch && !r.weak.Chain.Epochs || r.cfg.Head {
 		return
 	}
 	if r.cfg.Joining && m.Joiner != r.cfg.Joiner && m.Kind != Entry {
-		return // for one that joined, here, before
+		return // for an earlier joiner at this server
 	}
 	switch m.Kind {
 	case Follow:
@@ -383,14 +375,14 @@ func (r *Replica[E]) fromPredecessor(m *Message[E]) {
 	}
 }
 
-// hears takes a peer's word for what it has.
-func (r *Replica[E]) hears(l *link, m *Message[E]) {
+// handleHave handles a peer's Have.
+func (r *Replica[E]) handleHave(l *link, m *Message[E]) {
 	switch {
-	case l.copying && (m.None || m.Pos < l.has): // said before the snapshot came
+	case l.copying && (m.None || m.Pos < l.has): // sent before the snapshot arrived
 	case m.None || m.Pos+1 < r.first:
-		r.lacks(l)
+		r.offerSnapshot(l)
 	default:
-		if m.Pos < l.sent { // what follows is sent again
+		if m.Pos < l.sent { // the following entries are sent again
 			r.lent = max(r.lent, l.sent)
 		}
 		l.known, l.greeted, l.copying, l.over, l.idle, l.bytes = true, true, false, false, 0, 0
@@ -399,21 +391,22 @@ func (r *Replica[E]) hears(l *link, m *Message[E]) {
 	}
 }
 
-// lacks takes a peer's word that it has less than the log reaches back to.
-func (r *Replica[E]) lacks(l *link) {
+// offerSnapshot handles a Have of a peer whose missing entries are no longer all in the log.
+func (r *Replica[E]) offerSnapshot(l *link) {
 	switch {
-	case l.copying: // it has its snapshot, but too much came meanwhile; a periodic member waits for the next Sync
+	case l.copying: // its snapshot arrived, but the backlog became too large; a periodic member waits for the next Sync
 		l.copying, l.known = false, false
 	case l.counts || l.known && l.to == Successor && !r.cfg.Periodic:
-		// Nothing is forgotten before it has it, so this is an old word, that was on its
-		// way on another connection.
+		// Nothing is forgotten before this peer has it, so the Have is an old one that was in transit on another
+		// connection.
 	default:
-		l.greeted, l.copying, l.known, l.over, l.has = false, true, true, false, r.given // what follows is kept for it
+		// Keep the entries after the snapshot for it.
+		l.greeted, l.copying, l.known, l.over, l.has = false, true, true, false, r.given
 		r.ready.Snapshot[l.to] = true
 	}
 }
 
-// acknowledged notes that a peer has all up to pos.
+// acknowledged records that a peer has all entries up to pos.
 func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 	if !l.greeted || pos <= l.has {
 		return
@@ -426,8 +419,8 @@ func (r *Replica[E]) acknowledged(l *link, pos uint64) {
 
 func (r *Replica[E]) at(pos uint64) E { return r.log[r.free+int(pos-r.first)] }
 
-// Tick lets time pass: a peer that owes an answer for long is greeted again, and a
-// joiner that owes none is told again that it is level.
+// Tick advances time by one tick. A peer that has not answered for Patience ticks is sent another Follow. A joiner that
+// has acknowledged all entries is sent Level again.
 func (r *Replica[E]) Tick() {
 	if !r.cfg.Periodic && r.succ.idles(r.committed == r.end) {
 		r.greet(&r.succ)
@@ -442,7 +435,7 @@ func (r *Replica[E]) Tick() {
 	r.advance()
 }
 
-// idles reports whether a peer has owed an answer for long enough.
+// idles reports whether a peer has not answered for long enough.
 func (l *link) idles(settled bool) bool {
 	if !l.there || l.greeted && settled {
 		l.idle = 0
@@ -452,13 +445,13 @@ func (l *link) idles(settled bool) bool {
 	return l.idle%Patience == 0
 }
 
-// advance commits, gives what may be applied, sends what may be sent, and forgets
-// what nobody needs any more.
+// advance commits entries, passes on those that may be applied, sends what may be sent, and drops entries that are no
+// longer needed.
 func (r *Replica[E]) advance() {
 	if !r.has {
 		return
 	}
-	if !r.succ.there || r.cfg.Periodic { // the tail; of a joiner: all that it is sent is committed
+	if !r.succ.there || r.cfg.Periodic { // the tail; a joiner is sent only committed entries
 		all := r.end
 		if r.join.counts {
 			all = min(all, r.join.has)
@@ -478,18 +471,17 @@ func (r *Replica[E]) advance() {
 		r.feed(&r.succ)
 	}
 	r.feed(&r.join)
-	if r.committed > r.told && !r.cfg.Head {
+	if r.committed > r.reported && !r.cfg.Head {
 		r.send(Predecessor, Message[E]{Kind: Committed, Pos: r.committed})
 	}
-	r.told = r.committed
+	r.reported = r.committed
 	if l := &r.join; l.there && !l.counts && r.kept > backlogWindows*r.window {
-		l.over, l.known, l.greeted = true, false, false // where it copies, it goes on, in vain
+		l.over, l.known, l.greeted = true, false, false // a copy in progress continues, but is useless
 	}
 	r.forget(r.needed(r.given))
 }
 
-// needed returns the first position that the log must keep, when all up to given
-// are applied.
+// needed returns the first position that the log must keep when all entries up to given are applied.
 func (r *Replica[E]) needed(given uint64) uint64 {
 	least := min(given, r.committed)
 	for _, l := range []*link{&r.succ, &r.join} {
@@ -497,14 +489,14 @@ func (r *Replica[E]) needed(given uint64) uint64 {
 		case !l.there || l.over || l.to == Successor && r.cfg.Periodic:
 		case l.known:
 			least = min(least, l.has)
-		default: // it has not said yet what it has
+		default: // it has not answered yet
 			least = min(least, r.first-1)
 		}
 	}
 	return least + 1
 }
 
-// forget drops the entries before the position upTo.
+// forget drops the entries before position upTo.
 func (r *Replica[E]) forget(upTo uint64) {
 	if upTo <= r.first {
 		return
@@ -518,15 +510,15 @@ func (r *Replica[E]) forget(upTo uint64) {
 	if 2*r.free < len(r.log) {
 		return
 	}
-	left := copy(r.log, r.log[r.free:]) // to the front, so that the buffer does not wander
+	left := copy(r.log, r.log[r.free:]) // move to the front, so that the buffer does not grow
 	clear(r.log[left:])
 	r.log, r.free = r.log[:left], 0
-	if left == 0 && cap(r.log) > 1<<12 { // it was a joiner's backlog
+	if left == 0 && cap(r.log) > 1<<12 { // it held a joiner's backlog
 		r.log = nil
 	}
 }
 
-// feed sends a peer what it has not been sent, a window ahead of what it has.
+// feed sends a peer the entries that it has not been sent, up to a window ahead of its acknowledgements.
 func (r *Replica[E]) feed(l *link) {
 	if !l.there || !l.greeted {
 		return
@@ -535,7 +527,7 @@ func (r *Replica[E]) feed(l *link) {
 		e := r.at(l.sent + 1)
 		n := r.size(e)
 		if l.bytes > 0 && l.bytes+n > r.window {
-			break // those of many shards share a connection
+			break // connections are shared by many shards
 		}
 		l.sent++
 		l.bytes += n
@@ -547,10 +539,10 @@ func (r *Replica[E]) feed(l *link) {
 	}
 }
 
-// Ready returns what to do, once, and begins collecting anew.
+// Ready returns the collected actions, once, and starts a new collection.
 func (r *Replica[E]) Ready() Ready[E] {
 	out := r.ready
-	if n := len(out.Apply); n < r.applies { // the last Ready's entries are done with
+	if n := len(out.Apply); n < r.applies { // the caller has finished with the last Ready's entries
 		clear(out.Apply[n:r.applies])
 	}
 	if n := len(out.Messages); n < r.messages {

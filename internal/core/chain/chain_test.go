@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A chain of two: what the head takes is applied once the tail has it.
+// In a chain of two, an entry that the head appends is applied once the tail has it.
 func Example() {
 	size := func(e string) int { return len(e) }
 	head, tail := New(0, size, 1<<20), New(0, size, 1<<20)
@@ -18,7 +18,7 @@ func Example() {
 		for _, end := range []struct {
 			name     string
 			from, to *Replica[string]
-			as       Peer // what from is to the other
+			as       Peer // what the sender is to the receiver
 		}{{"head", head, tail, Predecessor}, {"tail", tail, head, Successor}} {
 			ready := end.from.Ready()
 			for _, g := range ready.Apply {
@@ -52,7 +52,7 @@ func newLine(n int) *line {
 	return l
 }
 
-// run passes messages until there are none.
+// run delivers messages until none are left.
 func (l *line) run() {
 	for busy := true; busy; {
 		busy = false
@@ -71,8 +71,7 @@ func (l *line) run() {
 	}
 }
 
-// An entry that goes through a chain, and is applied everywhere, allocates nothing:
-// neither one by one nor in bursts.
+// An entry that passes through a chain and is applied everywhere allocates nothing, neither singly nor in bursts.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for replicas := 1; replicas <= 3; replicas++ {
 		for _, burst := range []int{1, 100} {
@@ -83,22 +82,22 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				}
 				l.run()
 			}
-			for range 100 { // buffers grow to their size
+			for range 100 { // until the buffers have grown
 				runs()
 			}
 			l.applied = 0
 			if n := testing.AllocsPerRun(100, runs); n > 0 {
-				t.Errorf("%d replicas, %d at once: %v allocations", replicas, burst, n)
+				t.Errorf("%d replicas, bursts of %d: %v allocations", replicas, burst, n)
 			}
 			if want := 101 * burst * replicas; l.applied != want {
-				t.Errorf("%d replicas, %d at once: %d were applied, not %d", replicas, burst, l.applied, want)
+				t.Errorf("%d replicas, bursts of %d: %d entries applied, want %d", replicas, burst, l.applied, want)
 			}
 		}
 	}
 }
 
-// A head that applies at once does so a few windows ahead of a follower that says
-// nothing, and no more: then it waits, and goes on when it hears.
+// An eager head applies entries a few windows ahead of a follower that does not answer, and no further. It resumes when
+// the follower answers.
 func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 	const size, window = 8, 100
 	r := New(0, func(int) int { return size }, window)
@@ -109,24 +108,24 @@ func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 		r.Append(i)
 	}
 	if r.Applied() != most {
-		t.Errorf("it applied %d entries alone, want %d", r.Applied(), most)
+		t.Errorf("applied %d entries without the follower, want %d", r.Applied(), most)
 	}
 	r.Step(Successor, Message[int]{Kind: Committed, Epoch: 1, Pos: 9*most - 1})
 	if r.Applied() != 9*most-1 {
-		t.Errorf("it applied %d entries where %d are open, want %d", r.Applied(), most+1, 9*most-1)
+		t.Errorf("applied %d entries with %d uncommitted, want %d", r.Applied(), most+1, 9*most-1)
 	}
 	r.Step(Successor, Message[int]{Kind: Committed, Epoch: 1, Pos: 9 * most})
 	if r.Applied() != 10*most {
-		t.Errorf("it applied %d of %d entries, with %d open", r.Applied(), 10*most, most)
+		t.Errorf("applied %d of %d entries with %d uncommitted", r.Applied(), 10*most, most)
 	}
 	r.Configure(Config{Epoch: 2, Head: true, Tail: true, Eager: true})
 	if r.Append(0); r.Committed() != 10*most+1 || r.open != 0 {
-		t.Errorf("alone it has %d committed, and %d bytes open", r.Committed(), r.open)
+		t.Errorf("without a follower, %d entries are committed and %d bytes are not", r.Committed(), r.open)
 	}
 }
 
-// What is committed everywhere is kept nowhere: neither in a log, whose buffer is
-// given up when it was large, nor in what is used again.
+// Entries that are committed everywhere are kept nowhere: not in the log, which releases a large buffer, and not in the
+// reused slices.
 func TestNothingIsKept(t *testing.T) {
 	l := newLine(3)
 	for range 5000 {
@@ -140,18 +139,18 @@ func TestNothingIsKept(t *testing.T) {
 		ready := r.Ready()
 		for _, g := range ready.Apply[:cap(ready.Apply)] {
 			if g.Entry != 0 {
-				t.Fatalf("replica %d keeps an applied entry", i)
+				t.Fatalf("replica %d retains an applied entry", i)
 			}
 		}
 		for _, m := range ready.Messages[:cap(ready.Messages)] {
 			if m.Entry != 0 {
-				t.Fatalf("replica %d keeps a sent entry", i)
+				t.Fatalf("replica %d retains a sent entry", i)
 			}
 		}
 	}
 }
 
-// BenchmarkEntry measures an entry's way from Append until it is applied everywhere.
+// BenchmarkEntry measures the path of an entry from Append until every member has applied it.
 func BenchmarkEntry(b *testing.B) {
 	for replicas := 1; replicas <= 3; replicas++ {
 		for _, burst := range []int{1, 100} {
@@ -169,8 +168,8 @@ func BenchmarkEntry(b *testing.B) {
 	}
 }
 
-// A joiner that takes too long over its snapshot does not let the tail's log grow for
-// ever: what came meanwhile is forgotten, nobody waits, and it gets another snapshot.
+// A joiner that takes too long over its snapshot cannot make the tail's log grow without limit. The backlog is dropped,
+// no entry waits for the joiner, and the joiner gets another snapshot.
 func TestBacklogIsBounded(t *testing.T) {
 	const window, most = 64, backlogWindows * 64 / 8
 	size := func(uint64) int { return 8 }
@@ -179,7 +178,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	joiner := NewJoiner(size, window)
 	joiner.Configure(Config{Epoch: 1, Joining: true, Joiner: 7})
 	snapshots := 0
-	step := func() { // all messages arrive
+	step := func() { // deliver all messages
 		for busy := true; busy; {
 			busy = false
 			for _, m := range tail.Ready().take(&snapshots) {
@@ -194,17 +193,17 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 	step()
 	if snapshots != 1 {
-		t.Fatalf("%d snapshots are asked for, want 1", snapshots)
+		t.Fatalf("%d snapshots requested, want 1", snapshots)
 	}
 	at := tail.Applied()
 	for range 3 * most {
 		tail.Append(1)
 		if n := len(tail.log) - tail.free; n > most+1 {
-			t.Fatalf("%d entries are kept for a joiner, want at most %d", n, most)
+			t.Fatalf("%d entries kept for the joiner, want at most %d", n, most)
 		}
 	}
 	if tail.Applied() != 3*most {
-		t.Fatalf("%d of %d entries are applied: somebody waits for the joiner", tail.Applied(), 3*most)
+		t.Fatalf("%d of %d entries applied: entries wait for the joiner", tail.Applied(), 3*most)
 	}
 	joiner.Restored(at)
 	step()
@@ -213,14 +212,14 @@ func TestBacklogIsBounded(t *testing.T) {
 		step()
 	}
 	if snapshots != 2 || joiner.Joined() {
-		t.Fatalf("%d snapshots, joined %t; want a second one, since the first is too old", snapshots, joiner.Joined())
+		t.Fatalf("%d snapshots, joined %t; want a second one, because the first is too old", snapshots, joiner.Joined())
 	}
 	joiner.Restored(tail.Applied())
 	step()
 	tail.Append(1)
 	step()
 	if !joiner.Joined() || joiner.End() != 3*most+1 || tail.kept != 8*(len(tail.log)-tail.free) {
-		t.Errorf("joined %t, with %d entries; %d bytes are counted", joiner.Joined(), joiner.End(), tail.kept)
+		t.Errorf("joined %t with %d entries; the tail counts %d bytes", joiner.Joined(), joiner.End(), tail.kept)
 	}
 }
 
@@ -232,8 +231,8 @@ func (r Ready[E]) take(snapshots *int) []Outgoing[E] {
 	return append([]Outgoing[E](nil), r.Messages...)
 }
 
-// No more than a window is sent ahead of what a successor acknowledges, unless one entry
-// is more: those to one peer, of all shards, must fit into what a connection holds.
+// At most one window is sent ahead of a successor's acknowledgements, unless a single entry is larger: the messages of
+// all shards to one peer must fit into a connection's queue.
 func TestWindowIsNotExceeded(t *testing.T) {
 	for size, want := range map[int]int{40: 1, 32: 2, 100: 1} {
 		head, tail := New(0, func(uint64) int { return size }, 64), New(0, func(uint64) int { return size }, 64)
@@ -249,7 +248,7 @@ func TestWindowIsNotExceeded(t *testing.T) {
 			head.Append(1)
 		}
 		if n := len(head.Ready().Messages); n != want {
-			t.Errorf("%d entries of %d bytes are sent ahead in a window of 64, want %d", n, size, want)
+			t.Errorf("%d entries of %d bytes sent ahead in a window of 64, want %d", n, size, want)
 		}
 	}
 }

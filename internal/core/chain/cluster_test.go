@@ -20,7 +20,7 @@ func (o op) String() string {
 	return fmt.Sprintf("(%d)", int(o))
 }
 
-// history are entries in order; the one at position p is at p-1.
+// history is a sequence of entries; the one at position p has index p-1.
 type history []op
 
 func (h history) String() string {
@@ -31,20 +31,20 @@ func (h history) String() string {
 	return b.String()
 }
 
-// holder is a process that has a place in the chain, or none: since 0.
+// holder is a process with a position in the chain. since is 0 if it has none.
 type holder struct {
 	server, life int
 	since        uint64
 }
 
-// view is how the coordinator has made the chain.
+// view is the coordinator's configuration of the chain.
 type view struct {
 	chain  []holder
 	joiner holder
 	epoch  perdure.Epoch
 }
 
-// process is a server's shell around a replica, as far as one shard goes.
+// process is a server's shell around a replica, for one shard.
 type process struct {
 	life     int
 	up       bool
@@ -52,54 +52,54 @@ type process struct {
 	since    uint64
 	r        *Replica[op]
 	applied  history
-	arriving *packet // a snapshot of which the first piece is here
-	begun    uint64  // what it had when its epoch began
-	owned    uint64  // up to here the log has given entries away for good
+	arriving *packet // a snapshot whose first piece has arrived
+	begun    uint64  // its end when its epoch began
+	owned    uint64  // up to here, the log has handed over entries without keeping them
 }
 
-// packet is a message on its way. A snapshot comes in two pieces.
+// packet is a message in transit. A snapshot consists of two pieces.
 type packet struct {
 	from, to  int
-	life      int  // of the receiver
-	as        Peer // what the receiver is to the sender
+	life      int  // the receiver's life
+	as        Peer // what the sender is to the receiver
 	m         Message[op]
 	snapshot  history
-	piece     int // of a snapshot: 1, 2; 0: a message
+	piece     int // piece of a snapshot: 1, 2; 0: not a snapshot
 	double    bool
 	snapshots uint64
 }
 
-// settings are what a cluster is.
+// settings configure a cluster.
 type settings struct {
 	eager, periodic bool
 	window          int
 	weak            weaken.Set
 }
 
-// cluster is a chain with its coordinator and its network. Packets between two
-// servers keep their order while their connection lives.
+// cluster is a chain with its coordinator and its network. Packets between two servers keep their order while their
+// connection lives.
 type cluster struct {
 	settings
 	views     []view
 	servers   []process
-	pipes     [][]packet // of one connection; by pipe(from, to), and snapshots' after all others
-	late      [][]packet // of connections that are no more
-	cut       []bool     // by pipe(from, to): what is sent is lost
-	acked     history    // what members showed; of an eager chain: but for its heads
+	pipes     [][]packet // by connection: pipe(from, to), followed by those for snapshots
+	late      [][]packet // of closed connections
+	cut       []bool     // by pipe(from, to): packets are lost
+	acked     history    // entries that members have shown; in an eager chain, without its heads
 	revision  uint64
 	snapshots uint64
-	asked     bool // a member of a chain that is not periodic was to get a snapshot
+	asked     bool // a member of a chain that is not periodic was asked to take a snapshot
 	trace     func(format string, args ...any)
 }
 
-// report is a status of a process.
+// report is a status that a process sends.
 type report struct {
 	holder
 	epoch  perdure.Epoch
 	joined bool
 }
 
-// newCluster has the first members of all servers as its chain.
+// newCluster returns a cluster whose chain consists of the first servers.
 func newCluster(s settings, servers, members int) *cluster {
 	c := &cluster{settings: s, revision: 1, servers: make([]process, servers)}
 	c.pipes, c.cut = make([][]packet, 2*servers*servers), make([]bool, servers*servers)
@@ -123,10 +123,10 @@ func (c *cluster) tell(format string, args ...any) {
 	}
 }
 
-// view returns the newest.
+// view returns the newest view.
 func (c *cluster) view() *view { return &c.views[len(c.views)-1] }
 
-// change makes a new view of the newest.
+// change derives a new view from the newest one.
 func (c *cluster) change(how func(v *view)) {
 	v := *c.view()
 	v.chain = slices.Clone(v.chain)
@@ -135,8 +135,7 @@ func (c *cluster) change(how func(v *view)) {
 	c.views = append(c.views, v)
 }
 
-// at returns the place of server i in a view's chain, -1 where it has none, and
-// len(chain) where it joins.
+// at returns the position of server i in a view's chain: -1 if it has none, len(chain) if it is the joiner.
 func (v *view) at(i, life int) int {
 	if v.joiner.since > 0 && v.joiner.server == i && v.joiner.life == life {
 		return len(v.chain)
@@ -144,7 +143,7 @@ func (v *view) at(i, life int) int {
 	return slices.IndexFunc(v.chain, func(h holder) bool { return h.server == i && h.life == life })
 }
 
-// peer returns who is what to the one at a place of the chain.
+// peer returns the holder that is the given peer of the member at a position of the chain.
 func (v *view) peer(at int, as Peer) (h holder, ok bool) {
 	switch {
 	case as == Joiner:
@@ -157,7 +156,7 @@ func (v *view) peer(at int, as Peer) (h holder, ok bool) {
 	return holder{}, false
 }
 
-// follow has server i learn a view.
+// follow makes server i learn a view.
 func (c *cluster) follow(i, index int) {
 	p, v := &c.servers[i], &c.views[index]
 	first := p.seen < 0 && index == 0
@@ -192,13 +191,13 @@ func (c *cluster) follow(i, index int) {
 	p.r.Configure(cfg)
 }
 
-// append gives the head's process an entry.
+// append passes an entry to the head's process.
 func (c *cluster) append(i int, o op) error {
 	c.servers[i].r.Append(o)
 	return c.flush(i)
 }
 
-// flush does what server i's replica wants done.
+// flush carries out what server i's replica requests.
 func (c *cluster) flush(i int) error {
 	p := &c.servers[i]
 	if p.r == nil {
@@ -213,7 +212,7 @@ func (c *cluster) flush(i int) error {
 		if !g.Kept {
 			p.owned = g.Pos
 			if c.underway(i, g.Pos) {
-				return fmt.Errorf("server %d gives position %d away while it is on its way", i, g.Pos)
+				return fmt.Errorf("server %d hands over position %d while it is in transit", i, g.Pos)
 			}
 		}
 		if c.trace != nil {
@@ -224,7 +223,7 @@ func (c *cluster) flush(i int) error {
 	at := v.at(i, p.life)
 	for _, m := range ready.Messages {
 		if m.Kind == Entry && m.Pos <= p.owned {
-			return fmt.Errorf("server %d sends position %d, which it did not keep", i, m.Pos)
+			return fmt.Errorf("server %d sends position %d, which it has not kept", i, m.Pos)
 		}
 		if to, ok := v.peer(at, m.To); ok {
 			c.send(packet{from: i, to: to.server, life: to.life, as: m.To, m: m.Message})
@@ -246,7 +245,7 @@ func (c *cluster) flush(i int) error {
 	return nil
 }
 
-// underway reports whether an entry that server i sent is on its way.
+// underway reports whether an entry that server i sent is in transit.
 func (c *cluster) underway(i int, pos uint64) bool {
 	for to := range c.servers {
 		for _, p := range c.pipes[c.pipe(i, to)] {
@@ -258,8 +257,8 @@ func (c *cluster) underway(i int, pos uint64) bool {
 	return false
 }
 
-// show takes note of what members show their readers, and acknowledge, from now on.
-// (Of a periodic chain, whatever came after a snapshot may be lost.)
+// show records what members show their readers, and acknowledge, from now on. In a periodic chain, anything after a
+// snapshot may be lost.
 func (c *cluster) show() error {
 	if c.periodic {
 		return nil
@@ -271,14 +270,14 @@ func (c *cluster) show() error {
 		}
 		n := min(len(c.acked), len(p.applied))
 		if !slices.Equal(c.acked[:n], p.applied[:n]) {
-			return fmt.Errorf("server %d shows %v; others showed %v", i, p.applied, c.acked)
+			return fmt.Errorf("server %d shows %v, but others have shown %v", i, p.applied, c.acked)
 		}
 		c.acked = append(c.acked, p.applied[n:]...)
 	}
 	return nil
 }
 
-// pipe returns the number of the way from one server to another.
+// pipe returns the number of the connection from one server to another.
 func (c *cluster) pipe(from, to int) int { return from*len(c.servers) + to }
 
 func (c *cluster) send(p packet) {
@@ -286,23 +285,23 @@ func (c *cluster) send(p packet) {
 	if c.cut[n] {
 		return
 	}
-	if p.piece > 0 { // they have a connection of their own
+	if p.piece > 0 { // snapshots have a connection of their own
 		n += len(c.cut)
 	}
 	c.pipes[n] = append(c.pipes[n], p)
 }
 
-// deliver hands over the first packet of a pipe.
+// deliver delivers the first packet of a pipe.
 func (c *cluster) deliver(n int) error {
 	if len(c.pipes[n]) == 0 {
-		return errors.New("nothing is on its way")
+		return errors.New("nothing is in transit")
 	}
 	p := c.pipes[n][0]
 	c.pipes[n] = c.pipes[n][1:]
 	return c.receive(p)
 }
 
-// receive is what the receiver's shell does.
+// receive plays the receiver's shell.
 func (c *cluster) receive(p packet) error {
 	s := &c.servers[p.to]
 	if !s.up || s.life != p.life {
@@ -333,7 +332,7 @@ func (c *cluster) receive(p packet) error {
 	return c.flush(p.to)
 }
 
-// restore takes a piece of a snapshot.
+// restore handles a piece of a snapshot.
 func (c *cluster) restore(s *process, p *packet) {
 	switch {
 	case p.m.Epoch != s.r.cfg.Epoch || !s.r.Wants(p.m.Pos):
@@ -346,8 +345,8 @@ func (c *cluster) restore(s *process, p *packet) {
 	}
 }
 
-// sever ends the connections between two servers. What is on its way is late, or
-// lost; pieces of snapshots are lost.
+// sever ends the connections between two servers. Messages in transit are delayed or lost; pieces of snapshots are
+// lost.
 func (c *cluster) sever(a, b int, lost bool) {
 	for _, n := range []int{c.pipe(a, b), c.pipe(b, a)} {
 		if !lost && len(c.pipes[n]) > 0 {
@@ -357,7 +356,7 @@ func (c *cluster) sever(a, b int, lost bool) {
 	}
 }
 
-// connect makes a new connection between two servers.
+// connect opens a new connection between two servers.
 func (c *cluster) connect(a, b int) error {
 	c.cut[c.pipe(a, b)], c.cut[c.pipe(b, a)] = false, false
 	for _, ends := range [][2]int{{a, b}, {b, a}} {
@@ -378,7 +377,7 @@ func (c *cluster) connect(a, b int) error {
 	return nil
 }
 
-// deliverLate hands over the first packet of a connection that is no more.
+// deliverLate delivers the first packet of a closed connection.
 func (c *cluster) deliverLate(n int) error {
 	p := c.late[n][0]
 	c.late[n] = c.late[n][1:]
@@ -388,7 +387,7 @@ func (c *cluster) deliverLate(n int) error {
 	return c.receive(p)
 }
 
-// crash ends server i's process; what it sent may still come.
+// crash ends server i's process. Packets that it sent may still arrive.
 func (c *cluster) crash(i int) {
 	p := &c.servers[i]
 	*p = process{life: p.life, seen: -1}
@@ -406,7 +405,7 @@ func (c *cluster) restart(i int) {
 	}
 }
 
-// drop takes a holder out of the chain, and reports whether the chain lives on.
+// drop removes a holder from the chain, and reports whether the chain survives.
 func (c *cluster) drop(i int) (lives bool) {
 	v := c.view()
 	if v.joiner.since > 0 && v.joiner.server == i {
@@ -424,7 +423,7 @@ func (c *cluster) drop(i int) (lives bool) {
 	return true
 }
 
-// join has server i copy the shard, if there is no joiner and it is no member.
+// join makes server i copy the shard, unless it is a member or there is already a joiner.
 func (c *cluster) join(i int) {
 	v := c.view()
 	if v.joiner.since > 0 || slices.ContainsFunc(v.chain, func(h holder) bool { return h.server == i }) {
@@ -443,7 +442,7 @@ func (c *cluster) report(i int) report {
 	return r
 }
 
-// hear promotes the joiner if that is what a report is about.
+// hear promotes the joiner if a report says that it has joined.
 func (c *cluster) hear(r report) bool {
 	v := c.view()
 	if !r.joined || r.holder != v.joiner || r.epoch != v.epoch {
@@ -453,9 +452,9 @@ func (c *cluster) hear(r report) bool {
 	return true
 }
 
-var errNoMember = errors.New("no member lives")
+var errNoMember = errors.New("no live member")
 
-// all returns all that a replica has of the log, from position 1 on.
+// all returns the whole log of a replica, from position 1 on.
 func (p *process) all() history {
 	all := slices.Clone(p.applied)
 	for pos := p.r.Applied() + 1; pos <= p.r.End(); pos++ {
@@ -464,13 +463,13 @@ func (p *process) all() history {
 	return all
 }
 
-// check looks for a broken invariant.
+// check checks the invariants.
 func (c *cluster) check() error {
 	if err := c.show(); err != nil {
 		return err
 	}
 	if c.asked {
-		return errors.New("a member was to get a snapshot")
+		return errors.New("a member was asked to take a snapshot")
 	}
 	var before history
 	first := true
@@ -483,18 +482,18 @@ func (c *cluster) check() error {
 			return fmt.Errorf("member %d has no state", h.server)
 		}
 		if uint64(len(p.applied)) != p.r.Applied() {
-			return fmt.Errorf("server %d has applied %d, and says %d", h.server, len(p.applied), p.r.Applied())
+			return fmt.Errorf("server %d has applied %d, but reports %d", h.server, len(p.applied), p.r.Applied())
 		}
 		if !c.eager && p.r.Serving() && p.r.Applied() < p.begun {
 			return fmt.Errorf("server %d serves at %d of %d", h.server, p.r.Applied(), p.begun)
 		}
 		all := p.all()
 		if !first && (len(all) > len(before) || !slices.Equal(all, before[:len(all)])) {
-			return fmt.Errorf("server %d has %v, its predecessor %v", h.server, all, before)
+			return fmt.Errorf("server %d has %v, but its predecessor has %v", h.server, all, before)
 		}
 		before, first = all, false
 		if len(c.acked) > len(all) || !slices.Equal(c.acked, all[:len(c.acked)]) {
-			return fmt.Errorf("%v was acknowledged, and server %d has %v", c.acked, h.server, all)
+			return fmt.Errorf("%v was acknowledged, but server %d has %v", c.acked, h.server, all)
 		}
 		if err := c.checkCommitted(p); err != nil {
 			return fmt.Errorf("server %d: %w", h.server, err)
@@ -503,12 +502,12 @@ func (c *cluster) check() error {
 	return nil
 }
 
-// checkCommitted compares what is committed with what there is.
+// checkCommitted compares the committed position with the logs.
 func (c *cluster) checkCommitted(p *process) error {
 	for _, h := range c.view().chain {
 		q := &c.servers[h.server]
 		if q.up && q.life == h.life && q.r != nil && q.since == h.since && !c.periodic && q.r.End() < p.r.Committed() {
-			return fmt.Errorf("committed is %d, and server %d has %d", p.r.Committed(), h.server, q.r.End())
+			return fmt.Errorf("committed is %d, but server %d has %d", p.r.Committed(), h.server, q.r.End())
 		}
 	}
 	for _, l := range []*link{&p.r.succ, &p.r.join} {
@@ -517,7 +516,7 @@ func (c *cluster) checkCommitted(p *process) error {
 			sum += p.r.size(p.r.at(pos))
 		}
 		if l.greeted && (sum != l.bytes || sum > c.window) {
-			return fmt.Errorf("%d bytes are on their way, counted as %d; the window is %d", sum, l.bytes, c.window)
+			return fmt.Errorf("%d bytes are in transit but counted as %d; the window is %d", sum, l.bytes, c.window)
 		}
 	}
 	return nil

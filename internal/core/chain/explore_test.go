@@ -11,20 +11,19 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// explored is a small case. Its explorer visits every state that it can reach: each
-// packet may arrive, each view be learnt or skipped, each client send and each
-// process die before or after anything else.
+// explored is a small case. Its explorer visits every state that it can reach: each packet may arrive, each view may be
+// learned or skipped, each client may send, and each process may die before or after any other event.
 type explored struct {
 	settings
 	servers, members, shards int
 	clients                  int // each sends one operation to every shard, in order
-	crashes, drops, breaks   int // processes that die, are dropped alive, connections renewed
+	crashes, drops, breaks   int // processes that die, or are dropped while alive; connections that are replaced
 	joins                    int
-	met                      bool // the members have greeted each other before all begins
-	large                    bool // it takes more than a few seconds under the race detector
+	met                      bool // the members have greeted each other at the start
+	large                    bool // takes more than a few seconds with the race detector
 }
 
-// world is one state of everything. A server has a part in every shard.
+// world is one complete state. Every server holds a replica of every shard.
 type world struct {
 	shards                        []*cluster
 	sent                          [][]string // by client and shard: the head that its operation was last sent to
@@ -43,7 +42,7 @@ func (w *world) clone() *world {
 	return &n
 }
 
-// clone copies a cluster. What is never changed in place is shared.
+// clone copies a cluster. Parts that are never modified in place are shared.
 func (c *cluster) clone() *cluster {
 	n := *c
 	n.views, n.servers, n.acked = slices.Clone(c.views), slices.Clone(c.servers), slices.Clone(c.acked)
@@ -63,7 +62,7 @@ func (c *cluster) clone() *cluster {
 	return &n
 }
 
-// key names a state: all that its future depends on.
+// key identifies a state by everything that its future depends on.
 func (w *world) key() [16]byte {
 	var b []byte
 	num := func(ns ...int) {
@@ -106,7 +105,7 @@ func (w *world) key() [16]byte {
 			if r := p.r; r != nil {
 				list(p.applied)
 				num(r.free, len(r.log), int(r.first), int(r.end), int(r.committed), int(r.given), int(r.begun),
-					int(r.asked), int(r.told), int(r.lent))
+					int(r.asked), int(r.reported), int(r.lent))
 				list(r.log)
 				flags(r.has, r.joined)
 				for _, l := range []*link{&r.succ, &r.join} {
@@ -130,14 +129,14 @@ func (w *world) key() [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// move is something that can happen next. It changes the world that it is given.
+// move is a possible next event. It changes the world that it is given.
 type move struct {
 	do     func(w *world) error
 	format string
 	args   []any
 }
 
-// moves returns all that can happen next.
+// moves returns all possible next events.
 func (e *explored) moves(w *world) (all []move) {
 	add := func(do func(w *world) error, format string, args ...any) {
 		all = append(all, move{do, format, args})
@@ -167,7 +166,7 @@ func (e *explored) moves(w *world) (all []move) {
 						w.breaks--
 						w.shards[s].sever(a, b, false)
 						return w.shards[s].connect(a, b)
-					}, "shard %d: %d and %d connect anew", s, a, b)
+					}, "shard %d: %d and %d reconnect", s, a, b)
 				}
 			}
 		}
@@ -186,7 +185,7 @@ func (e *explored) moves(w *world) (all []move) {
 	return all
 }
 
-// viewMoves adds what the coordinator can do, and who can hear of it.
+// viewMoves adds the coordinator's possible actions, and the servers that may learn of them.
 func (e *explored) viewMoves(w *world, s int, add func(do func(w *world) error, format string, args ...any)) {
 	c := w.shards[s]
 	v := c.view()
@@ -204,7 +203,7 @@ func (e *explored) viewMoves(w *world, s int, add func(do func(w *world) error, 
 				w.joins--
 				w.shards[s].join(i)
 				return nil
-			}, "shard %d: %d is to join", s, i)
+			}, "shard %d: %d joins", s, i)
 		}
 		if at < 0 || len(v.chain) == 1 && at == 0 || p.up && w.drops == 0 {
 			continue
@@ -227,11 +226,11 @@ func (e *explored) viewMoves(w *world, s int, add func(do func(w *world) error, 
 	}
 }
 
-// headName names the present head's holding.
+// headName identifies the current head.
 func (c *cluster) headName() string { return fmt.Sprint(c.view().chain[0].server) }
 
-// wants returns the head that a client would send its operation for a shard to now. It
-// sends to the shards in order, and again to a new head what no member shows.
+// wants returns the head to which a client would send its operation for a shard now. A client sends to the shards in
+// order, and resends to a new head whatever no member shows.
 func (w *world) wants(client, s int) (head int, ok bool) {
 	c := w.shards[s]
 	h := c.view().chain[0]
@@ -242,7 +241,7 @@ func (w *world) wants(client, s int) (head int, ok bool) {
 	return h.server, p.up && p.r != nil && p.r.cfg.Head
 }
 
-// explore visits all states, and returns how many there are and what is wrong.
+// explore visits all states, and returns their number and the first error.
 func (e explored) explore() (states int, err error) {
 	w := &world{crashes: e.crashes, drops: e.drops, breaks: e.breaks, joins: e.joins}
 	for s := range e.shards {
@@ -308,9 +307,9 @@ func (e explored) explore() (states int, err error) {
 	return len(visited), nil
 }
 
-// finished looks at a course's end: after a little time (a word may have come before
-// its receiver knew of its place) all that clients sent must be committed and applied
-// everywhere, and forgotten, and who joins must have joined.
+// finished checks the end of a course. After some ticks, because a message may have arrived before its receiver knew
+// its position, everything that clients sent must be committed, applied everywhere and forgotten, and joiners must have
+// joined.
 func (e *explored) finished(w *world) error {
 	for s, c := range w.shards {
 		if !c.alive(-1) {
@@ -328,14 +327,14 @@ func (e *explored) finished(w *world) error {
 		applied := r.servers[r.view().chain[0].server].applied
 		for client := range e.clients {
 			if !slices.Contains(applied, op(client)) && e.sends(w, client, s) {
-				return fmt.Errorf("shard %d at the end: %v is without %v", s, applied, op(client))
+				return fmt.Errorf("shard %d at the end: %v lacks %v", s, applied, op(client))
 			}
 		}
 	}
 	return nil
 }
 
-// sends reports whether a client came to send to a shard: it waits for the ones before.
+// sends reports whether a client has reached a shard: it first waits for the previous ones.
 func (e *explored) sends(w *world, client, s int) bool { return s == 0 || w.sent[client][s-1] != "" }
 
 var exploredCases = map[string]explored{
@@ -354,13 +353,13 @@ var exploredCases = map[string]explored{
 	"2 replicas, 3 clients, 1 break":           {servers: 2, members: 2, shards: 1, clients: 3, breaks: 1},
 }
 
-// Nothing is ever lost, doubled or stuck, whenever a process dies.
+// Whenever processes die, no entry is lost or duplicated, and the chain never gets stuck.
 func TestExplore(t *testing.T) {
 	for name, e := range exploredCases {
 		e.window = 100
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && e.large {
-				t.Skip("a large case")
+				t.Skip("large case: skipped with -short")
 			}
 			t.Parallel()
 			states, err := e.explore()
@@ -368,14 +367,14 @@ func TestExplore(t *testing.T) {
 				t.Error(err)
 			}
 			if states < 1000 {
-				t.Errorf("only %d states: the explorer does not explore", states)
+				t.Errorf("only %d states: the explorer visits too little", states)
 			}
 			t.Logf("%d states", states)
 		})
 	}
 }
 
-// The explorer notices when a safety mechanism is off.
+// The explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
 		"the epochs": {
@@ -396,7 +395,7 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 			t.Parallel()
 			states, err := e.explore()
 			if err == nil {
-				t.Error("nothing wrong was found")
+				t.Error("no error was found")
 			}
 			t.Logf("%d states: %v", states, err)
 		})

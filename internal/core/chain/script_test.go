@@ -10,29 +10,28 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs the scripts of testdata/scripts: one for each way in which a
-// chain can be disturbed. Each command prints the messages that arrive because of
-// it, and what is applied.
+// TestScripts runs the scripts of testdata/scripts: one for each way in which a chain can be disturbed. Each command
+// prints the messages that arrive because of it, and the entries that are applied.
 //
 //	new servers=4 members=3 [eager] [periodic] [window=2]
-//	append server=0 ops=abc    the head takes entries
-//	run                        messages arrive until none is on its way
+//	append server=0 ops=abc    the head appends entries
+//	run                        messages arrive until none are in transit
 //	pass from=0 to=1 [n=2]     the next messages on one connection arrive
 //	copy from=0 to=1 [n=2]     the next pieces of a snapshot arrive
 //	lose from=0 to=1 [n=2]     the next messages on one connection are lost
 //	kill server=1              its process dies
 //	restart server=1           its next process starts
-//	drop server=1              the coordinator takes it out of the chain
-//	join server=3              the coordinator has it copy the shard
-//	promote                    the coordinator makes it the tail, if it says that it has joined
-//	follow [server=(0,1)]      they learn the newest view: without server=, all
-//	cut from=0 to=1            their connection breaks: what is on its way is lost
-//	delay from=0 to=1          the same, but it may come later
-//	late                       the next of what was delayed arrives
+//	drop server=1              the coordinator removes it from the chain
+//	join server=3              the coordinator makes it copy the shard
+//	promote                    the coordinator makes the joiner the tail, if it reports that it has joined
+//	follow [server=(0,1)]      the servers learn the newest view; without server=, all of them
+//	cut from=0 to=1            their connection breaks: messages in transit are lost
+//	delay from=0 to=1          the same, but messages in transit may arrive later
+//	late                       the next delayed message arrives
 //	connect from=0 to=1        they have a new connection
-//	tick [n=20]                time passes, for all
-//	sync server=0              a periodic member brings its successor up to it
-//	show                       what each has
+//	tick [n=20]                time passes, for all servers
+//	sync server=0              a periodic member brings its successor up to date
+//	show                       prints the state of each server
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var c *cluster
@@ -73,7 +72,7 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	return newCluster(s, servers, members)
 }
 
-// drain delivers until nothing is on its way.
+// drain delivers until nothing is in transit.
 func (c *cluster) drain() error {
 	for range 10000 {
 		n := slices.IndexFunc(c.pipes, func(way []packet) bool { return len(way) > 0 })
@@ -84,7 +83,7 @@ func (c *cluster) drain() error {
 			return err
 		}
 	}
-	return fmt.Errorf("messages never end")
+	return fmt.Errorf("messages never stop")
 }
 
 func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strings.Builder) error {
@@ -139,7 +138,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, told *strin
 	return nil
 }
 
-// scriptNetwork does what happens to what is on its way.
+// scriptNetwork runs the commands that affect packets in transit.
 func (c *cluster) scriptNetwork(cmd string, from, to, n int) error {
 	switch cmd {
 	case "pass", "copy":
@@ -155,7 +154,7 @@ func (c *cluster) scriptNetwork(cmd string, from, to, n int) error {
 	case "lose":
 		way := &c.pipes[c.pipe(from, to)]
 		if len(*way) < n {
-			return errors.New("nothing is on its way")
+			return errors.New("nothing is in transit")
 		}
 		*way = (*way)[n:]
 	case "cut":
@@ -187,7 +186,7 @@ func (c *cluster) scriptFollow(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// tick lets n ticks pass for all.
+// tick lets n ticks pass for all servers.
 func (c *cluster) tick(n int) error {
 	for range n {
 		for i := range c.servers {
@@ -214,7 +213,7 @@ func (v view) String() string {
 	return b.String() + "\n"
 }
 
-// String tells what each server has.
+// String describes the state of each server.
 func (c *cluster) String() string {
 	var b strings.Builder
 	for i := range c.servers {

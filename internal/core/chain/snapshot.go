@@ -1,9 +1,8 @@
 package chain
 
-// Wants reports whether a snapshot of position pos, sent in the present epoch, is to be
-// taken: it has what the replica lacks, and nobody relies on what the replica has. It is
-// to be asked when the snapshot begins, and again before it takes the state's place: two
-// may be on their way.
+// Wants reports whether to accept a snapshot of position pos that was sent in the current epoch: it must contain
+// entries that the replica lacks, and no other member may rely on the replica's state. The caller must check when the
+// snapshot starts, and again before it replaces the state, because two snapshots may be in transit.
 func (r *Replica[E]) Wants(pos uint64) bool {
 	if r.cfg.Joining {
 		return !r.joined && (!r.has || pos > r.end)
@@ -11,8 +10,7 @@ func (r *Replica[E]) Wants(pos uint64) bool {
 	return r.cfg.Periodic && !r.cfg.Head && pos > r.end
 }
 
-// Restored says that the replica's state is now a snapshot of position pos, which it
-// wanted.
+// Restored records that the replica's state is now a snapshot of position pos. Wants must have accepted it.
 func (r *Replica[E]) Restored(pos uint64) {
 	r.reset(pos)
 	r.has = true
@@ -22,5 +20,5 @@ func (r *Replica[E]) Restored(pos uint64) {
 	r.advance()
 }
 
-// Sync has a periodic head or middle bring its successor up to it.
+// Sync makes a periodic head or middle member bring its successor up to date.
 func (r *Replica[E]) Sync() { r.greet(&r.succ) }

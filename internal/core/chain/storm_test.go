@@ -5,18 +5,18 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/perdure/perdure/internal/core/weaken"
-
 	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// stormStep is one thing that happens; a and b choose whom it happens to.
+// stormStep is one event; a and b choose the servers that it affects.
 type stormStep struct {
 	What string
 	A, B int
 }
 
-// storm is a course of a cluster over a network that delays, loses and doubles.
+// storm is a course of a cluster over a network that delays, loses and duplicates messages.
 type storm struct {
 	Servers, Members int
 	Eager, Periodic  bool
@@ -24,12 +24,12 @@ type storm struct {
 	Steps            []stormStep
 }
 
-// stormKinds says how often what happens, of 256 times. The rest is that a packet arrives.
+// stormKinds lists how often each event happens, out of 256. In the remaining cases a packet arrives.
 var stormKinds = []struct {
 	what  string
 	often int
 }{
-	{"nothing", 1}, // what a step shrinks to
+	{"nothing", 1}, // rapid shrinks a step to this
 	{"append", 20},
 	{"follow", 20},
 	{"report", 8},
@@ -48,7 +48,7 @@ var stormKinds = []struct {
 	{"sync", 4},
 }
 
-// drawn returns n bits, each as often 0 as 1, as rapid's numbers are not.
+// drawn returns n bits that are uniformly distributed, which rapid's numbers are not.
 func drawn(t *rapid.T, n int) (v int) {
 	for range n {
 		v *= 2
@@ -85,18 +85,18 @@ func storms(n int) *rapid.Generator[storm] {
 	})
 }
 
-// GoString keeps what rapid prints short.
+// GoString shortens rapid's output.
 func (s stormStep) GoString() string { return fmt.Sprintf("%s %d %d", s.What, s.A, s.B) }
 
-// stormRun is a storm that goes on.
+// stormRun is a storm in progress.
 type stormRun struct {
 	*cluster
-	reports []report // on their way to the coordinator, who hears some late, and some never
+	reports []report // in transit to the coordinator, which receives some late and some never
 	next    op
 	over    bool // no member lives
 }
 
-// run lets a storm happen, and then lets the cluster come to rest.
+// run runs a storm, and then lets the cluster come to rest.
 func (s storm) run(weak weaken.Set, trace func(string, ...any)) error {
 	c := newCluster(settings{eager: s.Eager, periodic: s.Periodic, window: s.Window, weak: weak}, s.Servers, s.Members)
 	c.trace = trace
@@ -122,7 +122,7 @@ func (s storm) run(weak weaken.Set, trace func(string, ...any)) error {
 	return r.rest()
 }
 
-// do does one step, if it can be done now.
+// do does one step, if it is possible now.
 func (r *stormRun) do(s stormStep) error {
 	a, b := s.A%len(r.servers), s.B%len(r.servers)
 	p := &r.servers[a]
@@ -176,7 +176,7 @@ func (r *stormRun) do(s stormStep) error {
 	return nil
 }
 
-// alive reports whether a member of the chain lives, but for one.
+// alive reports whether any member of the chain lives, not counting one.
 func (c *cluster) alive(without int) bool {
 	return slices.ContainsFunc(c.view().chain, func(h holder) bool {
 		p := &c.servers[h.server]
@@ -184,9 +184,9 @@ func (c *cluster) alive(without int) bool {
 	})
 }
 
-// disturb does what the network does.
+// disturb applies a network fault.
 func (r *stormRun) disturb(what string, a, b, which int) error {
-	var busy []int // pipes with something on its way
+	var busy []int // pipes with packets in transit
 	for n, way := range r.pipes {
 		if len(way) > 0 {
 			busy = append(busy, n)
@@ -196,12 +196,12 @@ func (r *stormRun) disturb(what string, a, b, which int) error {
 	case "sever":
 		r.sever(a, b, which%2 == 0)
 		return nil
-	case "cut one way": // until they connect anew
+	case "cut one way": // until they reconnect
 		r.cut[r.pipe(a, b)] = true
 		return nil
 	case "connect":
 		if n, back := r.pipe(a, b), r.pipe(b, a); r.cut[n] || r.cut[back] {
-			r.sever(a, b, false) // it may have been one way only
+			r.sever(a, b, false) // possibly in one direction only
 			return r.connect(a, b)
 		}
 	case "late":
@@ -231,9 +231,8 @@ func (r *stormRun) disturb(what string, a, b, which int) error {
 	return nil
 }
 
-// rest lets the cluster alone: no process dies any more, all connections are good,
-// the dead are dropped, and all learn the newest view. Then all must be committed,
-// joined and applied, and forgotten.
+// rest leaves the cluster undisturbed: no process dies, all connections work, dead members are dropped, and all servers
+// learn the newest view. Then everything must be committed, joined, applied, and forgotten.
 func (r *stormRun) rest() error {
 	r.tell("rest")
 	for len(r.late) > 0 {
@@ -256,7 +255,7 @@ func (r *stormRun) rest() error {
 			}
 		}
 	}
-	for range 6 { // to be promoted takes two rounds; each mends a lost word or two
+	for range 6 { // promotion takes two rounds; each round makes up for one or two lost messages
 		if err := r.round(); err != nil {
 			return err
 		}
@@ -266,7 +265,7 @@ func (r *stormRun) rest() error {
 	if err := r.append(head, r.next); err != nil {
 		return err
 	}
-	for range 2 { // the word that a snapshot came may be lost: then the first Sync only learns so
+	for range 2 { // the Have after a snapshot may be lost: then the first Sync only discovers that
 		if r.periodic {
 			r.servers[head].r.Sync()
 		}
@@ -277,7 +276,7 @@ func (r *stormRun) rest() error {
 	return r.atRest()
 }
 
-// round has all learn the newest view, all messages arrive, and time pass.
+// round lets all servers learn the newest view, all messages arrive, and time pass.
 func (r *stormRun) round() error {
 	for i := range r.servers {
 		if p := &r.servers[i]; p.up && p.seen < len(r.views)-1 {
@@ -302,7 +301,7 @@ func (r *stormRun) round() error {
 	return r.check()
 }
 
-// atRest looks for what should not be where nothing goes on.
+// atRest checks for state that must not remain at rest.
 func (r *stormRun) atRest() error {
 	v := r.view()
 	if v.joiner.since > 0 {
@@ -317,15 +316,14 @@ func (r *stormRun) atRest() error {
 		case p.r.Committed() != head.r.End() || !slices.Equal(p.applied, head.applied):
 			return fmt.Errorf("server %d has %v, the head %v", h.server, p, head)
 		case p.r.first <= p.r.end || len(p.r.log) > 0:
-			return fmt.Errorf("server %d keeps what nobody needs: %v", h.server, p)
+			return fmt.Errorf("server %d keeps entries that are not needed: %v", h.server, p)
 		}
 	}
 	return nil
 }
 
-// Whatever processes, connections and the coordinator do: nothing that was
-// acknowledged is lost while a member lives, members apply the same entries in the
-// same order, each once, and a chain that is let alone commits and forgets all.
+// Whatever processes, connections and the coordinator do: no acknowledged entry is lost while a member lives, members
+// apply the same entries in the same order, each once, and an undisturbed chain commits and forgets everything.
 func TestStorms(t *testing.T) {
 	for name, steps := range map[string]int{"short": 40, "long": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -341,7 +339,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// Storms notice when a safety mechanism is off.
+// Storms detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
 	for name, off := range map[string]weaken.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},
@@ -354,7 +352,7 @@ func TestStormsNoticeWeakening(t *testing.T) {
 					return
 				}
 			}
-			t.Error("nothing wrong was found")
+			t.Error("no error was found")
 		})
 	}
 }

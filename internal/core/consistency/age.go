@@ -5,26 +5,23 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A gradient is old for perdure.ScalePaper when more than oldUpdates updates came
-// between; then the learning rate is a tenth (Cao et al. 2024, the stateless server).
+// For perdure.ScalePaper a gradient is old when more than oldUpdates updates came in between. The learning rate is then
+// a tenth (Cao et al. 2024, the stateless server).
 const (
 	oldUpdates = 50
 	oldScale   = 0.1
 )
 
-// Origin is what an update was computed from, as its worker knows it.
+// Origin describes the reads that an update was computed from, as its worker knows them.
 type Origin struct {
-	Basis perdure.Clock // the least MinClock of the rows; < 0: it names no read
-	Lag   perdure.Clock // how many of its slot's own clocks before it did not show in them
-	Alone bool          // those of the update's shard were read while the shard was out
+	Basis perdure.Clock // the smallest MinClock of the rows; < 0: no read
+	Lag   perdure.Clock // how many of its slot's own earlier clocks did not show in the rows
+	Alone bool          // the rows of the update's shard were read while the shard was unavailable
 }
 
-// Age returns how old an update is when it is applied: how many clocks all slots have
-// done since the read that it was computed from, MinClock being now before it is
-// applied; or Lag, how many of its own slot's clocks before it did
-// not show in those rows, if these are more. (Of several slots' queues one is applied
-// first, while MinClock waits for the others'.) An update that names no read (a negative
-// basis) has no age.
+// Age returns the age of an update that is applied at MinClock now: how many clocks all slots have done since the read
+// that it was computed from. If Lag is larger, Age returns Lag. (When several slots' queued updates are applied, one
+// slot's come first while MinClock waits for the others'.) An update without a read (a negative basis) has age 0.
 func (o Origin) Age(now perdure.Clock) perdure.Clock {
 	if o.Basis < 0 {
 		return 0
@@ -32,8 +29,8 @@ func (o Origin) Age(now perdure.Clock) perdure.Clock {
 	return max(o.Lag, now-o.Basis)
 }
 
-// Scale returns what an update is multiplied with that is applied at a MinClock, of a
-// clock in which a number of slots take part.
+// Scale returns the factor for an update that is applied at MinClock now, of a clock in which the given number of slots
+// participate.
 func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float32 {
 	switch {
 	case how == perdure.ScaleInverse:
@@ -46,7 +43,7 @@ func Scale(how perdure.StaleScale, o Origin, now perdure.Clock, slots int) float
 	return 1
 }
 
-// SlotsOf returns how many of the slots with these spans take part in a clock.
+// SlotsOf returns how many of the slots with these membership intervals participate in a clock.
 func SlotsOf(spans []words.Span, clock perdure.Clock) (n int) {
 	for _, s := range spans {
 		if s.Has(clock) {
@@ -56,5 +53,5 @@ func SlotsOf(spans []words.Span, clock perdure.Clock) (n int) {
 	return n
 }
 
-// Slots returns how many slots take part in a clock.
+// Slots returns how many slots participate in a clock.
 func (in *Intake) Slots(clock perdure.Clock) int { return SlotsOf(in.spans, clock) }

@@ -22,7 +22,7 @@ func TestAge(t *testing.T) {
 		{7, -1, 5, 0},
 	} {
 		if got := (Origin{Basis: c.basis, Lag: c.lag}).Age(c.now); got != c.want {
-			t.Errorf("at MinClock %d an update from rows of %d that lack %d is %d clocks old, want %d", c.now, c.basis,
+			t.Errorf("at MinClock %d an update based on %d with lag %d has age %d, want %d", c.now, c.basis,
 				c.lag, got, c.want)
 		}
 	}
@@ -48,14 +48,14 @@ func TestScale(t *testing.T) {
 		{perdure.ScalePaper, 1 << 40, 1 << 20, 0.1},
 	} {
 		if got := Scale(c.how, Origin{Basis: 3}, 3+c.age, c.slots); got != c.want {
-			t.Errorf("%s: an update of age %d among %d slots is multiplied with %v, want %v", c.how, c.age, c.slots,
+			t.Errorf("%s: age %d, %d slots: factor %v, want %v", c.how, c.age, c.slots,
 				got, c.want)
 		}
 	}
 }
 
-// The mean is taken of what slots did alone, whatever its age, and of steps from the
-// same rows as if each were the mean of them all.
+// ScaleAverage averages updates of slots that worked alone, whatever their age, and steps from the same rows as if each
+// were the average of all of them.
 func TestScaleAverage(t *testing.T) {
 	for _, c := range []struct {
 		o     Origin
@@ -72,18 +72,18 @@ func TestScaleAverage(t *testing.T) {
 		{Origin{Alone: true, Lag: 1, Basis: -1}, 4, 0.125},
 	} {
 		if got := Scale(perdure.ScaleAverage, c.o, 1000, c.slots); got != c.want {
-			t.Errorf("an update from %+v among %d slots is multiplied with %v, want %v", c.o, c.slots, got, c.want)
+			t.Errorf("origin %+v, %d slots: factor %v, want %v", c.o, c.slots, got, c.want)
 		}
 	}
 }
 
-// How old an update is, and how many slots take part, follows from the log alone.
+// The age of an update and the number of participating slots follow from the log alone.
 func TestSlotsOfClock(t *testing.T) {
 	in := NewIntake(false, make([]perdure.Clock, 2), weaken.Set{})
 	in.SetSpans(1, []words.Span{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
 		if got := in.Slots(clock); got != want {
-			t.Errorf("in clock %d take %d part, want %d", clock, got, want)
+			t.Errorf("clock %d: %d slots participate, want %d", clock, got, want)
 		}
 	}
 }

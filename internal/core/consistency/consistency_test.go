@@ -51,8 +51,8 @@ func TestMayRead(t *testing.T) {
 	}
 }
 
-// A cached row serves as long as a fresh answer with its MinClock would; under
-// asp for the clock it was fetched at; under vap as long as it is pushed.
+// A cached row is valid as long as a fresh answer with its MinClock would be; under asp for the clock at which it was
+// fetched; under vap as long as it is pushed.
 func TestMayReuse(t *testing.T) {
 	for _, tc := range []struct {
 		model string
@@ -65,12 +65,12 @@ func TestMayReuse(t *testing.T) {
 		{"bsp", Cached{4, 3, false}, 4, true}, // fetched late, from a faster shard
 		{"ssp:2", Cached{3, 3, false}, 5, true},
 		{"ssp:2", Cached{3, 3, false}, 6, false},
-		{"ssp:2", Cached{1, 3, false}, 3, true}, // when it was fetched does not matter
+		{"ssp:2", Cached{1, 3, false}, 3, true}, // the fetch clock does not matter
 		{"ssp:2", Cached{0, 3, false}, 3, false},
 		{"essp:2", Cached{3, 0, true}, 5, true},
-		{"essp:2", Cached{3, 0, true}, 6, false}, // that it is pushed does not help if the push is to come
+		{"essp:2", Cached{3, 0, true}, 6, false}, // the subscription does not help if the push has not arrived
 		{"asp", Cached{0, 3, false}, 3, true},
-		{"asp", Cached{3, 3, false}, 4, false},  // or others' updates would never be seen
+		{"asp", Cached{3, 3, false}, 4, false},  // otherwise others' updates would never be seen
 		{"asp", Cached{99, 5, false}, 4, false}, // rolled back since
 		{"vap:1", Cached{0, 0, true}, 9, true},
 		{"vap:1", Cached{9, 9, false}, 9, false},
@@ -81,7 +81,7 @@ func TestMayReuse(t *testing.T) {
 	}
 }
 
-// A row that only its reader changes stays, one that is pushed in vain does not.
+// A subscription to a row that only its reader changes is kept, and one whose pushes are in vain is given up.
 func TestGiveUp(t *testing.T) {
 	for _, tc := range []struct {
 		unread perdure.Clock
@@ -102,8 +102,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// The intake copies the vector it begins with, and a part without content is
-// a part.
+// The intake copies its initial vector, and a part without content is a part.
 func TestIntakeOwnsItsVector(t *testing.T) {
 	applied := []perdure.Clock{1, 1}
 	in := NewIntake(false, applied, weaken.Set{})
@@ -115,7 +114,7 @@ func TestIntakeOwnsItsVector(t *testing.T) {
 		t.Fatalf("applied %+v", u)
 	}
 	if got := in.Applied(); got[0] != 2 || got[1] != 1 || applied[0] != 7 {
-		t.Fatalf("applied vector %v, the caller's %v", got, applied)
+		t.Fatalf("applied vector %v, the caller has %v", got, applied)
 	}
 }
 
@@ -134,8 +133,7 @@ func ExampleIntake() {
 	// applied [0 1] MinClock 0
 }
 
-// PendingBytes counts the parts of what is not applied yet, and of nothing else:
-// whatever way an update goes, its bytes go with it.
+// PendingBytes counts the parts of unapplied updates, and nothing else, however an update leaves the intake.
 func TestPendingBytes(t *testing.T) {
 	for _, twoStep := range []bool{false, true} {
 		in := NewIntake(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
@@ -150,13 +148,13 @@ func TestPendingBytes(t *testing.T) {
 		expect := func(what string, parts, bytes int) {
 			t.Helper()
 			if got := in.PendingBytes(0); got != int64(parts*PartCost+bytes) {
-				t.Errorf("two steps %v, %s: %d bytes are pending, want %d of %d parts", twoStep, what, got, bytes,
+				t.Errorf("two steps %v, %s: %d bytes pending, want %d in %d parts", twoStep, what, got, bytes,
 					parts)
 			}
 		}
 		offer(1, 0, 0, 0, 1000)
 		offer(1, 0, 0, 0, 1000)
-		expect("a part that came twice", 1, 1000)
+		expect("a part received twice", 1, 1000)
 		offer(1, 0, 3, 0, 10)
 		expect("parts of an unknown number", 2, 1010)
 		offer(1, 0, 0, 2, 500)
@@ -170,7 +168,7 @@ func TestPendingBytes(t *testing.T) {
 		offer(2, 1, 0, 0, 5)
 		in.Fence(0, 3)
 		if twoStep {
-			expect("a fence", 1, 70) // what is complete stays until it is decided
+			expect("a fence", 1, 70) // complete updates stay until the decision
 			in.Decide(0, 3, 0)
 		}
 		expect("a fence and its decision", 0, 0)
@@ -178,13 +176,13 @@ func TestPendingBytes(t *testing.T) {
 			offer(3, clock, 0, 1, 100)
 		}
 		waiting := 4 - int(in.Applied()[0])
-		expect("updates before and behind a cut", waiting, 100*waiting)
+		expect("updates before and after a cut", waiting, 100*waiting)
 		for u := in.Next(); u != nil; u = in.Next() {
 			in.Free(u)
 			waiting--
 		}
-		expect("updates behind a cut", waiting, 100*waiting)
-		offer(3, in.Applied()[0]+perdure.Clock(waiting), 0, 1, 9) // in memory that is used again
+		expect("updates after a cut", waiting, 100*waiting)
+		offer(3, in.Applied()[0]+perdure.Clock(waiting), 0, 1, 9) // in reused memory
 		expect("one more", waiting+1, 100*waiting+9)
 	}
 }

@@ -12,43 +12,41 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// The explorer visits every state that 2 slots, 2 shards and 2 clocks can reach
-// while a process dies, or a connection breaks, at any moment: before or after
-// any part of an update is staged on either shard, before or after any tick.
-// Whatever a process sent may still arrive long after it was replaced, or be
-// lost from any message on.
+// The explorer visits every state that 2 slots, 2 shards and 2 clocks can reach while a process dies or a connection
+// breaks at any moment: before or after any part of an update is staged on either shard, before or after any tick.
+// Messages of a process may still arrive long after it was replaced, or be lost from any message on.
 const (
 	exploreSlots  = 2
 	exploreShards = 2
 )
 
-// explored is one case: what may happen in it, and what is switched off.
+// explored is one case: the events that may happen in it, and the mechanisms that are disabled.
 type explored struct {
 	twoStep bool
 	clocks  perdure.Clock
-	parts   int // of every update
-	deaths  int // that may happen in one course
-	breaks  int // connections that may break in one course
+	parts   int // parts per update
+	deaths  int // maximum number of deaths in one course
+	breaks  int // maximum number of broken connections in one course
 	weak    weaken.Set
 }
 
-// world is one state of everything. Its fields are values or are cloned.
+// world is one complete state. Its fields are values or are cloned.
 type world struct {
 	shards  [exploreShards]*Intake
 	applied [exploreShards][exploreSlots]string // the incarnations that made each applied clock: "i1i1"
 	slots   [exploreSlots]holder
 	links   []link
-	deaths  int // that may still happen
+	deaths  int // deaths that may still happen
 	breaks  int
 }
 
-// holder is a slot: the process that has it, and what the coordinator knows.
+// holder is a slot: its process, and what the coordinator knows.
 type holder struct {
 	incarnation perdure.Incarnation
 	alive       bool
-	first       perdure.Clock // that this process did itself
-	clock       perdure.Clock // it works on
-	staging     bool          // it has sent this clock's update, and not ticked it
+	first       perdure.Clock // the first clock that this process made itself
+	clock       perdure.Clock // the clock that it works on
+	staging     bool          // it has sent this clock's update and not ticked it
 	fenced      [exploreShards]bool
 	decided     bool
 	start       perdure.Clock
@@ -58,7 +56,7 @@ type holder struct {
 // link is a connection of a process to a shard: first in, first out.
 type link struct {
 	slot, shard int
-	broken      bool // nobody sends on it any more; what is on its way may arrive or not
+	broken      bool // closed for sending; messages in transit may arrive or not
 	way         []message
 }
 
@@ -88,8 +86,7 @@ func (in *Intake) clone() *Intake {
 	return &n
 }
 
-// key says everything about a state. It is written by hand because most of the
-// explorer's time goes here.
+// key encodes the complete state. It is written by hand because most of the explorer's time is spent here.
 func (w *world) key() string {
 	b := make([]byte, 0, 512)
 	num := func(ns ...int64) {
@@ -138,14 +135,14 @@ func (w *world) key() string {
 	return string(b)
 }
 
-// step is one thing that may happen next.
+// step is a possible next event.
 type step struct {
 	format string
 	args   []any
 	do     func(e *explored, w *world) error
 }
 
-// steps returns all that may happen in a state.
+// steps returns all possible next events in a state.
 func (e *explored) steps(w *world) (next []step) {
 	add := func(do func(e *explored, w *world) error, format string, args ...any) {
 		next = append(next, step{format, args, do})
@@ -195,15 +192,15 @@ func (e *explored) steps(w *world) (next []step) {
 		}
 		switch {
 		case !h.alive && !h.decided && h.fenced == [exploreShards]bool{true, true}:
-			add(func(e *explored, w *world) error { return e.decide(w, i) }, "slot %d's fate is decided", i)
+			add(func(e *explored, w *world) error { return e.decide(w, i) }, "slot %d is decided", i)
 		case !h.alive && h.decided && h.carried == [exploreShards]bool{true, true}:
-			add(func(e *explored, w *world) error { w.begin(i); return nil }, "slot %d's next process begins", i)
+			add(func(e *explored, w *world) error { w.begin(i); return nil }, "slot %d's next process starts", i)
 		}
 	}
 	return next
 }
 
-// staged reports whether a slot's present clock is staged everywhere.
+// staged reports whether a slot's current clock is staged on all shards.
 func (w *world) staged(slot int) bool {
 	return !slices.ContainsFunc(w.shards[:], func(in *Intake) bool {
 		return in.Counts(perdure.Slot(slot)).Staged <= w.slots[slot].clock
@@ -219,8 +216,8 @@ func (w *world) eachLink(slot int, f func(l *link)) {
 	}
 }
 
-// stage sends the present clock's update to all shards. A process that dies in
-// between is one that dies afterwards, with the rest lost on the way.
+// stage sends the current clock's update to all shards. A process that dies in the middle is covered by one that dies
+// afterwards with the remaining messages lost in transit.
 func (e *explored) stage(w *world, slot int) {
 	h := &w.slots[slot]
 	w.eachLink(slot, func(l *link) { e.send(h, l, h.clock, false) })
@@ -251,8 +248,8 @@ func (w *world) tick(slot int) {
 	h.clock++
 }
 
-// reconnect gives a slot a new connection to a shard, on which it sends what the
-// shard says it has not got. What is on the old one may still arrive.
+// reconnect gives a slot a new connection to a shard, and sends what the shard reports as missing. Messages on the old
+// connection may still arrive.
 func (e *explored) reconnect(w *world, broken int) {
 	w.links[broken].broken = true
 	slot, shard := w.links[broken].slot, w.links[broken].shard
@@ -283,7 +280,7 @@ func (w *world) die(slot int) {
 	w.slots[slot] = holder{incarnation: w.slots[slot].incarnation + 1}
 }
 
-// decide is the coordinator's decision, on the counts of all shards, all fenced.
+// decide makes the coordinator's decision from the counts of all shards, which must all be fenced.
 func (e *explored) decide(w *world, slot int) error {
 	h := &w.slots[slot]
 	n := w.shards[0].Counts(perdure.Slot(slot))
@@ -298,7 +295,7 @@ func (e *explored) decide(w *world, slot int) error {
 		}
 	}
 	if e.twoStep && staged < start {
-		return fmt.Errorf("slot %d ticked clock %d though it is not staged everywhere", slot, start-1)
+		return fmt.Errorf("slot %d ticked clock %d, which is not staged on all shards", slot, start-1)
 	}
 	h.decided, h.start = true, start
 	return nil
@@ -312,7 +309,7 @@ func (w *world) begin(slot int) {
 	}
 }
 
-// deliver takes the first message of a connection to its shard.
+// deliver delivers the first message of a connection to its shard.
 func (e *explored) deliver(w *world, at int) error {
 	l := &w.links[at]
 	m := l.way[0]
@@ -325,22 +322,22 @@ func (e *explored) deliver(w *world, at int) error {
 		verdict = in.Offer(m.part)
 	}
 	if verdict == Gap && !l.broken {
-		return errors.New("a gap on a connection that lost nothing")
+		return errors.New("gap on a connection that lost nothing")
 	}
 	return e.pump(w, l.shard)
 }
 
-// pump applies what may be, and holds it against what must be.
+// pump applies what may be applied, and compares it with the expected result.
 func (e *explored) pump(w *world, shard int) error {
 	in := w.shards[shard]
 	for u := in.Next(); u != nil; u = in.Next() {
 		mine := &w.applied[shard][u.Slot]
 		together := 1
-		if e.twoStep && e.weak == (weaken.Set{}) { // those of the round that are still to be given out
+		if e.twoStep && e.weak == (weaken.Set{}) { // those of the round that Next has not returned yet
 			together = exploreSlots - int(u.Slot)
 		}
 		if n := len(slices.Collect(in.Round(u))); n != together && e.weak == (weaken.Set{}) {
-			return fmt.Errorf("shard %d gives slot %d's clock %d out as one of %d", shard, u.Slot, u.Clock, n)
+			return fmt.Errorf("shard %d returns slot %d's clock %d in a round of %d", shard, u.Slot, u.Clock, n)
 		}
 		switch at := applications(w.applied[shard][:]); {
 		case u.Lost:
@@ -363,7 +360,7 @@ func (e *explored) pump(w *world, shard int) error {
 	return nil
 }
 
-// applications counts what "i1i1" and the like stand for.
+// applications returns how many applied clocks a string such as "i1i1" stands for.
 func applications(made []string) (n int) {
 	for _, m := range made {
 		n += strings.Count(m, "i")
@@ -371,7 +368,7 @@ func applications(made []string) (n int) {
 	return n
 }
 
-// finished is asked where nothing more can happen.
+// finished checks a state in which nothing more can happen.
 func (e *explored) finished(w *world) error {
 	for s, in := range w.shards {
 		if in.MinClock() != e.clocks {
@@ -384,8 +381,7 @@ func (e *explored) finished(w *world) error {
 	return nil
 }
 
-// explore visits every state, and returns how many there are, or the course that
-// leads to the first that is wrong.
+// explore visits every state, and returns their number, or the steps that lead to the first wrong state.
 func (e explored) explore() (states int, err error) {
 	w := &world{deaths: e.deaths, breaks: e.breaks}
 	for s := range w.shards {
@@ -429,8 +425,8 @@ func (e explored) explore() (states int, err error) {
 	return len(visited), nil
 }
 
-// No clock is ever applied on one shard and lost on the other, none twice, all
-// in order, and every course can be finished.
+// No clock is ever applied on one shard and lost on the other, none is applied twice, all are applied in order, and
+// every course can finish.
 func TestExploreAll(t *testing.T) {
 	cases := []explored{
 		{twoStep: true, clocks: 2, parts: 1, deaths: 1},
@@ -448,14 +444,14 @@ func TestExploreAll(t *testing.T) {
 				t.Error(err)
 			}
 			if states < 1000 {
-				t.Errorf("only %d states: the explorer does not explore", states)
+				t.Errorf("only %d states: the explorer visits too little", states)
 			}
 			t.Logf("%d states", states)
 		})
 	}
 }
 
-// The explorer notices when a safety mechanism is off.
+// The explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for _, e := range []explored{
 		{twoStep: true, clocks: 2, parts: 1, deaths: 1, weak: weaken.Set{Staging: true}},
@@ -465,7 +461,7 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 	} {
 		_, err := e.explore()
 		if err == nil {
-			t.Errorf("%+v: nothing wrong was found", e)
+			t.Errorf("%+v: no error was found", e)
 		}
 		t.Logf("%+v: %v", e, err)
 	}

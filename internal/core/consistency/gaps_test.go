@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// applies returns what an intake applies now: slot:clock, with a minus before what only counts.
+// applies returns what an intake applies now: slot:clock, with a minus for clocks that only count.
 func applies(in *Intake) (list []string) {
 	for u := in.Next(); u != nil; u = in.Next() {
 		sign := ""
@@ -21,8 +21,8 @@ func applies(in *Intake) (list []string) {
 	return list
 }
 
-// Where gaps count, what is missing below a decision's start enters as lost, in its slot's place
-// and held back by cuts as all is; what is lost stays lost when the slot dies again.
+// With CountGaps, clocks missing below a decision's start become lost updates, in their slot's turn and held back by
+// cuts like all others. Lost updates remain lost when the slot dies again.
 func TestGaps(t *testing.T) {
 	in := NewIntake(false, []perdure.Clock{4, 4}, weaken.Set{})
 	in.CountGaps()
@@ -32,43 +32,43 @@ func TestGaps(t *testing.T) {
 	check := func(what, want string) {
 		t.Helper()
 		if got := fmt.Sprint(applies(in)); got != want {
-			t.Errorf("%s: %s is applied, want %s", what, got, want)
+			t.Errorf("%s: applied %s, want %s", what, got, want)
 		}
 	}
 	in.SetCut(6)
 	in.Fence(1, 2)
 	in.Decide(1, 2, 7)
-	check("slot 1 goes on at clock 7, the cut is 6", "[-1:4 -1:5]")
+	check("slot 1 continues at clock 7, the cut is 6", "[-1:4 -1:5]")
 	if got, want := in.Counts(1), (words.Counts{Staged: 7, Ticked: 7, Applied: 6}); got != want {
-		t.Errorf("of slot 1 there is %+v, want %+v", got, want)
+		t.Errorf("slot 1 has counts %+v, want %+v", got, want)
 	}
 	if v := part(1, 7, 2); v != Kept {
-		t.Errorf("clock 7 of its next process: %v", v)
+		t.Errorf("clock 7 of the next process: %v", v)
 	}
-	in.Fence(1, 3) // which dies
+	in.Fence(1, 3) // the process dies
 	if got := in.Counts(1); got.Staged != 7 {
-		t.Errorf("what was lost is not: %+v", got)
+		t.Errorf("lost updates are gone: %+v", got)
 	}
 	in.Decide(1, 3, 9)
 	in.Decide(1, 3, 9)
 	if v := part(1, 9, 3); v != Kept {
-		t.Errorf("clock 9 of the one after: %v", v)
+		t.Errorf("clock 9 of the process after that: %v", v)
 	}
 	check("slot 0 is not at the cut", "[]")
 	part(0, 4, 1)
 	part(0, 5, 1)
-	check("it comes there", "[0:4 0:5]")
+	check("slot 0 reaches the cut", "[0:4 0:5]")
 	if !in.AtCut() {
-		t.Error("it is not at the cut")
+		t.Error("the intake is not at the cut")
 	}
 	st := in.State()
-	in = Restore(&st, weaken.Set{}) // a copy goes on alike
+	in = Restore(&st, weaken.Set{}) // a copy continues in the same way
 	in.CountGaps()
 	in.SetCut(0)
 	check("after the cut", "[-1:6 -1:7 -1:8 1:9]")
 }
 
-// Without that nothing is filled in one step; under two-step clocks it always is.
+// Without CountGaps nothing is filled under one-step clocks. Under two-step clocks gaps are always filled.
 func TestGapsOfOthers(t *testing.T) {
 	for twoStep, want := range map[bool]string{false: "[]", true: "[0:0 -1:0 0:1 -1:1]"} {
 		in := NewIntake(twoStep, []perdure.Clock{0, 0}, weaken.Set{})
@@ -82,7 +82,7 @@ func TestGapsOfOthers(t *testing.T) {
 		in.Fence(1, 1)
 		in.Decide(1, 1, 2)
 		if got := fmt.Sprint(applies(in)); got != want {
-			t.Errorf("two steps %t: %s is applied, want %s", twoStep, got, want)
+			t.Errorf("two steps %t: applied %s, want %s", twoStep, got, want)
 		}
 	}
 }

@@ -10,88 +10,85 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Update is one slot's update of one clock, or of several that follow one another, as far
-// as the shard has received it.
+// Update is one slot's update of one clock, or of several consecutive clocks, as far as the shard has received it.
 type Update struct {
 	Slot        perdure.Slot
-	Clock       perdure.Clock // the first
-	Clocks      perdure.Clock // how many
+	Clock       perdure.Clock // the first clock
+	Clocks      perdure.Clock // number of clocks
 	Incarnation perdure.Incarnation
-	Parts       [][]byte // the payloads, in order; nil where not received yet
-	Lost        bool     // its content is gone for good; it only counts
-	Repeats     bool     // some part says so
+	Parts       [][]byte // the payloads, in order; nil if not received yet
+	Lost        bool     // its content is lost permanently; it only counts
+	Repeats     bool     // some part reports that rows are repeated
 
 	bytes    int64
-	of       int // parts that it has; 0: not known yet
+	of       int // number of parts; 0: unknown
 	received int
 	ticked   bool
-	tick     bool // to be ticked when complete
+	tick     bool // becomes ticked when complete
 }
 
 // Part is one received part of an update.
 type Part struct {
 	Slot        perdure.Slot
 	Clock       perdure.Clock
-	Clocks      int // that the update is of, from Clock on; 0: one
+	Clocks      int // number of clocks, starting at Clock; 0: one
 	Incarnation perdure.Incarnation
-	Index, Of   int  // Of 0: how many there are is not known yet; the last says it
+	Index, Of   int  // Of 0: the number of parts is not known yet; the last part has it
 	Ticked      bool // the sender has already decided to tick the update
 	Repeats     bool // rows are in the update more than once
 	Payload     []byte
 }
 
-// Verdict says what became of a message.
+// Verdict is the result of a message.
 type Verdict int
 
-// The verdicts. After Kept the intake owns the payload.
+// The verdicts. After Kept, the intake owns the payload.
 const (
 	Kept      Verdict = iota // new; Next may have something to apply
-	Duplicate                // counted already, or beyond the job's end: ignored
-	Fenced                   // from an older incarnation: refused
-	Gap                      // something before it is missing: the sender must resend
-	// Torn: only a part of its clocks could be applied, so none is. No sender that keeps the rules sends it.
+	Duplicate                // already counted, or beyond the job's end: ignored
+	Fenced                   // from an older incarnation: rejected
+	Gap                      // an earlier part or update is missing: the sender must resend
+	// Torn: only some of its clocks could be applied, so none is. No correct sender produces this.
 	Torn
 )
 
-// Intake puts one shard's updates in order and says which to apply next.
+// Intake puts one shard's updates in order and decides which to apply next.
 //
 // Invariants:
-//   - a slot's pending updates have the clocks applied, applied+1, … without gap,
-//     each as many as it has, and all but the last are complete (two-step: ticked);
-//   - an update is applied whole or not at all, also one of several clocks: what has some
-//     of its clocks already, or may have only some of them, refuses it. Under two-step
-//     clocks each is of one clock;
-//   - two-step: all counts are equal, or one round of ticks is being given out in
-//     slot order, or some slot's next clocks were lost with the shard's former life;
-//   - no update of a clock ≥ the next cut is applied before PassCut;
-//   - none of a clock outside its slot's span is ever applied, and who has done the
-//     last clock of its span is waited for no more.
+//   - A slot's pending updates cover the clocks applied, applied+1, … without a gap, and all but the last are complete
+//     (two-step: ticked).
+//   - An update is applied completely or not at all, even if it covers several clocks. It is rejected if some of its
+//     clocks are already applied, or if only some of them could be. Under two-step clocks each update covers one clock.
+//   - Two-step: all counts are equal, or one round of ticks is being applied in slot order, or some slot's next clocks
+//     were lost with the shard's former life.
+//   - No update of a clock ≥ the next cut is applied before SetCut moves the cut.
+//   - No update of a clock outside its slot's membership interval is ever applied. A slot that has done the last clock
+//     of its interval is not waited for.
 type Intake struct {
 	twoStep bool
-	gaps    bool // of whatever model: what is missing below a decision's start counts as lost
+	gaps    bool // under any model: clocks missing below a decision's start count as lost
 	weak    weaken.Set
 	cut     perdure.Clock // the next cut; ≤ 0: none
 	end     perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied []perdure.Clock
 	spans   []words.Span // by slot
-	roster  uint64       // that they are of
+	roster  uint64       // the number of the membership that spans belongs to
 	slots   []slotIntake
 	turn    turn
-	again   []*Update // weaken.Set.ExactlyOnce: duplicates to apply once more
-	free    []*Update // to be used again
+	again   []*Update // weaken.Set.ExactlyOnce: duplicates to apply again
+	free    []*Update // for reuse
 }
 
 type slotIntake struct {
-	incarnation perdure.Incarnation // older ones are refused
+	incarnation perdure.Incarnation // older ones are rejected
 	carried     perdure.Incarnation // the newest whose Decide was carried out
 	pending     []*Update
-	bytes       int64 // of them
+	bytes       int64 // size of pending
 }
 
-// NewIntake makes the intake of a shard at the given applied vector, which it
-// copies. Under twoStep a clock is staged first and applied once all slots have
-// ticked it, in slot order; otherwise an update is applied as soon as it is
-// complete.
+// NewIntake returns the intake of a shard with the given applied vector, which it copies. With twoStep, a clock is
+// first staged, and applied in slot order once all slots have ticked it. Otherwise an update is applied as soon as it
+// is complete.
 func NewIntake(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Intake {
 	return &Intake{
 		twoStep: twoStep && !weak.Staging,
@@ -102,9 +99,8 @@ func NewIntake(twoStep bool, applied []perdure.Clock, weak weaken.Set) *Intake {
 	}
 }
 
-// SetSpans says when each slot takes part, as of a roster; there may be more slots
-// than before, and none less. One that begins later counts the clocks before its span
-// as applied. An older roster is ignored.
+// SetSpans sets the membership intervals of the membership with number roster. It may add slots but not remove them. If
+// a slot's interval starts later than its count, the clocks before it count as applied. An older membership is ignored.
 func (in *Intake) SetSpans(roster uint64, spans []words.Span) {
 	if roster <= in.roster || len(spans) < len(in.applied) {
 		return
@@ -119,47 +115,44 @@ func (in *Intake) SetSpans(roster uint64, spans []words.Span) {
 	}
 }
 
-// Roster returns the newest roster that SetSpans was given.
+// Roster returns the number of the newest membership passed to SetSpans.
 func (in *Intake) Roster() uint64 { return in.roster }
 
-// Spans says when each slot takes part. It is the intake's own: do not change it.
+// Spans returns the membership intervals. The caller must not modify them.
 func (in *Intake) Spans() []words.Span { return in.spans }
 
-// Applied returns the applied vector. It is the intake's own: do not change it.
+// Applied returns the applied vector. The caller must not modify it.
 func (in *Intake) Applied() []perdure.Clock { return in.applied }
 
-// MinClock returns the smallest count of the slots that have not done the last clock
-// of their spans.
+// MinClock returns the smallest count over the slots that have not done the last clock of their membership intervals.
 func (in *Intake) MinClock() perdure.Clock { return in.recall().least }
 
-// left reports whether a slot has done the last clock of its span.
+// left reports whether a slot has done the last clock of its membership interval.
 func (in *Intake) left(slot int) bool {
 	until := in.spans[slot].Until
 	return until > 0 && in.applied[slot] >= until
 }
 
-// SetTwoStep says whether clocks are staged before they are ticked, before there
-// was any update.
+// SetTwoStep sets whether clocks are staged before they are ticked. It must be called before the first update.
 func (in *Intake) SetTwoStep(twoStep bool) {
 	in.turn.forget()
 	in.twoStep = twoStep && !in.weak.Staging
 }
 
-// CountGaps says that nobody will ever send what is missing below a decision's start, so that it
-// counts as lost. Under two-step clocks it always does.
+// CountGaps declares that clocks missing below a decision's start will never be sent, so they count as lost. Under
+// two-step clocks this is always so.
 func (in *Intake) CountGaps() { in.gaps = true }
 
 // TwoStep reports whether clocks are staged before they are ticked.
 func (in *Intake) TwoStep() bool { return in.twoStep }
 
-// SetCut sets the next cut: updates of clocks ≥ cut wait until PassCut. No cut
-// is meant by cut ≤ 0.
+// SetCut sets the next cut: updates of clocks ≥ cut wait until it is moved. A cut ≤ 0 means none.
 func (in *Intake) SetCut(cut perdure.Clock) {
 	in.turn.forget()
 	in.cut = cut
 }
 
-// Holds reports whether the next cut holds updates of a clock back.
+// Holds reports whether the next cut holds back updates of a clock.
 func (in *Intake) Holds(clock perdure.Clock) bool { return in.cut > 0 && clock >= in.cut }
 
 // SetEnd sets the job's end: updates of clocks ≥ end never count. 0: no end.
@@ -168,11 +161,11 @@ func (in *Intake) SetEnd(end perdure.Clock) {
 	in.end = end
 }
 
-// AtCut reports whether every update of clocks < cut is applied, and none of
-// clocks ≥ cut: the moment to save the shard.
+// AtCut reports whether every update of clocks < cut is applied and none of clocks ≥ cut, so that the shard can be
+// saved.
 func (in *Intake) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut }
 
-// Offer takes one part of an update.
+// Offer takes in one part of an update.
 func (in *Intake) Offer(p Part) Verdict {
 	s := &in.slots[p.Slot]
 	if p.Incarnation < s.incarnation && !in.weak.Fencing {
@@ -209,16 +202,16 @@ func (in *Intake) Offer(p Part) Verdict {
 
 func (p *Part) until() perdure.Clock { return p.Clock + perdure.Clock(max(1, p.Clocks)) }
 
-// tears reports whether an update is of several clocks of which only some could be
-// applied, or applied together. What is pending is not looked at.
+// tears reports whether only some of the clocks of an update could be applied, or applied together. It does
+// not consider pending updates.
 func (in *Intake) tears(p *Part) bool {
 	last := p.until() - 1
 	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.beyond(p.Slot, last) ||
 		in.Holds(last) && !in.Holds(p.Clock)
 }
 
-// find returns the pending update that a part belongs to, which may be a new one, or what
-// is to be said of the part where there is none.
+// find returns the pending update that a part belongs to, adding it if necessary, or nil and the verdict about the
+// part.
 func (in *Intake) find(s *slotIntake, p *Part) (*Update, Verdict) {
 	if p.Of > 0 && p.Index >= p.Of {
 		return nil, Gap
@@ -245,8 +238,8 @@ func (in *Intake) find(s *slotIntake, p *Part) (*Update, Verdict) {
 	return u, Kept
 }
 
-// beyond reports whether an update can never count: it is of a clock after the job's
-// end, or after the slot's.
+// beyond reports whether an update can never count, because its clock is after the job's end or after the slot's
+// membership interval.
 func (in *Intake) beyond(slot perdure.Slot, clock perdure.Clock) bool {
 	until := in.spans[slot].Until
 	return in.end > 0 && clock >= in.end || until > 0 && clock >= until
@@ -263,14 +256,14 @@ func (in *Intake) newUpdate(slot perdure.Slot, clock, clocks perdure.Clock) *Upd
 	return u
 }
 
-// Free takes an update back that Next gave and that is applied.
+// Free returns an applied update, which Next returned, for reuse.
 func (in *Intake) Free(u *Update) {
 	if clear(u.Parts); len(in.free) < len(in.slots) && cap(u.Parts) <= mostFreeParts {
 		in.free = append(in.free, u)
 	}
 }
 
-// mostFreeParts is how many parts' room is kept for an update that is to come.
+// mostFreeParts is the maximum capacity of Parts in an update kept for reuse.
 const mostFreeParts = 1 << 10
 
 // put stores a part in its update.
@@ -283,11 +276,11 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 		return Duplicate
 	}
 	if n := len(u.Parts); u.Incarnation == p.Incarnation && u.of == 0 && 0 < p.Of && p.Of < n {
-		u.drop(p.Of) // the clock has fewer parts than when it was broken off
+		u.drop(p.Of) // the clock now has fewer parts than when it was interrupted
 		u.Parts = u.Parts[:p.Of]
 	}
 	if u.Incarnation != p.Incarnation || !u.fits(p) {
-		// Parts of different incarnations never combine: the newer begins afresh.
+		// Parts of different incarnations never combine: the newer one starts over.
 		*u = Update{
 			Slot: p.Slot, Clock: p.Clock, Clocks: p.until() - p.Clock, Incarnation: p.Incarnation,
 			Parts: u.Parts[:0],
@@ -316,8 +309,8 @@ func (in *Intake) put(u *Update, p Part) Verdict {
 	return verdict
 }
 
-// drop forgets the parts from one on. The sender, which sends parts in order, has begun the clock again: a tentative
-// end broke it off after some parts had left.
+// drop removes the parts starting at index from. The sender, which sends parts in order, has restarted the clock,
+// because a tentative end had interrupted it after some parts were sent.
 func (u *Update) drop(from int) {
 	for i, part := range u.Parts[from:] {
 		if part != nil {
@@ -328,8 +321,7 @@ func (u *Update) drop(from int) {
 	}
 }
 
-// fits reports whether a part may belong to the same version of the update as
-// those received.
+// fits reports whether a part may belong to the same version of the update as the received ones.
 func (u *Update) fits(p Part) bool {
 	if p.Of > 0 {
 		return u.of == p.Of || u.of == 0 && len(u.Parts) <= p.Of
@@ -337,10 +329,10 @@ func (u *Update) fits(p Part) bool {
 	return u.of == 0 || p.Index < u.of
 }
 
-// until returns the clock after its last.
+// until returns the clock after the last one that the update covers.
 func (u *Update) until() perdure.Clock { return u.Clock + u.Clocks }
 
-// Last returns the last clock that the update is of.
+// Last returns the last clock that the update covers.
 func (u *Update) Last() perdure.Clock { return u.until() - 1 }
 
 func (u *Update) complete() bool { return u.Lost || u.of > 0 && u.received == u.of }
@@ -348,7 +340,7 @@ func (u *Update) complete() bool { return u.Lost || u.of > 0 && u.received == u.
 // done reports whether the next clock's update may follow.
 func (u *Update) done(twoStep bool) bool { return u.complete() && (u.ticked || !twoStep) }
 
-// Tick says that a staged update is to be applied: it is staged on all shards.
+// Tick marks a staged update as decided: it is staged on all shards, and will be applied.
 func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Verdict {
 	s := &in.slots[slot]
 	at := int(clock - in.applied[slot])
@@ -369,8 +361,8 @@ func (in *Intake) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock
 	return Kept
 }
 
-// Next returns the update to apply next, having counted it, or nil. Call it
-// until it returns nil after every change.
+// Next returns the next update to apply, after counting it, or nil. It must be called after every change until it
+// returns nil.
 func (in *Intake) Next() *Update {
 	if len(in.again) > 0 {
 		u := in.again[0]
@@ -389,9 +381,8 @@ func (in *Intake) Next() *Update {
 	return u
 }
 
-// Round yields the updates that are given out together with u, which Next has just given as the first of
-// its round, in the order in which Next gives them: u, and the others' of the same clock. Where clocks are
-// not ticked, each is given out alone.
+// Round yields the updates of u's round in the order in which Next returns them: u, which Next has just returned as the
+// first of its round, and the other slots' updates of the same clock. Without ticks, each update is a round of its own.
 func (in *Intake) Round(u *Update) iter.Seq[*Update] {
 	return func(yield func(*Update) bool) {
 		if !yield(u) || !in.twoStep {
@@ -415,7 +406,7 @@ func (in *Intake) ready(slot int) bool {
 	return (in.cut <= 0 || clock < in.cut) && !in.beyond(perdure.Slot(slot), clock)
 }
 
-// Counts returns how far a slot has come.
+// Counts returns how far a slot's updates have come.
 func (in *Intake) Counts(slot perdure.Slot) words.Counts {
 	c := words.Counts{Staged: in.applied[slot], Ticked: in.applied[slot], Applied: in.applied[slot]}
 	for _, u := range in.slots[slot].pending {
@@ -433,17 +424,17 @@ func (in *Intake) Counts(slot perdure.Slot) words.Counts {
 // Pending returns a slot's updates that are not applied yet, oldest first.
 func (in *Intake) Pending(slot perdure.Slot) []*Update { return in.slots[slot].pending }
 
-// PartCost is what a part counts beside its payload.
+// PartCost is the overhead of a part, in bytes.
 const PartCost = 64
 
-// PendingBytes returns what a slot's updates take that are not applied yet.
+// PendingBytes returns the size of a slot's updates that are not applied yet.
 func (in *Intake) PendingBytes(slot perdure.Slot) int64 { return in.slots[slot].bytes }
 
-// Ticked reports whether the update is to be applied whatever happens to its slot.
+// Ticked reports whether the update will be applied whatever happens to its slot.
 func (u *Update) Ticked() bool { return u.ticked }
 
-// Fence refuses a slot's incarnations older than the given one from now on.
-// What they had sent whole stays as it is, until Decide; what is lost stays lost.
+// Fence rejects a slot's incarnations older than the given one from now on. Updates that they had sent completely are
+// kept until Decide. Lost updates remain lost.
 func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	s := &in.slots[slot]
 	if incarnation <= s.incarnation {
@@ -457,7 +448,7 @@ func (in *Intake) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	s.count()
 }
 
-// count counts the bytes of what is pending.
+// count recomputes the size of the pending updates.
 func (s *slotIntake) count() {
 	s.bytes = 0
 	for _, u := range s.pending {
@@ -465,14 +456,13 @@ func (s *slotIntake) count() {
 	}
 }
 
-// Incarnation returns the oldest incarnation of a slot that is not refused.
+// Incarnation returns the oldest incarnation of a slot that is not rejected.
 func (in *Intake) Incarnation(slot perdure.Slot) perdure.Incarnation {
 	return in.slots[slot].incarnation
 }
 
-// Decide carries out what was decided when the slot was fenced for the given
-// incarnation: what is staged of clocks < start is ticked, where it is missing
-// it counts as lost, and all else is dropped. It is carried out once.
+// Decide carries out the decision about the clocks of a slot that was fenced for the given incarnation. Staged clocks <
+// start are ticked, missing ones count as lost, and all others are dropped. Each decision is carried out once.
 func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, start perdure.Clock) {
 	s := &in.slots[slot]
 	if incarnation <= s.carried {
@@ -481,7 +471,7 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	in.turn.forget()
 	s.carried = incarnation
 	keep := min(max(int(start-in.applied[slot]), 0), len(s.pending))
-	for !in.twoStep && keep > 0 && !s.pending[keep-1].Lost { // which are the first, and of one clock each
+	for !in.twoStep && keep > 0 && !s.pending[keep-1].Lost { // lost updates come first, and cover one clock each
 		keep--
 	}
 	s.pending = s.pending[:keep]
@@ -497,8 +487,8 @@ func (in *Intake) Decide(slot perdure.Slot, incarnation perdure.Incarnation, sta
 	}
 }
 
-// Raise raises the applied vector to at least base, which has no more slots, where a strategy lets updates
-// be lost: what is pending below it is dropped, for it counts as lost.
+// Raise raises the applied vector to at least base, which must not have more slots, if the strategy allows losses.
+// Pending updates below it are dropped, because they count as lost.
 func (in *Intake) Raise(base []perdure.Clock) {
 	for i, least := range base {
 		in.raise(i, least)
@@ -513,13 +503,13 @@ func (in *Intake) raise(slot int, least perdure.Clock) {
 	in.turn.forget()
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool { return u.Clock < least })
 	if len(s.pending) > 0 && s.pending[0].Clock > least {
-		s.pending = nil // what was before it is lost in the middle
+		s.pending = nil // an update before it was lost in part
 	}
 	s.count()
 	in.applied[slot] = least
 }
 
-// Carried reports whether the slot's decision for an incarnation is carried out.
+// Carried reports whether the slot's decision for an incarnation was carried out.
 func (in *Intake) Carried(slot perdure.Slot, incarnation perdure.Incarnation) bool {
 	return in.slots[slot].carried >= incarnation
 }

@@ -8,19 +8,18 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// naive is the obviously correct intake: it keeps everything that was ever
-// received and not refused, and works out from all of it, every time, what an
-// update is made of and what must be applied next.
+// naive is the obviously correct intake: it keeps everything that was received and not rejected. For every query it
+// recomputes from all of it the parts of an update and the next updates to apply.
 type naive struct {
 	twoStep  bool
-	parts    int // of every update
+	parts    int // parts per update
 	cut, end perdure.Clock
 	log      []entry
 	applied  []effect
 	counts   []perdure.Clock
 }
 
-// entry is a thing that happened to one slot.
+// entry is an event of one slot.
 type entry struct {
 	kind  entryKind
 	part  Part          // partEntry; tickEntry and the others use its Slot, Clock and Incarnation
@@ -40,16 +39,16 @@ const (
 type effect struct {
 	slot    perdure.Slot
 	clock   perdure.Clock
-	clocks  perdure.Clock // that the update is of
+	clocks  perdure.Clock // number of clocks in the update
 	content string
 }
 
-// version is what is known of one update.
+// version is everything known about one update.
 type version struct {
 	incarnation perdure.Incarnation
 	clocks      perdure.Clock
-	parts       []string // "" where missing
-	said        bool     // some part said that it is ticked
+	parts       []string // "" if missing
+	said        bool     // some part was marked as ticked
 	ticked      bool
 	lost        bool
 }
@@ -58,7 +57,7 @@ func (v *version) whole() bool {
 	return v != nil && !slices.Contains(v.parts, "")
 }
 
-// version reads the whole log for the update that begins at a clock; nil: nothing of it counts.
+// version reads the whole log for the update that starts at a clock, and returns nil if nothing of it counts.
 func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 	var v *version
 	for _, e := range m.log {
@@ -104,7 +103,7 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 	return v
 }
 
-// fence returns the incarnation below which a slot's processes are refused.
+// fence returns the incarnation below which a slot's processes are rejected.
 func (m *naive) fence(slot perdure.Slot) (least perdure.Incarnation) {
 	for _, e := range m.log {
 		if e.kind == fenceEntry && e.part.Slot == slot {
@@ -114,7 +113,7 @@ func (m *naive) fence(slot perdure.Slot) (least perdure.Incarnation) {
 	return least
 }
 
-// judge returns what the intake must say to a part, and keeps it if it counts.
+// judge returns the verdict that the intake must give for a part, and keeps the part if it counts.
 func (m *naive) judge(p Part) Verdict {
 	switch {
 	case p.Incarnation < m.fence(p.Slot):
@@ -174,8 +173,8 @@ func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, cl
 	return Kept
 }
 
-// apply applies all that may be: under two-step clocks a clock's updates in slot
-// order once all slots have ticked it, else whatever is whole.
+// apply applies everything that may be applied: under two-step clocks a clock's updates in slot order once all slots
+// have ticked it, otherwise every complete update.
 func (m *naive) apply() {
 	for {
 		least, next := slices.Min(m.counts), -1
@@ -205,7 +204,7 @@ func (m *naive) apply() {
 	}
 }
 
-// howFar returns what Intake.Counts must.
+// howFar returns the expected result of Intake.Counts.
 func (m *naive) howFar(slot perdure.Slot) words.Counts {
 	n := words.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {

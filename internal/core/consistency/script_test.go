@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// TestScripts runs the scripts of testdata/scripts, which are the specification of
-// Intake: each command prints the verdict and what is applied because of it.
+// TestScripts runs the scripts of testdata/scripts, which specify Intake: each command prints the verdict and the
+// updates that are applied because of it.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		var in *Intake
@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptIntake makes what "new slots=2 [two-step] [applied=(3,4)] [cut=K] [end=K]" asks for.
+// scriptIntake parses "new slots=2 [two-step] [applied=(3,4)] [cut=K] [end=K]".
 func scriptIntake(t *testing.T, d *datadriven.TestData) *Intake {
 	slots, cut, end := 2, 0, 0
 	d.MaybeScanArgs(t, "slots", &slots)
@@ -56,7 +56,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 	d.MaybeScanArgs(t, "inc", &inc)
 	d.MaybeScanArgs(t, "start", &start)
 	d.MaybeScanArgs(t, "at", &at)
-	clocks := 0 // that an offer is of
+	clocks := 0 // clocks that an offer covers
 	d.MaybeScanArgs(t, "clocks", &clocks)
 	s, c, i := perdure.Slot(slot), perdure.Clock(clock), perdure.Incarnation(inc)
 	var out strings.Builder
@@ -66,12 +66,12 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 			Slot: s, Clock: c, Clocks: clocks, Incarnation: i, Of: 1, Ticked: d.HasArg("ticked"),
 			Payload: []byte(fmt.Sprintf("i%d", inc)),
 		}
-		if arg, ok := d.Arg("part"); ok { // part=(0,2): the first of two
+		if arg, ok := d.Arg("part"); ok { // part=(0,2): the first of two parts
 			arg.Scan(t, 0, &p.Index)
 			arg.Scan(t, 1, &p.Of)
 			p.Payload = fmt.Appendf(p.Payload, "p%d", p.Index)
 		}
-		if d.HasArg("anew") { // what it has is other than when the clock was begun before
+		if d.HasArg("anew") { // its content differs from when the clock was started before
 			p.Payload = append(p.Payload, '*')
 		}
 		fmt.Fprintln(&out, in.Offer(p))
@@ -86,7 +86,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 		in.SetCut(perdure.Clock(at))
 	case "end":
 		in.SetEnd(perdure.Clock(at))
-	case "roster": // roster n=1 spans=(0,0,4,9): slot 0 throughout, slot 1 in the clocks 4 to 8
+	case "roster": // roster n=1 spans=(0,0,4,9): slot 0 always, slot 1 in clocks 4 to 8
 		var n int
 		d.ScanArgs(t, "n", &n)
 		arg, _ := d.Arg("spans")
@@ -112,7 +112,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Intake) string {
 	return out.String()
 }
 
-// clocksOf names the clocks that an update is of.
+// clocksOf names the clocks that an update covers.
 func clocksOf(u *Update) string {
 	if u.Clocks > 1 {
 		return fmt.Sprintf("clocks %d to %d", u.Clock, u.Last())
@@ -120,7 +120,7 @@ func clocksOf(u *Update) string {
 	return fmt.Sprintf("clock %d", u.Clock)
 }
 
-// content names what an applied update is made of.
+// content names the content of an applied update.
 func content(u *Update) string {
 	if u.Lost {
 		return "lost"
@@ -132,7 +132,7 @@ func content(u *Update) string {
 	return strings.Join(parts, "+")
 }
 
-// describe prints the state, a line for each slot.
+// describe prints the state, one line per slot.
 func describe(in *Intake) string {
 	var out strings.Builder
 	for i := range in.slots {
@@ -155,7 +155,7 @@ func describe(in *Intake) string {
 	return out.String()
 }
 
-// String is for messages of tests.
+// String is for test messages.
 func (v Verdict) String() string {
 	names := []string{"kept", "duplicate", "fenced", "gap", "torn"}
 	return names[slices.Index([]Verdict{Kept, Duplicate, Fenced, Gap, Torn}, v)]

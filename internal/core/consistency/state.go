@@ -9,8 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// State is all that an Intake holds, in plain data: what a shard's replica must be
-// given beside its rows.
+// State is the complete state of an Intake as plain data. A replica of the shard needs it in addition to the rows.
 type State struct {
 	TwoStep bool            `json:"two_step"`
 	Cut     perdure.Clock   `json:"cut"`
@@ -31,18 +30,18 @@ type SlotState struct {
 // UpdateState is an update that is not applied yet, as far as it was received.
 type UpdateState struct {
 	Clock       perdure.Clock       `json:"clock"`
-	Clocks      perdure.Clock       `json:"clocks,omitempty"` // that it is of, from Clock on; absent: one
+	Clocks      perdure.Clock       `json:"clocks,omitempty"` // number of clocks, starting at Clock; absent: one
 	Incarnation perdure.Incarnation `json:"incarnation"`
 	Of          int                 `json:"of"`
 	Tick        bool                `json:"tick"`
 	Ticked      bool                `json:"ticked"`
 	Lost        bool                `json:"lost,omitempty"`
 	Repeats     bool                `json:"repeats,omitempty"`
-	Parts       [][]byte            `json:"-"`     // nil where not received yet
-	Sizes       []int               `json:"sizes"` // of the parts; -1: not received yet
+	Parts       [][]byte            `json:"-"`     // nil if not received yet
+	Sizes       []int               `json:"sizes"` // sizes of the parts; -1: not received yet
 }
 
-// State returns a copy of what the intake holds, payloads included.
+// State returns a copy of the intake's state, including payloads.
 func (in *Intake) State() State {
 	st := State{
 		TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied), Roster: in.roster,
@@ -73,7 +72,7 @@ func (in *Intake) State() State {
 	return st
 }
 
-// Restore makes an intake of a State, whose payloads it takes over.
+// Restore returns an intake with the given state. It keeps the state's payloads.
 func Restore(st *State, weak weaken.Set) *Intake {
 	in := NewIntake(st.TwoStep, st.Applied, weak)
 	in.cut, in.end, in.roster, in.spans = st.Cut, st.End, st.Roster, slices.Clone(st.Spans)

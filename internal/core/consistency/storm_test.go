@@ -11,20 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// storm is a random course of events for one shard. It is plain data: rapid
-// makes and shrinks it, and a negative control takes it by number.
+// storm is a random course of events for one shard. It is plain data: rapid generates and shrinks it, and a negative
+// control selects it by number.
 type storm struct {
 	TwoStep bool
 	Slots   int
-	Parts   int           // of every update
-	Streams bool          // parts are sent before it is known how many there are
-	Every   perdure.Clock // between two cuts; 0: no cuts
-	Merges  bool          // an update may be of several clocks
-	Liars   bool          // who sends again may do so in other pieces
+	Parts   int           // parts per update
+	Streams bool          // parts are sent before their number is known
+	Every   perdure.Clock // clocks between two cuts; 0: no cuts
+	Merges  bool          // an update may cover several clocks
+	Liars   bool          // a process that resends may divide the clocks differently
 	Deeds   []deed
 }
 
-// deed is one event; A and B choose among what is possible.
+// deed is one event; A and B choose among the possible ones.
 type deed struct {
 	Kind deedKind
 	A, B int
@@ -34,14 +34,14 @@ type deedKind int
 
 const (
 	send    deedKind = iota // a slot's process sends its next update
-	tick                    // it ticks what is staged here
-	deliver                 // a message arrives, whichever
-	double                  // a message arrives and stays under way
-	resend                  // a process sends again all that it keeps
-	lie                     // a process sends what no worker sends
+	tick                    // it ticks an update that is staged here
+	deliver                 // any message arrives
+	double                  // a message arrives and stays in transit
+	resend                  // a process resends everything that it keeps
+	lie                     // a process sends what no correct worker sends
 	die                     // a slot's process dies, and its incarnation is fenced
-	decide                  // its fate is decided, and its successor begins
-	advance                 // the shard has been copied at its cut
+	decide                  // the slot is decided, and its successor starts
+	advance                 // the shard was copied at its cut
 	end                     // the job's end becomes known
 	deedKinds
 )
@@ -71,36 +71,36 @@ func storms(parts int) *rapid.Generator[storm] {
 	})
 }
 
-// message is on its way to the shard.
+// message is in transit to the shard.
 type message struct {
 	tick bool
-	part Part // of a tick: Slot, Clock, Incarnation
+	part Part // for a tick: Slot, Clock, Incarnation
 }
 
-// process is what speaks for a slot: the same rules as a worker's.
+// process speaks for a slot, and follows the same rules as a worker.
 type process struct {
 	incarnation perdure.Incarnation
-	silent      bool          // dead, its successor not begun
-	clock       perdure.Clock // to be sent next
-	ticked      perdure.Clock // clocks < ticked are decided to be ticked
-	merges      perdure.Clock // of clocks below it others of the slot have sent something
-	sent        []piece       // what it has sent
+	silent      bool          // dead, and its successor has not started
+	clock       perdure.Clock // the next clock to send
+	ticked      perdure.Clock // clocks < ticked are decided
+	merges      perdure.Clock // earlier processes of the slot may have sent clocks below this
+	sent        []piece       // everything that it has sent
 }
 
-// piece is what an update is of: clocks from ≤ clock < until.
+// piece is the range of an update: clocks from ≤ clock < until.
 type piece struct{ from, until perdure.Clock }
 
-// course is a storm under way: an intake and the naive one beside it.
+// course is a storm in progress: an intake and the naive one.
 type course struct {
 	storm
 	in    *Intake
 	naive naive
 	procs []process
 	way   []message
-	seen  []effect // what the intake applied
+	seen  []effect // updates that the intake applied
 }
 
-// run plays a storm, then calms down, and reports the first thing that is wrong.
+// run plays a storm, then lets it calm down, and returns the first error.
 func (s storm) run(weak weaken.Set) error {
 	c := &course{storm: s, in: NewIntake(s.TwoStep, make([]perdure.Clock, s.Slots), weak)}
 	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
@@ -165,10 +165,10 @@ func (c *course) do(d deed) error {
 		if c.naive.end == 0 && d.B < 10 {
 			c.naive.end = max(slices.Max(c.naive.counts), 1) + perdure.Clock(d.B)
 			for i := range c.procs {
-				if c.Merges { // it is between two updates of everybody
+				if c.Merges { // a cut must be between two updates of every slot
 					c.naive.end = max(c.naive.end, c.procs[i].clock)
 				}
-				if c.Liars { // and beyond each piece that is under way
+				if c.Liars { // and beyond each piece in transit
 					c.naive.end = max(c.naive.end, c.procs[i].clock+mostLies)
 				}
 			}
@@ -178,9 +178,8 @@ func (c *course) do(d deed) error {
 	return c.compare()
 }
 
-// choose returns the clock after the last of a slot's next update. One of several clocks
-// is of none that an earlier process of the slot may have sent, nor of any on both sides
-// of a cut or of the end.
+// choose returns the clock after the last of a slot's next update. An update of several clocks must not contain clocks
+// that an earlier process of the slot may have sent, nor clocks on both sides of a cut or of the end.
 func (c *course) choose(slot, choice int) perdure.Clock {
 	p := &c.procs[slot]
 	until := p.clock + 1
@@ -193,8 +192,7 @@ func (c *course) choose(slot, choice int) perdure.Clock {
 	return until
 }
 
-// sendParts puts an update's parts on their way. Its content is its own: that of
-// another incarnation differs.
+// sendParts sends an update's parts. Their content differs between incarnations.
 func (c *course) sendParts(slot int, of piece) {
 	p, clock := &c.procs[slot], of.from
 	for i := range c.Parts {
@@ -227,8 +225,8 @@ func (c *course) resend(slot int) {
 	}
 }
 
-// lie sends clocks in pieces that no worker sends them in. But nobody puts clocks on both sides of
-// a cut, or of the end, into one: that is not made good by any shard.
+// lie sends clocks in pieces that no worker sends. A piece never has clocks on both sides of a cut or of the end,
+// because no shard can recover from that.
 func (c *course) lie(slot, choice int) {
 	p := &c.procs[slot]
 	from := p.clock - perdure.Clock(choice%5)
@@ -245,10 +243,10 @@ func (c *course) lie(slot, choice int) {
 	c.sendParts(slot, piece{from, until})
 }
 
-// mostLies is how many clocks a lie has at most.
+// mostLies is the maximum number of clocks in a lie.
 const mostLies = 3
 
-// arrive gives a message to both.
+// arrive passes a message to both.
 func (c *course) arrive(m message) error {
 	var got, want Verdict
 	if m.tick {
@@ -263,7 +261,7 @@ func (c *course) arrive(m message) error {
 	return c.compare()
 }
 
-// die replaces a slot's process: the older incarnations are fenced.
+// die replaces a slot's process: older incarnations are fenced.
 func (c *course) die(slot int) {
 	p := &c.procs[slot]
 	*p = process{incarnation: p.incarnation + 1, silent: true}
@@ -274,9 +272,9 @@ func (c *course) die(slot int) {
 	})
 }
 
-// decide settles a fenced slot as the counts of other shards might want it: under
-// two-step clocks another one may have seen one tick more, or had its rows
-// lost (then this one is ahead); else another may have applied less.
+// decide settles a fenced slot as the counts of other shards might require. Under two-step clocks, another shard may
+// have seen one more tick, or may have lost its rows, so that this one is ahead. Otherwise another shard may have
+// applied less.
 func (c *course) decide(slot, choice int) {
 	p, s := &c.procs[slot], perdure.Slot(slot)
 	if !p.silent {
@@ -301,7 +299,7 @@ func (c *course) decide(slot, choice int) {
 	p.silent, p.clock, p.ticked, p.merges = false, start, start, n.Staged
 }
 
-// compare drains the intake and holds its whole state against the naive one's.
+// compare drains the intake and compares its complete state with the naive one's.
 func (c *course) compare() error {
 	for u := c.in.Next(); u != nil; u = c.in.Next() {
 		c.seen = append(c.seen, effect{slot: u.Slot, clock: u.Clock, clocks: u.Clocks, content: content(u)})
@@ -330,15 +328,14 @@ func (c *course) compare() error {
 	return nil
 }
 
-// calm lets every process finish: what it wants applied is applied, each clock of
-// each slot once, in order.
+// calm lets every process finish. Everything must be applied, each clock of each slot once and in order.
 func (c *course) calm() error {
 	goal := slices.Max(c.naive.counts) + 2
 	if c.naive.end > 0 {
 		goal = min(goal, c.naive.end)
 	}
 	for slot := range c.procs {
-		if c.Liars { // what it has sent may fit together no more
+		if c.Liars { // the pieces that it has sent may no longer fit together
 			c.die(slot)
 		}
 	}
@@ -369,8 +366,7 @@ func (c *course) calm() error {
 	return nil
 }
 
-// Whatever is lost, doubled, reordered or sent again, an intake applies what the
-// naive one does.
+// An intake applies the same as the naive one, whatever is lost, duplicated, reordered or resent.
 func TestIntakeLikeNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		if err := storms(3).Draw(t, "storm").run(weaken.Set{}); err != nil {
@@ -379,7 +375,7 @@ func TestIntakeLikeNaive(t *testing.T) {
 	})
 }
 
-// The storms notice when a safety mechanism is off.
+// The storms detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
 	for _, weak := range []weaken.Set{{ExactlyOnce: true}, {Staging: true}} {
 		noticed := 0

@@ -6,40 +6,38 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Subscriptions says, for one shard's part of one table, which rows each slot is
-// to be pushed, and which of those have changed since (ESSP paper, section 4: a
-// read registers the reader, and the server sends it what changes).
+// Subscriptions tracks, for one shard's part of one table, which rows each slot subscribes to, and which of them have
+// changed (ESSP paper, section 4: a read registers the reader, and the server sends it the changes).
 //
-// A push goes in rounds: Begin takes what has changed up to now, Next hands it
-// out piece by piece, and what changes meanwhile is left to the next round, so
-// that every round ends, however slow its receiver. Nothing is queued: a row that
-// changes often is handed out once, as it is then.
+// Pushes go in rounds: Begin takes the changes so far, Next returns them piece by piece, and changes made during the
+// round are left to the next one. So every round ends, however slow its receiver. Nothing is queued: a row that changes
+// often is returned once, with its current value.
 type Subscriptions struct {
-	first perdure.RowID // dense: the part's
-	rows  int           // dense: how many; sparse: 0
+	first perdure.RowID // dense: first row of the part
+	rows  int           // dense: number of rows; sparse: 0
 
-	places map[perdure.RowID]int32 // sparse: where a row that somebody wants stands
+	places map[perdure.RowID]int32 // sparse: the place of each row with a subscriber
 	ids    []perdure.RowID         // sparse: by place
-	wanted []int32                 // sparse: by place, slots that want the row
-	free   []int32                 // sparse: places nobody stands at
+	wanted []int32                 // sparse: by place, number of slots that subscribe to the row
+	free   []int32                 // sparse: unused places
 
 	slots   []subscriber
-	news    bool   // something has changed since Advance
-	changed rowSet // that is these
-	shared  rowSet // those of them that no slot has changed alone
+	news    bool   // there are changes since the last Advance
+	changed rowSet // rows changed since then
+	shared  rowSet // those that were not changed by one slot alone
 }
 
-// subscriber is one slot.
+// subscriber is the state of one slot.
 type subscriber struct {
-	rows    rowSet // that it is to be pushed
-	n       int    // of them
-	pending rowSet // still to be handed out in this round
-	next    rowSet // in the next
-	changed rowSet // by this slot, since Advance
+	rows    rowSet // rows that it subscribes to
+	n       int    // number of rows
+	pending rowSet // to be returned in this round
+	next    rowSet // to be returned in the next round
+	changed rowSet // changed by this slot since the last Advance
 }
 
-// NewSubscriptions begins with no subscriptions, for a dense part with the given
-// rows, or for a sparse one: rows 0.
+// NewSubscriptions returns empty Subscriptions, for a dense part with the given rows, or for a sparse part if rows is
+// 0.
 func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
 	s := &Subscriptions{first: first, rows: rows, slots: make([]subscriber, slots)}
 	if rows == 0 {
@@ -48,14 +46,14 @@ func NewSubscriptions(slots int, first perdure.RowID, rows int) *Subscriptions {
 	return s
 }
 
-// Grow makes room for a number of slots.
+// Grow adds slots, up to a number.
 func (s *Subscriptions) Grow(slots int) {
 	for len(s.slots) < slots {
 		s.slots = append(s.slots, subscriber{})
 	}
 }
 
-// find returns a row's place, -1 if nobody ever wanted it.
+// find returns a row's place, or -1 if it has no subscriber.
 func (s *Subscriptions) find(row perdure.RowID) int {
 	if s.places == nil {
 		return int(row - s.first)
@@ -66,7 +64,7 @@ func (s *Subscriptions) find(row perdure.RowID) int {
 	return -1
 }
 
-// id returns which row stands at a place.
+// id returns the row at a place.
 func (s *Subscriptions) id(at int) perdure.RowID {
 	if s.places == nil {
 		return s.first + perdure.RowID(at)
@@ -74,7 +72,7 @@ func (s *Subscriptions) id(at int) perdure.RowID {
 	return s.ids[at]
 }
 
-// Add subscribes a slot to a row, which it is being sent as it is now.
+// Add subscribes a slot to a row, whose current value is being sent to it.
 func (s *Subscriptions) Add(slot perdure.Slot, row perdure.RowID) {
 	sub, at := &s.slots[slot], s.find(row)
 	if at < 0 {
@@ -90,7 +88,7 @@ func (s *Subscriptions) Add(slot perdure.Slot, row perdure.RowID) {
 	}
 }
 
-// place makes a place for a row of a sparse part.
+// place assigns a place to a row of a sparse part.
 func (s *Subscriptions) place(row perdure.RowID) int {
 	at := int32(len(s.ids))
 	if n := len(s.free); n > 0 {
@@ -123,14 +121,14 @@ func (s *Subscriptions) Drop(slot perdure.Slot, row perdure.RowID) {
 	s.left(at)
 }
 
-// left follows up when a slot does not want a row any more.
+// left handles the end of one slot's subscription to a row.
 func (s *Subscriptions) left(at int) {
 	if s.places == nil {
 		return
 	}
 	if s.wanted[at]--; s.wanted[at] == 0 {
 		delete(s.places, s.ids[at])
-		s.changed.unset(at) // who stands here next has not changed
+		s.changed.unset(at) // the next row at this place has not changed
 		s.shared.unset(at)
 		for i := range s.slots {
 			s.slots[i].changed.unset(at)
@@ -153,12 +151,11 @@ func (s *Subscriptions) Reset(slot perdure.Slot) {
 	}
 }
 
-// Rows returns how many rows a slot is subscribed to.
+// Rows returns the number of rows that a slot subscribes to.
 func (s *Subscriptions) Rows(slot perdure.Slot) int { return s.slots[slot].n }
 
-// Changed notes that a row has changed, by an update of a slot that knows itself
-// what its update does to the row and need not be sent it; NoSlot: by anything
-// else.
+// Changed records that an update of slot by has changed a row. by must know the result itself, because it is not sent
+// the row. NoSlot means any other cause.
 func (s *Subscriptions) Changed(by perdure.Slot, row perdure.RowID) {
 	if at := s.find(row); at >= 0 {
 		s.changedRun(by, at, at+1)
@@ -184,8 +181,7 @@ func (s *Subscriptions) changedRun(by perdure.Slot, from, end int) {
 	s.changed.setRun(from, end)
 }
 
-// Advance makes what has changed due to those who are subscribed to it, but for
-// what they have changed alone.
+// Advance makes the changes so far due to their subscribers, except for rows that a subscriber has changed alone.
 func (s *Subscriptions) Advance() {
 	if !s.news {
 		return
@@ -201,16 +197,15 @@ func (s *Subscriptions) Advance() {
 	s.changed, s.shared = s.changed.emptied(), s.shared.emptied()
 }
 
-// Begin begins a slot's next round with all that is due to it.
+// Begin starts a slot's next round, with all rows due to it.
 func (s *Subscriptions) Begin(slot perdure.Slot) {
 	sub := &s.slots[slot]
 	sub.pending, sub.next = sub.next, sub.pending.emptied()
 }
 
-// Next hands out rows of a slot's round, in the order of their places, and
-// reports whether there are any: a run of at most most consecutive rows of a dense
-// part, at least long or the last of the round; or a list, appended to ids, of at
-// most most rows. Runs and lists may alternate.
+// Next returns the next rows of a slot's round in the order of their places; no rows mean that the round is complete.
+// The result is either a run of at most most consecutive rows of a dense part, of at least long rows unless it is the
+// last of the round; or a list of at most most rows, appended to ids. Runs and lists may alternate.
 func (s *Subscriptions) Next(
 	slot perdure.Slot, long, most int, ids []perdure.RowID,
 ) (first perdure.RowID, n int, list []perdure.RowID) {
@@ -221,7 +216,7 @@ func (s *Subscriptions) Next(
 			end := sub.pending.gap(at, min(at+most, s.rows))
 			if end-at >= long || len(list) == 0 && sub.pending.after(end) < 0 {
 				if len(list) > 0 {
-					break // it comes next
+					break // the run is returned next
 				}
 				sub.pending.unsetRun(at, end)
 				return s.id(at), end - at, nil
@@ -255,7 +250,7 @@ func (r rowSet) unset(at int) {
 	}
 }
 
-// mask returns the bits of word w that stand for places from ≤ at < end.
+// mask returns the bits of word w for the places from ≤ at < end.
 func mask(w, from, end int) uint64 {
 	m := ^uint64(0)
 	if low := from - w<<6; low > 0 {
@@ -288,7 +283,7 @@ func (r rowSet) count(from, end int) (n int) {
 	return n
 }
 
-// after returns the first place ≥ from in the set, -1 if there is none.
+// after returns the first place ≥ from in the set, or -1.
 func (r rowSet) after(from int) int {
 	for w := from >> 6; w < len(r); w++ {
 		if word := r[w] & mask(w, from, (w+1)<<6); word != 0 {
@@ -308,7 +303,7 @@ func (r rowSet) gap(from, end int) int {
 	return min(end, max(from, len(r)<<6))
 }
 
-// word returns a word of the set, which may be shorter.
+// word returns a word of the set, or 0 beyond its end.
 func (r rowSet) word(w int) uint64 {
 	if w < len(r) {
 		return r[w]
@@ -316,8 +311,7 @@ func (r rowSet) word(w int) uint64 {
 	return 0
 }
 
-// addCommon adds the places that are in both of two sets, but for those that are
-// also in own and not in shared.
+// addCommon adds the places that are in both a and b, except for those that are in own and not in shared.
 func (r *rowSet) addCommon(a, b, own, shared rowSet) {
 	n := min(len(a), len(b))
 	r.grow(n << 6)
@@ -334,7 +328,7 @@ func (r *rowSet) addRunWithout(a, b rowSet, from, end int) {
 	}
 }
 
-// emptied returns the set without any place, in the same memory.
+// emptied returns the empty set, in the same memory.
 func (r rowSet) emptied() rowSet {
 	clear(r)
 	return r

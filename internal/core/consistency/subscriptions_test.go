@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// rows is a set of rows, of the deliberately dumb kind.
+// rows is a deliberately simple set of rows.
 type rows map[perdure.RowID]bool
 
-// changers are the rows that have changed, and by whom.
+// changers maps each changed row to the slots that changed it.
 type changers map[perdure.RowID]map[perdure.Slot]bool
 
 func (c changers) add(by perdure.Slot, row perdure.RowID) {
@@ -24,20 +24,20 @@ func (c changers) add(by perdure.Slot, row perdure.RowID) {
 	c[row][by] = true
 }
 
-// naiveSubscriber is one slot as it should be: which rows it wants, and which of
-// those changed since they were handed to it.
+// naiveSubscriber is the expected state of one slot: the rows that it wants, and which of them have changed since they
+// were returned to it.
 type naiveSubscriber struct {
 	wants   rows
-	next    rows // due in the round that Begin begins
+	next    rows // due in the next round
 	pending rows // due in this round
 }
 
-// subscriptionsPair plays everything on a Subscriptions and on sets.
+// subscriptionsPair runs the same operations on a Subscriptions and on simple sets.
 type subscriptionsPair struct {
 	s       *Subscriptions
 	first   perdure.RowID
-	n       int // dense: how many rows
-	ids     int // sparse: of how many rows
+	n       int // dense: number of rows
+	ids     int // sparse: number of possible rows
 	changed changers
 	slots   []naiveSubscriber
 }
@@ -65,7 +65,7 @@ func (p *subscriptionsPair) slot(t *rapid.T) int {
 	return rapid.IntRange(0, len(p.slots)-1).Draw(t, "slot")
 }
 
-// row is one of few, so that they meet again; of a sparse part they are far apart.
+// row draws one of few rows, so that operations meet. In a sparse part they are far apart.
 func (p *subscriptionsPair) row(t *rapid.T) perdure.RowID {
 	if p.sparse() {
 		return perdure.RowID(rapid.IntRange(0, p.ids-1).Draw(t, "row")) * 1_000_003
@@ -106,8 +106,7 @@ func (p *subscriptionsPair) drop(t *rapid.T) {
 	p.forget(row)
 }
 
-// forget follows the one thing that a sparse part may forget: that a row changed
-// which nobody wants.
+// forget models the only thing that a sparse part may forget: the change of a row without subscribers.
 func (p *subscriptionsPair) forget(row perdure.RowID) {
 	if p.sparse() && !slices.ContainsFunc(p.slots, func(u naiveSubscriber) bool { return u.wants[row] }) {
 		delete(p.changed, row)
@@ -124,7 +123,7 @@ func (p *subscriptionsPair) reset(t *rapid.T) {
 	}
 }
 
-// by draws who changes something: a slot that knows what it does, or somebody else.
+// by draws the cause of a change: a slot that knows the result, or NoSlot.
 func (p *subscriptionsPair) by(t *rapid.T) perdure.Slot {
 	return perdure.Slot(rapid.IntRange(-1, len(p.slots)-1).Draw(t, "by"))
 }
@@ -158,19 +157,18 @@ func (p *subscriptionsPair) advance(*rapid.T) {
 	clear(p.changed)
 }
 
-// begin begins a slot's round where its last one has ended, as a shard does.
+// begin starts a slot's round if the previous one has ended, as a shard does.
 func (p *subscriptionsPair) begin(t *rapid.T) {
 	slot := p.slot(t)
 	u := &p.slots[slot]
 	if len(u.pending) > 0 {
-		t.Skip("its round is not over")
+		t.Skip("the slot's round is not over")
 	}
 	p.s.Begin(perdure.Slot(slot))
 	u.next, u.pending = u.pending, u.next
 }
 
-// next takes a piece of a round: only due rows, each once, and none only when the
-// round is over.
+// next takes a piece of a round. It must contain only due rows, each once, and may be empty only if the round is over.
 func (p *subscriptionsPair) next(t *rapid.T) {
 	slot := p.slot(t)
 	long, most := rapid.IntRange(2, 5).Draw(t, "long"), rapid.IntRange(1, 6).Draw(t, "most")
@@ -182,7 +180,7 @@ func (p *subscriptionsPair) take(t *rapid.T, slot, long, most int) {
 	first, n, list := p.s.Next(perdure.Slot(slot), long, most, nil)
 	if n > 0 {
 		if len(list) > 0 || n < long && n < len(u.pending) || p.sparse() {
-			t.Fatalf("a run of %d from %d and a list %v, where runs that are not the last are at least %d long", n,
+			t.Fatalf("a run of %d from %d and a list %v, but runs before the last must have at least %d rows", n,
 				first, list, long)
 		}
 		for i := range n {
@@ -190,11 +188,11 @@ func (p *subscriptionsPair) take(t *rapid.T, slot, long, most int) {
 		}
 	}
 	if len(list) > most {
-		t.Fatalf("%d rows at once, at most %d were asked for", len(list), most)
+		t.Fatalf("%d rows in one piece, want at most %d", len(list), most)
 	}
 	for _, row := range list {
 		if !u.pending[row] {
-			t.Fatalf("slot %d is handed row %d, of due rows %v", slot, row, slices.Sorted(maps.Keys(u.pending)))
+			t.Fatalf("slot %d gets row %d, but the due rows are %v", slot, row, slices.Sorted(maps.Keys(u.pending)))
 		}
 		delete(u.pending, row)
 	}
@@ -203,8 +201,7 @@ func (p *subscriptionsPair) take(t *rapid.T, slot, long, most int) {
 	}
 }
 
-// finish ends a slot's round in as many pieces as there are rows at most: changes
-// meanwhile do not make it longer.
+// finish ends a slot's round in at most as many pieces as there are rows. Changes during the round do not prolong it.
 func (p *subscriptionsPair) finish(t *rapid.T) {
 	slot := p.slot(t)
 	for pieces := len(p.slots[slot].pending); pieces > 0 && len(p.slots[slot].pending) > 0; pieces-- {
@@ -215,7 +212,7 @@ func (p *subscriptionsPair) finish(t *rapid.T) {
 		p.take(t, slot, 2, 3)
 	}
 	if left := p.slots[slot].pending; len(left) > 0 {
-		t.Fatalf("slot %d's round does not end: %v is left", slot, left)
+		t.Fatalf("slot %d's round does not end: %v are left", slot, left)
 	}
 	p.take(t, slot, 2, 3)
 }
@@ -234,14 +231,13 @@ func (p *subscriptionsPair) check(t *rapid.T) {
 		maps.Copy(wanted, u.wants)
 	}
 	if got := len(p.s.places); got != len(wanted) || len(p.s.ids) != got+len(p.s.free) {
-		t.Fatalf("%d rows have a place and %d places of %d are free, where %d rows are wanted", got, len(p.s.free),
+		t.Fatalf("%d rows have a place, %d of %d places are free, and %d rows have subscribers", got, len(p.s.free),
 			len(p.s.ids), len(wanted))
 	}
 }
 
-// Whatever subscribers and changes do, each subscriber is handed exactly what
-// changed of what it wants, once a round, and no row that it does not want, though
-// places of a sparse part are used again.
+// Whatever subscribers and changes do, each subscriber gets exactly the changed rows that it wants, once per round, and
+// no others, even when places of a sparse part are reused.
 func TestSubscriptionsLikeSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t)
@@ -250,7 +246,7 @@ func TestSubscriptionsLikeSets(t *testing.T) {
 			"change": p.change, "change again": p.change, "change run": p.changeRun, "advance": p.advance,
 			"begin": p.begin, "next": p.next, "next again": p.next, "finish": p.finish, "": p.check,
 		})
-		for slot := range p.slots { // what is due at the end comes with this round or the next
+		for slot := range p.slots { // rows that are due at the end are in this round or the next
 			for range 2 {
 				for len(p.slots[slot].pending) > 0 {
 					p.take(t, slot, 3, 4)
@@ -265,8 +261,8 @@ func TestSubscriptionsLikeSets(t *testing.T) {
 	})
 }
 
-// The place of a row that nobody wants any more goes to another row, which is not
-// taken for changed because the first was.
+// The place of a row without subscribers is reused for another row. The new row must not count as changed because the
+// old one was.
 func TestPlaceUsedAgain(t *testing.T) {
 	s := NewSubscriptions(2, 0, 0)
 	s.Add(0, 10)
@@ -278,11 +274,11 @@ func TestPlaceUsedAgain(t *testing.T) {
 	for slot := range perdure.Slot(2) {
 		s.Begin(slot)
 		if _, _, list := s.Next(slot, 2, 9, nil); len(list) > 0 {
-			t.Errorf("slot %d is handed %v, which did not change since it asked", slot, list)
+			t.Errorf("slot %d gets rows %v, which have not changed since it subscribed", slot, list)
 		}
 	}
 	if len(s.ids) != 2 {
-		t.Errorf("two rows have %d places", len(s.ids))
+		t.Errorf("two rows use %d places", len(s.ids))
 	}
 }
 
@@ -291,7 +287,7 @@ func TestNextPieces(t *testing.T) {
 	s := NewSubscriptions(1, 100, 200)
 	s.AddRun(0, 100, 200)
 	s.ChangedRun(perdure.NoSlot, 100, 2)
-	s.ChangedRun(perdure.NoSlot, 110, 70) // over the border of words of 64
+	s.ChangedRun(perdure.NoSlot, 110, 70) // across the boundary of 64-bit words
 	s.Changed(perdure.NoSlot, 190)
 	s.ChangedRun(perdure.NoSlot, 210, 8)
 	s.Changed(perdure.NoSlot, 299)
@@ -310,16 +306,16 @@ func TestNextPieces(t *testing.T) {
 	}
 }
 
-// rowSetBorders are places at and around the borders of words.
+// rowSetBorders are places at and around word boundaries.
 var rowSetBorders = []int{0, 1, 62, 63, 64, 65, 127, 128, 129, 191, 192, 200}
 
-// places is a rowSet and a map beside it.
+// places is a rowSet and an equivalent map.
 type places struct {
 	set  rowSet
 	want map[int]bool
 }
 
-// check compares everything that can be asked.
+// check compares the results of all queries.
 func (p *places) check(t *testing.T, what string, most int) {
 	t.Helper()
 	for from := range most {
@@ -354,7 +350,7 @@ func (p *places) check(t *testing.T, what string, most int) {
 	}
 }
 
-// A rowSet is a set of places, also where runs begin or end at the border of a word.
+// A rowSet is a set of places, including when runs start or end at a word boundary.
 func TestRowSetBorders(t *testing.T) {
 	const most = 200
 	for _, from := range rowSetBorders {
@@ -383,14 +379,14 @@ func TestRowSetBorders(t *testing.T) {
 			p.check(t, fmt.Sprintf("unsetRun(%d, %d)", middle, end+70), most)
 			p.set = p.set.emptied()
 			if p.set.after(0) >= 0 {
-				t.Fatal("an emptied set has places")
+				t.Fatal("an emptied set contains places")
 			}
 		}
 	}
 }
 
-// addCommon adds what two sets have, but for what is in a third and not in a fourth,
-// whichever is longer; addRunWithout what one has and another has not.
+// addCommon adds the common places of two sets, except those in a third and not in a fourth set, whichever is longer.
+// addRunWithout adds the places that are in one set and not in another.
 func TestRowSetUnions(t *testing.T) {
 	for _, lengths := range [][5]int{
 		{0, 130, 70, 0, 0},
@@ -401,7 +397,7 @@ func TestRowSetUnions(t *testing.T) {
 	} {
 		sets, p, q := [5]rowSet{}, places{want: map[int]bool{}}, places{want: map[int]bool{}}
 		for i, n := range lengths {
-			for at := i; at < n; at += i + 2 { // of the first every 2nd, then every 3rd, every 4th
+			for at := i; at < n; at += i + 2 { // every 2nd place for the first, then every 3rd, every 4th
 				sets[i].set(at)
 			}
 		}

@@ -7,25 +7,25 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// turn remembers what MinClock and Next have found out, so that they need not look at all slots after each update: the
-// cost of a clock then grows as the number of slots, and not as its square. Whatever may make a slot less ready than it
-// was, or changes which slots take part, forgets it.
+// turn caches the results of MinClock and Next, so that they need not scan all slots after each update. The cost of a
+// clock then grows with the number of slots, not with its square. Any event that may make a slot less ready, or that
+// changes which slots participate, invalidates the cache.
 type turn struct {
 	known bool
 	least perdure.Clock // MinClock
-	at    int           // how many slots, of those that MinClock is of, have that count
+	at    int           // number of slots included in MinClock that have exactly this count
 
-	// Where clocks are ticked: of the slots that take part in the round of clock least, those below ready may be
-	// applied, and those below next were.
+	// With ticks: among the slots that participate in the round of clock least, those below ready may be applied, and
+	// those below next have been.
 	ready, next int
-	// Where clocks are not ticked: slots whose next update may have become ready, in order.
+	// Without ticks: slots whose next update may have become ready, in order.
 	stirred []int
 }
 
-// forget has the next call of MinClock or Next look at all slots.
+// forget makes the next call of MinClock or Next scan all slots.
 func (t *turn) forget() { t.known = false }
 
-// recall looks at all slots, unless the result is known.
+// recall scans all slots unless the result is cached.
 func (in *Intake) recall() *turn {
 	t := &in.turn
 	if t.known {
@@ -56,14 +56,14 @@ func (in *Intake) counts(slot int) bool {
 	return !in.left(slot) && !(in.weak.Joins && in.spans[slot].From > 0)
 }
 
-// stir notes that the next update of a slot may have become ready, where clocks are not ticked.
+// stir records that the next update of a slot may have become ready. It is used without ticks only.
 func (t *turn) stir(slot int) {
 	if at, is := slices.BinarySearch(t.stirred, slot); !is {
 		t.stirred = slices.Insert(t.stirred, at, slot)
 	}
 }
 
-// advance raises the count of a slot whose next update is given out.
+// advance raises the count of a slot whose next update is returned by Next.
 func (in *Intake) advance(slot int, to perdure.Clock) {
 	t := &in.turn
 	counted := in.counts(slot)
@@ -74,7 +74,7 @@ func (in *Intake) advance(slot int, to perdure.Clock) {
 	t.known = t.known && t.at > 0
 }
 
-// slot returns the slot whose update comes next; -1: none.
+// slot returns the slot whose update comes next, or -1.
 func (t *turn) slot(in *Intake) int {
 	if !in.twoStep {
 		for len(t.stirred) > 0 {
@@ -96,7 +96,7 @@ func (t *turn) slot(in *Intake) int {
 	return t.next
 }
 
-// round moves on to the next slot of the present round that is not done.
+// round advances to the next slot of the current round that is not done.
 func (t *turn) round(in *Intake, at *int, done func(slot int) bool) {
 	for *at < len(in.slots) && (in.applied[*at] != t.least || in.left(*at) || done(*at)) {
 		*at++

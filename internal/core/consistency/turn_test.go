@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// leastOf works out MinClock from the counts of all slots.
+// leastOf computes MinClock from the counts of all slots.
 func (in *Intake) leastOf() perdure.Clock {
 	least, most := perdure.Clock(-1), perdure.Clock(0)
 	for i, c := range in.applied {
@@ -25,7 +25,7 @@ func (in *Intake) leastOf() perdure.Clock {
 	return least
 }
 
-// nextOf works out which slot's update is the next from all that is pending; -1: none.
+// nextOf computes from all pending updates which slot's update is next; -1: none.
 func (in *Intake) nextOf() int {
 	next, least := -1, in.leastOf()
 	for i := range in.slots {
@@ -42,8 +42,7 @@ func (in *Intake) nextOf() int {
 	return next
 }
 
-// TestTurn: whatever happens to an intake, what it remembers of MinClock and of whose turn it is is what it would find
-// if it looked at all slots.
+// TestTurn: after any event, the cached MinClock and turn of an intake equal those found by scanning all slots.
 func TestTurn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
@@ -53,7 +52,7 @@ func TestTurn(t *testing.T) {
 		if rapid.Bool().Draw(t, "gaps") {
 			in.CountGaps()
 		}
-		at := func(what string) perdure.Clock { // about where the slots are, or none
+		at := func(what string) perdure.Clock { // a clock near the slots' counts, or none
 			return max(0, in.leastOf()+perdure.Clock(rapid.IntRange(-1, 3).Draw(t, what)))
 		}
 		roster := uint64(0)
@@ -117,11 +116,11 @@ func giveSome(t *rapid.T, in *Intake) {
 		want := in.nextOf()
 		switch u := in.Next(); {
 		case u == nil && want >= 0:
-			t.Fatalf("no update is given, want slot %d's: counts %v", want, in.applied)
+			t.Fatalf("Next returns no update, want slot %d's: counts %v", want, in.applied)
 		case u == nil:
 			more = 0
 		case int(u.Slot) != want:
-			t.Fatalf("slot %d's update is given, want slot %d's: counts %v", u.Slot, want, in.applied)
+			t.Fatalf("Next returns slot %d's update, want slot %d's: counts %v", u.Slot, want, in.applied)
 		default:
 			in.Free(u)
 		}

@@ -27,13 +27,13 @@ func (u updates) clone() updates {
 	return n
 }
 
-// naiveViewer is a slot as it should be: the content of what it may read from its
-// cache, and what it and the shard have to say to each other and have not yet.
+// naiveViewer is the expected state of a slot: the content of the rows that it may read from its cache, and the
+// messages between it and the shard that are still in transit.
 type naiveViewer struct {
 	inactive bool
 	cached   []updates // of each row in its cache; none: it reads by Gets only
-	told     updates   // what the shard knows that all cached rows contain; nil: that none is cached
-	rounds   []round   // taken over, and not said yet
+	told     updates   // the updates that the shard knows to be in all cached rows; nil: no row is cached
+	rounds   []round   // received, and not confirmed yet
 }
 
 // round is the end of a push: all cached rows are of this state.
@@ -45,11 +45,11 @@ type round struct {
 // visibilityPair plays a shard's life on a Visibility and on explicit sets.
 type visibilityPair struct {
 	v       *Visibility
-	content updates // of the shard's rows, now
+	content updates // contents of the shard's current rows
 	applied []perdure.Clock
 	seq     uint64
 	slots   []naiveViewer
-	before  []perdure.Clock // what Seen said last
+	before  []perdure.Clock // the last result of Seen
 }
 
 func newVisibilityPair(t *rapid.T) *visibilityPair {
@@ -66,8 +66,8 @@ func newVisibilityPair(t *rapid.T) *visibilityPair {
 			p.seq++
 		}
 	}
-	// Of the shard's former life every slot may have cached anything, even nothing of
-	// what is applied: that is what is known of it before it has opened this one.
+	// Every slot may have cached any rows of the shard's former life, even without any applied update. Until a slot
+	// opens this life, nothing else is known of it.
 	for i := range p.slots {
 		p.slots[i] = naiveViewer{cached: []updates{{}}, told: updates{}}
 	}
@@ -94,7 +94,7 @@ func (p *visibilityPair) open(t *rapid.T) {
 	*u = naiveViewer{inactive: u.inactive}
 }
 
-// answer sends a slot a row as it is now, which it caches.
+// answer sends a slot the current row, which the slot caches.
 func (p *visibilityPair) answer(t *rapid.T) {
 	slot := p.slot(t)
 	p.v.Answered(perdure.Slot(slot), p.seq)
@@ -105,11 +105,11 @@ func (p *visibilityPair) answer(t *rapid.T) {
 	}
 }
 
-// push ends a round: all the slot's rows are as they are now, and it will say so.
+// push ends a round: all rows of the slot are current, and the slot will confirm it.
 func (p *visibilityPair) push(t *rapid.T) {
 	u := &p.slots[p.slot(t)]
 	if u.told == nil {
-		t.Skip("nothing is pushed to it")
+		t.Skip("nothing is pushed to the slot")
 	}
 	for i := range u.cached {
 		u.cached[i] = p.content.clone()
@@ -117,19 +117,18 @@ func (p *visibilityPair) push(t *rapid.T) {
 	u.rounds = append(u.rounds, round{p.seq, p.content.clone()})
 }
 
-// say brings the shard a slot's oldest word that is on its way.
+// say delivers a slot's oldest confirmation to the shard.
 func (p *visibilityPair) say(t *rapid.T) {
 	slot := p.slot(t)
 	u := &p.slots[slot]
 	if len(u.rounds) == 0 {
-		t.Skip("it has nothing to say")
+		t.Skip("the slot has nothing to confirm")
 	}
 	p.v.Saw(perdure.Slot(slot), u.rounds[0].seq)
 	u.told, u.rounds = u.rounds[0].content, u.rounds[1:]
 }
 
-// activate begins or ends that somebody speaks for a slot. Its next process knows
-// nothing of what was cached.
+// activate starts or ends the process of a slot. The next process does not have the cached rows.
 func (p *visibilityPair) activate(t *rapid.T) {
 	slot := p.slot(t)
 	u := &p.slots[slot]
@@ -141,8 +140,7 @@ func (p *visibilityPair) activate(t *rapid.T) {
 	}
 }
 
-// count returns how many of a slot's clocks, from the first on without gap, all
-// other active slots see in what of returns for them.
+// count returns how many consecutive clocks of a slot, from the first on, are in of for all other active slots.
 func (p *visibilityPair) count(slot int, of func(u *naiveViewer) []updates) (n perdure.Clock) {
 	for ; n < p.applied[slot]; n++ {
 		for i := range p.slots {
@@ -158,7 +156,7 @@ func (p *visibilityPair) count(slot int, of func(u *naiveViewer) []updates) (n p
 	return n
 }
 
-// told is what the shard knows of a slot's cache; truth is its cache itself.
+// told returns what the shard knows of a slot's cache. truth returns the contents of the cache.
 func told(u *naiveViewer) []updates {
 	if u.told == nil {
 		return nil
@@ -174,18 +172,18 @@ func (p *visibilityPair) check(t *rapid.T) {
 		want := max(p.before[slot], known)
 		got := p.v.Seen(perdure.Slot(slot))
 		if got != want {
-			t.Fatalf("%d clocks of slot %d are seen, want %d of %d: it was %d", got, slot, want, p.applied[slot],
+			t.Fatalf("%d clocks of slot %d are seen, want %d of %d; before: %d", got, slot, want, p.applied[slot],
 				p.before[slot])
 		}
 		if got > most {
-			t.Fatalf("%d clocks of slot %d are said to be seen, and all slots can see %d", got, slot, most)
+			t.Fatalf("Seen returns %d for slot %d, but all slots can see only %d", got, slot, most)
 		}
 		p.before[slot] = got
 	}
 }
 
-// Seen is what the shard can know of what all slots see; it is never more than they
-// do, and never falls; and once all have said what they saw, it is all.
+// Seen returns what the shard can know of the clocks that all slots see. It is never more than they see, and never
+// decreases. Once all slots have confirmed everything, it is complete.
 func TestVisibilityLikeSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newVisibilityPair(t)
@@ -198,7 +196,7 @@ func TestVisibilityLikeSets(t *testing.T) {
 		}
 		for slot, applied := range p.applied {
 			if got := p.v.Seen(perdure.Slot(slot)); got != applied {
-				t.Fatalf("all is taken over, and %d clocks of slot %d are seen, want %d", got, slot, applied)
+				t.Fatalf("everything is confirmed, but %d clocks of slot %d are seen, want %d", got, slot, applied)
 			}
 			if s := &p.v.slots[slot]; len(s.unseen) > 0 {
 				t.Fatalf("slot %d keeps %v", slot, s.unseen)
@@ -207,8 +205,7 @@ func TestVisibilityLikeSets(t *testing.T) {
 	})
 }
 
-// What a slot says late, or twice, takes nothing back; a slot's own word does not
-// matter for its own updates.
+// A late or repeated confirmation does not lower Seen. A slot's own confirmation does not matter for its own updates.
 func TestSeenByOthers(t *testing.T) {
 	v := NewVisibility([]perdure.Clock{0, 0, 0}, 0)
 	expect := func(what string, want ...perdure.Clock) {
@@ -224,27 +221,27 @@ func TestSeenByOthers(t *testing.T) {
 	}
 	v.Applied(0, 0, 1)
 	v.Applied(1, 0, 2)
-	expect("nobody has said anything", 0, 0, 0)
+	expect("no confirmation yet", 0, 0, 0)
 	v.Saw(1, 2)
 	v.Saw(2, 1)
 	expect("slot 2 has not seen slot 1's", 1, 0, 0)
 	v.Saw(2, 1)
 	v.Saw(0, 2)
-	expect("slot 2 still", 1, 0, 0)
+	expect("slot 2 still has not", 1, 0, 0)
 	v.SetActive(2, false)
-	expect("nobody speaks for slot 2", 1, 1, 0)
+	expect("slot 2 has no process", 1, 1, 0)
 	v.SetActive(2, true)
 	v.Saw(2, 0)
-	expect("slot 2 is back, and far behind", 1, 1, 0)
+	expect("slot 2 is back, and lags far behind", 1, 1, 0)
 	v.Applied(0, 1, 3)
 	v.Saw(1, 3)
 	v.Saw(1, 2)
-	expect("slot 2 has to see it", 1, 1, 0)
+	expect("slot 2 must see it", 1, 1, 0)
 	v.Opened(2)
 	expect("slot 2 reads nothing from its cache", 2, 1, 0)
 }
 
-// The sum of what is in transit is at most V/√(clock+1), or is one update alone.
+// The sum of the updates in transit is at most V/√(clock+1), or there is only one update.
 func TestMaySend(t *testing.T) {
 	vap := model(t, "vap:6")
 	for _, tc := range []struct {
@@ -259,7 +256,7 @@ func TestMaySend(t *testing.T) {
 		{3, 3.01, false, false},
 		{8, 2, false, true},
 		{8, 6, false, false},
-		{8, 6, true, true}, // or it could never go
+		{8, 6, true, true}, // otherwise it could never be sent
 		{8, math.Inf(1), true, true},
 		{8, math.Inf(1), false, false},
 		{8, math.NaN(), false, false},
@@ -271,36 +268,36 @@ func TestMaySend(t *testing.T) {
 	}
 	for _, other := range []string{"bsp", "ssp:3", "essp:3", "asp"} {
 		if !MaySend(model(t, other), 99, math.Inf(1), false) {
-			t.Errorf("%s bounds what is in transit", other)
+			t.Errorf("%s limits updates in transit", other)
 		}
 	}
 }
 
-// Missing counts what is known to exist, of clocks ≤ c + s; the bound is P(2s+1).
+// Missing counts updates that are known to exist, of clocks ≤ c + s; the bound is P(2s+1).
 func TestMissing(t *testing.T) {
 	for _, tc := range []struct {
 		applied, known []perdure.Clock
 		s, c           perdure.Clock
 		want, bound    int64
-		spans          []words.Span // nil: throughout
+		spans          []words.Span // nil: always
 	}{
 		{[]perdure.Clock{3, 3}, []perdure.Clock{3, 3}, 0, 3, 0, 2, nil},
 		{[]perdure.Clock{3, 3}, []perdure.Clock{4, 4}, 0, 3, 2, 2, nil},
 		{[]perdure.Clock{3, 3}, []perdure.Clock{5, 3}, 0, 3, 1, 2, nil}, // the paper's sum ends at c + s
 		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 3}, 2, 3, 12, 15, nil},
-		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 15, 15, nil}, // as much as may be missing
+		{[]perdure.Clock{1, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 15, 15, nil}, // the maximum
 		{[]perdure.Clock{0, 1, 1}, []perdure.Clock{6, 6, 6}, 2, 3, 16, 15, nil}, // a row that is too old
-		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10, nil},        // what was not known to exist is there
-		// A row from before slot 1 joined lacks what it has done since, of its clocks only.
+		{[]perdure.Clock{7, 1}, []perdure.Clock{6, 1}, 2, 3, 0, 10, nil},        // has updates not known to exist
+		// A row from before slot 1 joined lacks the slot's updates since then, counted within its interval only.
 		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Span{{}, {From: 10}}},
 		{[]perdure.Clock{8, 2}, []perdure.Clock{9, 12}, 2, 10, 3, 10, []words.Span{{}, {From: 10}}},
-		// It is not in this clock.
+		// Slot 1 does not participate in this clock.
 		{[]perdure.Clock{8}, []perdure.Clock{9, 12}, 2, 9, 1, 10, []words.Span{{}, {From: 10}}},
-		// It was not any more.
+		// Slot 1 no longer participates.
 		{[]perdure.Clock{8, 4}, []perdure.Clock{9, 6}, 2, 7, 1, 10, []words.Span{{}, {Until: 5}}},
-		// Of slot 2 nothing is known.
+		// Nothing is known of slot 2.
 		{[]perdure.Clock{8, 8, 1}, []perdure.Clock{9, 8}, 2, 8, 1, 15, []words.Span{{}, {}, {}}},
-		// The reader has not heard of slot 1.
+		// The reader does not know slot 1.
 		{[]perdure.Clock{1, 1}, []perdure.Clock{4, 4}, 2, 3, 3, 5, []words.Span{{}}},
 	} {
 		name := fmt.Sprintf("applied %v known %v s %d c %d", tc.applied, tc.known, tc.s, tc.c)
@@ -309,7 +306,7 @@ func TestMissing(t *testing.T) {
 			spans = make([]words.Span, len(tc.applied))
 		}
 		if got := Missing(tc.applied, tc.known, spans, tc.s, tc.c); got != tc.want {
-			t.Errorf("%s: %d are missing, want %d", name, got, tc.want)
+			t.Errorf("%s: %d missing, want %d", name, got, tc.want)
 		}
 		if got := MissingBound(len(spans), tc.s); got != tc.bound {
 			t.Errorf("%s: at most %d, want %d", name, got, tc.bound)
@@ -317,8 +314,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A slot that the shard learns of late, since it began anew from before the slot joined,
-// may still read what it had cached of the shard's former life.
+// If the shard restarted from before a slot joined, it learns of the slot late. The slot may still read rows that it
+// had cached of the shard's former life.
 func TestVisibilityOfLateSlots(t *testing.T) {
 	t.Parallel()
 	v := NewVisibility([]perdure.Clock{0}, 5)
@@ -326,7 +323,7 @@ func TestVisibilityOfLateSlots(t *testing.T) {
 	v.Grow([]perdure.Clock{0, 0}, 5)
 	v.Applied(0, 0, 6)
 	if got := v.Seen(0); got != 1 {
-		t.Errorf("nobody speaks for slot 1: %d clocks of slot 0 are seen, want 1", got)
+		t.Errorf("slot 1 has no process: %d clocks of slot 0 are seen, want 1", got)
 	}
 	v.SetActive(1, true)
 	v.Applied(0, 1, 7)
@@ -335,7 +332,7 @@ func TestVisibilityOfLateSlots(t *testing.T) {
 	}
 	v.Opened(1)
 	if got := v.Seen(0); got != 2 {
-		t.Errorf("slot 1 has opened the shard, and reads nothing from its cache: %d clocks of slot 0 are seen, want 2",
+		t.Errorf("slot 1 has opened the shard with an empty cache: %d clocks of slot 0 are seen, want 2",
 			got)
 	}
 }

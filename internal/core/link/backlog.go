@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ofClock reports whether an entry is a worker's of a clock, and not the head's of the view.
+// ofClock reports whether an entry is a worker's update or tick, rather than a fact of the head.
 func ofClock(f *wire.Frame) bool { return f.Kind == wire.KindUpdate || f.Kind == wire.KindTick }
 
-// backlog is, by slot, what updates and ticks take that are in the log and not in the replica.
+// backlog is, by slot, the size of the updates and ticks that are in the log and not yet in the replica.
 type backlog []int64
 
-// of returns what a slot's take.
+// of returns the size for one slot.
 func (b backlog) of(slot perdure.Slot) int64 {
 	if int(slot) >= len(b) {
 		return 0
@@ -24,7 +24,7 @@ func (b backlog) of(slot perdure.Slot) int64 {
 	return b[slot]
 }
 
-// count counts a worker's entry: sign 1 when it comes, -1 when it has gone to the replica.
+// count adds a worker's entry (sign 1) when it arrives, and removes it (sign -1) when the replica has it.
 func (b *backlog) count(f *wire.Frame, sign int64) {
 	if !ofClock(f) {
 		return
@@ -35,18 +35,17 @@ func (b *backlog) count(f *wire.Frame, sign int64) {
 	(*b)[f.Slot] += sign * (consistency.PartCost + int64(len(f.Body)))
 }
 
-// Update is the entry of an update that came on a reader's connection, at the head. An error
-// refuses it before any of it is taken: ErrEarly of replica, if it could be applied once the log
-// has as many tables as tables says. A slot may have most bytes of updates here that are not
-// applied.
+// Update converts an update from a reader's connection to an entry, at the head. An error rejects the update before any
+// of it is taken in; it is replica.ErrEarly if the update becomes valid once the log has the given number of tables.
+// most is the limit for the bytes of a slot's updates that are not applied.
 func (l *Link) Update(from *replica.Reader, f *wire.Frame, st *replica.State, tables int,
 	most int64,
 ) (e replica.Entry, err error) {
 	switch {
 	case from.Slot < 0:
-		return e, errors.New("an observer cannot update")
+		return e, errors.New("an observer cannot send updates")
 	case f.Clock < 0 || f.Until() < 0 || f.Parts > 0 && f.Part >= f.Parts:
-		return e, fmt.Errorf("update of clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
+		return e, fmt.Errorf("invalid update: clock %d, part %d of %d", f.Clock, f.Part, f.Parts)
 	}
 	if n := st.PendingBytes(from.Slot) + l.backlog.of(from.Slot) + int64(len(f.Body)); n > most {
 		return e, l.tooMuch(from, f, n, most)
@@ -60,13 +59,13 @@ func (l *Link) Update(from *replica.Reader, f *wire.Frame, st *replica.State, ta
 	return e, nil
 }
 
-// Tick is the entry of a tick that came on a reader's connection, at the head: the word that an
-// update is staged on all shards.
+// Tick converts a tick from a reader's connection to an entry, at the head. A tick says that an update is staged on all
+// shards.
 func (l *Link) Tick(from *replica.Reader, f *wire.Frame, most int64) (e replica.Entry, err error) {
 	if from.Slot < 0 {
-		return e, errors.New("an observer cannot tick")
+		return e, errors.New("an observer cannot send ticks")
 	}
-	// An update that is ticked may be as large as what is kept.
+	// A ticked update may be as large as the limit itself.
 	if n := l.backlog.of(from.Slot); n > 2*most {
 		return e, l.tooMuch(from, f, n, most)
 	}
@@ -81,23 +80,23 @@ func (l *Link) entry(from *replica.Reader, f *wire.Frame) replica.Entry {
 }
 
 func (l *Link) tooMuch(from *replica.Reader, f *wire.Frame, n, most int64) error {
-	return fmt.Errorf("slot %d has sent %d bytes of updates to shard %d that are not applied yet, "+
-		"clock %d the last of them; at most %d are kept", from.Slot, n, l.name.Shard, f.Clock, most)
+	return fmt.Errorf("slot %d has %d bytes of updates on shard %d that are not applied yet, "+
+		"up to clock %d; at most %d bytes are kept", from.Slot, n, l.name.Shard, f.Clock, most)
 }
 
-// FromLog is the entry that a record of an update log is, as a worker or a head has appended it. An
-// error says why nobody keeps to the rules who appends that. The payload is the record's still.
+// FromLog converts a record of an update log to an entry. An error means that a worker or a head violated the rules by
+// appending it. The payload still belongs to the record.
 func (l *Link) FromLog(f *wire.Frame, st *replica.State, tables int) (e replica.Entry, err error) {
 	if f.Shard != l.name.Shard || f.Generation != l.name.Generation {
-		return e, fmt.Errorf("%w: it is of shard %d, generation %d, not of shard %d, generation %d", wire.ErrPayload,
-			f.Shard, f.Generation, l.name.Shard, l.name.Generation)
+		return e, fmt.Errorf("%w: the record is for shard %d, generation %d, not for shard %d, generation %d",
+			wire.ErrPayload, f.Shard, f.Generation, l.name.Shard, l.name.Generation)
 	}
 	if !ofClock(f) {
 		return replica.Entry{Frame: wire.Frame{Header: f.Header, Payload: f.Payload}}, nil
 	}
 	if n := len(st.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||
 		f.Parts > 0 && f.Part >= f.Parts {
-		return e, fmt.Errorf("%w: it is of slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n,
+		return e, fmt.Errorf("%w: the record has slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n,
 			f.Clock, f.Part, f.Parts)
 	}
 	e.Frame.Header = f.Header

@@ -1,15 +1,15 @@
-// Package link connects a replica to its shard's chain: it knows predecessor and successor, keeps the log that
-// goes along the chain, and turns the log's messages into frames and back. Package chain decides what goes to
-// which neighbour; package link knows what an entry is, what it weighs, and which words to a neighbour may wait
-// until others go with them. It is pure: it knows neighbours by their part, and the server has the connections.
+// Package link connects a replica to its shard's chain. A Link knows the predecessor and the successor, keeps the log
+// that passes along the chain, and converts the log's messages to frames and back. Package chain decides which messages
+// go to which neighbor. Package link knows the content and the size of an entry, and which messages may wait to be sent
+// together with others. It does no I/O: it identifies neighbors by their role, and the server owns the connections.
 //
 // Invariants:
-//   - what is counted of a slot's updates is what the log has of them and the replica has not;
-//   - the word of what is committed is held back only while nobody waits for it: a joiner's tail,
-//     a follower's predecessor that asks, and whoever waits for a fact hear at once;
-//   - a tick is early only while some slot's tick of the same clock is still to be sent on.
+//   - The bytes counted for a slot are those of its updates that are in the log and not yet in the replica.
+//   - A Committed message is held back only while no process waits for it. It is sent immediately for a joiner, in
+//     answer to a predecessor that asks, and after a fact.
+//   - A tick is early only while another slot's tick of the same clock has not been forwarded.
 //
-// Nothing here is safe for concurrent use; the server's lock of the shard guards it.
+// A Link is not safe for concurrent use; the server's lock of the shard guards it.
 package link
 
 import (
@@ -23,58 +23,57 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Ready is what the log wants done: entries for the replica, words for neighbours, copies for those
-// who lack too much. It is the log's, until the next call.
+// Ready contains the actions that the log requires: entries for the replica, messages for neighbors, and snapshots for
+// neighbors that lack too much. It is valid until the next call.
 type Ready = chain.Ready[replica.Entry]
 
-// Outgoing is what the log wants told to a neighbour.
+// Outgoing is a message for a neighbor.
 type Outgoing = chain.Outgoing[replica.Entry]
 
-// Name says which life of which shard is meant.
+// Name identifies one life of a shard.
 type Name struct {
 	Shard      perdure.ShardID
 	Generation perdure.Generation
 	Epoch      perdure.Epoch
 }
 
-// NameOf returns the life of a shard that a frame is of.
+// NameOf returns the life of the shard that a frame belongs to.
 func NameOf(f *wire.Header) Name { return Name{f.Shard, f.Generation, f.Epoch} }
 
-// Frame begins a frame of this life.
+// Frame returns a new frame of this life.
 func (n Name) Frame(kind wire.Kind) wire.Frame {
 	return wire.Frame{Header: wire.Header{
 		Kind: kind, Generation: n.Generation, Epoch: n.Epoch, Shard: n.Shard, Slot: perdure.NoSlot,
 	}}
 }
 
-// Link is one replica's. The zero Link is in no chain yet.
+// Link is the link of one replica. The zero Link is not part of a chain.
 type Link struct {
-	solo    bool // nobody follows anybody: what the log is given is committed
-	all     bool // for a negative control: messages of other generations and epochs are taken
+	solo    bool // the shard has no chain: every appended entry is committed
+	all     bool // negative control: accept messages of other generations and epochs
 	name    Name
 	place   Place
-	log     *chain.Replica[replica.Entry] // nil until the rows are there, or are to come along the chain
+	log     *chain.Replica[replica.Entry] // nil until the rows are there, or will be received along the chain
 	backlog backlog
-	untold  untold
-	ticked  []perdure.Clock // by slot: clocks of which ticks were sent on
+	pending pendingCommit
+	ticked  []perdure.Clock // by slot: clocks whose ticks were forwarded
 	window  int
 }
 
-// Settings never change.
+// Settings configure a Link. They never change.
 type Settings struct {
-	Name Name // the life that it begins in
+	Name Name // the initial life of the shard
 	Job  *perdure.JobSpec
-	// Solo says that the shard has its log from elsewhere: nobody follows anybody, and whatever
-	// the log here is given is committed.
+	// Solo means that the shard gets its log from elsewhere, without a chain. Every entry appended here is
+	// committed.
 	Solo bool
-	All  bool // for a negative control: messages of other generations and epochs are taken
+	All  bool // negative control: accept messages of other generations and epochs
 }
 
-// entryWindow is how many bytes of entries a server sends ahead of what a successor has
-// acknowledged, over all shards.
+// entryWindow is how many bytes of entries a server sends ahead of its successors' acknowledgements, over all shards.
 const entryWindow = 48 << 20
 
-// New makes the link of a replica that has no log yet.
+// New returns the link of a replica that has no log yet.
 func New(s Settings) Link {
 	return Link{
 		name: s.Name, solo: s.Solo, all: s.All,
@@ -82,25 +81,25 @@ func New(s Settings) Link {
 	}
 }
 
-// entryBytes is what an entry takes on its way.
+// entryBytes returns the size of an entry on the wire.
 func entryBytes(e replica.Entry) int { return wire.HeaderBytes + e.Frame.PayloadBytes() }
 
-// Begin begins the log of a replica whose rows are there.
+// Begin starts the log of a replica that has its rows.
 func (l *Link) Begin() {
 	clear(l.backlog)
 	l.log = chain.New(0, entryBytes, l.window)
 }
 
-// Join begins the log of a replica that is to be given rows along the chain.
+// Join starts the log of a replica that will receive its rows along the chain.
 func (l *Link) Join() { l.log = chain.NewJoiner(entryBytes, l.window) }
 
-// Begun reports whether there is a log. Until then a link is only told what the view says.
+// Begun reports whether there is a log. Until then only Follow may be called.
 func (l *Link) Begun() bool { return l.log != nil }
 
-// Ready takes what the log wants done.
+// Ready returns the actions that the log requires.
 func (l *Link) Ready() Ready { return l.log.Ready() }
 
-// End is how many entries the log has; none before it has begun.
+// End returns the number of entries in the log, or 0 without a log.
 func (l *Link) End() uint64 {
 	if l.log == nil {
 		return 0
@@ -108,37 +107,37 @@ func (l *Link) End() uint64 {
 	return l.log.End()
 }
 
-// Applied is how many entries the log has given to the replica.
+// Applied returns the number of entries that the log has passed to the replica.
 func (l *Link) Applied() uint64 { return l.log.Applied() }
 
-// Serving reports whether the log, as the head's, takes entries and gives them on.
+// Serving reports whether the head's log accepts entries and passes them on.
 func (l *Link) Serving() bool { return l.log.Serving() }
 
-// Wants reports whether a snapshot of a position would bring the replica on.
+// Wants reports whether a snapshot of the given position would advance the replica.
 func (l *Link) Wants(pos uint64) bool { return l.log.Wants(pos) }
 
-// Relink begins anew with a neighbour: what was sent to it may be lost.
+// Relink restarts the exchange with a neighbor, because messages to it may be lost.
 func (l *Link) Relink(to chain.Peer) { l.log.Relink(to) }
 
-// Elapse lets the time between two heartbeats pass.
+// Elapse advances time by one heartbeat interval.
 func (l *Link) Elapse() { l.log.Tick() }
 
-// Sync brings the other members of a periodic chain up to this one.
+// Sync brings the other members of a periodic chain up to date with this one.
 func (l *Link) Sync() { l.log.Sync() }
 
-// Place is the replica's part, as the last view says.
+// Place returns the replica's role according to the last view.
 func (l *Link) Place() *Place { return &l.place }
 
-// Name is the life that the replica is in, as the last view says. Whoever asks has a lock under which
-// Follow is called.
+// Name returns the life of the replica according to the last view. The caller must hold a lock under which Follow is
+// called.
 func (l *Link) Name() Name { return l.name }
 
-// Follow brings the link to what a view says of it. renew: that is another epoch, in which the
-// predecessor is to be told all anew.
+// Follow applies a view to the link. If renew is set, a new epoch starts, in which everything must be reported to the
+// predecessor again.
 func (l *Link) Follow(n Name, p *Place, renew bool) {
 	l.name, l.place = n, *p
 	if renew {
-		l.untold = untold{}
+		l.pending = pendingCommit{}
 	}
 	if l.log == nil {
 		return
@@ -150,23 +149,23 @@ func (l *Link) Follow(n Name, p *Place, renew bool) {
 	}
 }
 
-// PrecededBy reports whether a server's process is the one that this replica follows.
+// PrecededBy reports whether a server's process is the predecessor of this replica.
 func (l *Link) PrecededBy(server int, incarnation perdure.Incarnation) bool {
 	pred := &l.place.Pred
 	return !l.place.Head && pred.Server == server && pred.Incarnation == incarnation || l.all
 }
 
-// Yields reports whether this is a head that is to be dropped, and takes in nothing more: what
-// it is sent, the next one is sent again.
+// Yields reports whether this replica is a head that will be removed, and so accepts nothing more. Workers resend to
+// the next head whatever this one does not accept.
 func (l *Link) Yields(v *words.View) bool {
 	mine := &v.Shards[l.name.Shard]
 	return mine.Yields && l.place.Head && mine.Epoch == l.name.Epoch
 }
 
-// Yielded reports whether the next member is up to a head that yields: it may be dropped.
+// Yielded reports whether the next member has caught up with a yielding head, which may then be removed.
 func (l *Link) Yielded(v *words.View) bool { return l.Yields(v) && l.log.Shared() }
 
-// Joined reports whether a joining replica has come up with the tail.
+// Joined reports whether a joiner has caught up with the tail.
 func (l *Link) Joined() bool { return l.log != nil && l.log.Joined() }
 
 // Append appends an entry, at the head.
@@ -175,8 +174,7 @@ func (l *Link) Append(e replica.Entry) {
 	l.log.Append(e)
 }
 
-// Fact is the frame of a fact that the head has to say. Its epoch and number are put in when it
-// is sent on.
+// Fact returns the frame of a fact that the head must append. Its epoch and number are filled in when it is forwarded.
 func (l *Link) Fact(fact *replica.Fact) wire.Frame {
 	return wire.Frame{
 		Header: wire.Header{
@@ -187,20 +185,19 @@ func (l *Link) Fact(fact *replica.Fact) wire.Frame {
 	}
 }
 
-// Given says that the log gave an entry to the replica, of a job that ends at a clock, if not 0.
+// Given records that the log passed an entry to the replica. end is the clock at which the job ends, or 0.
 func (l *Link) Given(e *replica.Entry, end perdure.Clock) {
-	l.untold.note(e, end)
+	l.pending.note(e, end)
 	l.backlog.count(&e.Frame, -1)
 }
 
-// Restored says that the replica is now a snapshot of a position.
+// Restored records that the replica is now a snapshot of the given position.
 func (l *Link) Restored(pos uint64) {
 	clear(l.backlog)
 	l.log.Restored(pos)
 }
 
-// epochOf returns the epoch that another server's message is of: the present one, whatever it
-// says, where that is weakened.
+// epochOf returns the epoch of another server's message. In a negative control it is always the current epoch.
 func (l *Link) epochOf(f *wire.Frame) perdure.Epoch {
 	if l.all {
 		return l.name.Epoch
@@ -208,13 +205,12 @@ func (l *Link) epochOf(f *wire.Frame) perdure.Epoch {
 	return f.Epoch
 }
 
-// FromPredecessor takes a message of the predecessor, and reports whether its body is the log's
-// from then on.
+// FromPredecessor handles a message of the predecessor, and reports whether the log keeps its body.
 func (l *Link) FromPredecessor(f *wire.Frame) (kept bool) {
 	m := chain.Message[replica.Entry]{Epoch: l.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock)}
 	switch f.Kind {
 	case wire.KindFollow:
-		m.Kind, l.untold.followed = chain.Follow, m.Pos
+		m.Kind, l.pending.followed = chain.Follow, m.Pos
 	case wire.KindLevel:
 		m.Kind = chain.Level
 	default:
@@ -231,7 +227,7 @@ func (l *Link) FromPredecessor(f *wire.Frame) (kept bool) {
 	return kept
 }
 
-// FromSuccessor takes a message of the successor, or of who joins.
+// FromSuccessor handles a message of the successor or the joiner.
 func (l *Link) FromSuccessor(from chain.Peer, f *wire.Frame) {
 	m := chain.Message[replica.Entry]{
 		Kind: chain.Have, Epoch: l.epochOf(f), Pos: f.Request, Joiner: uint64(f.Clock),
@@ -243,7 +239,7 @@ func (l *Link) FromSuccessor(from chain.Peer, f *wire.Frame) {
 	l.log.Step(from, m)
 }
 
-// Word is the frame of what the log wants told. later: it is held back, and Owed has it then.
+// Word returns the frame of a message. later means that it is held back, and Owed will return it.
 func (l *Link) Word(m *Outgoing, tailReads bool) (f wire.Frame, later bool) {
 	f = l.name.Frame(wire.KindFollow)
 	f.Clock = perdure.Clock(m.Joiner)
@@ -255,7 +251,7 @@ func (l *Link) Word(m *Outgoing, tailReads bool) (f wire.Frame, later bool) {
 		}
 	case chain.Committed:
 		f.Kind = wire.KindCommitted
-		later = l.untold.holdsBack(m, tailReads)
+		later = l.pending.holdsBack(m, tailReads)
 	case chain.Level:
 		f.Kind = wire.KindLevel
 	case chain.Entry:
@@ -266,25 +262,25 @@ func (l *Link) Word(m *Outgoing, tailReads bool) (f wire.Frame, later bool) {
 	return f, later
 }
 
-// Owed returns the word of what is committed, if it was held back.
+// Owed returns the Committed message, if it was held back.
 func (l *Link) Owed() (f wire.Frame, ok bool) {
-	if !l.untold.held {
+	if !l.pending.held {
 		return f, false
 	}
-	l.untold.told()
+	l.pending.clear()
 	f = l.name.Frame(wire.KindCommitted)
 	f.Request = l.log.Committed()
 	return f, true
 }
 
-// Early reports whether an entry that is sent on is a tick of a clock that other slots have not
-// ticked yet: it changes nothing before they have, and goes with theirs.
+// Early reports whether a forwarded entry is a tick of a clock that other slots have not ticked yet. It has no effect
+// before they have, so it can be sent together with their ticks.
 func (l *Link) Early(f *wire.Frame, st *replica.State, v *words.View) bool {
 	if f.Kind != wire.KindTick {
 		return false
 	}
 	for int(f.Slot) >= len(l.ticked) {
-		l.ticked = append(l.ticked, 0) // its roster is in the log, before it
+		l.ticked = append(l.ticked, 0) // the new membership precedes it in the log
 	}
 	l.ticked[f.Slot] = max(l.ticked[f.Slot], f.Clock+1)
 	for slot := range st.Applied() {

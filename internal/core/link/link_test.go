@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// member is a link of a shard of two slots, with rows, in a chain of two.
+// member returns a link of a shard with two slots and rows, in a chain of two.
 func member(t *testing.T, head bool) *Link {
 	t.Helper()
 	l := New(Settings{Job: &perdure.JobSpec{Slots: 2, Shards: 1}})
@@ -23,7 +23,7 @@ func member(t *testing.T, head bool) *Link {
 	return &l
 }
 
-// rows is a replica's state with an update of a table of one row applied, or to be.
+// rows returns the state of a replica with an update of a one-row table.
 func rows(t *testing.T) (*replica.State, *words.View) {
 	t.Helper()
 	job := perdure.JobSpec{ID: "j", Slots: 2, Servers: 1, Shards: 4, Seed: 7}
@@ -37,8 +37,8 @@ func rows(t *testing.T) (*replica.State, *words.View) {
 	return &r.State, v
 }
 
-// pump carries what two members want told to each other until neither wants anything, and
-// returns what each was given. A word that is held back is returned instead of carried.
+// pump delivers the messages of two members until none are left, and returns the entries that each was given. A message
+// that is held back is counted instead of delivered.
 func pump(t *testing.T, head, tail *Link, tailReads bool) (given [2][]wire.Header, held int) {
 	t.Helper()
 	for again := true; again; {
@@ -61,7 +61,7 @@ func pump(t *testing.T, head, tail *Link, tailReads bool) (given [2][]wire.Heade
 				case l == tail && m.To == chain.Predecessor:
 					head.FromSuccessor(chain.Successor, &f)
 				default:
-					t.Fatalf("member %d tells %v something", i, m.To)
+					t.Fatalf("member %d sends a message to %v", i, m.To)
 				}
 			}
 		}
@@ -73,8 +73,8 @@ func tick(slot perdure.Slot, clock perdure.Clock) *wire.Frame {
 	return &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Generation: 7, Shard: 3, Slot: slot, Clock: clock}}
 }
 
-// An entry goes along the chain as a frame and comes out as it was; what is counted of it is
-// what the log has and the replica has not.
+// An entry passes along the chain as a frame and arrives unchanged. The backlog counts entries that are in the log and
+// not in the replica.
 func TestAnEntryGoesAlong(t *testing.T) {
 	head, tail := member(t, true), member(t, false)
 	pump(t, head, tail, false)
@@ -84,7 +84,7 @@ func TestAnEntryGoesAlong(t *testing.T) {
 	}
 	head.Append(e)
 	if head.backlog.of(1) == 0 || head.backlog.of(0) != 0 {
-		t.Errorf("%v is counted of an entry of slot 1", head.backlog)
+		t.Errorf("backlog after an entry of slot 1: %v", head.backlog)
 	}
 	head.Append(replica.Entry{Frame: head.Fact(&replica.Fact{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: 9})})
 	given, _ := pump(t, head, tail, false)
@@ -95,11 +95,11 @@ func TestAnEntryGoesAlong(t *testing.T) {
 		}
 	}
 	if head.backlog.of(1) != 0 || tail.backlog.of(1) != 0 {
-		t.Errorf("after all was given, %v and %v are counted", head.backlog, tail.backlog)
+		t.Errorf("backlogs after all entries were given: %v and %v", head.backlog, tail.backlog)
 	}
 }
 
-// The word of what is committed waits only where nobody waits for it.
+// A Committed message is held back only if no process waits for it.
 func TestWhenThePredecessorHears(t *testing.T) {
 	fact := wire.KindEnd
 	for _, c := range []struct {
@@ -112,17 +112,17 @@ func TestWhenThePredecessorHears(t *testing.T) {
 		end       perdure.Clock
 		want      bool // held back
 	}{
-		{"somebody reads there", false, wire.KindTick, 0, 0, 0, 0, false},
-		{"nobody reads there", true, wire.KindTick, 0, 0, 0, 0, true},
+		{"the predecessor serves reads", false, wire.KindTick, 0, 0, 0, 0, false},
+		{"the predecessor serves no reads", true, wire.KindTick, 0, 0, 0, 0, true},
 		{"a fact is awaited", true, fact, 0, 0, 0, 0, false},
 		{"the job's last clock is awaited", true, wire.KindTick, 0, 0, 0, 1, false},
-		{"not the last but one", true, wire.KindTick, 0, 0, 0, 2, true},
-		{"the predecessor keeps much", true, wire.KindUpdate, mostUntold, 0, 0, 0, false},
+		{"the last clock but one is not awaited", true, wire.KindTick, 0, 0, 0, 2, true},
+		{"the predecessor keeps many bytes", true, wire.KindUpdate, maxPendingBytes, 0, 0, 0, false},
 		{"it asked", true, wire.KindTick, 0, 1, 0, 0, false},
-		{"the tail waits for who joins", true, wire.KindTick, 0, 0, 1, 0, false},
+		{"the tail waits for the joiner", true, wire.KindTick, 0, 0, 1, 0, false},
 	} {
 		l := member(t, false)
-		l.untold.followed = c.followed
+		l.pending.followed = c.followed
 		e := replica.Entry{Frame: wire.Frame{Header: wire.Header{Kind: c.entry}, Body: make([]byte, c.bytes)}}
 		l.Given(&e, c.end)
 		m := Outgoing{To: chain.Predecessor, Message: chain.Message[replica.Entry]{
@@ -130,15 +130,15 @@ func TestWhenThePredecessorHears(t *testing.T) {
 		}}
 		_, later := l.Word(&m, c.tailReads)
 		if _, owed := l.Owed(); later != c.want || owed != c.want {
-			t.Errorf("%s: held back %v, owed %v; want %v", c.name, later, owed, c.want)
+			t.Errorf("%s: held back %v, pending %v; want %v", c.name, later, owed, c.want)
 		}
 		if _, owed := l.Owed(); owed {
-			t.Errorf("%s: it is owed twice", c.name)
+			t.Errorf("%s: still pending after Owed", c.name)
 		}
 	}
 }
 
-// A tick is early while another slot's of its clock is still to be sent on.
+// A tick is early while another slot's tick of the same clock has not been forwarded.
 func TestEarlyTicks(t *testing.T) {
 	l := member(t, true)
 	st, v := rows(t)
@@ -151,16 +151,16 @@ func TestEarlyTicks(t *testing.T) {
 			t.Errorf("tick %d, of slot %d, clock %d: early %v", i, c.slot, c.clock, got)
 		}
 	}
-	v.Slots[1].Span.Until = 2 // it takes no part in clock 2
+	v.Slots[1].Span.Until = 2 // it does not participate in clock 2
 	if l.Early(tick(0, 2), st, v) {
-		t.Error("a tick waits for a slot that takes no part")
+		t.Error("a tick waits for a slot that does not participate")
 	}
 	if l.Early(&wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 3}}, st, v) {
 		t.Error("an update is early")
 	}
 }
 
-// What a worker may append.
+// Update and Tick reject what a worker must not append.
 func TestWhatIsRefused(t *testing.T) {
 	l := member(t, true)
 	st, _ := rows(t)
@@ -177,9 +177,9 @@ func TestWhatIsRefused(t *testing.T) {
 	}{
 		{"an update", from, update(0, 0, 1), 1 << 20, true},
 		{"an observer's", &replica.Reader{Slot: perdure.NoSlot}, update(0, 0, 1), 1 << 20, false},
-		{"before all clocks", from, update(-1, 0, 1), 1 << 20, false},
-		{"a part too many", from, update(0, 1, 1), 1 << 20, false},
-		{"one too large", from, update(0, 0, 1), -1, false},
+		{"a negative clock", from, update(-1, 0, 1), 1 << 20, false},
+		{"a part index out of range", from, update(0, 1, 1), 1 << 20, false},
+		{"too many bytes", from, update(0, 0, 1), -1, false},
 	} {
 		if e, err := l.Update(c.from, c.f, st, 0, c.most); (err == nil) != c.want {
 			t.Errorf("%s: %v, %+v", c.name, err, e.Frame.Header)
@@ -187,14 +187,14 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	l.Append(replica.Entry{Frame: *tick(1, 0)})
 	if _, err := l.Tick(from, tick(1, 1), 0); err == nil {
-		t.Error("a slot may tick for ever")
+		t.Error("a slot may send ticks without limit")
 	}
 	if _, err := l.Tick(&replica.Reader{Slot: 0}, tick(0, 1), 0); err != nil {
-		t.Errorf("a slot pays for another: %v", err)
+		t.Errorf("another slot's backlog counts: %v", err)
 	}
 }
 
-// What a record of the update log may be.
+// FromLog rejects records that violate the rules.
 func TestWhatIsRead(t *testing.T) {
 	l := member(t, true)
 	st, _ := rows(t)
@@ -215,10 +215,10 @@ func TestWhatIsRead(t *testing.T) {
 		{"another shard's", record(wire.KindTick, 1, 0, func(f *wire.Frame) { f.Shard = 2 }), false},
 		{"another generation's", record(wire.KindEnd, 1, 0, func(f *wire.Frame) { f.Generation = 6 }), false},
 		{"nobody's", record(wire.KindTick, perdure.NoSlot, 0, same), false},
-		{"a slot's that there is not", record(wire.KindUpdate, 2, 0, same), false},
-		{"before all clocks", record(wire.KindUpdate, 0, -1, same), false},
-		{"a part too many", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) { f.Part = 1 }), false},
-		{"of a table that there is not", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) {
+		{"an unknown slot", record(wire.KindUpdate, 2, 0, same), false},
+		{"a negative clock", record(wire.KindUpdate, 0, -1, same), false},
+		{"a part index out of range", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) { f.Part = 1 }), false},
+		{"an unknown table", record(wire.KindUpdate, 0, 0, func(f *wire.Frame) {
 			f.Payload = wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
 		}), false},
 	} {
@@ -229,37 +229,37 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// Whom it follows, which part it has, and whose messages count.
+// A Link knows its predecessor and its role, and which messages to accept.
 func TestPlace(t *testing.T) {
 	l := member(t, false)
 	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {
-		t.Error("it follows somebody else")
+		t.Error("PrecededBy accepts another process")
 	}
 	v := &words.View{Shards: make([]words.ShardView, 4)}
 	v.Shards[3].Yields, v.Shards[3].Epoch = true, 1
 	if l.Yields(v) || !member(t, true).Yields(v) {
-		t.Error("only the head is to be dropped")
+		t.Error("Yields: want true only for the head that yields")
 	}
 	if v.Shards[3].Epoch = 2; member(t, true).Yields(v) {
-		t.Error("the head of an earlier epoch is to be dropped")
+		t.Error("Yields: true for the head of an earlier epoch")
 	}
 	for _, c := range []struct{ eager, head, tail, want bool }{
 		{false, true, false, false}, {false, false, true, true}, {true, true, false, true}, {true, false, true, false},
 	} {
 		p := Place{Config: chain.Config{Eager: c.eager, Head: c.head, Tail: c.tail}}
 		if p.Reads() != c.want {
-			t.Errorf("%+v: read there: %v", c, p.Reads())
+			t.Errorf("%+v: Reads returns %v", c, p.Reads())
 		}
 	}
 	f := wire.Frame{Header: wire.Header{Epoch: 9}}
 	if l.epochOf(&f) != 9 {
-		t.Error("a message is taken for one of another epoch")
+		t.Error("epochOf does not return the message's epoch")
 	}
 	if l.all = true; l.epochOf(&f) != 1 {
-		t.Error("a control cannot have all messages taken")
+		t.Error("the negative control does not accept all messages")
 	}
 	var none Link
 	if none.Joined() || none.Begun() || none.End() != 0 {
-		t.Error("who is in no chain has joined one")
+		t.Error("a Link without a log has begun or joined")
 	}
 }

@@ -7,21 +7,19 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Place is a server's part in a shard's chain, as a view says. Of the holders beside it, one that is
-// nil is nobody.
+// Place is a server's role in a shard's chain according to a view. Neighbors that do not exist are nil.
 type Place struct {
 	chain.Config
 	Since uint64       // as in the view's Holder
-	Pred  words.Holder // whom it follows, unless it is the head
+	Pred  words.Holder // its predecessor, unless it is the head
 
-	Succ *words.Holder // to whom it passes entries on
-	Join *words.Holder // whom it, as the tail, brings up to itself
-	// Soon joins and may be the successor then. It is connected to now, since nobody waits for it yet.
+	Succ *words.Holder // its successor
+	Join *words.Holder // the joiner that copies from it, if it is the tail
+	// Soon is a joiner that may become the successor. The connection is opened now, while nothing waits for it.
 	Soon *words.Holder
 }
 
-// Reads reports whether rows of vap tables are read here: of no other replica is it known, then,
-// what slots can see.
+// Reads reports whether vap tables are read here. Only this replica then knows what slots can see.
 func (p *Place) Reads() bool {
 	if p.Eager {
 		return p.Head
@@ -29,7 +27,7 @@ func (p *Place) Reads() bool {
 	return p.Tail
 }
 
-// PlaceOf returns a process's part in a shard's chain; not held: it has none.
+// PlaceOf returns a process's role in a shard's chain. held is false if it has none.
 func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.Incarnation,
 	traits *recovery.Traits,
 ) (at Place, held bool) {
@@ -49,7 +47,7 @@ func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.
 		if i > 0 {
 			at.Pred = sv.Replica(i - 1)
 		}
-		if !traits.Logged() { // else nobody follows anybody, but all the same stream
+		if !traits.Logged() { // otherwise all replicas read the same stream, without a chain
 			at.after(sv, i)
 		}
 		return at, true
@@ -57,7 +55,7 @@ func PlaceOf(v *words.View, id perdure.ShardID, server int, incarnation perdure.
 	return at, false
 }
 
-// after notes who comes after a shard's replica.
+// after sets the neighbors that come after a shard's replica.
 func (p *Place) after(sv *words.ShardView, i int) {
 	switch {
 	case !p.Tail:

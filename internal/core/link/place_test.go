@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A process's part in a chain of three, with one that joins, or in a stream that all read.
+// PlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
 func TestPlaceOf(t *testing.T) {
 	holder := func(i int) words.Holder {
 		return words.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}
@@ -27,7 +27,7 @@ func TestPlaceOf(t *testing.T) {
 		held           bool
 		head, tail     bool
 		since          uint64
-		pred           int // -1: nobody
+		pred           int // -1: none
 		succ           string
 		join, soon     string
 		joins, periods bool
@@ -35,9 +35,9 @@ func TestPlaceOf(t *testing.T) {
 		{"the head", 0, 1, &plain, true, true, false, 10, -1, "b", "", "d", false, false},
 		{"one between", 1, 1, &plain, true, false, false, 11, 0, "c", "", "d", false, false},
 		{"the tail", 2, 1, &plain, true, false, true, 12, 1, "", "d", "", false, false},
-		{"who joins", 3, 1, &plain, true, false, false, 13, 2, "", "", "", true, false},
+		{"the joiner", 3, 1, &plain, true, false, false, 13, 2, "", "", "", true, false},
 		{"an earlier life of the head", 0, 0, &plain, false, false, false, 0, -1, "", "", "", false, false},
-		{"somebody else", 5, 1, &plain, false, false, false, 0, -1, "", "", "", false, false},
+		{"another server", 5, 1, &plain, false, false, false, 0, -1, "", "", "", false, false},
 		{"the head of a stream", 0, 1, &logged, true, true, false, 10, -1, "", "", "", false, false},
 		{"the tail of a stream", 2, 1, &logged, true, false, true, 12, 1, "", "", "", false, false},
 		{"an eager head", 0, 1, &eager, true, true, false, 10, -1, "b", "", "d", false, true},

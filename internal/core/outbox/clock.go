@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Check refuses a clock that cannot end: what was Inc'd in it is not finite, or a table that combines updates by
-// their weights was given none.
+// Check returns an error if the clock cannot end, because the program's Incs are not finite, or because a table that
+// combines updates by weight has no weight.
 func (b *Box) Check() error {
 	for _, t := range b.tables {
 		if t == nil {
@@ -21,15 +21,15 @@ func (b *Box) Check() error {
 			return err
 		}
 		if t.spec.Combine == perdure.CombineWeighted && t.weight == 0 {
-			return fmt.Errorf("%w: table %s combines updates by their weights, and that of clock %d has none; call "+
+			return fmt.Errorf("%w: table %s combines updates by their weights, but clock %d has none; call "+
 				"Table.Weigh before Clock", perdure.ErrUsage, t.spec.Name, b.clock)
 		}
 	}
 	return nil
 }
 
-// Fill moves what was Inc'd, and has not left, into the update of one shard. o is what it was
-// computed from; its Basis is < 0 where nothing was read. After an error it can be called again.
+// Fill moves the Incs that have not been sent into the update of one shard. o describes the rows that the update was
+// computed from; o.Basis is < 0 if nothing was read. After an error, Fill can be called again.
 func (s *Shard) Fill(o consistency.Origin) error {
 	b, p := s.box, s.begin()
 	for _, t := range b.tables {
@@ -45,7 +45,7 @@ func (s *Shard) Fill(o consistency.Origin) error {
 	}
 	if o.Basis >= 0 && b.terms.scales() {
 		p.origin(o)
-		if o.Alone && b.terms.job.StaleScale == perdure.ScaleAverage { // other scales follow from what others do
+		if o.Alone && b.terms.job.StaleScale == perdure.ScaleAverage { // other scales depend on other slots
 			p.u.weight = consistency.Scale(perdure.ScaleAverage, o, 0, consistency.SlotsOf(b.terms.spans, b.clock))
 		}
 	}
@@ -58,14 +58,14 @@ func (s *Shard) Fill(o consistency.Origin) error {
 	return p.check()
 }
 
-// Seal ends the updates of the present clock, which all shards have been filled with. They are
-// Built; where vap bounds nothing, they are Sent at once.
+// Seal ends the updates of the current clock, after Fill was called for all shards. They become Built, and immediately
+// Sent if no table uses vap.
 func (b *Box) Seal() {
 	b.step(build)
 	for _, s := range b.shards {
 		p := s.begin()
 		if u := p.u; u.sent == len(u.parts) {
-			p.end(nil) // an empty update; or all has left, but not how many parts there are
+			p.end(nil) // an empty update, or one whose parts were all sent without their number
 		}
 		p.u.prompt = b.prompt == b.clock
 		s.keep(p.u.bytes)
@@ -82,8 +82,8 @@ func (b *Box) Seal() {
 	}
 }
 
-// Send lets the present clock's updates leave. Those that wait for a shard may be merged with
-// the ones before.
+// Send allows the current clock's updates to be sent. Updates that wait for an unavailable shard may be merged with
+// earlier ones.
 func (b *Box) Send() {
 	b.step(send)
 	for _, s := range b.shards {
@@ -92,7 +92,7 @@ func (b *Box) Send() {
 	}
 }
 
-// Stage reports whether the present clock is staged on all shards, and so may be Ticked.
+// Stage reports whether the current clock is staged on all shards, so that Tick may be called.
 func (b *Box) Stage() bool {
 	for _, s := range b.shards {
 		staged := s.counts.Staged
@@ -108,8 +108,8 @@ func (b *Box) Stage() bool {
 	return true
 }
 
-// Tick decides that the present clock is applied on all shards: it is staged on all of them,
-// so it will be, whatever happens to this process. Each is to be told by TickFrame.
+// Tick decides that the current clock will be applied on all shards, whatever happens to this process. All shards have
+// staged it. The caller must send TickFrame to each.
 func (b *Box) Tick() {
 	b.step(tick)
 	for _, s := range b.shards {
@@ -119,17 +119,16 @@ func (b *Box) Tick() {
 	}
 }
 
-// TickFrame returns what tells a shard, or its stream, of the present clock's Tick.
+// TickFrame returns the frame that announces the current clock's Tick to a shard or its stream.
 func (b *Box) TickFrame(as wire.Header) wire.Frame { return tickFrame(as, b.clock) }
 
-// Next ends the clock, and begins the next one.
+// Next ends the clock and starts the next one.
 func (b *Box) Next() {
 	b.step(next)
 	b.clock++
 }
 
-// Turn begins the clock that a roll-back dictates, or ends what was made of one at which the
-// job ends.
+// Turn starts the clock that a rollback dictates, or drops the updates of a clock at which the job ends.
 func (b *Box) Turn() {
 	rolled := b.phase == Rolled
 	b.step(turn)
@@ -140,11 +139,11 @@ func (b *Box) Turn() {
 	for _, s := range b.shards {
 		s.forgetFrom(b.end)
 	}
-	b.endClock() // what was Inc'd is dropped
+	b.endClock() // drops the Incs
 	b.saving.dirty, b.saving.note = false, nil
 }
 
-// endClock begins every table's next clock.
+// endClock starts the next clock of every table.
 func (b *Box) endClock() {
 	for _, t := range b.tables {
 		if t == nil {
@@ -157,7 +156,7 @@ func (b *Box) endClock() {
 	}
 }
 
-// Begins reports whether another slot's part in the job begins after the next clock.
+// Begins reports whether another slot starts to participate after the next clock.
 func (b *Box) Begins() bool {
 	return slices.ContainsFunc(b.terms.spans, func(s words.Span) bool { return s.From == b.clock+1 })
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// This file has the decisions that the naive twin does not tell from one that is a little
-// off: bounds that matter to memory and time alone, and cases that are rare in its courses.
+// This file tests decisions that the naive twin cannot distinguish from slightly wrong ones: limits that affect only
+// memory and time, and cases that are rare in its courses.
 
-// asked returns the box of a job of one shard and its shard, at clock 5.
+// asked returns the box of a job with one shard, at clock 5, and the shard.
 func asked(t *testing.T, model, how string, limits Limits) (*Box, *Shard) {
 	t.Helper()
 	job := perdure.JobSpec{Slots: 1, Shards: 1}
@@ -44,22 +44,22 @@ func ofClock(clock perdure.Clock, phase Phase) *Update {
 	return &Update{clock: clock, clocks: 1, weight: 1, bytes: 100, phase: phase}
 }
 
-// What a shard may have from an earlier process, or was acknowledged, it does not take as a
-// part of a sum. So nothing is merged before it is known what an earlier process had done.
+// Updates that a shard may have from an earlier process, or that were acknowledged, are never part of a sum. So nothing
+// is merged before it is known what an earlier process had done.
 func TestMayMerge(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *Shard)
 		want   bool
 	}{
-		{"all is this process's", func(*Shard) {}, true},
-		{"it is there", func(s *Shard) { s.out = false }, false},
+		{"everything is this process's", func(*Shard) {}, true},
+		{"it is available", func(s *Shard) { s.out = false }, false},
 		{"never opened", func(s *Shard) { s.met = false }, false},
 		{"inherited up to it", func(s *Shard) { s.inherited = 5 }, true},
 		{"inherited beyond it", func(s *Shard) { s.inherited = 6 }, false},
 		{"its head has it", func(s *Shard) { s.headApplied = 6 }, false},
 		{"it was acknowledged", func(s *Shard) { s.counts.Applied = 6 }, false},
-		{"a sum is another update", func(s *Shard) { s.box.terms.adds = false }, false},
+		{"a sum is not equivalent", func(s *Shard) { s.box.terms.adds = false }, false},
 	} {
 		_, s := asked(t, "asp", "stateless", Limits{})
 		s.out, s.met = true, true
@@ -70,8 +70,7 @@ func TestMayMerge(t *testing.T) {
 	}
 }
 
-// Two updates do the same as their sum where rules add at a constant rate, and nobody needs
-// the clocks one by one.
+// A sum is equivalent to two updates if rules add at a constant rate and no reader needs the clocks separately.
 func TestMerges(t *testing.T) {
 	for _, c := range []struct {
 		name, model string
@@ -82,7 +81,7 @@ func TestMerges(t *testing.T) {
 		{"two steps", "bsp", func(*perdure.TableSpec) {}, false},
 		{"bounded by value", "vap:1", func(*perdure.TableSpec) {}, false},
 		{"keeps state", "asp", func(s *perdure.TableSpec) { s.Rule.Kind = perdure.RuleAdam }, false},
-		{"a rate that falls", "asp", func(s *perdure.TableSpec) { s.Rule.Schedule = "sqrt" }, false},
+		{"a decreasing rate", "asp", func(s *perdure.TableSpec) { s.Rule.Schedule = "sqrt" }, false},
 		{"rows are evicted by their clock", "asp", func(s *perdure.TableSpec) { s.Evict = 9 }, false},
 	} {
 		b, _ := asked(t, c.model, "stateless", Limits{})
@@ -93,20 +92,20 @@ func TestMerges(t *testing.T) {
 	}
 }
 
-// What an earlier process of the slot had done is not condensed with what this one did: a
-// restored shard may have some of it.
+// Updates of an earlier process of the slot are not condensed with those of this one, because a restored shard may have
+// some of them.
 func TestCondensesOnlyItsOwn(t *testing.T) {
 	for inherited := range perdure.Clock(3) {
 		_, s := asked(t, "asp", "resend:9", Limits{})
 		s.inherited = inherited
 		if got, want := s.condenses(ofClock(1, Sent), ofClock(2, Sent)), inherited <= 1; got != want {
-			t.Errorf("of the clocks 1 and 2, below %d inherited: %v, want %v", inherited, got, want)
+			t.Errorf("clocks 1 and 2, inherited below %d: %v, want %v", inherited, got, want)
 		}
 	}
 }
 
-// An update that a server has applied, having read it in the log, is kept until the log's own
-// word of it has come: before, it may still be queued to be sent there.
+// An update that a server has applied after reading it in the log is kept until the log acknowledges it. Before that,
+// it may still be queued for the log.
 func TestKeepsUntilLogged(t *testing.T) {
 	for _, logged := range []bool{false, true} {
 		_, s := asked(t, "asp", "stateless", Limits{})
@@ -114,24 +113,24 @@ func TestKeepsUntilLogged(t *testing.T) {
 		s.kept, u.logged = sequence{u}, logged
 		s.Ack(words.Counts{Staged: 1, Ticked: 1, Applied: 1, Seen: 1})
 		if (len(s.kept) == 0) != logged {
-			t.Errorf("logged: %v, and %d are kept", logged, len(s.kept))
+			t.Errorf("logged: %v, but %d updates are kept", logged, len(s.kept))
 		}
 	}
 }
 
-// Under vap what an earlier process of the slot sent is in transit, however large, until all
-// can see it; it is not this process's to be added up.
+// Under vap, the updates of an earlier process of the slot are in transit, and possibly large, until all slots can see
+// them. They are not added up with this process's updates.
 func TestTransitOfAnEarlierProcess(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		met             bool
 		seen, inherited perdure.Clock
 		may             bool
-		inTransit       int // of the clocks 3, 4 and 5
+		inTransit       int // of clocks 3, 4 and 5
 	}{
 		{"not known yet", false, 0, 0, false, 3},
-		{"some is in transit still", true, 3, 4, false, 2},
-		{"all of it is seen", true, 4, 4, true, 2},
+		{"some are still in transit", true, 3, 4, false, 2},
+		{"all are seen", true, 4, 4, true, 2},
 		{"and more", true, 5, 4, true, 1},
 	} {
 		b, s := asked(t, "vap:9", "checkpoint:9", Limits{})
@@ -144,8 +143,8 @@ func TestTransitOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
-// A clock ends while less is on its way than the window; what waits for a shard that is out
-// has a bound of its own, and so has what the log has and servers do not.
+// A clock can end while fewer bytes than the window are in transit. Updates for an unavailable shard have their own
+// limit, and so have updates that the log has and servers lack.
 func TestWithin(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -156,15 +155,15 @@ func TestWithin(t *testing.T) {
 		want          bool
 	}{
 		{"nothing", 100, false, 0, 0, 1000, true},
-		{"nothing, in no window", 0, false, 0, 0, 1000, true},
+		{"nothing, with a window of 0", 0, false, 0, 0, 1000, true},
 		{"less than the window", 100, false, 99, 0, 1000, true},
 		{"the window", 100, false, 100, 0, 1000, false},
 		{"out: not in the window", 100, true, 100, 0, 1000, true},
-		{"out: less than its own bound", 100, true, 999, 0, 1000, true},
-		{"out: its own bound", 100, true, 1000, 0, 1000, false},
-		{"out: the job's bound", 100, true, 1000, 0, 0, true},
-		{"logged: less than its bound", 100, false, 0, mostShown - 1, 1000, true},
-		{"logged: its bound", 100, false, 0, mostShown, 1000, false},
+		{"out: less than its own limit", 100, true, 999, 0, 1000, true},
+		{"out: its own limit", 100, true, 1000, 0, 1000, false},
+		{"out: the job's limit", 100, true, 1000, 0, 0, true},
+		{"logged: less than its limit", 100, false, 0, mostShown - 1, 1000, true},
+		{"logged: its limit", 100, false, 0, mostShown, 1000, false},
 		{"logged, out: counts as queued", 100, true, 0, 1000, 1000, false},
 	} {
 		b, s := asked(t, "asp", "stateless", Limits{Window: c.window, Outage: c.outage})
@@ -175,8 +174,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// One more clock may be retained while less is than may be, or where nothing is, or where
-// others wait at a cut for this slot.
+// One more clock may be retained if the limit is not reached, if nothing is retained, or if other slots wait for this
+// one at a cut.
 func TestHasRoom(t *testing.T) {
 	for _, c := range []struct {
 		retained, limit int64
@@ -186,7 +185,7 @@ func TestHasRoom(t *testing.T) {
 		{99, 100, 0, true},
 		{100, 100, 0, false},
 		{0, 0, 0, true},
-		{100, 100, 5, false}, // the slot is at clock 5: it has come there
+		{100, 100, 5, false}, // the slot is at clock 5: it has reached the cut
 		{100, 100, 6, true},
 	} {
 		b, _ := asked(t, "asp", "resend:9", Limits{Retain: c.limit})
@@ -197,8 +196,7 @@ func TestHasRoom(t *testing.T) {
 	}
 }
 
-// A shard that was behind is fed as much as the window allows beyond what it has applied, and
-// one update at least.
+// A shard that was behind is fed as much as the window allows beyond what it has applied, and at least one update.
 func TestFeedKeepsTheWindow(t *testing.T) {
 	for _, c := range []struct{ window, want int64 }{{50, 1}, {199, 1}, {200, 2}, {399, 3}, {400, 4}} {
 		_, s := asked(t, "asp", "checkpoint:9", Limits{Window: c.window})
@@ -209,14 +207,14 @@ func TestFeedKeepsTheWindow(t *testing.T) {
 		}
 		frames := s.Feed(wire.Header{}, nil)
 		if int64(len(frames)) != c.want || s.Behind() != (c.want < 4) {
-			t.Errorf("a window of %d: %d updates are fed, want %d (%d are kept)", c.window, len(frames), c.want,
+			t.Errorf("a window of %d: %d updates fed, want %d (%d kept)", c.window, len(frames), c.want,
 				len(s.kept))
 		}
 	}
 }
 
-// A shard owes an answer for an update that nothing holds back: neither a cut after MinClock,
-// nor the log, nor that it has not left.
+// A shard should answer an update unless something holds it back: a cut after MinClock, the log, or that it has not
+// been sent.
 func TestOwes(t *testing.T) {
 	for _, c := range []struct {
 		name, how string
@@ -239,39 +237,39 @@ func TestOwes(t *testing.T) {
 	}
 }
 
-// A row that contains the present clock, done by an earlier process of the slot, does not get
-// it again; nor what a merged update has of clocks that the row contains.
+// A row that contains the current clock, made by an earlier process of the slot, does not get it again. Nor does it get
+// the clocks that it contains from a merged update.
 func TestAddToWhatContainsIt(t *testing.T) {
 	for from, want := range map[perdure.Clock]float32{2: 1 + 10 + 100, 3: 1 + 10 + 100, 4: 1 + 10, 5: 1 + 10, 6: 1} {
 		b, s := asked(t, "asp", "resend:9", Limits{})
 		x := b.Table(0, b.terms.view.Tables[0])
 		x.Part(0).AddRun(0, 1, []float32{10})
-		merged := ofClock(3, Sent) // of the clocks 3 and 4
+		merged := ofClock(3, Sent) // clocks 3 and 4
 		merged.clocks, merged.blocks = 2, []wire.Block{{Rows: wire.Rows{Count: 1}, Values: []float32{100}}}
 		s.kept = sequence{merged}
 		row := []float32{1}
 		b.AddTo(row, 0, 0, 0, 1, from)
 		if row[0] != want {
-			t.Errorf("a row with all below clock %d becomes %v, want %v", from, row[0], want)
+			t.Errorf("a row with all clocks below %d becomes %v, want %v", from, row[0], want)
 		}
 	}
 }
 
-// What has not left is not forgotten, though an earlier process had done its clock; nor what
-// waits for vap.
+// An update that has not been sent is kept, even if an earlier process had made its clock. So is one that waits for
+// vap.
 func TestKeepsWhatHasNotLeft(t *testing.T) {
 	for phase, want := range map[Phase]int{Open: 1, Built: 1, Sent: 0} {
 		_, s := asked(t, "vap:1", "checkpoint:9", Limits{})
 		s.kept = sequence{ofClock(5, phase)}
 		s.Ack(words.Counts{Staged: 9, Ticked: 9, Applied: 9, Seen: 9})
 		if len(s.kept) != want {
-			t.Errorf("an update that is %v, all of which can be seen: %d are kept, want %d", phase, len(s.kept), want)
+			t.Errorf("an update that is %v, with all clocks seen: %d kept, want %d", phase, len(s.kept), want)
 		}
 	}
 }
 
-// A head that has more clocks than this process has made, of an earlier one, is sent this one's
-// all the same: it acknowledges them.
+// A head that has more clocks than this process has made, from an earlier one, is still sent this process's updates,
+// and acknowledges them.
 func TestResendToAheadOfIt(t *testing.T) {
 	_, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20})
 	if _, err := s.Resend(words.Counts{Staged: 9, Ticked: 9, Applied: 9}, wire.Header{}, nil); err != nil {
@@ -281,11 +279,11 @@ func TestResendToAheadOfIt(t *testing.T) {
 	u.parts = []piece{{}}
 	s.kept = sequence{u}
 	if frames := s.Feed(wire.Header{}, nil); len(frames) != 1 {
-		t.Errorf("%d frames of clock 5 are sent, want 1", len(frames))
+		t.Errorf("%d frames of clock 5 sent, want 1", len(frames))
 	}
 }
 
-// A head is told of a tick by itself where it has the update, and with the update where not.
+// A head that has an update is sent its tick alone; a head that lacks it is sent the tick with the update.
 func TestResendsTicks(t *testing.T) {
 	for staged, want := range map[perdure.Clock][]wire.Kind{5: {wire.KindUpdate}, 6: {wire.KindTick}} {
 		b, s := asked(t, "bsp", "checkpoint:9", Limits{Window: 1 << 20})
@@ -295,33 +293,32 @@ func TestResendsTicks(t *testing.T) {
 		s.kept = sequence{u}
 		frames, err := s.Resend(words.Counts{Staged: staged, Ticked: 5, Applied: 5}, wire.Header{}, nil)
 		if err != nil || len(frames) != len(want) || frames[0].Kind != want[0] {
-			t.Errorf("%d clocks are staged: %d frames, %v; want %v", staged, len(frames), err, want)
+			t.Errorf("%d clocks staged: %d frames, %v; want %v", staged, len(frames), err, want)
 		}
 	}
 }
 
-// An update is not added to one that was acknowledged, which a shard may have.
+// An update is not added to an acknowledged one, which a shard may have.
 func TestMergesNothingAcknowledged(t *testing.T) {
 	for acked, want := range []int{1, 2, 2} {
 		_, s := asked(t, "asp", "resend:9", Limits{})
 		s.out, s.met, s.acked = true, true, acked
 		s.kept = sequence{ofClock(4, Sent), ofClock(5, Sent)}
 		if s.merge(); len(s.kept) != want {
-			t.Errorf("of 2 updates %d are acknowledged: %d are left, want %d", acked, len(s.kept), want)
+			t.Errorf("%d of 2 updates acknowledged: %d left, want %d", acked, len(s.kept), want)
 		}
 	}
 }
 
-// An older update is not condensed with one of fewer clocks: each clock is added a few times
-// only. What the program waits for is not held back from the log, and what is of too many
-// clocks neither.
+// An older update is not condensed with one of fewer clocks, so each clock is added only a few times. Updates that the
+// program waits for, or that cover too many clocks, are not held back from the log.
 func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 	for older, want := range map[perdure.Clock]bool{1: true, 2: true, 3: false} {
 		_, s := asked(t, "asp", "resend:9", Limits{})
 		into, u := ofClock(2, Sent), ofClock(2+older, Sent)
 		into.clocks, u.clocks = older, 2
 		if got := s.condenses(into, u); got != want {
-			t.Errorf("%d clocks are condensed with 2: %v", older, got)
+			t.Errorf("%d clocks condensed with 2: %v", older, got)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -329,28 +326,28 @@ func TestCondensesAndHoldsWithinBounds(t *testing.T) {
 		want   bool
 	}{
 		"waits":              {func(*Update) {}, true},
-		"is waited for":      {func(u *Update) { u.prompt = true }, false},
+		"the program awaits": {func(u *Update) { u.prompt = true }, false},
 		"repeats a row":      {func(u *Update) { u.repeats = true }, false},
-		"is of many clocks":  {func(u *Update) { u.clocks = mostHeld }, false},
-		"has left in part":   {func(u *Update) { u.sent = 1 }, false},
-		"may be on some way": {func(u *Update) { u.again = true }, false},
+		"covers many clocks": {func(u *Update) { u.clocks = mostHeld }, false},
+		"was sent in part":   {func(u *Update) { u.sent = 1 }, false},
+		"may be queued":      {func(u *Update) { u.again = true }, false},
 	} {
 		_, s := asked(t, "asp", "stateless", Limits{})
 		s.out, s.met = true, true
 		u := ofClock(5, Sent)
 		if c.change(u); s.holds(u) != c.want {
-			t.Errorf("an update that %s is held back: %v", name, !c.want)
+			t.Errorf("an update that %s: held back is %v", name, !c.want)
 		}
 	}
 }
 
-// Where rows were Inc'd twice in a clock, nothing of the next one leaves before it ends.
+// If rows were Inc'd twice in a clock, no part of the next one is sent before it ends.
 func TestStreamsAfterAClockWithoutRepeats(t *testing.T) {
 	b, _ := asked(t, "asp", "checkpoint:9", Limits{})
 	d := b.Table(0, b.terms.view.Tables[0]).Part(0)
 	for i, rows := range [][]int{{0, 1}, {0, 0}, {2, 3}, {1}} {
 		if want := i != 2; d.streams != want {
-			t.Errorf("in clock %d what is complete may leave: %v, want %v", i, d.streams, want)
+			t.Errorf("clock %d: streams is %v, want %v", i, d.streams, want)
 		}
 		for _, row := range rows {
 			d.AddRun(row, 1, []float32{1})
@@ -359,7 +356,7 @@ func TestStreamsAfterAClockWithoutRepeats(t *testing.T) {
 	}
 }
 
-// Memory that was wanted since the last trim stays, whichever was taken.
+// Memory that was needed since the last trim is kept, no matter which piece was taken.
 func TestTrimKeepsWhatWasWanted(t *testing.T) {
 	b, _ := asked(t, "asp", "checkpoint:9", Limits{Spare: 1 << 20})
 	x := b.Table(0, b.terms.view.Tables[0])
@@ -367,19 +364,19 @@ func TestTrimKeepsWhatWasWanted(t *testing.T) {
 		r := &Room{of: x, Values: make([]float32, n), users: 1}
 		r.leave()
 	}
-	x.trim() // both lay unused from here on
+	x.trim() // both are unused from here on
 	wanted, _ := x.Room(1)
 	if x.trim(); len(x.rooms) != 1 {
-		t.Errorf("%d rooms lie ready, want the one that was behind what was wanted", len(x.rooms))
+		t.Errorf("%d rooms available, want the one after the room that was needed", len(x.rooms))
 	}
 	wanted.users = 1
 	wanted.leave()
 	if x.trim(); len(x.rooms) != 1 || x.rooms[0] != wanted {
-		t.Errorf("%d rooms lie ready, want the one that came back", len(x.rooms))
+		t.Errorf("%d rooms available, want the one that was returned", len(x.rooms))
 	}
 }
 
-// The program's state travels with one update, the next that is made.
+// The program's state is sent with one update: the next one.
 func TestStateTravelsOnce(t *testing.T) {
 	b, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20})
 	b.SaveState([]byte("state"))
@@ -390,20 +387,20 @@ func TestStateTravelsOnce(t *testing.T) {
 		b.Seal()
 		b.Next()
 		if got := string(s.kept[clock].state); got != want {
-			t.Errorf("the update of clock %d has the state %q, want %q", 5+clock, got, want)
+			t.Errorf("update of clock %d has state %q, want %q", 5+clock, got, want)
 		}
 	}
 }
 
-// A shard that is restored lacks what an earlier process had done: it takes this one's, and vap
-// waits for nothing else. Under other strategies a replica that is opened again may only be behind.
+// A restored shard lacks what an earlier process had done. It accepts this process's updates, and vap waits for nothing
+// else. Under other strategies, a replica that is opened again may merely lag.
 func TestInheritedIsLost(t *testing.T) {
 	for how, want := range map[string]perdure.Clock{"resend:9,partial": 2, "resend:9": 4} {
 		_, s := asked(t, "vap:1", how, Limits{})
 		s.Opened(words.Counts{Staged: 4, Ticked: 4, Applied: 4}, false)
 		s.Opened(words.Counts{Staged: 2, Ticked: 2, Applied: 1}, true)
 		if s.inherited != want {
-			t.Errorf("%s: %d clocks are an earlier process's, want %d", how, s.inherited, want)
+			t.Errorf("%s: %d clocks inherited, want %d", how, s.inherited, want)
 		}
 	}
 }

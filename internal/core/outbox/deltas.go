@@ -10,19 +10,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Table is what was Inc'd to one table in the present clock.
+// Table collects the Incs to one table in the current clock.
 type Table struct {
 	box   *Box
 	id    perdure.TableID
 	spec  perdure.TableSpec
 	parts []*Deltas // by shard
 
-	weight float64 // of the present clock's update of it; 0: none was given
-	rooms  []*Room // memory for deltas that nobody uses
-	idle   int     // the first of them that were not wanted since the last trim
+	weight float64 // weight of the current clock's update; 0: not given
+	rooms  []*Room // unused memory for deltas
+	idle   int     // the first idle rooms have not been needed since the last trim
 }
 
-// Table returns the side of a table that things are Inc'd to. The view must have its shards.
+// Table adds a table to the Box. The view must contain its shards.
 func (b *Box) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	for len(b.tables) <= int(id) {
 		b.tables = append(b.tables, nil)
@@ -39,59 +39,58 @@ func (b *Box) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	return t
 }
 
-// Weigh says how much the present clock's update of the table counts, which combines updates by their weights.
+// Weigh sets the weight of the current clock's update of the table, which must combine updates by weight.
 func (t *Table) Weigh(weight float64) error {
 	if err := perdure.ValidateWeight(weight); err != nil {
 		return fmt.Errorf("table %s: %w", t.spec.Name, err)
 	}
 	if t.spec.Combine != perdure.CombineWeighted {
-		return fmt.Errorf("%w: table %s has updates without weights, since it combines %s; leave Weigh out, or "+
+		return fmt.Errorf("%w: table %s combines %s, so its updates have no weights; leave Weigh out, or "+
 			"choose combine weighted", perdure.ErrUsage, t.spec.Name, t.spec.Combine)
 	}
 	t.weight = weight
 	return nil
 }
 
-// Part returns the deltas of the rows that one shard has.
+// Part returns the deltas of the rows of one shard.
 func (t *Table) Part(s perdure.ShardID) *Deltas { return t.parts[s] }
 
-// Deltas are what was Inc'd to a part's rows in the present clock. They lie in the order in
-// which the rows were first touched, which is how an update has them: it takes the memory
-// over as it is, when the clock ends or before.
+// Deltas collects the Incs to one shard's rows of a table in the current clock. They are stored in the order in which
+// rows were first touched, as in an update, which takes over the memory when the clock ends or earlier.
 type Deltas struct {
 	of    *Table
 	shard *Shard
-	first perdure.RowID // dense: the part's
+	first perdure.RowID // dense: first row of the part
 	dim   int
 
-	n      int       // entries of this clock: rows, and again each that was touched after it had left
-	gone   int       // the first of them that have left
-	left   *Update   // that those are in; nil: none has left
+	n      int       // entries of this clock: rows, counted again when touched after they were sent
+	gone   int       // how many of the first entries have been sent
+	left   *Update   // the update that contains those; nil: none
 	values []float32 // of the entries gone … n-1
 
-	// Where a row's entry is: 1 + its number, 0 if it has none. By the row's number in a
-	// dense part, by its position in the index in a sparse one.
+	// The entry of each row: 1 + its index, or 0 if it has none. Indexed by the row's number in a dense part, and by
+	// its position in the index in a sparse part.
 	pos   []int32
-	rows  int          // dense: of the part
+	rows  int          // dense: number of rows of the part
 	index *table.Index // sparse; nil for a dense part
 
 	runs  []run           // dense: the entries as runs of rows, in order
-	from  int             // dense: the first run that has not left
+	from  int             // dense: the first run that has not been sent
 	ids   []perdure.RowID // sparse: the rows of the entries gone … n-1
 	loans []Loan          // dense: deltas that the program computes in place
 
 	twice   bool // a row was touched twice in this clock
-	streams bool // no row was touched twice in the last one: what is complete may leave early
+	streams bool // no row was touched twice in the last clock: complete parts may be sent early
 
-	spare     []memory // of updates that are safe
-	idle      int      // the first of them that have not been used since trim
-	spareLeft *int     // bytes that may still be kept so
+	spare     []memory // memory of safe updates
+	idle      int      // the first idle ones have not been used since the last trim
+	spareLeft *int     // bytes that may still be kept as spare
 }
 
 // run is a run of rows of a dense part, by their numbers in it.
 type run struct{ at, n int }
 
-// memory is what deltas lie in.
+// memory is the memory that holds deltas.
 type memory struct {
 	values []float32
 	ids    []perdure.RowID
@@ -106,7 +105,7 @@ func (d *Deltas) init(spec perdure.TableSpec, first perdure.RowID, rows int, spa
 	}
 }
 
-// recycle takes back the memory of an update that is safe.
+// recycle reuses the memory of a safe update.
 func (d *Deltas) recycle(m memory) {
 	if n := m.bytes(); n <= *d.spareLeft {
 		*d.spareLeft -= n
@@ -114,7 +113,7 @@ func (d *Deltas) recycle(m memory) {
 	}
 }
 
-// trim lets go of the spare memory that was not used since it was last called.
+// trim releases the spare memory that has not been used since the last call.
 func (d *Deltas) trim() {
 	for _, m := range d.spare[:d.idle] {
 		*d.spareLeft += m.bytes()
@@ -123,12 +122,12 @@ func (d *Deltas) trim() {
 	d.idle = len(d.spare)
 }
 
-// FindAll looks up rows of a sparse part: at gets where each is, for AddRow; -1: nowhere yet.
-// It looks many up at a time, so that the waits for the index's memory overlap.
+// FindAll looks up rows of a sparse part. It sets at to the position of each for AddRow, or to -1 if the row has none.
+// It looks up many rows at a time, so that the memory latencies of the index overlap.
 func (d *Deltas) FindAll(rows []perdure.RowID, at []int) { d.index.FindAll(rows, at) }
 
-// AddRun adds deltas to n rows of a dense part, from the at-th on. It reports whether rows
-// were among them that have left already.
+// AddRun adds deltas to n rows of a dense part, starting at row at. It reports whether some of these rows had already
+// been sent.
 func (d *Deltas) AddRun(at, n int, delta []float32) (again bool) {
 	if d.pos == nil {
 		d.pos = make([]int32, d.rows)
@@ -158,8 +157,7 @@ func (d *Deltas) AddRun(at, n int, delta []float32) (again bool) {
 	return again
 }
 
-// AddRow is AddRun for a row of a sparse part. at is where FindAll has found it, -1 if it had
-// not.
+// AddRow is AddRun for one row of a sparse part. at is the position that FindAll returned, or -1.
 func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool) {
 	if at < 0 {
 		k, added := d.index.Add(row)
@@ -183,16 +181,15 @@ func (d *Deltas) AddRow(row perdure.RowID, at int, delta []float32) (again bool)
 	return again
 }
 
-// carry adds what has left of a row to its new entry, the last one: it is the sum of all that
-// was Inc'd to the row, in the program's order, whenever parts left. Of a table of the rule set
-// it is what was Inc'd last.
+// carry adds a row's deltas that have been sent to its new entry, the last one. The entry then is the sum of all Incs
+// to the row in the program's order, no matter when parts were sent. For the rule set, it is the last Inc.
 func (d *Deltas) carry(row perdure.RowID) {
 	if d.of.spec.Rule.Kind != perdure.RuleSet {
 		d.sum(d.n-1, d.left.newest(d.of.id, row, d.dim))
 	}
 }
 
-// sum adds deltas to those of entries, from the k-th on; under the rule set it puts them there.
+// sum adds deltas to those of entries, starting at entry k. For the rule set it replaces them.
 func (d *Deltas) sum(k int, delta []float32) {
 	d.twice = true
 	to := d.values[(k-d.gone)*d.dim:][:len(delta)]
@@ -215,7 +212,7 @@ func (d *Deltas) push(delta []float32) {
 	d.values = append(d.values, delta...)
 }
 
-// addEntries notes that the newest entries are of a run of rows.
+// addEntries records that the newest entries belong to a run of rows.
 func (d *Deltas) addEntries(at, n int) {
 	for i := range d.pos[at : at+n] {
 		d.pos[at+i] = int32(d.n + 1 + i)
@@ -228,7 +225,7 @@ func (d *Deltas) addEntries(at, n int) {
 	d.runs = append(d.runs, run{at: at, n: n})
 }
 
-// Find returns what was Inc'd to a row and has not left yet; nil: nothing.
+// Find returns the Incs to a row that have not been sent, or nil.
 func (d *Deltas) Find(row perdure.RowID) []float32 {
 	k := 0
 	if d.index != nil {
@@ -244,7 +241,7 @@ func (d *Deltas) Find(row perdure.RowID) []float32 {
 	return d.values[(k-1-d.gone)*d.dim:][:d.dim]
 }
 
-// row returns which row the k-th entry is of, one that has not left.
+// row returns the row of entry k, which must not have been sent.
 func (d *Deltas) row(k int) perdure.RowID {
 	if d.index != nil {
 		return d.ids[k-d.gone]
@@ -256,14 +253,14 @@ func (d *Deltas) row(k int) perdure.RowID {
 		}
 		k -= r.n
 	}
-	return d.first // every entry has a run
+	return d.first // not reached: every entry has a run
 }
 
-// runBytes is the least size of a run of rows that gets a block of its own.
+// runBytes is the minimum size of a run of rows that gets its own block.
 const runBytes = 4 << 10
 
-// encode moves the deltas that have not left into an update, with those that the program
-// computes in place if it has done so.
+// encode moves the deltas that have not been sent into an update. If loans is set, it includes those that the program
+// computes in place.
 func (d *Deltas) encode(p *packer, loans bool) {
 	d.encodeEntries(p)
 	if loans {
@@ -285,10 +282,10 @@ func (d *Deltas) encodeEntries(p *packer) {
 	d.gone, d.from, d.left = d.n, len(d.runs), p.u
 }
 
-// encodeRuns makes blocks of each long run, and lists of the short ones between.
+// encodeRuns makes blocks of long runs, and lists of the short ones between them.
 func (d *Deltas) encodeRuns(p *packer) {
 	u, dim := p.u, d.dim
-	runs, at := d.runs[d.from:], 0 // at: entries that are encoded or in ids
+	runs, at := d.runs[d.from:], 0 // at: number of entries that are encoded or in ids
 	ids := u.ids[len(u.ids):]
 	for _, r := range runs {
 		if 4*dim*r.n < runBytes && len(runs) > 1 {
@@ -305,15 +302,14 @@ func (d *Deltas) encodeRuns(p *packer) {
 	d.encodeShort(p, ids, at)
 }
 
-// encodeShort makes a list of the rows of short runs, whose entries end before at. It returns
-// the memory for the next ones.
+// encodeShort lists the rows of short runs, whose entries end before at. It returns the memory for the next ones.
 func (d *Deltas) encodeShort(p *packer, ids []perdure.RowID, at int) []perdure.RowID {
 	p.list(d.of.id, d.dim, ids, d.values[(at-len(ids))*d.dim:at*d.dim])
 	p.u.ids = append(p.u.ids, ids...)
 	return p.u.ids[len(p.u.ids):]
 }
 
-// reset begins a new clock.
+// reset starts a new clock.
 func (d *Deltas) reset() {
 	d.dropLoans()
 	for _, r := range d.runs {
@@ -329,9 +325,9 @@ func (d *Deltas) reset() {
 	d.streams, d.twice = !d.twice, false
 }
 
-// Added follows up on an Inc. again says that rows were among it that had left. It reports
-// whether what has come together is enough for a part of an update, so that it leaves now
-// while the program goes on; it is not, where rows are likely to be Inc'd again.
+// Added must be called after an Inc. again says that some of its rows had been sent. It reports whether enough deltas
+// have accumulated for a part of an update, which is then sent while the program continues. It reports false if rows
+// are likely to be Inc'd again.
 func (d *Deltas) Added(again bool) (enough bool) {
 	if again {
 		d.shard.building.repeats = true
@@ -339,19 +335,17 @@ func (d *Deltas) Added(again bool) (enough bool) {
 	return d.streams && !d.twice && 4*len(d.values) >= wire.PartBytes-4*d.dim-64
 }
 
-// Due reports whether what was Inc'd to the part, or is computed in place where loans are to
-// leave, can go into the update before the clock ends. ready says that the shard's head takes
-// updates.
+// Due reports whether the Incs to the part can be moved into the update before the clock ends. loans includes the
+// deltas computed in place. ready means that the shard's head accepts updates.
 func (d *Deltas) Due(loans, ready bool) bool {
 	b := d.shard.box
 	if d.n == d.gone && (!loans || len(d.loans) == 0) || b.Phase() != Open || b.bounds {
-		return false // the end of the clock will say what becomes of it
+		return false // decided at the end of the clock
 	}
 	return len(d.loans) > 0 || !d.shard.holdsParts(ready)
 }
 
-// Fill moves what is Due into the update of the present clock. It reports whether that may
-// leave now.
+// Fill moves the deltas that are Due into the update of the current clock. It reports whether they may be sent now.
 func (d *Deltas) Fill(loans, ready bool) (leaves bool, err error) {
 	leaves = !d.shard.holdsParts(ready)
 	p := d.shard.begin()

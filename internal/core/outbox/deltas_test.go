@@ -6,12 +6,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Memory of updates that only a burst needed is let go once it has lain unused.
+// Memory that only a burst of updates needed is released once it has been unused.
 func TestDeltasForgetBursts(t *testing.T) {
 	left := 1 << 20
 	d := Deltas{of: &Table{}}
 	d.init(perdure.TableSpec{Dim: 4}, 0, 8, &left)
-	use := func(n int) { // n updates at once
+	use := func(n int) { // n updates at the same time
 		var taken []memory
 		for range n {
 			d.AddRun(0, 8, make([]float32, 32))
@@ -31,7 +31,7 @@ func TestDeltasForgetBursts(t *testing.T) {
 			bytes += m.bytes()
 		}
 		if len(d.spare) != step.spare || left+bytes != 1<<20 {
-			t.Errorf("step %d: %d are spare, want %d; %d bytes are kept and %d may be",
+			t.Errorf("step %d: %d spare, want %d; %d bytes kept, %d allowed",
 				i, len(d.spare), step.spare, bytes, left)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// counted is memory that counts what is taken of it, and what comes back.
+// counted is a Memory that counts the pieces taken and given back.
 type counted struct{ taken, given int }
 
 func (c *counted) Take(n int) ([]float32, any, error) {
@@ -18,10 +18,9 @@ func (c *counted) Take(n int) ([]float32, any, error) {
 
 func (c *counted) Give(any) { c.given++ }
 
-// What is lent of memory that another process shares is lent again once its update is safe, however
-// little may be kept of Go's own, and given back when it lies unused. Frames have what keeps it: where
-// an update may be queued still, it is neither lent again nor given back, and is there for as long as
-// they are.
+// Lent memory that another process shares is lent again once its update is safe, regardless of the limit for Go's own
+// memory. It is given back when it is unused. Frames refer to its keeper. If an update may still be queued, its memory
+// is neither lent again nor given back, and exists as long as the frames.
 func TestLentMemory(t *testing.T) {
 	memory := &counted{}
 	b, s := asked(t, "asp", "checkpoint:9", Limits{Window: 1 << 20, Memory: memory})
@@ -44,7 +43,7 @@ func TestLentMemory(t *testing.T) {
 		frames := s.Feed(wire.Header{}, nil)
 		for _, f := range frames {
 			if k, ok := f.Release.(*keepers); !ok || len(k.of) != 1 || k.of[0] != memory.taken {
-				t.Fatalf("a frame keeps %v, want the piece %d", f.Release, memory.taken)
+				t.Fatalf("a frame keeps %v, want piece %d", f.Release, memory.taken)
 			}
 		}
 		return frames
@@ -55,12 +54,12 @@ func TestLentMemory(t *testing.T) {
 	}
 	for range 3 {
 		if len(clock()) == 0 {
-			t.Fatal("nothing is sent")
+			t.Fatal("nothing was sent")
 		}
 		applied()
 	}
 	if memory.taken != 1 || memory.given != 0 {
-		t.Errorf("%d pieces are taken, and %d given back; want the same one for each clock", memory.taken, memory.given)
+		t.Errorf("%d pieces taken, %d given back; want the same one for each clock", memory.taken, memory.given)
 	}
 	clock()
 	if _, err := s.Resend(words.Counts{Staged: b.Clock() - 1}, wire.Header{}, nil); err != nil {
@@ -70,14 +69,14 @@ func TestLentMemory(t *testing.T) {
 	x.trim()
 	x.trim()
 	if memory.given != 0 {
-		t.Error("what may be queued in a connection is given back")
+		t.Error("memory that may be queued in a connection was given back")
 	}
 	clock()
 	applied()
 	x.trim()
 	x.trim()
 	if memory.taken != 2 || memory.given != 1 {
-		t.Errorf("%d pieces are taken, and %d given back; want 2, and the one that lay unused", memory.taken,
+		t.Errorf("%d pieces taken, %d given back; want 2, and the unused one", memory.taken,
 			memory.given)
 	}
 }

@@ -9,34 +9,34 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Loan is memory for the deltas of N rows of a dense part, from the At-th on. The program has
-// it, to compute them where the update will have them.
+// Loan is memory for the deltas of N rows of a dense part, starting at row At. The program computes them there, and the
+// update uses the same memory.
 type Loan struct {
 	At, N  int
 	Values []float32
 	room   *Room
 }
 
-// Room is one piece of memory, lent for rows of one part, or of several parts that follow one
-// another.
+// Room is a piece of memory, lent for rows of one part, or of several consecutive parts.
 type Room struct {
 	Values []float32
 	of     *Table
-	users  int // loans and updates that it is in
-	keeper any // of Memory; nil: it is of Go's own
+	users  int // number of loans and updates that use it
+	keeper any // of Memory; nil: it is on Go's heap
 }
 
-// Memory provides the memory of loans, if that is not Go's own; worker.Memory documents it. It is used with
-// the caller's lock held.
+// Memory provides memory that is shared with another process. The garbage collector does not manage this memory, but it
+// does manage its keeper: the memory exists until the keeper is unreachable, or until Give. The caller's lock is held
+// during the calls.
 type Memory interface {
-	// Take returns memory for n values, or more, and what keeps it.
+	// Take returns memory for at least n values, and its keeper.
 	Take(n int) (values []float32, keeper any, err error)
-	// Give takes memory back that nobody uses.
+	// Give returns memory that is no longer used.
 	Give(keeper any)
 }
 
-// keepers has what keeps the memory of an update's frames. As their Releaser it can be reached for as
-// long as a frame is queued in some connection, and does nothing when it is not any more.
+// keepers holds the keepers of an update's frames. As their Releaser it stays reachable while a frame is queued in a
+// connection. Release does nothing.
 type keepers struct{ of []any }
 
 // Release implements wire.Releaser.
@@ -45,11 +45,10 @@ func (*keepers) Release() {}
 // lent marks the rows of a loan.
 const lent = -1
 
-// ErrLent says that the program has the memory of rows' deltas, and cannot Inc them.
-var ErrLent = fmt.Errorf("%w: rows whose deltas the program has from Deltas", perdure.ErrUsage)
+// ErrLent means that the rows cannot be Inc'd, because the program holds the memory of their deltas.
+var ErrLent = fmt.Errorf("%w: the program holds the memory of these rows' deltas (from Deltas)", perdure.ErrUsage)
 
-// MayLend refuses n rows of a dense part, from the at-th on, some of which were Inc'd in this
-// clock or are lent.
+// MayLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.
 func (d *Deltas) MayLend(at, n int) error {
 	if d.pos == nil {
 		d.pos = make([]int32, d.rows)
@@ -59,13 +58,13 @@ func (d *Deltas) MayLend(at, n int) error {
 			return ErrLent
 		}
 		if k != 0 {
-			return fmt.Errorf("%w: rows that were Inc'd in this clock", perdure.ErrUsage)
+			return fmt.Errorf("%w: some of these rows were Inc'd in this clock", perdure.ErrUsage)
 		}
 	}
 	return nil
 }
 
-// MayAdd refuses n rows of a dense part, from the at-th on, some of which are lent.
+// MayAdd returns an error if any of n rows of a dense part, starting at row at, is lent.
 func (d *Deltas) MayAdd(at, n int) error {
 	if len(d.loans) > 0 {
 		for _, k := range d.pos[at : at+n] {
@@ -77,7 +76,7 @@ func (d *Deltas) MayAdd(at, n int) error {
 	return nil
 }
 
-// MayAdd refuses rows of a dense table some of which are lent.
+// MayAdd returns an error if any of the rows of a dense table is lent.
 func (t *Table) MayAdd(rows []perdure.RowID) error {
 	lends := func(d *Deltas) bool { return len(d.loans) > 0 }
 	if !slices.ContainsFunc(t.parts, lends) {
@@ -92,14 +91,14 @@ func (t *Table) MayAdd(rows []perdure.RowID) error {
 	return nil
 }
 
-// Together returns how many rows, from the first of a list on, follow one another.
+// Together returns the length of the run of consecutive rows at the start of a list.
 func Together(rows []perdure.RowID) (n int) {
 	for n = 1; n < len(rows) && rows[n] == rows[0]+perdure.RowID(n); n++ {
 	}
 	return n
 }
 
-// Lend lends memory of a room for n rows, from the at-th on, which MayLend has not refused.
+// Lend lends memory of a room for n rows, starting at row at. MayLend must have allowed it.
 func (d *Deltas) Lend(at, n int, r *Room, values []float32) {
 	for j := range n {
 		d.pos[at+j] = lent
@@ -108,15 +107,15 @@ func (d *Deltas) Lend(at, n int, r *Room, values []float32) {
 	d.loans = append(d.loans, Loan{at, n, values, r})
 }
 
-// Loans returns what the program computes in place in this clock, and has not handed over.
+// Loans returns the loans that the program has not handed over in this clock.
 func (d *Deltas) Loans() []Loan { return d.loans }
 
-// Room returns memory for n values. What it holds is not defined.
+// Room returns memory for n values, with undefined contents.
 func (t *Table) Room(n int) (*Room, error) {
 	for i, r := range t.rooms {
 		if cap(r.Values) >= n {
 			t.rooms = slices.Delete(t.rooms, i, i+1)
-			t.idle = min(t.idle, i) // those before it were not wanted
+			t.idle = min(t.idle, i) // the rooms before it were not needed
 			t.box.spareLeft += r.spare()
 			r.Values = r.Values[:n]
 			return r, nil
@@ -132,8 +131,8 @@ func (t *Table) Room(n int) (*Room, error) {
 	return &Room{of: t, Values: make([]float32, n)}, nil
 }
 
-// spare is how much the memory takes of what may be kept to be used again. Of Memory all is kept: to map
-// it anew, page by page, would cost what is saved by it.
+// spare returns how many bytes of the reuse limit the memory takes. Memory from Memory is always kept, because mapping
+// it again page by page would cost what reuse saves.
 func (r *Room) spare() int {
 	if r.keeper != nil {
 		return 0
@@ -141,7 +140,7 @@ func (r *Room) spare() int {
 	return 4 * cap(r.Values)
 }
 
-// leave gives the memory back once nobody uses it.
+// leave reuses the memory once it has no more users.
 func (r *Room) leave() {
 	b := r.of.box
 	if r.users--; r.users == 0 && r.spare() <= b.spareLeft {
@@ -150,7 +149,7 @@ func (r *Room) leave() {
 	}
 }
 
-// trim lets go what has lain unused since the last call.
+// trim releases memory that has not been used since the last call.
 func (t *Table) trim() {
 	for _, d := range t.parts {
 		d.trim()
@@ -170,7 +169,7 @@ func (d *Deltas) encodeLoans(p *packer) {
 	for _, l := range d.loans {
 		d.left = p.u
 		p.run(d.of.id, d.dim, d.first+perdure.RowID(l.At), l.Values)
-		d.gone += l.N // entries that leave as they come
+		d.gone += l.N // these entries are sent as soon as they are added
 		d.n += l.N
 		for j := range l.N {
 			d.pos[l.At+j] = int32(d.gone)
@@ -179,7 +178,7 @@ func (d *Deltas) encodeLoans(p *packer) {
 		p.u.rooms = append(p.u.rooms, l.room)
 		if k := l.room.keeper; k != nil {
 			if p.u.keepers == nil {
-				p.u.keepers = new(keepers) // of this update alone: its frames have it
+				p.u.keepers = new(keepers) // for this update alone: its frames refer to it
 			}
 			p.u.keepers.of = append(p.u.keepers.of, k)
 		}
@@ -188,8 +187,7 @@ func (d *Deltas) encodeLoans(p *packer) {
 	d.loans, d.from = d.loans[:0], len(d.runs)
 }
 
-// dropLoans ends the loans of an abandoned clock. The program may write to the memory for
-// some time yet: nobody else gets it.
+// dropLoans ends the loans of an abandoned clock. The memory is not reused, because the program may still write to it.
 func (d *Deltas) dropLoans() {
 	for _, l := range d.loans {
 		clear(d.pos[l.At : l.At+l.N])
@@ -198,19 +196,20 @@ func (d *Deltas) dropLoans() {
 	d.loans = d.loans[:0]
 }
 
-// NotFinite says which value is NaN or Inf: the at-th of rows, of which it is in the given one.
+// NotFinite returns the error for a value that is NaN or Inf: at is its position among the values, row the row that
+// holds it.
 func (t *Table) NotFinite(at int, row perdure.RowID, v float32) error {
-	return fmt.Errorf("%w: value %d of row %d of table %s is %v; nothing of it was taken",
+	return fmt.Errorf("%w: value %d of row %d of table %s is %v; the call had no effect",
 		perdure.ErrNonFinite, at%t.spec.Dim, row, t.spec.Name, v)
 }
 
-// CheckFinite refuses what the program has put into the memory that it has, and what it has
-// added up, unless it is finite or the table lets all through.
+// CheckFinite returns an error if the program has computed values in lent memory, or added up values, that are not
+// finite, unless the table allows them.
 func (t *Table) CheckFinite() error {
 	if t.spec.NonFinite == perdure.AllowNonFinite {
 		return nil
 	}
-	// From the end: what is sent first is then still in the processor's cache.
+	// Check from the end, so that the values that are sent first are still in the processor's cache.
 	for _, d := range slices.Backward(t.parts) {
 		for _, l := range slices.Backward(d.loans) {
 			for end := len(l.Values); end > 0; end -= min(end, checkValues) {
@@ -225,11 +224,11 @@ func (t *Table) CheckFinite() error {
 	return t.checkSums()
 }
 
-// checkValues is how many values are looked at in one go.
+// checkValues is how many values are checked per call.
 const checkValues = 64 << 10
 
-// checkSums refuses deltas that were finite and have added up to what is not. It looks at
-// what has not left; rows that are Inc'd again are not sent by themselves.
+// checkSums returns an error for finite deltas whose sum is not finite. It checks deltas that have not been sent; rows
+// that are Inc'd again are not sent separately.
 func (t *Table) checkSums() error {
 	for _, d := range t.parts {
 		if !d.twice {

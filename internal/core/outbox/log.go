@@ -7,32 +7,30 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The update log. Where the job has one, updates and ticks go there, and servers read them
-// from there: so a worker goes on writing while a shard has no server. An update is safe, and
-// under two-step clocks staged, once the log has acknowledged all of it. It is kept for
-// longer only to be shown on top of rows that do not contain it yet.
+// If the job has an update log, updates and ticks are appended there, and servers read them from there. So a worker can
+// continue while a shard has no server. An update is safe, and under two-step clocks staged, once the log has
+// acknowledged all of it. It is kept longer only to be shown on top of rows that do not contain it yet.
 
-// logFrames is memory for what ToLog returns.
+// logFrames is the memory for the result of ToLog.
 type logFrames struct {
 	entries []Entry
 	frames  []wire.Frame
 }
 
-// stream is what this process has put into a shard's stream of the log.
+// stream describes what this process has appended to a shard's stream of the log.
 type stream struct {
-	tables int           // that the stream's readers have been told of
-	clocks perdure.Clock // updates of clocks below this are whole in the log
+	tables int           // number of tables appended for the stream's readers
+	clocks perdure.Clock // updates of clocks below this are completely in the log
 }
 
 // Entry is a frame for a shard's stream.
 type Entry struct {
 	wire.Frame
-	Completes *Update // for Logged, once the log has the entry; nil: it completes none
+	Completes *Update // to pass to Logged once the log has the entry; nil: completes no update
 }
 
-// ToLog returns what is to be appended to the shard's stream, in order. If mayHold, the newest
-// update may be held back, for the next ones to be added to it: see Holding. What is returned
-// is good until the next call, for whatever shard.
+// ToLog returns the entries to append to the shard's stream, in order. If mayHold is set, the newest update may be held
+// back so that the next ones can be merged into it: see Holding. The result is valid until the next call for any shard.
 func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
 	b, n := s.box, len(s.kept)
 	if s.holding = mayHold && s.holds(s.kept[n-1]); s.holding {
@@ -59,7 +57,7 @@ func (s *Shard) ToLog(as wire.Header, mayHold bool) []Entry {
 	return b.log.entries
 }
 
-// tellTables appends the tables that the readers of the stream must know.
+// tellTables appends the tables that the stream's readers must know.
 func (s *Shard) tellTables(as wire.Header) {
 	b := s.box
 	for ; s.stream.tables < len(b.terms.view.Tables); s.stream.tables++ {
@@ -72,7 +70,7 @@ func (s *Shard) tellTables(as wire.Header) {
 // Holding reports whether an update is held back from the log.
 func (s *Shard) Holding() bool { return s.holding }
 
-// Logged notes that an update is in the log.
+// Logged records that an update is in the log.
 func (s *Shard) Logged(u *Update) {
 	s.stream.clocks = u.until()
 	if slices.Contains(s.kept, u) {

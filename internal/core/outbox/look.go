@@ -1,8 +1,8 @@
 package outbox
 
-// What stands here is how others see what is kept: who watches a worker, and tests, also of the worker.
+// These methods let others observe the kept updates: the worker's metrics, and tests of this package and of the worker.
 
-// Keeps returns how many updates are kept, for whatever reason, and their bytes.
+// Keeps returns the number of updates that are kept for any reason, and their bytes.
 func (b *Box) Keeps() (n int, bytes int64) {
 	bytes = b.unacked + b.retained
 	for _, s := range b.shards {
@@ -11,14 +11,13 @@ func (b *Box) Keeps() (n int, bytes int64) {
 	return n, bytes
 }
 
-// Held returns the bytes that are counted of updates that are not acknowledged, of those that
-// are and are retained, and of those that are in the log and shown; and what they are by the
-// updates that are kept. They are equal at all times.
+// Held returns the bytes of three kinds of updates: unacknowledged, acknowledged and retained, and logged but not yet
+// applied. counted has the values of the counters, and kept the sums over the updates. They are always equal.
 func (b *Box) Held() (counted, kept [3]int64) {
 	counted = [3]int64{b.unacked, b.retained}
 	for _, s := range b.shards {
 		counted[2] += s.shown
-		counted[0] -= s.unacked // each shard's are compared with its own
+		counted[0] -= s.unacked // compare each shard's with its own updates
 		own := int64(0)
 		for i, u := range s.kept {
 			switch {

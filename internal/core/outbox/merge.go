@@ -10,35 +10,34 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// What waits for a shard that is out is merged: the update of a clock that ends is added to
-// the one before it, which then is of both clocks, as long as neither has left. So a long
-// outage costs little memory, and little time when it is over. What is applied and retained
-// until it is in a checkpoint is merged too, where that takes long. A sum is the same update
-// only where rules add, at a constant rate, and nobody needs the clocks one by one.
+// Updates that wait for an unavailable shard are merged. When a clock ends, its update is added to the previous one,
+// which then covers both clocks, as long as neither has been sent. So a long outage costs little memory, and little
+// time afterwards. Applied updates that are retained until they are in a checkpoint are also merged, if that takes
+// long. A sum is equivalent to its updates only if rules add at a constant rate and no reader needs the clocks
+// separately.
 
 const (
-	// mostHeld is how many clocks an update is of at most that waits to be given to the
-	// update log. They are lost with the process, and the slot's next one does them again;
-	// servers, once they are there, have fewer updates to read by as many.
+	// mostHeld is the maximum number of clocks in an update that is held back from the update log. These clocks are
+	// lost if the process dies, and the slot's next process repeats them. Servers that return later have fewer updates
+	// to read, by this factor.
 	mostHeld = 16
-	// mostMerged is how many clocks any other update is of at most.
+	// mostMerged is the maximum number of clocks in any other update.
 	mostMerged = math.MaxUint16
-	// mostBlocks bounds what is looked through for a row.
+	// mostBlocks limits the search for a row.
 	mostBlocks = 1 << 10
 )
 
-// mayMerge reports whether updates of the present clock and later ones may be merged that wait
-// for the shard.
+// mayMerge reports whether updates of the current clock and later ones that wait for the shard may be merged.
 func (s *Shard) mayMerge() bool {
 	b := s.box
 	return s.out && (b.limits.Weak.Merging || s.met && b.clock >= s.own()) && b.terms.adds
 }
 
-// waits reports whether an update is whole and nothing of it has ever left.
+// waits reports whether an update is complete and no part of it has ever been sent.
 func (u *Update) waits() bool { return u.phase == Sent && !u.again && u.sent == 0 }
 
-// merge adds the newest update, which has just ended, to the one before it, if both wait for
-// the shard and that saves a third of the newest.
+// merge adds the newest update, which has just ended, to the previous one, if both wait for the shard and the merge
+// saves a third of the newest.
 func (s *Shard) merge() {
 	n := len(s.kept)
 	if n-s.acked < 2 || !s.mayMerge() {
@@ -56,11 +55,11 @@ func (s *Shard) merge() {
 	s.recycle(u)
 }
 
-// condense merges neighbours among the updates that are applied, and retained until they are
-// in a checkpoint, where three quarters of what may be are: a cut was asked for at half, and
-// takes long (it costs less than this where it does not). The older is of no more clocks than
-// the newer, and it is done again when a quarter has been added: so each clock is added to
-// others a few times at most, however many there are.
+// condense merges neighbors among the applied updates that are retained until they are in a checkpoint. It starts at
+// three quarters of the retention limit. A cut was requested at half, so by then it is taking long. (If the cut does
+// not take long, it costs less than merging.) The older update must not have more clocks than the newer one, and
+// condense runs again only when a quarter has been added. So each clock is added to others only a few times, however
+// many there are.
 func (s *Shard) condense() {
 	b := s.box
 	s.condensed = min(s.condensed, s.retained)
@@ -81,8 +80,7 @@ func (s *Shard) condense() {
 	s.acked, s.condensed = n, s.retained
 }
 
-// condenses adds a retained update to the one before it, if it may be. Neither may still be
-// queued to be sent somewhere.
+// condenses adds a retained update to the previous one if that is allowed. Neither may still be queued for sending.
 func (s *Shard) condenses(into, u *Update) bool {
 	before := into.bytes
 	own := s.box.limits.Weak.Merging || into.clock >= s.inherited
@@ -94,21 +92,20 @@ func (s *Shard) condenses(into, u *Update) bool {
 	return true
 }
 
-// holds reports whether the newest update is not given to the update log yet, so that the next
-// ones can be added to it.
+// holds reports whether the newest update is held back from the update log so that later ones can be added to it.
 func (s *Shard) holds(u *Update) bool {
 	return u.waits() && !u.repeats && !u.prompt && !s.box.last && u.clocks < mostHeld && s.mayMerge()
 }
 
-// holdsParts reports whether parts of the present clock's update do not leave before it ends,
-// so that it can be merged. ready says that the shard's head takes updates.
+// holdsParts reports whether parts of the current clock's update are not sent before the clock ends, so that the update
+// can be merged. ready means that the shard's head accepts updates.
 func (s *Shard) holdsParts(ready bool) bool {
 	return (s.box.terms.logs() || !ready) && (s.building == nil || s.building.sent == 0) && s.mayMerge()
 }
 
-// sumUp adds an update to the one before it, unless a cut is between them (a cut that is named
-// later is not before any clock that has ended by then), their sum is not the same to the
-// servers that get it, or too little is saved.
+// sumUp adds an update to the previous one, and reports whether it did. It does not if a cut lies between them, if
+// their sum is not equivalent for servers, or if too little is saved. (A cut that is named later is never before a
+// clock that has ended by then.)
 func (b *Box) sumUp(into, u *Update) bool {
 	if into.repeats || u.repeats || into.clocks+u.clocks > mostMerged {
 		return false
@@ -124,13 +121,13 @@ func (b *Box) sumUp(into, u *Update) bool {
 	return true
 }
 
-// sum is an update to be added to another one.
+// sum describes the addition of one update to another.
 type sum struct {
 	into, from *Update
-	by         []float32 // by table: what from is multiplied with, so that servers weaken both alike
-	most       float32   // of these
-	missing    []int     // by block of from: how many of its rows the other one does not have
-	bytes      int64     // that these take there, about
+	by         []float32 // by table: the factor for from, so that servers scale both equally
+	most       float32   // the largest factor
+	missing    []int     // by block of from: the number of rows that into lacks
+	bytes      int64     // the approximate size of these rows in into
 	scaled     []float32
 }
 
@@ -159,8 +156,7 @@ func (b *Box) newSum(into, from *Update) *sum {
 	return s
 }
 
-// fits reports whether the sum is an update that may be sent: neither too large, nor with
-// values that are none.
+// fits reports whether the sum may be sent: it must not be too large, and its values must be finite.
 func (s *sum) fits() bool {
 	parts := len(s.into.parts) + len(s.from.parts)
 	return parts < math.MaxUint16/2 && len(s.into.blocks) <= mostBlocks &&
@@ -168,7 +164,7 @@ func (s *sum) fits() bool {
 		float64(s.into.peak())+float64(s.most)*float64(s.from.peak()) <= math.MaxFloat32
 }
 
-// peak returns the largest absolute value of an update, or more; +Inf where one is no number.
+// peak returns an upper bound of the absolute values of an update, or +Inf if one of them is NaN.
 func (u *Update) peak() float32 {
 	if u.measured {
 		return u.most
@@ -187,7 +183,7 @@ func (u *Update) peak() float32 {
 	return u.most
 }
 
-// add makes the first update the sum of both.
+// add adds from to into.
 func (s *sum) add() {
 	into, from := s.into, s.from
 	most := into.peak() + s.most*from.peak()
@@ -216,7 +212,7 @@ func (s *sum) add() {
 	into.clocks += from.clocks
 	into.prompt = into.prompt || from.prompt
 	if from.state != nil && !states.IsVoid(from.state) {
-		into.state = from.state // the slot's next process is given the newest
+		into.state = from.state // the slot's next process gets the newest
 	}
 	into.measured, into.most = true, most
 	into.rebuild()
@@ -233,8 +229,8 @@ func (s *sum) addTo(to, delta []float32, by float32) {
 	table.Apply(perdure.Rule{Kind: perdure.RuleAdd}, len(to), to, delta, 0)
 }
 
-// twin returns the block of an update that has the same rows as another update's block, most
-// likely the one with the same number; -1: none has.
+// twin returns the index of a block with the same rows as another update's block, or -1. number is the other block's
+// index, which is the most likely one.
 func (u *Update) twin(of *wire.Block, number int) int {
 	same := func(b *wire.Block) bool {
 		return b.Table == of.Table && b.First == of.First && b.Count == of.Count &&
@@ -246,8 +242,7 @@ func (u *Update) twin(of *wire.Block, number int) int {
 	return slices.IndexFunc(u.blocks, func(b wire.Block) bool { return same(&b) })
 }
 
-// grow returns memory for the deltas of a row that an update does not have: in a block of rows
-// that other updates have added.
+// grow returns memory for the deltas of a row that an update lacks, in a block for rows that other updates have added.
 func (u *Update) grow(t perdure.TableID, row perdure.RowID, dim int) []float32 {
 	at, ok := u.grown[t]
 	if !ok || u.blocks[at].Count >= listRows(dim) {

@@ -10,21 +10,21 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// This file has the servers of the naive twin: each keeps what every clock is to do to its rows.
+// This file has the servers of the naive twin: each keeps the effect of every clock on its rows.
 
-// row is a row of a table.
+// row identifies a row of a table.
 type row struct {
 	t    perdure.TableID
 	id   perdure.RowID
 	sets bool // the table's rule is set
 }
 
-// row names a row of a table. In every other job the second one has the rule set.
+// row returns the identity of a row. In every second job, the second table has the rule set.
 func (w *world) row(t perdure.TableID, id perdure.RowID) row {
 	return row{t, id, w.view.Tables[t].Rule.Kind == perdure.RuleSet}
 }
 
-// change is what updates do to rows.
+// change is the effect of updates on rows.
 type change map[row][testDim]float32
 
 const testDim = 2
@@ -46,7 +46,7 @@ func (c change) addAll(other change) {
 	}
 }
 
-// equal compares what is not 0.
+// equal compares the nonzero values.
 func (c change) equal(other change) bool {
 	isZero := func(_ row, v [testDim]float32) bool { return v == [testDim]float32{} }
 	a, b := maps.Clone(c), maps.Clone(other)
@@ -55,32 +55,32 @@ func (c change) equal(other change) bool {
 	return maps.Equal(a, b)
 }
 
-// sent is a frame on its way, and what it was when it was sent.
+// sent is a frame in transit, with its original content.
 type sent struct {
 	wire.Frame
 	copied []byte
-	entry  *Update // of the log: what it completes
+	entry  *Update // for the log: the update that it completes
 }
 
 func (f *sent) bytes() []byte { return slices.Concat(f.Payload, f.Body) }
 
-// server is a naive shard, and the way to it.
+// server is a naive shard, and the connection to it.
 type server struct {
 	s      *Shard
 	open   bool
 	way    []sent // not received yet, in order
-	lost   []sent // queued on connections that have broken
+	lost   []sent // queued on broken connections
 	counts words.Counts
 	rows   change
 	staged map[perdure.Clock]change // not applied yet, by first clock
 	until  map[perdure.Clock]perdure.Clock
-	parts  []sent        // of the update that is coming
-	log    []sent        // all that was ever appended
-	read   int           // of it
-	acked  int           // of it: the log has acknowledged it
-	whole  perdure.Clock // updates of clocks below are among that
-	was    []change      // by clock: what it did, or is to do
-	// Clocks below this the shard had when the present process took the slot over.
+	parts  []sent        // received parts of an incomplete update
+	log    []sent        // everything ever appended
+	read   int           // number of entries read
+	acked  int           // number of entries that the log has acknowledged
+	whole  perdure.Clock // updates of clocks below this are among the acknowledged entries
+	was    []change      // by clock: its effect, past or future
+	// The shard had the clocks below this when the current process took over the slot.
 	inherited perdure.Clock
 }
 
@@ -89,7 +89,7 @@ func (v *server) forget() {
 	v.staged, v.until, v.parts = map[perdure.Clock]change{}, map[perdure.Clock]perdure.Clock{}, nil
 }
 
-// receive is the naive server.
+// receive plays the naive server.
 func (w *world) receive(v *server, f sent) error {
 	c := &v.counts
 	switch f.Kind {
@@ -103,14 +103,14 @@ func (w *world) receive(v *server, f sent) error {
 		until := f.Until()
 		for cut := f.Clock + 1; cut < until; cut++ {
 			if w.b.terms.cuts.Has(cut) {
-				return fmt.Errorf("an update of the clocks %d to %d lies across the cut %d", f.Clock, until-1, cut)
+				return fmt.Errorf("an update of clocks %d to %d extends across the cut %d", f.Clock, until-1, cut)
 			}
 		}
 		if until <= c.Staged {
 			return nil
 		}
 		if f.Clock != c.Staged {
-			return fmt.Errorf("an update of the clocks %d to %d comes to a shard that has %d",
+			return fmt.Errorf("an update of clocks %d to %d reaches a shard that has %d clocks",
 				f.Clock, until-1, c.Staged)
 		}
 		if until-f.Clock > 1 {
@@ -120,7 +120,7 @@ func (w *world) receive(v *server, f sent) error {
 			v.parts = nil
 		}
 		if int(f.Part) != len(v.parts) {
-			return fmt.Errorf("part %d of clock %d comes after %d others", f.Part, f.Clock, len(v.parts))
+			return fmt.Errorf("part %d of clock %d arrives after %d others", f.Part, f.Clock, len(v.parts))
 		}
 		v.parts = append(v.parts, f)
 		if f.Parts == 0 || int(f.Part) < int(f.Parts)-1 {
@@ -132,7 +132,7 @@ func (w *world) receive(v *server, f sent) error {
 		}
 		v.parts = nil
 		if want := v.between(f.Clock, until); !sum.equal(want) {
-			return fmt.Errorf("the update of the clocks %d to %d has %v, want %v", f.Clock, until-1, sum, want)
+			return fmt.Errorf("the update of clocks %d to %d has %v, want %v", f.Clock, until-1, sum, want)
 		}
 		c.Staged = until
 		v.staged[f.Clock], v.until[f.Clock] = sum, until
@@ -149,7 +149,7 @@ func (w *world) receive(v *server, f sent) error {
 	return nil
 }
 
-// between is what clocks did to a shard's rows.
+// between returns the combined effect of clocks on a shard's rows.
 func (v *server) between(from, to perdure.Clock) change {
 	sum := change{}
 	for c := from; c < to; c++ {
@@ -158,7 +158,7 @@ func (v *server) between(from, to perdure.Clock) change {
 	return sum
 }
 
-// unpack reads an update.
+// unpack decodes an update.
 func (w *world) unpack(parts []sent) (change, error) {
 	sum := change{}
 	for _, f := range parts {
@@ -179,7 +179,7 @@ func (w *world) unpack(parts []sent) (change, error) {
 	return sum, nil
 }
 
-// back gives a shard the rows that it had at a clock.
+// back resets a shard to the rows that it had at a clock.
 func (v *server) back(to perdure.Clock) {
 	v.rows, v.counts = v.between(0, to), words.Counts{Staged: to, Ticked: to, Applied: to, Seen: to}
 }

@@ -19,22 +19,20 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The naive twin keeps everything: what each clock did to each row of each shard. A Box is
-// driven at random through Incs, ends of clocks, acknowledgements, broken connections, lost
-// servers, checkpoints, roll-backs, outages and processes that take the slot over. What must hold:
+// The naive twin keeps everything: the effect of each clock on each row of each shard. A Box is driven at random
+// through Incs, ends of clocks, acknowledgements, broken connections, lost servers, checkpoints, rollbacks, outages,
+// and processes that take over the slot. The following must hold:
 //
-//   - a shard that counts n clocks has what these n clocks did, each once, whatever was sent
-//     again or merged;
-//   - a shard that goes back to a safe point gets everything after it again: nothing was
-//     forgotten before;
-//   - no update lies across a cut, or across what a shard counts;
-//   - the program reads its own writes, on top of whatever a shard has;
-//   - bytes are counted as they are kept, frames are not written to while they are on their way,
-//     and once all is safe nothing is kept.
+//   - A shard that counts n clocks has the effect of these n clocks, each once, whatever was resent or merged.
+//   - A shard that returns to a safe point gets everything after it again: nothing was dropped too early.
+//   - No update extends across a cut, or across a count of a shard.
+//   - The program reads its own writes, on top of whatever a shard has.
+//   - Byte counters match the updates that are kept, frames in transit are not modified, and once everything is safe
+//     nothing is kept.
 
 var (
-	firstSeed = flag.Uint64("outbox.first", 1, "the first `seed` that the outbox is driven from")
-	seeds     = flag.Uint64("outbox.seeds", 300, "how many seeds it is driven from, for each kind of job")
+	firstSeed = flag.Uint64("outbox.first", 1, "the first `seed` of the outbox's courses")
+	seeds     = flag.Uint64("outbox.seeds", 300, "number of seeds for each kind of job")
 )
 
 func TestNaiveTwin(t *testing.T) {
@@ -63,14 +61,14 @@ func TestNaiveTwin(t *testing.T) {
 			t.Log(did)
 			for _, what := range needed(job.model, job.recovery) {
 				if did[what] == 0 && *seeds > 100 {
-					t.Errorf("in no course of events: %s", what)
+					t.Errorf("no course contains this event: %s", what)
 				}
 			}
 		})
 	}
 }
 
-// The twin notices each promise that is broken.
+// The twin detects each broken promise.
 func TestTwinNotices(t *testing.T) {
 	for _, test := range []struct {
 		name, model, recovery string
@@ -87,14 +85,14 @@ func TestTwinNotices(t *testing.T) {
 				break
 			}
 			if seed == 1000 {
-				t.Errorf("nobody notices that the promise of %s is broken", test.name)
+				t.Errorf("the twin does not detect that the promise of %s is broken", test.name)
 				break
 			}
 		}
 	}
 }
 
-// needed lists what must have happened in some course.
+// needed lists events that must have happened in some course.
 func needed(model, recovery string) []string {
 	all := []string{"clock", "over", "break", "crash", "loan", "overlay", "behind", "early part", "repeats"}
 	if model == "asp" && recovery != "checkpoint:4" {
@@ -107,7 +105,7 @@ func needed(model, recovery string) []string {
 	if model == "asp" && recovery == "checkpoint:4" {
 		all = append(all, "successor")
 	}
-	if model == "bsp" { // one clock at a time is on its way
+	if model == "bsp" { // one clock at a time is in transit
 		all = slices.DeleteFunc(all, func(s string) bool { return s == "behind" })
 	}
 	if recovery == "stateless" {
@@ -125,8 +123,8 @@ type world struct {
 	b       *Box
 	tables  []*Table
 	servers []*server
-	open    []change // by shard: Inc'd in the present clock
-	loans   []func() // that are to be filled before the clock ends, or a flush
+	open    []change // by shard: Incs of the current clock
+	loans   []func() // to be filled before the clock ends, or before a flush
 	did     map[string]int
 	weak    weaken.Set
 }
@@ -166,7 +164,7 @@ func newWorld(t *testing.T, seed uint64, model, how string, weak weaken.Set) *wo
 	return w
 }
 
-// begin begins a process of the slot.
+// begin starts a process of the slot.
 func (w *world) begin() {
 	w.b = New(Limits{
 		Window: 1 << (7 + w.rand.IntN(10)), Retain: 1 << (10 + w.rand.IntN(10)), Outage: 1 << 16,
@@ -180,10 +178,9 @@ func (w *world) begin() {
 	}
 }
 
-// succeed has another process take the slot over. It begins at the first clock that some shard
-// lacks; what others have beyond that is the former process's, and its own updates of these
-// clocks are ignored there. (Only a strategy that needs no former process for that lets it, and
-// one-step clocks are simpler.)
+// succeed makes another process take over the slot. It starts at the first clock that some shard lacks. If other shards
+// have later clocks, those are the former process's, and the new process's updates of these clocks are ignored there.
+// (This is possible only with strategies that do not need the former process. One-step clocks are simpler.)
 func (w *world) succeed() error {
 	if w.model.Kind != perdure.ASP || w.job.Recovery.Kind != perdure.RecoverCheckpoint || w.b.Phase() != Open {
 		return nil
@@ -259,8 +256,8 @@ func (w *world) act() error {
 	return nil
 }
 
-// each does something with a shard. Where all shards must have a clock before the next one
-// begins, it does it with all: more happens so.
+// each applies do to a shard. If all shards must have a clock before the next one starts, it applies do to all of them,
+// so that more happens.
 func (w *world) each(v *server, do func(*server) error) error {
 	if !w.model.TwoStep() {
 		return do(v)
@@ -273,23 +270,23 @@ func (w *world) each(v *server, do func(*server) error) error {
 	return nil
 }
 
-// check is what holds at all times.
+// check checks what must hold at all times.
 func (w *world) check() error {
 	if counted, kept := w.b.Held(); counted != kept {
-		return fmt.Errorf("%v bytes are counted, and %v kept", counted, kept)
+		return fmt.Errorf("%v bytes are counted, but %v are kept", counted, kept)
 	}
 	for i, v := range w.servers {
 		for _, way := range [][]sent{v.way, v.lost} {
 			for k := range way {
 				if !bytes.Equal(way[k].bytes(), way[k].copied) {
-					return fmt.Errorf("shard %d: a frame of clock %d was written to on its way", i, way[k].Clock)
+					return fmt.Errorf("shard %d: a frame of clock %d was modified in transit", i, way[k].Clock)
 				}
 			}
 		}
 		clock := perdure.Clock(-1)
 		for _, u := range v.s.kept {
 			if clock >= 0 && u.clock != clock {
-				return fmt.Errorf("shard %d: an update of clock %d comes after those below %d", i, u.clock, clock)
+				return fmt.Errorf("shard %d: an update of clock %d follows the clocks below %d", i, u.clock, clock)
 			}
 			clock = u.until()
 		}
@@ -335,7 +332,7 @@ func (w *world) inc() error {
 	return nil
 }
 
-// lend has the program compute deltas in place.
+// lend makes the program compute deltas in place.
 func (w *world) lend() error {
 	if w.b.Phase() != Open {
 		return nil
@@ -389,12 +386,12 @@ func (w *world) flush() error {
 	return nil
 }
 
-// clock goes on with Clock as far as it can without waiting.
+// clock advances Clock as far as possible without waiting.
 func (w *world) clock() error {
 	if w.b.Phase() == Rolled {
 		w.b.Turn()
 		if w.b.Clock() != w.view.Cut {
-			return fmt.Errorf("the clock after a roll-back is %d, want %d", w.b.Clock(), w.view.Cut)
+			return fmt.Errorf("the clock after a rollback is %d, want %d", w.b.Clock(), w.view.Cut)
 		}
 	}
 	if w.b.Phase() == Over {
@@ -443,7 +440,7 @@ func (w *world) clock() error {
 		}
 		for s, v := range w.servers {
 			if v.s.counts.Staged <= w.b.Clock() && (!w.logged() || v.whole <= w.b.Clock()) {
-				return fmt.Errorf("clock %d is taken for staged, and shard %d has %v", w.b.Clock(), s, v.s.counts)
+				return fmt.Errorf("clock %d is considered staged, but shard %d has %v", w.b.Clock(), s, v.s.counts)
 			}
 		}
 		w.b.Tick()
@@ -461,7 +458,7 @@ func (w *world) clock() error {
 	return nil
 }
 
-// end has the job end soon, or now.
+// end makes the job end soon or now.
 func (w *world) end() {
 	if w.view.End > 0 || w.b.Clock() == 0 {
 		return
@@ -471,7 +468,7 @@ func (w *world) end() {
 	w.b.See(w.view, false)
 }
 
-// over ends the last clock: what was made of the one that would come next is dropped.
+// over ends the last clock: the updates of a following clock are dropped.
 func (w *world) over() {
 	w.b.Turn()
 	w.did["over"]++
@@ -483,7 +480,7 @@ func (w *world) over() {
 
 func (w *world) logged() bool { return w.job.Recovery.Kind == perdure.RecoverStateless }
 
-// naiveBound is what vap says of all that is in transit.
+// naiveBound computes vap's bound for everything in transit.
 func (w *world) naiveBound() (may, alone bool) {
 	norm, alone := [2]float64{}, true
 	for _, v := range w.servers {
@@ -559,7 +556,7 @@ func (w *world) deliver(v *server, n int) error {
 	return nil
 }
 
-// logAck has the log acknowledge some of what it was given.
+// logAck makes the log acknowledge some of its entries.
 func (w *world) logAck(v *server) {
 	for range w.rand.IntN(6) {
 		if v.acked == len(v.log) {
@@ -573,7 +570,7 @@ func (w *world) logAck(v *server) {
 	}
 }
 
-// ack tells the box what a shard has. What is seen by all may be less than what is applied.
+// ack sends the box a shard's counts. Fewer clocks may be seen by all slots than applied.
 func (w *world) ack(v *server, all bool) {
 	if !v.open {
 		return
@@ -593,7 +590,7 @@ func (w *world) told(v *server, all bool) words.Counts {
 	return c
 }
 
-// cutOff breaks the connection. The shard may be taken for out then.
+// cutOff breaks the connection. The shard may then be considered unavailable.
 func (w *world) cutOff(v *server) {
 	if v.open {
 		w.did["break"]++
@@ -632,14 +629,14 @@ func (w *world) connect(v *server) error {
 	return err
 }
 
-// crash takes a server away, with all that it has.
+// crash removes a server with everything that it has.
 func (w *world) crash(v *server) error {
 	w.did["crash"]++
 	w.cutOff(v)
 	v.forget()
 	safe := w.view.Durable
 	switch w.job.Recovery.Kind {
-	case perdure.RecoverStateless: // it serves again once it has read the log as far as before
+	case perdure.RecoverStateless: // it serves again once it has read as much of the log as before
 		n := v.read
 		v.read = 0
 		v.back(0)
@@ -649,7 +646,7 @@ func (w *world) crash(v *server) error {
 			}
 		}
 		return nil
-	case perdure.RecoverCheckpoint: // all go back
+	case perdure.RecoverCheckpoint: // all shards roll back
 		w.view.Generation++
 		w.view.Cut, w.view.End = safe, 0
 		w.view.Revision++
@@ -668,7 +665,7 @@ func (w *world) crash(v *server) error {
 	return nil
 }
 
-// save writes a checkpoint: the newest cut that all shards have come to.
+// save writes a checkpoint of the newest cut that all shards have reached.
 func (w *world) save() error {
 	least := w.b.Clock()
 	for _, v := range w.servers {
@@ -692,7 +689,7 @@ func (w *world) overlay(v *server) error {
 	contained := v.counts.Applied
 	want := maps.Clone(v.rows)
 	want.addAll(v.between(contained, perdure.Clock(len(v.was))))
-	if contained <= w.b.Clock() { // else the former process did this clock
+	if contained <= w.b.Clock() { // otherwise the former process made this clock
 		want.addAll(w.open[s])
 	}
 	for range 8 {
@@ -715,8 +712,8 @@ func (w *world) overlay(v *server) error {
 	return nil
 }
 
-// settle ends the clock that is going on, and lets everything arrive: then all shards have all
-// clocks, and nothing is kept but what is in no checkpoint.
+// settle ends the current clock and delivers everything. Then all shards must have all clocks, and only updates that
+// are not in a checkpoint may be kept.
 func (w *world) settle() error {
 	w.b.Last(true)
 	for range 10_000 {
@@ -741,7 +738,7 @@ func (w *world) settle() error {
 	return fmt.Errorf("clock %d never ends", w.b.Clock())
 }
 
-// clockOver goes on with a clock that has been begun to be ended.
+// clockOver continues a clock that is about to end.
 func (w *world) clockOver() error {
 	if w.b.Phase() == Open {
 		return nil
@@ -752,11 +749,11 @@ func (w *world) clockOver() error {
 func (w *world) settled() error {
 	for i, v := range w.servers {
 		if want := v.between(0, v.counts.Applied); v.counts.Applied < w.b.Clock() || !v.rows.equal(want) {
-			return fmt.Errorf("in the end shard %d has %v, want %v", i, v.rows, want)
+			return fmt.Errorf("at the end shard %d has %v, want %v", i, v.rows, want)
 		}
 		for _, u := range v.s.kept {
 			if u.phase != Open && (!w.b.retains() || u.until() <= w.view.Durable) {
-				return fmt.Errorf("in the end shard %d keeps an update of the clocks %d to %d", i, u.clock, u.until()-1)
+				return fmt.Errorf("at the end shard %d keeps an update of clocks %d to %d", i, u.clock, u.until()-1)
 			}
 		}
 	}

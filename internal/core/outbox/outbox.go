@@ -1,24 +1,22 @@
-// Package outbox keeps the updates that one slot has made until they are safe, and decides what is sent, and sent
-// again. It is pure: it takes what the program Incs and what servers have said, and returns what is to be sent.
+// Package outbox keeps the updates of one slot until they are safe, and decides which of them are sent and resent. It
+// does no I/O: its inputs are the program's Incs and the messages of servers, and its outputs are the frames to send.
 //
 //	Inc ─▶ Deltas ─▶ Fill, Seal ─▶ Update ─▶ Feed or ToLog ─▶ frames
 //	                                  │
 //	                       kept until it is safe ◀─ Opened, Ack, Logged, See
 //
-// What always holds:
+// Invariants:
 //
-//   - The updates that a Shard keeps are of clocks that follow one another, the oldest first.
-//     Each clock is in one of them. No cut, no end of the job and nothing that a shard counts
-//     lies between two clocks of one update.
-//   - An update is forgotten once it is safe, and not before. When it is safe the recovery
-//     strategy says: once all can see it, once the update log has it, or once it is in a
-//     checkpoint.
-//   - What is safe is given back: its memory serves later updates. An update that may still
-//     be queued in some connection is not given back, it is left to the garbage collector.
-//   - Bytes are counted as they are kept: Held compares the two.
+//   - The updates that a Shard keeps are of consecutive clocks, oldest first. Each clock is in one update. A cut, the
+//     end of the job, or a count of a shard never lies between two clocks of one update.
+//   - An update is dropped once it is safe, and not before. When it is safe depends on the recovery strategy: once all
+//     slots can see it, once the update log has it, or once it is in a checkpoint.
+//   - The memory of safe updates is reused for later ones. If an update may still be queued in some connection, its
+//     memory is left to the garbage collector instead.
+//   - The byte counters equal the sizes of the updates that are kept: Held compares the two.
 //
-// Nothing here is safe for concurrent use: the caller's lock guards a Box and all that it
-// returns. Frames share the memory of the updates that they are of.
+// Nothing here is safe for concurrent use: the caller's lock guards a Box and everything that it returns. Frames share
+// the memory of their updates.
 package outbox
 
 import (
@@ -32,85 +30,85 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Limits bound what is kept, in bytes.
+// Limits bound the memory that a Box uses, in bytes.
 type Limits struct {
-	Window int64 // of updates that were not acknowledged; Clock waits beyond it
-	Retain int64 // of updates that are kept until they are in a checkpoint; likewise
-	Outage int64 // of updates for shards that are out; likewise; 0: as the job says
-	Spare  int   // of memory that is kept to be used again
+	Window int64 // unacknowledged updates; at the limit, Clock blocks
+	Retain int64 // updates kept until they are in a checkpoint; at the limit, Clock blocks
+	Outage int64 // updates for unavailable shards; at the limit, Clock blocks; 0: the job's default
+	Spare  int   // memory kept for reuse
 
-	Memory Memory // what is lent lies in; nil: in Go's own
+	Memory Memory // holds lent memory; nil: Go's heap
 
 	// For negative controls in tests only.
 	Weak weaken.Set
 }
 
-// mostShown is how many bytes of updates that are in the update log are kept to be shown
-// before Clock waits for servers. For shards that are out Limits.Outage holds.
+// mostShown is how many bytes of updates may be in the update log but not yet applied before Clock blocks. For
+// unavailable shards, Limits.Outage applies instead.
 const mostShown = 256 << 20
 
-// updateCost is about what an update that is queued takes beside its bytes.
+// updateCost is the approximate overhead of a queued update, in bytes.
 const updateCost = 512
 
-// Box is the outbox of one process of a slot. An observer's keeps the clock, and no updates.
+// Box is the outbox of one process of a slot. An observer's Box only keeps the clock.
 type Box struct {
 	progress
 
 	limits Limits
 	terms  terms
 	shards []*Shard
-	tables []*Table // by id; nil for those that nobody asked for
-	bounds bool     // the model of one of them is vap
-	last   bool     // the program has said that no clock follows
+	tables []*Table // by ID; nil: not used by the program
+	bounds bool     // some table uses vap
+	last   bool     // the program has announced that no clock follows
 	prompt perdure.Clock
 
 	saving saving
 
-	unacked   int64     // bytes of whole updates that were not acknowledged yet
-	retained  int64     // bytes of updates that were, and are kept until they are in a checkpoint
-	crowded   bool      // those are so large that a cut is wanted
-	spareLeft int       // bytes that may still be kept to be used again
-	weak      []float32 // scratch: deltas as servers apply them
-	log       logFrames // scratch: what ToLog returns
+	unacked   int64     // bytes of complete updates that are not acknowledged
+	retained  int64     // bytes of acknowledged updates that are kept until they are in a checkpoint
+	crowded   bool      // retained is so large that a cut is wanted
+	spareLeft int       // bytes that may still be kept for reuse
+	weak      []float32 // scratch: deltas as scaled by servers
+	log       logFrames // scratch: the result of ToLog
 
 	Counters Counters
 }
 
-// Counters are what a Box has done since it was made.
+// Counters count what a Box has done since it was created.
 type Counters struct {
-	Updates int64 // that were made
-	Pushed  int64 // bytes of frames that were given out to be sent
+	Updates int64 // updates made
+	Pushed  int64 // bytes of frames handed out for sending
 	Beyond  int64 // updates that alone exceeded vap's bound
-	Resent  int64 // updates that had left, wholly or in part, and were to be sent again
+	Resent  int64 // updates that had been sent, completely or in part, and had to be resent
 }
 
-// saving is what the program wants saved for the slot's next process.
+// saving is the state that the program saves for the slot's next process.
 type saving struct {
-	state []byte // nil: nothing
-	left  []byte // the newest of it that is in an update
+	state []byte // nil: none
+	left  []byte // the newest state that is in an update
 	dirty bool   // the next update carries state
-	note  []byte // what tells the shards that state is not on of it, in the next update; nil: nothing
+	note  []byte // for the next update: tells the shards without the state about it; nil: nothing
 }
 
 // New returns the outbox of a process that has not joined its job yet.
 func New(limits Limits) *Box {
 	return &Box{
 		limits: limits, prompt: -1, spareLeft: limits.Spare,
-		terms: terms{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come though no welcome was understood
+		terms: terms{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come without a valid welcome
 	}
 }
 
-// Join says which job it is, and which slot this process speaks for; NoSlot: for none.
+// Join sets the job and the slot of this process, or NoSlot if it has none.
 func (b *Box) Join(job *perdure.JobSpec, slot perdure.Slot) {
 	b.terms.job, b.terms.slot = job, slot
 	b.terms.traits, b.terms.cuts = recovery.Of(job.Recovery).Traits(), recovery.ScheduleOf(job.Recovery)
-	if b.retains() { // what a cut makes superfluous is for the updates until the next cut
+	if b.retains() { // memory released by one cut serves the updates until the next
 		b.spareLeft = max(b.spareLeft, int(b.limits.Retain))
 	}
 }
 
-// See takes a newer view. If it is one of the next generation, everything of the abandoned one
-// is forgotten, and the clock is Rolled.
+// See handles a newer view. If rolled is set, the view starts a new generation: everything of the old one is dropped,
+// and the phase becomes Rolled.
 func (b *Box) See(v words.View, rolled bool) {
 	saved := v.Durable != b.terms.view.Durable
 	b.terms.see(v)
@@ -128,7 +126,7 @@ func (b *Box) See(v words.View, rolled bool) {
 	}
 }
 
-// roll forgets everything of the abandoned generation. The next one begins at the view's cut.
+// roll drops everything of the old generation. The new one starts at the view's cut.
 func (b *Box) roll() {
 	begin := b.terms.begin()
 	if b.terms.slot >= 0 {
@@ -147,30 +145,29 @@ func (b *Box) roll() {
 	b.endClock()
 }
 
-// Shard returns the outbox's side of a shard of the present view.
+// Shard returns the outbox of a shard of the current view.
 func (b *Box) Shard(s perdure.ShardID) *Shard { return b.shards[s] }
 
-// Spans returns, by slot, in which clocks it takes part, as the present view says.
+// Spans returns by slot the membership interval in the current view.
 func (b *Box) Spans() []words.Span { return b.terms.spans }
 
-// SaveDue reports whether a checkpoint will be of the end of the present clock, as far as is
-// known.
+// SaveDue reports whether a checkpoint will contain the end of the current clock, as far as is known.
 func (b *Box) SaveDue() bool { return b.terms.cuts.Has(b.clock + 1) }
 
 // retains reports whether updates are kept until they are in a checkpoint.
 func (b *Box) retains() bool { return b.terms.traits.Retains() && !b.limits.Weak.Retention }
 
-// TwoStep reports whether a clock is first staged on all shards, and then applied.
+// TwoStep reports whether a clock is first staged on all shards and then applied.
 func (b *Box) TwoStep() bool { return b.terms.twoStep }
 
-// Last says whether the program has done its last clock: nothing is held back any more.
+// Last records whether the program is in its last clock, in which no update is held back.
 func (b *Box) Last(last bool) { b.last = last }
 
-// IsLast reports what Last has said.
+// IsLast returns the value last passed to Last.
 func (b *Box) IsLast() bool { return b.last }
 
-// Prompt says that the program waits until what it has made is applied, and that it will
-// most likely wait after the present clock, too.
+// Prompt records that the program waits until its updates are applied, and will probably wait again after the current
+// clock.
 func (b *Box) Prompt() { b.prompt = b.clock }
 
 // AllApplied reports whether every update that can still count is applied.
@@ -182,14 +179,13 @@ func (b *Box) AllApplied() bool {
 	return !slices.ContainsFunc(b.shards, func(s *Shard) bool { return s.counts.Applied < goal })
 }
 
-// HasRoom reports whether one more clock's updates may be kept until they are in a
-// checkpoint. Where a cut was named that this slot has not come to, they must be: the others
-// wait for it.
+// HasRoom reports whether one more clock's updates may be retained until they are in a checkpoint. It must be true
+// before a named cut that this slot has not reached, because the other slots wait there.
 func (b *Box) HasRoom() bool {
 	return b.retained < b.limits.Retain || b.retained == 0 || b.clock < b.terms.view.Named
 }
 
-// Within reports whether so little is on its way that a clock may end.
+// Within reports whether few enough bytes are in transit for a clock to end.
 func (b *Box) Within() bool {
 	shown, window := int64(0), b.unacked
 	for _, s := range b.shards {
@@ -204,7 +200,7 @@ func (b *Box) Within() bool {
 		(queued == 0 || queued < cmp.Or(b.limits.Outage, b.terms.job.QueuedBytes())) && shown < mostShown
 }
 
-// Queued returns how many bytes the updates take that are kept for shards that are out.
+// Queued returns the bytes of the updates for unavailable shards.
 func (b *Box) Queued() (n int64) {
 	for _, s := range b.shards {
 		if s.out {
@@ -214,12 +210,11 @@ func (b *Box) Queued() (n int64) {
 	return n
 }
 
-// Retained returns how many bytes are kept until they are in a checkpoint, and whether a cut
-// is wanted for that.
+// Retained returns the bytes kept until they are in a checkpoint, and whether a cut is wanted to release them.
 func (b *Box) Retained() (bytes int64, crowded bool) { return b.retained, b.crowded }
 
-// Crowds reports whether a cut is wanted now and was not when this was last asked, or the
-// other way round: one is wanted when half of the memory is used that may be.
+// Crowds checks whether a cut is wanted: whether more than half of the retention limit is used. It reports whether the
+// answer has changed since the last call.
 func (b *Box) Crowds() (news bool) {
 	now := b.retained > b.limits.Retain/2
 	news = now != b.crowded
@@ -227,8 +222,8 @@ func (b *Box) Crowds() (news bool) {
 	return news
 }
 
-// SaveState gives what the program itself wants saved. It travels with the next update. Where a shard may
-// lose it, the others hear of it, too.
+// SaveState sets the state that the program saves. It is sent with the next update. If a shard may lose it, the other
+// shards are also notified of it.
 func (b *Box) SaveState(state []byte) {
 	b.saving.state, b.saving.dirty = state, true
 	if b.terms.traits.MayLose() {
@@ -236,18 +231,18 @@ func (b *Box) SaveState(state []byte) {
 	}
 }
 
-// Loaded notes the state that the program goes on with, as it has travelled: this process has no newer one. It
-// is sent again where it is lost.
+// Loaded records the state that the program resumes from, unless this process has saved a newer one. It is resent if a
+// shard loses it.
 func (b *Box) Loaded(state []byte) {
 	if b.saving.state == nil {
 		b.saving.state = state
 	}
 }
 
-// SavedState returns the newest state that is in an update; nil: this process has saved none.
+// SavedState returns the newest state that is in an update, or nil if this process has saved none.
 func (b *Box) SavedState() []byte { return b.saving.left }
 
-// Trim lets go of memory that updates needed in a burst, and no more.
+// Trim releases memory that only a burst needed.
 func (b *Box) Trim() {
 	for _, t := range b.tables {
 		if t != nil {

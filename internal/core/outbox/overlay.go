@@ -6,11 +6,11 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A program reads its own writes: what servers have said is theirs, and what they had not got
-// by then is put on top of it here.
+// A program reads its own writes. Rows from servers lack the updates that had not reached the servers, so these updates
+// are applied to the rows here.
 
-// Lacks reports whether there are updates of a shard, or deltas of its part of a table, of
-// clocks from the given one on: those that an answer does not contain.
+// Lacks reports whether there are updates of a shard, or deltas of its part of a table, of clocks from the given one
+// on: an answer with the clocks below does not contain them.
 func (b *Box) Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool {
 	kept := b.shards[s].kept
 	if n := len(kept); n > 0 && kept[n-1].until() > from {
@@ -19,8 +19,8 @@ func (b *Box) Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bo
 	return b.tables[t].parts[s].n > 0 && from <= b.clock
 }
 
-// AddTo applies what Lacks speaks of to n rows of a shard, from first on, which have the given
-// values.
+// AddTo applies the updates and deltas that Lacks describes to n rows of a shard, starting at first, whose values are
+// given.
 func (b *Box) AddTo(
 	values []float32, shard perdure.ShardID, t perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
 ) {
@@ -28,7 +28,7 @@ func (b *Box) AddTo(
 	rows := wire.Rows{Table: t, First: first, Count: n}
 	for _, u := range s.kept.from(from) {
 		if u.clock < from {
-			continue // it was merged when all of it was applied; other strategies keep none of it
+			continue // it was merged after all of it was applied; other strategies keep none of it
 		}
 		if u.repeats {
 			d.overlayNewest(u, &rows, values)
@@ -50,10 +50,10 @@ func (b *Box) AddTo(
 	}
 }
 
-// overlayBlock applies what a block of an update has for a run of rows.
+// overlayBlock applies a block of an update to a run of rows.
 func (d *Deltas) overlayBlock(u *Update, block int, rows *wire.Rows, values []float32) {
 	b, dim := &u.blocks[block], d.dim
-	end := rows.First + perdure.RowID(rows.Count-1) // the last: one more may not be a number
+	end := rows.First + perdure.RowID(rows.Count-1) // the last row: the next number may overflow
 	if b.IDs == nil {
 		from, to := max(rows.First, b.First), min(end, b.First+perdure.RowID(b.Count-1))
 		if from <= to {
@@ -79,8 +79,8 @@ func (d *Deltas) overlayBlock(u *Update, block int, rows *wire.Rows, values []fl
 	}
 }
 
-// overlayNewest applies what an update with repeated rows has for a run of rows: like the
-// server it takes the last that belongs to a row.
+// overlayNewest applies an update with repeated rows to a run of rows. Like the server, it applies the last delta of
+// each row.
 func (d *Deltas) overlayNewest(u *Update, rows *wire.Rows, values []float32) {
 	dim := d.dim
 	for i := range rows.Count {
@@ -98,8 +98,7 @@ func (d *Deltas) overlayNewest(u *Update, rows *wire.Rows, values []float32) {
 	}
 }
 
-// apply applies deltas of an update as servers do, as far as that is known here. They
-// themselves stay as they are.
+// apply applies deltas of an update as servers do, as far as that is known here. It does not modify the deltas.
 func (d *Deltas) apply(u *Update, values, deltas []float32) {
 	if b := d.of.box; u.weight != 1 && b.terms.job.StaleScale.Weakens(d.of.spec.Rule) {
 		b.weak = append(b.weak[:0], deltas...)

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// An update of rows that are mostly 0 is sent packed, and counted as what it takes here: no part has more values than
-// if they were not packed, what the server reckons is what is sent, and packing it anew gives the same.
+// An update of rows that are mostly 0 is sent packed, and counted by its unpacked size. No part has more values than
+// without packing, the size that the server counts is the size that is sent, and packing it again gives the same bytes.
 func TestPackedParts(t *testing.T) {
 	const rows, dim = 40_000, 100
 	b, s := asked(t, "bsp", "none", Limits{Window: 1 << 30})
@@ -23,7 +23,7 @@ func TestPackedParts(t *testing.T) {
 		values[i] = float32(i + 1)
 	}
 	values[77] = float32(math.Copysign(0, -1))
-	for at := 0; at < rows; at += 20 { // in runs with a gap behind each
+	for at := 0; at < rows; at += 20 { // in runs with a gap after each
 		d.AddRun(at, 19, values[at*dim:(at+19)*dim])
 	}
 	if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
@@ -41,7 +41,7 @@ func TestPackedParts(t *testing.T) {
 			blocks := wire.ReadBlocks(payload)
 			for blocks.Next() {
 				if part += 4 * blocks.Len; len(blocks.Given) == blocks.Len {
-					t.Errorf("%d rows are not packed", blocks.Count)
+					t.Errorf("block of %d rows is not packed", blocks.Count)
 				}
 				got := blocks.Whole(nil)
 				for i := range got.Count {
@@ -54,14 +54,14 @@ func TestPackedParts(t *testing.T) {
 				}
 			}
 			if blocks.Err() != nil || part > wire.PartBytes {
-				t.Errorf("a part of %d bytes has %d of values, %v", len(payload), part, blocks.Err())
+				t.Errorf("a part of %d bytes has %d bytes of values, %v", len(payload), part, blocks.Err())
 			}
 		}
 		if got := u.payloadBytes(); got != wires {
-			t.Errorf("the update is reckoned as %d bytes, and %d are sent", got, wires)
+			t.Errorf("the update's payload counts as %d bytes, but %d are sent", got, wires)
 		}
 		if all := int64(4 * rows / 20 * 19 * dim); u.bytes < all || u.bytes > all+all/20 || wires > all/8 {
-			t.Errorf("%d bytes of values are counted as %d, and sent as %d", all, u.bytes, wires)
+			t.Errorf("%d bytes of values count as %d, sent as %d", all, u.bytes, wires)
 		}
 		return sent
 	}
@@ -69,6 +69,6 @@ func TestPackedParts(t *testing.T) {
 	u.sent = 0
 	u.rebuild()
 	if again := look(); !slices.EqualFunc(first, again, slices.Equal[[]byte]) {
-		t.Error("packed anew they are other bytes")
+		t.Error("packed again, the bytes differ")
 	}
 }

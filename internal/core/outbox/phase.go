@@ -6,22 +6,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Phase is how far a clock has come.
+// Phase is the state of a clock.
 //
 //	Open ─▶ Built ─▶ Sent ─────────────────▶ the next clock, Open
 //	                   └─▶ Staged ─▶ Ticked ─▶
 //
-// Staged and Ticked are of two-step clocks. Rolled and Over end a clock from any of them.
+// Only two-step clocks become Staged and Ticked. Rolled and Over end a clock from any phase.
 type Phase uint8
 
 // The phases.
 const (
 	Open   Phase = iota // the program still Incs
-	Built               // its updates are whole; vap may hold them back
-	Sent                // they may leave, or have left
-	Staged              // every shard has them
-	Ticked              // every shard is to apply them, whatever happens to this process
-	Rolled              // the job was rolled back: the clock is void, and Turn begins another one
+	Built               // its updates are complete; vap may hold them back
+	Sent                // they may be sent, or have been
+	Staged              // every shard has staged them
+	Ticked              // every shard must apply them, whatever happens to this process
+	Rolled              // the job was rolled back: the clock is void, and Turn starts another one
 	Over                // the job ends here, or the slot's part in it
 )
 
@@ -29,24 +29,24 @@ var phaseNames = [...]string{"open", "built", "sent", "staged", "ticked", "rolle
 
 func (p Phase) String() string { return phaseNames[p] }
 
-// Ended reports whether nothing more becomes of the clock.
+// Ended reports whether the clock is finished or void.
 func (p Phase) Ended() bool { return p == Rolled || p == Over }
 
-// UnderWay reports whether the clock's updates are under way: made, and not void.
+// UnderWay reports whether the clock's updates are under way: made and not void.
 func (p Phase) UnderWay() bool { return p > Open && p < Rolled }
 
-// step is what happens to a clock.
+// step is a transition of a clock.
 type step uint8
 
 const (
 	build   step = iota // its updates are made
-	send                // they may leave
+	send                // they may be sent
 	stage               // all shards have staged them
-	unstage             // a shard was restored that has not
-	tick                // all shards are told to apply them
-	next                // it is over, and the next one begins
+	unstage             // a restored shard has not staged them
+	tick                // all shards must apply them
+	next                // the clock is over, and the next one starts
 	roll                // the job is rolled back
-	turn                // Clock has been called after that, or at the job's end
+	turn                // Clock was called after a rollback, or at the job's end
 	steps
 )
 
@@ -54,12 +54,11 @@ var stepNames = [...]string{"build", "send", "stage", "unstage", "tick", "next",
 
 func (s step) String() string { return stepNames[s] }
 
-// never marks a step that a clock cannot take in a phase.
+// never marks a step that is invalid in a phase.
 const never Phase = 255
 
-// course is the one table of transitions: by step, then by phase. Whether a clock is Over
-// depends on where the job ends, which is known later or earlier: see progress. A clock that
-// is over keeps the phase that it had, until Turn.
+// course is the table of all transitions: by step, then by phase. Whether a clock is Over depends on where the job
+// ends, which may become known earlier or later: see progress. A clock that is over keeps its phase until Turn.
 var course = [steps][Rolled + 1]Phase{
 	//        Open    Built   Sent    Staged  Ticked  Rolled
 	build:   {Built, never, never, never, never, never},
@@ -72,17 +71,17 @@ var course = [steps][Rolled + 1]Phase{
 	turn:    {Open, Open, Open, Open, Open, Open},
 }
 
-// after returns the phase after a step; false: there is none.
+// after returns the phase after a step, or false if the step is invalid.
 func (p Phase) after(s step) (Phase, bool) {
 	to := course[s][p]
 	return to, to != never
 }
 
-// progress is the present clock, and how far it has come.
+// progress is the current clock and its phase.
 type progress struct {
 	clock perdure.Clock
-	phase Phase         // but Over
-	end   perdure.Clock // of this slot's work; 0: not known
+	phase Phase         // never Over
+	end   perdure.Clock // the end of this slot's work; 0: unknown
 }
 
 // Clock returns the clock to work on.
@@ -91,8 +90,7 @@ func (p *progress) Clock() perdure.Clock { return p.clock }
 // Begin sets the clock to work on.
 func (p *progress) Begin(at perdure.Clock) { p.clock = at }
 
-// Phase returns how far the present clock has come. What was rolled back is rolled back, also
-// where the job would have ended.
+// Phase returns the phase of the current clock. A rollback takes precedence over the end of the job.
 func (p *progress) Phase() Phase {
 	if p.phase != Rolled && p.end > 0 && p.clock >= p.end {
 		return Over
@@ -100,11 +98,11 @@ func (p *progress) Phase() Phase {
 	return p.phase
 }
 
-// step takes a step that the clock must be able to take.
+// step takes a step. It must be valid.
 func (p *progress) step(s step) {
 	to, ok := p.phase.after(s)
 	if !ok {
-		panic(fmt.Sprintf("outbox: %v of clock %d, which is %v", s, p.clock, p.phase))
+		panic(fmt.Sprintf("outbox: invalid step %v of clock %d, which is %v", s, p.clock, p.phase))
 	}
 	p.phase = to
 }

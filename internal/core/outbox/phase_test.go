@@ -8,22 +8,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Every step from every phase: where it leads, or that it cannot be taken. This is the naive
-// twin of course, step by step and in words.
+// TestCourse checks every step from every phase: the resulting phase, or that the step is invalid. It restates course
+// in the simplest way.
 func TestCourse(t *testing.T) {
 	want := func(s step, p Phase) (Phase, bool) {
 		switch {
-		case s == roll: // whatever the clock was at is void
+		case s == roll: // whatever the clock's phase, it is void
 			return Rolled, true
-		case s == turn: // Clock begins anew, after a roll-back or at the job's end
+		case s == turn: // Clock restarts, after a rollback or at the job's end
 			return Open, true
-		case p == Rolled: // nothing else becomes of it
+		case p == Rolled: // nothing else is valid
 			return 0, false
 		case s == build && p == Open:
 			return Built, true
 		case s == send && p == Built:
 			return Sent, true
-		case s == stage && (p == Sent || p == Staged): // asked for as often as one likes
+		case s == stage && (p == Sent || p == Staged): // can be repeated
 			return Staged, true
 		case s == unstage && (p == Sent || p == Staged):
 			return Sent, true
@@ -44,9 +44,8 @@ func TestCourse(t *testing.T) {
 	}
 }
 
-// A clock is over where the job ends, in whatever phase it is, unless it was rolled back; it is
-// not over any more if the job ends later after all. Only a clock that is over or rolled back has
-// ended. A step that cannot be taken is a mistake of the caller.
+// A clock is over where the job ends, in any phase, unless it was rolled back. It is no longer over if the job's end is
+// moved to a later clock. Only a clock that is over or rolled back has ended. An invalid step is a bug in the caller.
 func TestEnds(t *testing.T) {
 	for p := Open; p <= Rolled; p++ {
 		for end := range 5 {
@@ -60,7 +59,7 @@ func TestEnds(t *testing.T) {
 				t.Errorf("clock 2, %v, the job ends at %d: %v, want %v", p, end, got, want)
 			}
 			if got.UnderWay() != slices.Contains([]Phase{Built, Sent, Staged, Ticked}, want) {
-				t.Errorf("a clock that is %v is under way: %v", got, got.UnderWay())
+				t.Errorf("a clock that is %v: UnderWay is %v", got, got.UnderWay())
 			}
 			for s := range steps {
 				err := tryStep(&progress{clock: 2, phase: p, end: at.end}, s)

@@ -9,75 +9,73 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Shard is the outbox's side of one shard: the updates that are not safe there yet.
+// Shard is the outbox of one shard: the updates that are not safe there yet.
 //
-// Updates go to the head of the shard's chain, or to the update log. What is staged, applied
-// and safe, the replica says that is read from: what it has acknowledged it shows.
+// Updates are sent to the head of the shard's chain, or to the update log. The replica that is read from reports which
+// of them are staged, applied and safe. So reads already show every acknowledged update.
 type Shard struct {
 	box      *Box
 	id       perdure.ShardID
 	kept     sequence
-	acked    int       // the first of kept that were acknowledged once
-	building *Update   // of the present clock, the last of kept; nil: none yet
-	free     []*Update // to be used again
-	most     int       // of kept at once, lately
+	acked    int       // number of updates at the start of kept that have been acknowledged
+	building *Update   // the last of kept, for the current clock; nil: none yet
+	free     []*Update // for reuse
+	most     int       // recent maximum length of kept
 
-	unacked   int64 // bytes of kept updates that are whole and were not acknowledged yet
-	shown     int64 // bytes of those that are in the update log, and are kept to be shown
+	unacked   int64 // bytes of complete updates in kept that are not acknowledged yet
+	shown     int64 // bytes of those that are in the update log but not yet applied
 	retained  int64 // bytes of those that are applied, and kept until they are in a checkpoint
-	condensed int64 // what retained was when they were merged last, or less
+	condensed int64 // retained after the last merge, or less
 
 	counts words.Counts  // as acknowledged
-	fed    perdure.Clock // updates of clocks below have been sent to the present head
-	behind bool          // the head was not sent all that is kept yet
-	out    bool          // the shard is out: what it is to get waits, and may be merged
+	fed    perdure.Clock // updates of clocks below this have been sent to the current head
+	behind bool          // the head has not been sent everything in kept
+	out    bool          // the shard is unavailable: its updates wait, and may be merged
 
-	// What earlier processes of the slot had done when this one first opened the shard in
-	// this generation: its own updates of these clocks are ignored there.
+	// What earlier processes of the slot had done when this one first opened the shard in this generation. The shard
+	// ignores this process's updates of these clocks.
 	inherited perdure.Clock
-	met       bool // that is known
+	met       bool // inherited is known
 	// What the head had applied when it was last opened.
 	headApplied perdure.Clock
 
-	// The clock after one that an end interrupted when some of its parts had been sent. When the slot repeats that
-	// clock, its update is not merged with others, so the shard recognises it as the same update. 0: there is none.
+	// The clock after one that the job's end interrupted when some of its parts had been sent. When the slot repeats
+	// that clock, its update is not merged with others, so that the shard recognizes it as the same update. 0: none.
 	broken perdure.Clock
 
 	stream  stream
 	holding bool // the newest update is held back from the update log, to be merged with the next
 }
 
-// Counts returns what the shard has acknowledged.
+// Counts returns the counts that the shard has acknowledged.
 func (s *Shard) Counts() words.Counts { return s.counts }
 
-// Owed returns how many bytes of updates the shard has not applied, as far as is known.
+// Owed returns the bytes of updates that the shard has not applied, as far as is known.
 func (s *Shard) Owed() int64 { return s.unacked + s.shown }
 
-// Behind reports whether its head was not sent all that is kept.
+// Behind reports whether the head has not been sent everything that is kept.
 func (s *Shard) Behind() bool { return s.behind }
 
-// SetOut says whether the shard is out.
+// SetOut records whether the shard is unavailable.
 func (s *Shard) SetOut(out bool) { s.out = out }
 
-// Keeps returns how many updates are kept for the shard.
+// Keeps returns the number of updates kept for the shard.
 func (s *Shard) Keeps() int { return len(s.kept) }
 
-// Redirect says that the shard has another head: what has left may be queued for the former
-// one still.
+// Redirect records that the shard has another head. Sent updates may still be queued for the former head.
 func (s *Shard) Redirect() {
 	for _, u := range s.kept {
 		u.again = u.again || u.sent > 0
 	}
 }
 
-// Opened takes the counts of a replica that is to be read from, as it is opened. lost says
-// that the shard began anew from rows that may lack the program's saved state: that is sent
-// again.
+// Opened records the counts of the replica to read from, when it is opened. lost means that the shard restarted from
+// rows that may lack the program's saved state, which is then resent.
 func (s *Shard) Opened(counts words.Counts, lost bool) {
 	s.counts = counts
 	if !s.met {
 		s.met, s.inherited = true, counts.Applied
-	} else if s.box.terms.traits.Partial { // a restored shard may lack it, and takes this one's
+	} else if s.box.terms.traits.Partial { // a restored shard accepts this process's instead
 		s.inherited = min(s.inherited, counts.Staged)
 	}
 	if sv := &s.box.saving; lost && sv.state != nil && s.id == s.box.terms.home() {
@@ -86,8 +84,7 @@ func (s *Shard) Opened(counts words.Counts, lost bool) {
 	s.dropSafe()
 }
 
-// Ack takes the word of the replica that is read from of how far this slot's updates have
-// come.
+// Ack handles an acknowledgement: the counts of this slot's updates on the replica that is read from.
 func (s *Shard) Ack(counts words.Counts) {
 	s.counts = words.Counts{
 		Staged: max(s.counts.Staged, counts.Staged), Ticked: max(s.counts.Ticked, counts.Ticked),
@@ -96,20 +93,19 @@ func (s *Shard) Ack(counts words.Counts) {
 	s.dropSafe()
 }
 
-// HeadHas says what the head had applied when it was opened.
+// HeadHas records what the head had applied when it was opened.
 func (s *Shard) HeadHas(applied perdure.Clock) { s.headApplied = applied }
 
-// own returns the clock from which on a shard has nothing of this slot that it was not sent by
-// this process, and sent as it is kept.
+// own returns the first clock for which everything that the shard may have from this slot was sent by this process, as
+// it is kept.
 func (s *Shard) own() perdure.Clock { return max(s.inherited, s.headApplied, s.counts.Applied) }
 
-// An update is kept until it is safe. Under most strategies it is when it is applied (under
-// vap: when all can see it). Where workers send a restored shard again what it lacks, it is
-// when it is in a checkpoint: what is applied is retained until then, within a bound, and a
-// cut is asked for before the bound is reached. Where that takes long, updates are merged if
-// that changes nothing.
+// An update is kept until it is safe. Under most strategies it is safe when it is applied, or under vap when all slots
+// can see it. If workers resend updates to restored shards, it is safe when it is in a checkpoint. Applied updates are
+// then retained up to a limit, and a cut is requested before the limit is reached. If the cut takes long, updates are
+// merged, provided that the result is the same.
 
-// dropSafe forgets the updates that are safe.
+// dropSafe drops the updates that are safe.
 func (s *Shard) dropSafe() {
 	for ; s.acked < len(s.kept); s.acked++ {
 		u := s.kept[s.acked]
@@ -120,7 +116,7 @@ func (s *Shard) dropSafe() {
 		s.retain(u.bytes)
 	}
 	safe := s.acked
-	if s.box.retains() { // a restored shard's are in transit again, also those that were seen before
+	if s.box.retains() { // those of a restored shard are in transit again, even if they had been seen before
 		safe = min(safe, len(s.kept)-len(s.kept.from(min(s.box.terms.saved(s.id), s.counts.Seen))))
 	}
 	s.most = max(s.most, len(s.kept))
@@ -132,20 +128,19 @@ func (s *Shard) dropSafe() {
 	s.condense()
 }
 
-// keep counts n more bytes of whole updates that were not acknowledged.
+// keep adds n to the bytes of complete updates that are not acknowledged.
 func (s *Shard) keep(n int64) {
 	s.box.unacked += n
 	s.unacked += n
 }
 
-// retain counts n more bytes of updates that are applied, and kept until they are in a
-// checkpoint.
+// retain adds n to the bytes of applied updates that are kept until they are in a checkpoint.
 func (s *Shard) retain(n int64) {
 	s.box.retained += n
 	s.retained += n
 }
 
-// uncount stops counting an update among those that were not acknowledged.
+// uncount removes an update from the byte counts of unacknowledged updates.
 func (s *Shard) uncount(u *Update) {
 	switch {
 	case u.logged:
@@ -155,8 +150,7 @@ func (s *Shard) uncount(u *Update) {
 	}
 }
 
-// forgetFrom forgets the updates of clocks from the given one on, none of which was
-// acknowledged.
+// forgetFrom drops the updates of clocks from the given one on. None of them may be acknowledged.
 func (s *Shard) forgetFrom(clock perdure.Clock) {
 	late := s.kept.from(clock)
 	for _, u := range late {
@@ -175,34 +169,34 @@ func (s *Shard) EndedUnapplied() bool {
 	return u != nil && u.until() > s.counts.Applied
 }
 
-// Awaited reports whether the program waits for the shard to apply what it has ended, and it
-// was asked to say so.
+// Awaited reports whether the program waits for the shard to apply the clocks that it has ended, and the shard has been
+// asked to confirm that.
 func (s *Shard) Awaited() bool {
 	u := s.kept.ended()
 	return u != nil && u.prompt && u.until() > s.counts.Applied
 }
 
-// Await notes that the program waits until the newest update is applied, and reports whether
-// the shard must be asked to say so; of a large one it says so by itself.
+// Await records that the program waits until the newest update is applied. It reports whether the shard must be asked
+// to confirm that. A shard confirms large updates without being asked.
 func (s *Shard) Await() (ask bool) {
 	u := s.kept.ended()
 	if u == nil || u.prompt || u.payloadBytes() >= wire.PromptBytes {
 		return false
 	}
-	u.prompt = true // also if it has to be sent again
+	u.prompt = true // also if it has to be resent
 	return true
 }
 
-// Owes reports whether the shard should have answered: it has an update that nothing holds
-// back and that is not applied. One of a clock from the next cut on, after MinClock, is held
-// back until all slots have come there.
+// Owes reports whether the shard should have answered by now, because it has an unapplied update that nothing holds
+// back. MinClock must pass the next cut before updates of that clock and later ones are applied, so these are held back
+// until all slots have reached the cut.
 func (s *Shard) Owes(minClock perdure.Clock) bool {
 	for _, u := range s.kept {
 		if u.until() <= s.counts.Applied {
 			continue
 		}
 		if s.box.terms.logs() && !u.logged {
-			return false // the log does
+			return false // the log should have answered
 		}
 		cut := s.box.terms.cuts.From(minClock)
 		return u.phase >= Sent && (cut < 0 || u.clock < cut)
@@ -210,16 +204,16 @@ func (s *Shard) Owes(minClock perdure.Clock) bool {
 	return false
 }
 
-// Resend appends what the shard's head has not got, by its counts, and goes on from there.
-// as is what all frames about the shard have in common. The error is perdure.ErrUnkept: it
-// lacks what is kept no more.
+// Resend appends the frames that the shard's head lacks according to its counts, and continues from there. as is the
+// common header of all frames for the shard. It returns perdure.ErrUnkept if the head lacks updates that are no longer
+// kept.
 func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([]wire.Frame, error) {
-	b, first := s.box, s.box.clock // first: that is kept
+	b, first := s.box, s.box.clock // first kept clock
 	if len(s.kept) > 0 {
 		first = s.kept[0].clock
 	}
 	if b.terms.traits.Retains() && b.terms.slot >= 0 && b.phase != Rolled && has.Staged < min(first, b.clock) {
-		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which has kept those from clock %d on",
+		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which only keeps updates from clock %d on",
 			perdure.ErrUnkept, s.id, has.Staged, b.terms.slot, first)
 	}
 	if v := &b.terms.view.Shards[s.id]; (v.Lost || v.Restored) && s.id == b.terms.home() {
@@ -244,7 +238,7 @@ func (s *Shard) Resend(has words.Counts, as wire.Header, frames []wire.Frame) ([
 	return s.Feed(as, frames), nil
 }
 
-// blank empties the updates of clocks from one on that were acknowledged: see weaken.Set.
+// blank empties the acknowledged updates of clocks from the given one on: see weaken.Set.
 func (s *Shard) blank(from perdure.Clock) {
 	for _, u := range s.kept[:s.acked] {
 		if u.clock >= from {
@@ -253,10 +247,10 @@ func (s *Shard) blank(from perdure.Clock) {
 	}
 }
 
-// Feed appends what is kept and has not left to the frames for the shard's head, in order: as
-// much as the window allows beyond what is applied, since a server must have room for it.
+// Feed appends the frames of updates that have not been sent to the shard's head, in order. It stops when the unapplied
+// ones fill the window, because the server must hold them.
 func (s *Shard) Feed(as wire.Header, frames []wire.Frame) []wire.Frame {
-	ahead := int64(0) // sent, and not applied
+	ahead := int64(0) // bytes sent and not applied
 	if s.behind {
 		for _, u := range s.kept.from(s.counts.Applied) {
 			if u.clock < s.fed {
@@ -282,10 +276,10 @@ func (s *Shard) Feed(as wire.Header, frames []wire.Frame) []wire.Frame {
 	return frames
 }
 
-// frames appends the frames of the parts of an update that have not left.
+// frames appends the frames of an update's parts that have not been sent.
 func (s *Shard) frames(u *Update, as wire.Header, frames []wire.Frame) []wire.Frame {
-	// What an earlier process of the slot did already is acknowledged at its first part,
-	// or sooner: the replica that is read from hears of it by itself.
+	// Updates that an earlier process of the slot has made are acknowledged at their first part, or earlier, when the
+	// replica to read from reports them. So they may be safe while their parts are still queued.
 	u.again = u.again || u.clock < max(s.counts.Applied, s.headApplied)
 	n := len(frames)
 	frames = u.frames(as, frames)
@@ -295,7 +289,7 @@ func (s *Shard) frames(u *Update, as wire.Header, frames []wire.Frame) []wire.Fr
 	return frames
 }
 
-// tickFrame lets a shard apply a clock.
+// tickFrame returns the frame that tells a shard to apply a clock.
 func tickFrame(as wire.Header, clock perdure.Clock) wire.Frame {
 	as.Kind, as.Clock = wire.KindTick, clock
 	return wire.Frame{Header: as}

@@ -7,14 +7,14 @@ import (
 	"github.com/perdure/perdure/internal/core/states"
 )
 
-// What a program saves may lie in the store: then an update only refers to it. Once a later state of the slot
-// has been applied, the earlier one is deleted, unless a checkpoint needs it. So a shard that begins again, and
-// is sent again what it had, is not to get a reference to what may be gone: it would be what the slot goes on
-// with, should this process die before it has sent the later one.
+// A program's saved state may be in the store, and the update then only refers to it. Once a later state of the slot
+// has been applied, the earlier one is deleted unless a checkpoint needs it. A restarted shard that is resent its
+// updates must therefore not get a reference to a state that may be deleted. Otherwise the slot's next process would
+// resume from that reference if this process died before it had sent the later one.
 
-// superseded takes the references out of what is to be sent to a shard that begins again, where a later update
-// has another, and no checkpoint is made between the two. What is sent stays as long as it was: some of it may
-// have come already.
+// superseded removes references from the updates that are resent to a restarted shard, where a later update has another
+// reference and no checkpoint is made between the two. The updates keep their length, because parts of them may have
+// arrived already.
 func (s *Shard) superseded() {
 	newest := (*Update)(nil)
 	for _, u := range slices.Backward(s.kept) {
@@ -35,8 +35,8 @@ func (s *Shard) superseded() {
 	}
 }
 
-// void replaces the reference that the update has by one to nothing. Its memory may be queued somewhere: the
-// part that has it is copied.
+// void replaces the update's reference by an empty one of the same length. The update's memory may be queued for
+// sending, so the part with the reference is copied.
 func (u *Update) void() {
 	none := states.Void()
 	for i, p := range u.parts {

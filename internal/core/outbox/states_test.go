@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// A shard that begins again is sent no reference that a later one supersedes, unless a checkpoint may be made
-// between the two; and an update stays as long as it was. In all other cases it is sent what it was sent before.
+// A restarted shard is not sent a reference that a later one supersedes, unless a checkpoint may be made between the
+// two. Updates keep their length. In all other cases the shard is sent the same as before.
 func TestSuperseded(t *testing.T) {
 	ref := func(n uint64) []byte {
 		return states.Ref{Key: states.Key{Generation: 1, Incarnation: 1, Number: n}}.Pack(0)
@@ -19,7 +19,7 @@ func TestSuperseded(t *testing.T) {
 	for _, c := range []struct {
 		name, how string
 		change    func(v *words.ShardView)
-		want      []uint64 // whose references it is sent, in clocks 5, 6, 7 and 8; 0: none
+		want      []uint64 // the references that it is sent, in clocks 5, 6, 7 and 8; 0: none
 	}{
 		{"resend", "resend:7", func(v *words.ShardView) { v.Restored = true }, []uint64{0, 2, 0, 4}}, // a cut of 7
 		{"none", "none", func(v *words.ShardView) { v.Lost = true }, []uint64{0, 0, 0, 4}},
@@ -52,10 +52,10 @@ func TestSuperseded(t *testing.T) {
 			got = append(got, n)
 		}
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is sent %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: sent %v, want %v", c.name, got, c.want)
 		}
 		if after := s.kept[0].payloadBytes(); after != before || int64(len(frames[0].Payload)) != before {
-			t.Errorf("%s: an update of %d bytes has %d", c.name, before, after)
+			t.Errorf("%s: an update of %d bytes now has %d", c.name, before, after)
 		}
 	}
 }

@@ -9,30 +9,30 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// terms are what the job and its present view say of updates.
+// terms is the part of the job and its current view that concerns updates.
 type terms struct {
 	slot   perdure.Slot
 	job    *perdure.JobSpec
 	traits recovery.Traits
-	cuts   recovery.Schedule // with what is named in the view
+	cuts   recovery.Schedule // including the cut named in the view
 	view   words.View
 	spans  []words.Span
 
-	twoStep bool // a clock is first staged on all shards, and then applied
-	adds    bool // two updates do the same as their sum
+	twoStep bool // a clock is first staged on all shards and then applied
+	adds    bool // the sum of two updates is equivalent to them
 }
 
-// see takes a newer view.
+// see handles a newer view.
 func (t *terms) see(v words.View) {
 	t.view, t.spans, t.cuts.Named = v, v.Spans(), v.Named
 	t.twoStep = t.job.TwoStep(v.Tables)
 	t.adds = t.merges()
 }
 
-// merges reports whether two updates of this job do the same as their sum.
+// merges reports whether the sum of two updates of this job is equivalent to the two updates.
 func (t *terms) merges() bool {
 	if t.twoStep || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
-		return false // other scales follow from each clock's own age
+		return false // other scales depend on the age of each clock
 	}
 	return !slices.ContainsFunc(t.view.Tables, func(t perdure.TableSpec) bool {
 		constant := t.Rule.Schedule == "" || t.Rule.Schedule == perdure.ScheduleConst
@@ -40,7 +40,7 @@ func (t *terms) merges() bool {
 	})
 }
 
-// begin returns the clock at which this slot begins a generation.
+// begin returns the clock at which this slot starts a generation.
 func (t *terms) begin() perdure.Clock {
 	if t.slot < 0 {
 		return t.view.Cut
@@ -48,7 +48,7 @@ func (t *terms) begin() perdure.Clock {
 	return t.view.Begin(t.slot)
 }
 
-// end returns the clock at which this slot's work ends; 0: it is not known.
+// end returns the clock at which this slot's work ends, or 0 if it is unknown.
 func (t *terms) end() perdure.Clock {
 	if t.slot < 0 || int(t.slot) >= len(t.view.Slots) {
 		return t.view.End
@@ -64,8 +64,8 @@ func (t *terms) saved(shard perdure.ShardID) perdure.Clock {
 	return recovery.SavedUpTo(&t.view, shard, t.slot)
 }
 
-// home is the shard that keeps this slot's saved state.
+// home returns the shard that keeps this slot's saved state.
 func (t *terms) home() perdure.ShardID { return placement.Home(t.slot, len(t.view.Shards)) }
 
-// scales reports whether servers scale updates by their age, and so must be told their origin.
+// scales reports whether servers scale updates by their age, and so need their origin.
 func (t *terms) scales() bool { return t.job.Scales(t.view.Tables) }

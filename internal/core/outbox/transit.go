@@ -8,12 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Vap bounds what is in transit: the updates that not every slot can see. A clock's updates
-// are sent when they and all that is in transit of this slot are small enough together, or
-// when nothing else is in transit (ESSP paper, section 3).
+// Vap limits the updates in transit, which not every slot can see. A clock's updates are sent when their sum with this
+// slot's other updates in transit is small enough, or when nothing else is in transit (ESSP paper, section 3).
 
-// Seen grows whenever an update comes out of transit, or it becomes known what was in transit
-// before: MaySend need not be asked again until it has.
+// Seen returns a number that increases whenever an update leaves transit, or updates that were in transit before become
+// known. MaySend need not be called again until it has increased.
 func (b *Box) Seen() (sum perdure.Clock) {
 	for _, s := range b.shards {
 		sum += s.counts.Seen
@@ -24,7 +23,7 @@ func (b *Box) Seen() (sum perdure.Clock) {
 	return sum
 }
 
-// MaySend reports whether vap lets the present clock's updates, which are Built, be sent.
+// MaySend reports whether vap allows sending the current clock's updates, which must be Built.
 func (b *Box) MaySend() bool {
 	if b.limits.Weak.Bound {
 		return true
@@ -32,7 +31,7 @@ func (b *Box) MaySend() bool {
 	alone := true
 	for _, s := range b.shards {
 		if !s.met || s.counts.Seen < s.inherited {
-			return false // what an earlier process of the slot sent is in transit, however large
+			return false // an earlier process's updates are in transit, and may be large
 		}
 		alone = alone && len(s.inTransit()) <= 1
 	}
@@ -53,8 +52,8 @@ func (b *Box) MaySend() bool {
 	return true
 }
 
-// inTransit returns the updates that not every slot can see, among them the one that waits to
-// be sent. One that an earlier process of the slot has done is not this one's.
+// inTransit returns the updates that not every slot can see, including the one that waits to be sent. Updates made by
+// an earlier process of the slot are excluded.
 func (s *Shard) inTransit() sequence {
 	from := max(s.counts.Seen, s.inherited)
 	for i, u := range s.kept {
@@ -65,15 +64,14 @@ func (s *Shard) inTransit() sequence {
 	return nil
 }
 
-// transitNorm returns the largest absolute value of what the table's updates in transit, added
-// up, do to a value.
+// transitNorm returns the largest absolute change of any value by the sum of the table's updates in transit.
 func (t *Table) transitNorm() (norm float64) {
 	one := make([]float32, t.spec.Dim)
 	for _, s := range t.box.shards {
 		updates := s.inTransit()
 		sums := map[perdure.RowID][]float32{}
 		for _, u := range updates {
-			alone := len(updates) == 1 // under vap nothing leaves early, so no row is in an update twice
+			alone := len(updates) == 1 // under vap no part is sent early, so no row is in an update twice
 			norm = max(norm, t.addTransit(u, sums, one, alone))
 		}
 		for _, sum := range sums {
@@ -83,8 +81,8 @@ func (t *Table) transitNorm() (norm float64) {
 	return norm
 }
 
-// addTransit adds what an update does to the sums by row. If it is alone in transit nothing is
-// to be added up: it returns the largest value, and one is memory for a row.
+// addTransit adds an update to the sums by row. If it is alone in transit, no sums are needed: addTransit returns its
+// largest value, and uses one as memory for a row.
 func (t *Table) addTransit(
 	u *Update, sums map[perdure.RowID][]float32, one []float32, alone bool,
 ) (norm float64) {

@@ -10,54 +10,54 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Update is one of this slot's updates to one shard, kept until it is safe.
+// Update is an update of this slot to one shard, kept until it is safe.
 type Update struct {
-	clock  perdure.Clock // the first that it is of
-	clocks perdure.Clock // how many it is of
+	clock  perdure.Clock // the first clock that it covers
+	clocks perdure.Clock // the number of clocks that it covers
 	phase  Phase         // of its clock: Open, Built, Sent or Ticked
 	parts  []piece
-	blocks []wire.Block // what is in the parts
-	bytes  int64        // of these, as if none were packed: about what it takes here
-	saved  int64        // by how many of these the parts are less, since blocks are packed
-	sent   int          // parts that have left
-	again  bool         // some may still be queued in a connection when it is safe
-	logged bool         // the update log has all of it
-	// What servers will multiply its deltas with, as far as it is known here: 1, but
-	// where the shard was out. (See perdure.ScaleAverage.)
+	blocks []wire.Block // the contents of the parts
+	bytes  int64        // size of the parts before packing, which approximates the memory used
+	saved  int64        // by how many bytes packing reduces the parts
+	sent   int          // number of parts that have been sent
+	again  bool         // some parts may still be queued in a connection when it is safe
+	logged bool         // the update log has it completely
+	// The factor that servers will multiply its deltas by, as far as it is known: 1, unless the shard was unavailable.
+	// (See perdure.ScaleAverage.)
 	weight float32
-	prompt bool // the program will most likely wait until it is applied
-	// A row is in it more than once: its last delta has the earlier ones in it, and is
-	// the one that the server applies.
+	prompt bool // the program will probably wait until it is applied
+	// It contains some rows more than once: the last delta of such a row includes the earlier ones, and the server
+	// applies only the last.
 	repeats bool
-	state   []byte             // what is to be saved with it; nil: nothing
-	origin  consistency.Origin // what it was computed from, if told
+	state   []byte             // the state to save with it; nil: none
+	origin  consistency.Origin // its origin, if known
 	told    bool
 
 	most     float32                 // see peak
-	measured bool                    // most is known
-	grown    map[perdure.TableID]int // by table: the block that grows
+	measured bool                    // most is valid
+	grown    map[perdure.TableID]int // by table: index of the block that grows
 
-	arena   []byte          // what the heads of parts lie in
-	ids     []perdure.RowID // what the ids of runs that became lists lie in
-	taken   []taken         // what the blocks lie in
-	rooms   []*Room         // likewise
-	keepers *keepers        // of the rooms' memory; nil: it is Go's own
+	arena   []byte          // memory of the heads of the parts
+	ids     []perdure.RowID // memory of row IDs, for runs that became lists
+	taken   []taken         // memory of the blocks
+	rooms   []*Room         // memory of the blocks that was lent
+	keepers *keepers        // keeps the memory of rooms alive; nil: it is on Go's heap
 	indexes map[int]map[perdure.RowID]int32
 }
 
-// piece is the payload of one part. Its values lie apart, where they are many.
+// piece is the payload of one part. Large values are in a separate slice.
 type piece struct{ head, body []byte }
 
-// taken is memory that an update has from a part's deltas.
+// taken is memory that an update has taken over from Deltas.
 type taken struct {
 	from *Deltas
 	memory
 }
 
-// until returns the clock after the last that the update is of.
+// until returns the clock after the last one that the update covers.
 func (u *Update) until() perdure.Clock { return u.clock + u.clocks }
 
-// sequence are updates of clocks that follow one another.
+// sequence holds updates of consecutive clocks.
 type sequence []*Update
 
 // from returns the updates of clocks from the given one on.
@@ -71,7 +71,7 @@ func (s sequence) from(clock perdure.Clock) sequence {
 	return s[at:]
 }
 
-// ended returns the newest update of a clock that is over; nil: there is none.
+// ended returns the newest update whose clock has ended, or nil.
 func (s sequence) ended() *Update {
 	for _, u := range slices.Backward(s) {
 		if u.phase != Open {
@@ -81,7 +81,7 @@ func (s sequence) ended() *Update {
 	return nil
 }
 
-// index returns where the rows of a block are in it.
+// index returns the positions of the rows in a block.
 func (u *Update) index(block int) map[perdure.RowID]int32 {
 	if u.indexes == nil {
 		u.indexes = map[int]map[perdure.RowID]int32{}
@@ -97,7 +97,7 @@ func (u *Update) index(block int) map[perdure.RowID]int32 {
 	return index
 }
 
-// find returns the deltas of a row in a block; nil: it has none.
+// find returns the deltas of a row in a block, or nil.
 func (u *Update) find(block int, row perdure.RowID, dim int) []float32 {
 	b, at := &u.blocks[block], 0
 	if b.IDs != nil {
@@ -114,7 +114,7 @@ func (u *Update) find(block int, row perdure.RowID, dim int) []float32 {
 	return b.Values[at*dim : (at+1)*dim]
 }
 
-// newest returns the last deltas of a row of a table; nil: it has none.
+// newest returns the last deltas of a row of a table, or nil.
 func (u *Update) newest(t perdure.TableID, row perdure.RowID, dim int) []float32 {
 	for block := len(u.blocks) - 1; block >= 0; block-- {
 		if u.blocks[block].Table != t {
@@ -127,13 +127,12 @@ func (u *Update) newest(t perdure.TableID, row perdure.RowID, dim int) []float32
 	return nil
 }
 
-// payloadBytes returns what the server reckons as the update's size.
+// payloadBytes returns the update's size as the server counts it.
 func (u *Update) payloadBytes() int64 {
 	return u.bytes - u.saved - wire.HeaderBytes*int64(len(u.parts))
 }
 
-// frames appends the frames of the parts that have not left. as is what all frames about the
-// shard have in common.
+// frames appends the frames of the parts that have not been sent. as is the common header of all frames for the shard.
 func (u *Update) frames(as wire.Header, to []wire.Frame) []wire.Frame {
 	as.Kind, as.Clock = wire.KindUpdate, u.clock
 	if u.clocks > 1 {
@@ -163,13 +162,13 @@ func (u *Update) frames(as wire.Header, to []wire.Frame) []wire.Frame {
 	return to
 }
 
-// mostFreeUpdates is how many updates a shard keeps at least to be used again.
+// mostFreeUpdates is the number of updates that a shard always keeps for reuse.
 const mostFreeUpdates = 4
 
-// mostKeptArena is how many bytes of heads, and of ids, each of them keeps.
+// mostKeptArena is the maximum size of the arena, and of the IDs, that a reused update keeps.
 const mostKeptArena = 2 << 20
 
-// begin returns the update of the present clock, with a packer that goes on with it.
+// begin returns a packer that appends to the update of the current clock.
 func (s *Shard) begin() packer {
 	if s.building == nil {
 		s.building = s.newUpdate()
@@ -193,7 +192,7 @@ func (s *Shard) newUpdate() *Update {
 	return u
 }
 
-// recycle takes back the memory of an update that is safe.
+// recycle reuses the memory of an update that is safe.
 func (s *Shard) recycle(u *Update) {
 	if u.again {
 		return
@@ -219,33 +218,33 @@ func (s *Shard) recycle(u *Update) {
 	}
 }
 
-// bodyBytes is the least size of a block's values that are sent from where they lie.
-// Smaller ones are copied into the payload: a payload then holds several.
+// bodyBytes is the minimum size of a block's values that are sent directly from their memory. Smaller values are copied
+// into the payload, which can then hold several blocks.
 const bodyBytes = 16 << 10
 
-// packer packs blocks into payloads of about wire.PartBytes. A block is whole in its payload.
+// packer packs blocks into payloads of about wire.PartBytes. It never splits a block.
 type packer struct {
 	u     *Update
-	start int // of the payload that is being filled, in the arena
-	saved int // by how much that is less, since blocks in it are packed
+	start int // start of the current payload in the arena
+	saved int // by how many bytes packing reduces the current payload
 }
 
-// check refuses an update of more parts than can be counted on the wire, one more being kept
-// for the last, or of more bytes than a server keeps.
+// check rejects an update with more parts than the wire format can count, reserving one for the last part, or with more
+// bytes than a server keeps.
 func (p *packer) check() error {
 	if n := len(p.u.parts); n >= math.MaxUint16 || p.u.bytes > wire.MaxUpdate/2 {
-		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes, "+
-			"and %d parts of up to %d each, can be sent; use more shards, and tables that are not whole, or Flush "+
+		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes "+
+			"in %d parts of up to %d bytes are allowed; use more shards, tables that are not whole, or Flush "+
 			"less often",
 			perdure.ErrUsage, p.u.bytes, n, int64(wire.MaxUpdate/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil
 }
 
-// RunRows is how many rows of a run go into one block.
+// RunRows is the maximum number of rows of a run in one block.
 func RunRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
 
-// listRows is how many rows that are named one by one go into one block.
+// listRows is the maximum number of individually listed rows in one block.
 func listRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim+8)) }
 
 func (p *packer) block(block wire.Block) {
@@ -264,8 +263,8 @@ func (p *packer) block(block wire.Block) {
 	u.arena = wire.AppendBlock(u.arena, &block)
 }
 
-// packed appends a block with its values packed, and reports whether it has. No more blocks go into one payload than if
-// they were not packed: whoever unpacks one never needs more memory for it.
+// packed appends a block with packed values, and reports whether it did. Packing does not increase the number of blocks
+// in a payload, so unpacking never needs more memory than an unpacked payload.
 func (p *packer) packed(block *wire.Block) bool {
 	u, n := p.u, 4*len(block.Values)+8*len(block.IDs)
 	with, saved := wire.AppendPackedBlock(u.arena, block)
@@ -278,7 +277,7 @@ func (p *packer) packed(block *wire.Block) bool {
 	return true
 }
 
-// list makes blocks of rows that are named one by one.
+// list appends blocks of individually listed rows.
 func (p *packer) list(t perdure.TableID, dim int, ids []perdure.RowID, values []float32) {
 	most := listRows(dim)
 	for len(ids) > 0 {
@@ -288,7 +287,7 @@ func (p *packer) list(t perdure.TableID, dim int, ids []perdure.RowID, values []
 	}
 }
 
-// run makes blocks of consecutive rows.
+// run appends blocks of consecutive rows.
 func (p *packer) run(t perdure.TableID, dim int, first perdure.RowID, values []float32) {
 	for len(values) > 0 {
 		n := min(RunRows(dim), len(values)/dim)
@@ -312,27 +311,28 @@ func (p *packer) origin(o consistency.Origin) {
 	}
 }
 
-// weight tells how much the update counts for a table. It is never merged with others: its clocks take two steps.
+// weight appends the weight of the update for a table. Such an update is never merged, because its clocks take two
+// steps.
 func (p *packer) weight(t perdure.TableID, weight float64) {
 	p.fit(wire.HeaderBytes)
 	p.u.arena = wire.AppendWeightBlock(p.u.arena, t, weight)
 }
 
-// fit ends the payload if n more bytes would be too many.
+// fit ends the payload if n more bytes would exceed its size.
 func (p *packer) fit(n int) {
 	if used := len(p.u.arena) - p.start + p.saved; used > 0 && used+n > wire.PartBytes {
 		p.flush()
 	}
 }
 
-// flush ends the payload, if anything is in it.
+// flush ends the payload unless it is empty.
 func (p *packer) flush() {
 	if len(p.u.arena) > p.start {
 		p.end(nil)
 	}
 }
 
-// end ends the payload. Its start is a multiple of 8, like the length of all that is in it.
+// end ends the payload. Its start is a multiple of 8, because all lengths in it are.
 func (p *packer) end(body []byte) {
 	u := p.u
 	head := u.arena[p.start:len(u.arena):len(u.arena)]
@@ -343,7 +343,7 @@ func (p *packer) end(body []byte) {
 	p.saved = 0
 }
 
-// rebuild packs what is in an update into parts anew.
+// rebuild packs the contents of an update into parts again.
 func (u *Update) rebuild() {
 	blocks := u.blocks
 	clear(u.parts)

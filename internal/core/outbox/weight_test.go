@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// weighed is a Box of a bsp job with a table that combines updates by their weights, and one that does not.
+// weighed returns a Box of a bsp job with two tables, one of which combines updates by weight.
 func weighed(t *testing.T) (*Box, *Shard) {
 	t.Helper()
 	b, s := asked(t, "bsp", "stateless", Limits{Window: 1 << 20})
@@ -24,8 +24,8 @@ func weighed(t *testing.T) (*Box, *Shard) {
 	return b, s
 }
 
-// A table's weight is in the last part of each shard's update of the clock for which it was given, also where
-// nothing was Inc'd, and in no other; a clock without it does not end.
+// A table's weight is in the last part of each shard's update of its clock, even if nothing was Inc'd, and in no other
+// part. A clock without the weight cannot end.
 func TestWeigh(t *testing.T) {
 	b, s := weighed(t)
 	for clock, weight := range []float64{3.5, 0, 1e9} {
@@ -33,7 +33,7 @@ func TestWeigh(t *testing.T) {
 			t.Errorf("clock %d ends without a weight: %v", clock, err)
 		}
 		if weight == 0 {
-			b.See(b.terms.view, true) // a roll-back
+			b.See(b.terms.view, true) // a rollback
 			b.Turn()
 			continue
 		}
@@ -52,16 +52,16 @@ func TestWeigh(t *testing.T) {
 		blocks := wire.ReadBlocks(slices.Concat(f.Payload, f.Body))
 		for blocks.Next() {
 			if got = append(got, blocks.Weight); blocks.Table != 1 {
-				t.Errorf("the weight is table %d's", blocks.Table)
+				t.Errorf("the weight belongs to table %d", blocks.Table)
 			}
 		}
 		if !slices.Equal(got, []float64{weight}) || int(f.Parts) != len(frames) {
-			t.Errorf("clock %d is of weights %v, want %v", clock, got, weight)
+			t.Errorf("clock %d has weights %v, want %v", clock, got, weight)
 		}
 	}
 }
 
-// What is no weight is refused by the table's name, and so is one of a table that asks for none.
+// Weigh rejects an invalid weight with the table's name, and any weight for a table that does not combine by weight.
 func TestBadWeights(t *testing.T) {
 	b, _ := weighed(t)
 	for _, w := range []float64{0, -1, math.NaN(), math.Inf(1)} {
@@ -72,6 +72,6 @@ func TestBadWeights(t *testing.T) {
 	}
 	err := b.tables[0].Weigh(1)
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "combines each") {
-		t.Errorf("a weight for a table that combines each: %v", err)
+		t.Errorf("a weight for a table that does not combine by weight: %v", err)
 	}
 }

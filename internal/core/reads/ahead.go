@@ -5,17 +5,15 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// mostAhead bounds the bytes that are noted to be asked for ahead, and mostSpans the runs
-// of rows.
+// mostAhead limits the bytes of rows recorded for prefetching, and mostSpans the number of runs.
 const (
 	mostAhead = 16 << 20
 	mostSpans = 1 << 16
 )
 
-// expire notes those of the rows just read that the cache will no longer answer after the
-// next clock, for renew. With no staleness allowed there is nothing to ask for before
-// others have finished. A sparse table's rows are rarely wanted in the next clock again;
-// for those that are there is Prefetch.
+// expire records which of the rows just read the cache can no longer answer after the next clock, for renew. Without
+// staleness, nothing can be requested before other slots have finished. Rows of sparse tables are rarely read again in
+// the next clock; programs use Prefetch for those that are.
 func (t *Table) expire(rows *wire.Rows) {
 	m := t.spec.Consistency
 	if m.Kind != perdure.SSP || m.Staleness == 0 || t.r.cfg.Exact || t.spec.Sparse {
@@ -35,7 +33,7 @@ func (t *Table) expireRun(first perdure.RowID, n int, clock perdure.Clock) {
 		p := t.part(first)
 		at := int(first - p.first)
 		k := min(at+n, p.rows)
-		if p.cache.index == nil { // else few of the rows are there, and not at these positions
+		if p.cache.index == nil { // otherwise few of the rows are cached, and at other positions
 			k = p.cache.same(at, k)
 		}
 		if p.cache.index == nil && !t.mayAnswer(p, at, clock) {
@@ -46,7 +44,7 @@ func (t *Table) expireRun(first perdure.RowID, n int, clock perdure.Clock) {
 	}
 }
 
-// ahead is the clock that rows are asked for ahead of: the one after the next.
+// ahead returns the clock that rows are prefetched for: the one after the next.
 func (t *Table) ahead() perdure.Clock {
 	at := t.r.now.Clock + 2
 	if t.r.now.End > 0 {
@@ -55,10 +53,9 @@ func (t *Table) ahead() perdure.Clock {
 	return at
 }
 
-// Renew asks for the rows that were read in this clock, that expire, and that have not
-// been replaced meanwhile. The requests wait for Renewals. One that is on its way will
-// most likely bring rows that are fresh enough, whatever it asked for; if not, a read asks
-// again.
+// Renew requests the expiring rows that were read in this clock and not replaced since. The requests wait for Renewals.
+// Rows with a request in transit are left out: its answer is probably fresh enough, and if it is not, a read sends
+// another request.
 func (r *Reader) Renew() {
 	for _, t := range r.tables {
 		if t != nil && len(t.expiring) > 0 {
@@ -67,8 +64,8 @@ func (r *Reader) Renew() {
 	}
 }
 
-// Renewals sends the requests of Renew to a shard. They go out with the clock's update, so
-// that the answers come while the program computes the next.
+// Renewals sends the requests of Renew to a shard. They are sent with the clock's update, so that the answers arrive
+// while the program computes the next one.
 func (r *Reader) Renewals(s *Shard) {
 	for _, q := range s.renewals {
 		if q.asked {
@@ -102,7 +99,7 @@ func (t *Table) renew() {
 	c.Free()
 }
 
-// wantAhead adds rows to what is asked for ahead.
+// wantAhead adds rows to the requests of Renew.
 func (t *Table) wantAhead(c *Call, p *part, first perdure.RowID, n int, clock perdure.Clock) {
 	for n > 0 {
 		q := c.open[p.shard.id]
@@ -111,7 +108,7 @@ func (t *Table) wantAhead(c *Call, p *part, first perdure.RowID, n int, clock pe
 			q.rows.First = first
 			c.open[p.shard.id] = q
 		}
-		k := q.extend(first, n, q.rows.Count, t.most) // it goes into the cache only
+		k := q.extend(first, n, q.rows.Count, t.most) // the rows go into the cache only
 		if q.rows.Count == t.most {
 			c.open[p.shard.id] = nil
 			t.sendAhead(q)
@@ -120,7 +117,7 @@ func (t *Table) wantAhead(c *Call, p *part, first perdure.RowID, n int, clock pe
 	}
 }
 
-// sendAhead registers a request that goes out with the clock's update.
+// sendAhead registers a request that is sent with the clock's update.
 func (t *Table) sendAhead(q *request) {
 	t.r.asked.register(q)
 	t.mark(q)
@@ -129,7 +126,7 @@ func (t *Table) sendAhead(q *request) {
 	q.shard.renewals = append(q.shard.renewals, q)
 }
 
-// mark notes at cached rows which request will replace them.
+// mark records in cached rows which request will replace them.
 func (t *Table) mark(q *request) {
 	p := t.parts[q.shard.id]
 	cc := &p.cache
@@ -139,7 +136,7 @@ func (t *Table) mark(q *request) {
 	for i := range q.rows.Count {
 		at := t.place(p, q.rows.ID(i))
 		if at < 0 {
-			continue // what comes is read, if at all, like any other row
+			continue // read like any other row when it arrives
 		}
 		cc.touch(at, at+1, t.r.now.Clock)
 		c := cc.contents(at)
@@ -154,8 +151,8 @@ func (t *Table) mark(q *request) {
 	}
 }
 
-// Prefetch asks for those of the rows that the cache may not answer now and that are not
-// on their way. It stops where the cache is full of what the present clock reads.
+// Prefetch requests those rows that the cache cannot answer now and that are not in transit. It stops when the cache is
+// full of rows that the current clock reads.
 func (t *Table) Prefetch(rows []perdure.RowID) {
 	r, clock := t.r, t.r.clock()
 	c := r.newCall(t, nil)

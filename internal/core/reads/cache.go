@@ -7,51 +7,50 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// cache holds rows of a part as they were read, own updates applied on top. A row has a
-// position. If all rows of a dense part fit in what the client may cache, it is the row's
-// number within the part; else, and in a sparse table, it is where the index has it, and
-// rows that were not read for long make room for others.
+// cache holds rows of a part as they were read, with own updates applied. Each row has a position. If all rows of a
+// dense part fit into the cache limit, the position is the row's number in the part. Otherwise, and for sparse tables,
+// the index assigns positions, and rows that have not been read for long are evicted.
 type cache struct {
 	dim     int
-	first   perdure.RowID // dense: the part's
-	rows    int           // dense: of the part
+	first   perdure.RowID // dense: first row of the part
+	rows    int           // dense: number of rows of the part
 	index   *table.Index  // nil: every row has a position
 	values  []float32     // by position
 	read    []*contents   // by position; nil: never read
-	uniform bool          // all rows have the same contents, not nil; never with an index
+	uniform bool          // all rows have the same contents, not nil; never set with an index
 	floor   contents      // of the newest answer that did not go into the cache
 
-	readAt []perdure.Clock // by position: the clock at which it was read last; nil: nobody asks
-	pushed []bool          // by position: the shard sends the row when it changes; nil: it never does
-	vain   []uint8         // by position, with pushed: how often it came since it was read
+	readAt []perdure.Clock // by position: the clock of the last read; nil: not tracked
+	pushed []bool          // by position: the shard sends the row when it changes; nil: never
+	vain   []uint8         // by position, with pushed: number of pushes since the last read
 
 	left   *int          // bytes that the client may still cache
-	hand   int           // where the search for a row to evict goes on
-	looked int           // how many it has passed since it found one
+	hand   int           // position at which the search for a row to evict resumes
+	looked int           // how many rows were passed since one was found
 	full   perdure.Clock // 1 + the clock in which all were passed; 0: none
 }
 
-// contents say what a row that was read contains. Rows of one answer share them.
+// contents describes a row that was read. Rows of one answer share it.
 type contents struct {
 	epoch     perdure.Epoch
 	seq       uint64
 	minClock  perdure.Clock
-	applied   []perdure.Clock // nil: nothing is known yet, but it was asked for
-	fetchedAt perdure.Clock   // the reader's clock then
+	applied   []perdure.Clock // nil: nothing is known yet, but the row was requested
+	fetchedAt perdure.Clock   // the reader's clock at that time
 	renewal   uint64          // the request that will replace it; 0: none
-	// 1 + the first own clock whose update does not show in the row, since its shard was
-	// out; 0: all show, as they must in what is read while the shard is there.
+	// 1 + the first own clock whose update does not show in the row, because its shard was unavailable; 0: all show, as
+	// they must in rows that are read while the shard is available.
 	lacks perdure.Clock
 
-	// Not nil: the row was fetched ahead and not read yet, and own updates are not on
-	// top. Once it is read they are, and this is what it contains.
+	// If not nil, the row was prefetched and not read yet, and own updates are not applied. On the first read they are
+	// applied, and topped becomes the row's contents.
 	topped *contents
-	// Not nil: this stands for the rows that are pushed. It says what they contain as of
-	// the last push, which gives it another.
+	// If not nil, this stands for the rows that are pushed. latest describes them as of the last push, which replaces
+	// it.
 	latest *contents
 }
 
-// rowCost is what a cached row takes beside its values, in bytes.
+// rowCost is the overhead of a cached row, in bytes.
 const rowCost = 40
 
 func (c *cache) rowBytes() int { return 4*c.dim + rowCost }
@@ -67,12 +66,12 @@ func (c *cache) init(spec *perdure.TableSpec, first perdure.RowID, rows int, lef
 
 func (r *contents) known() bool { return r != nil && r.applied != nil }
 
-// newer reports whether r was read after other, by the shard's own order.
+// newer reports whether r is newer than other in the shard's own order.
 func (r *contents) newer(other *contents) bool {
 	return r.epoch > other.epoch || r.epoch == other.epoch && r.seq > other.seq
 }
 
-// find returns a row's position, -1 if it has none.
+// find returns a row's position, or -1.
 func (c *cache) find(row perdure.RowID) int {
 	if c.index == nil {
 		return int(row - c.first)
@@ -86,8 +85,8 @@ func (c *cache) find(row perdure.RowID) int {
 	return -1
 }
 
-// still returns a row's position, -1 if it has none: at if that was its position a moment ago, and nothing has moved it
-// meanwhile.
+// still returns a row's position, or -1. at is its position at an earlier lookup, which is checked first because it has
+// rarely changed.
 func (c *cache) still(at int, row perdure.RowID) int {
 	if c.index != nil && at >= 0 && at < c.index.Len() && c.index.ID(at) == row {
 		return at
@@ -95,7 +94,7 @@ func (c *cache) still(at int, row perdure.RowID) int {
 	return c.find(row)
 }
 
-// lookups is how many rows are looked up at once: what that waits for from memory, it waits for together.
+// lookups is how many rows are looked up together, so that their memory latencies overlap.
 const lookups = 128
 
 // findAll sets at[i] to the position of rows[i], or to -1, for at most lookups rows.
@@ -109,7 +108,7 @@ func (c *cache) findAll(rows []perdure.RowID, at []int) {
 	}
 }
 
-// rowAt returns which row is at a position.
+// rowAt returns the row at a position.
 func (c *cache) rowAt(at int) perdure.RowID {
 	if c.index != nil {
 		return c.index.ID(at)
@@ -117,7 +116,7 @@ func (c *cache) rowAt(at int) perdure.RowID {
 	return c.first + perdure.RowID(at)
 }
 
-// open makes room for the rows of a part that all have a position.
+// open allocates memory for a part whose rows all have a position.
 func (c *cache) open(subscribes bool) {
 	if c.read != nil || c.index != nil {
 		return
@@ -140,14 +139,14 @@ func (c *cache) add(row perdure.RowID, clock perdure.Clock, subscribes bool) int
 	return at
 }
 
-// mostLooked bounds the search for a row to evict.
+// mostLooked limits the search for a row to evict.
 const mostLooked = 1024
 
-// oldest returns the position of a row that was not read in this clock nor in the one
-// before, the first that it finds; -1: it finds none.
+// oldest returns the position of a row that was read neither in this clock nor in the previous one, or -1 if it finds
+// none.
 func (c *cache) oldest(clock perdure.Clock) int {
 	if c.full == clock+1 {
-		return -1 // nothing grows old within a clock
+		return -1 // no row becomes evictable within a clock
 	}
 	for range min(mostLooked, len(c.read)) {
 		if c.hand++; c.hand >= len(c.read) {
@@ -165,7 +164,7 @@ func (c *cache) oldest(clock perdure.Clock) int {
 	return -1
 }
 
-// remove takes the row at a position out of an index. The last takes its position.
+// remove removes the row at a position from an index. The last row takes its position.
 func (c *cache) remove(at int) {
 	c.index.Remove(c.index.ID(at))
 	last := len(c.read) - 1
@@ -183,7 +182,7 @@ func (c *cache) remove(at int) {
 // row returns the values at a position.
 func (c *cache) row(at int) []float32 { return c.values[at*c.dim : (at+1)*c.dim] }
 
-// contents returns what is known of the row at a position; nil if it was never read.
+// contents returns the contents of the row at a position, or nil if it was never read.
 func (c *cache) contents(at int) *contents {
 	if at < 0 || c.read == nil {
 		return nil
@@ -198,7 +197,7 @@ func (c *cache) contents(at int) *contents {
 // isPushed reports whether the shard sends the row at a position when it changes.
 func (c *cache) isPushed(at int) bool { return at >= 0 && c.pushed != nil && c.pushed[at] }
 
-// touch notes that the rows from ≤ at < end are read at a clock.
+// touch records that the rows at positions from ≤ at < end are read at a clock.
 func (c *cache) touch(from, end int, clock perdure.Clock) {
 	if c.readAt == nil {
 		return
@@ -211,15 +210,14 @@ func (c *cache) touch(from, end int, clock perdure.Clock) {
 	}
 }
 
-// pushedAgain notes that the rows from ≤ at < end were pushed.
+// pushedAgain records that the rows at positions from ≤ at < end were pushed.
 func (c *cache) pushedAgain(from, end int) {
 	for i, n := range c.vain[from:end] {
-		c.vain[from+i] = max(n, n+1) // as far as it can count
+		c.vain[from+i] = max(n, n+1) // saturates
 	}
 }
 
-// same returns the end of the rows from the first on, before end, that have the same
-// contents as it.
+// same returns the end of the run of rows with equal contents that starts at first, at most end.
 func (c *cache) same(first, end int) int {
 	if c.uniform || c.read == nil {
 		return end
@@ -246,9 +244,9 @@ func (c *cache) forget() {
 	c.vain = c.vain[:0]
 }
 
-// retire notes that own updates of a clock and later ones do not show in rows that lack
-// none yet: they are not read any more, unless their shard is out again before they were
-// read anew. None of them is taken for pushed.
+// retire records that own updates of a clock and later ones do not show in rows that lack none yet. These rows are not
+// read again before they are refreshed, unless their shard becomes unavailable again first. None of them counts as
+// pushed.
 func (c *cache) retire(since perdure.Clock) {
 	var had, has *contents
 	for at, r := range c.read {

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// This file has the decisions that the naive twin does not tell from one that is a little
-// off: what matters to memory and traffic alone, and what is rare in its courses.
+// This file tests decisions that the naive twin cannot distinguish from slightly wrong ones: those that affect only
+// memory and traffic, and those that are rare in its courses.
 
-// nothing is the outbox of a slot that has made nothing.
+// nothing is the outbox of a slot that has made no updates.
 type nothing struct{}
 
 func (nothing) Lacks(perdure.ShardID, perdure.TableID, perdure.Clock) bool { return false }
@@ -21,8 +21,7 @@ func (nothing) Lacks(perdure.ShardID, perdure.TableID, perdure.Clock) bool { ret
 func (nothing) AddTo([]float32, perdure.ShardID, perdure.TableID, perdure.RowID, int, perdure.Clock) {
 }
 
-// opened returns a reader at clock 5 of a table with 4 rows of one value, and its one shard,
-// which is open.
+// opened returns a reader at clock 5, with one open shard and a table of 4 rows of one value.
 func opened(t *testing.T, consistencyModel string, bytes int) (*Reader, *Shard, *Table) {
 	t.Helper()
 	r := New(Config{Slots: 1, Bytes: bytes}, 1)
@@ -45,7 +44,7 @@ func cached(x *Table, row perdure.RowID, seq uint64, value float32) *contents {
 	return cc.read[at]
 }
 
-// pushOf is the push of a row, as of a state of the shard.
+// pushOf returns the push of a row, as of a state of the shard.
 func pushOf(row perdure.RowID, seq uint64, value float32) *wire.Frame {
 	state := wire.State{Seq: seq, Applied: []perdure.Clock{5}}
 	head := wire.AppendPushHead(nil, &state, &wire.Rows{First: row, Count: 1})
@@ -54,7 +53,7 @@ func pushOf(row perdure.RowID, seq uint64, value float32) *wire.Frame {
 	}
 }
 
-// answerTo answers the one request that is open, as of a state of the shard.
+// answerTo answers the only open request, as of a state of the shard.
 func answerTo(t *testing.T, r *Reader, seq uint64, values ...float32) {
 	t.Helper()
 	for _, q := range r.Asked() {
@@ -67,7 +66,7 @@ func answerTo(t *testing.T, r *Reader, seq uint64, values ...float32) {
 	}
 }
 
-// A pushed row replaces what is cached unless that is newer: an answer may have overtaken it.
+// A pushed row replaces the cached row unless the cached row is newer, because an answer has overtaken the push.
 func TestPushedRowThatIsOlder(t *testing.T) {
 	for _, c := range []struct {
 		seq  uint64
@@ -80,13 +79,13 @@ func TestPushedRowThatIsOlder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := x.Look(0); got.Values[0] != c.want || got.Seq != max(9, c.seq) {
-			t.Errorf("pushed as of %d where 9 is cached: value %v as of %d, want %v",
+			t.Errorf("push of state %d, cached state 9: value %v as of %d, want %v",
 				c.seq, got.Values[0], got.Seq, c.want)
 		}
 	}
 }
 
-// Pushes are in vain that come between two reads of a row.
+// Pushes between two reads of a row are in vain.
 func TestPushesInVainAreCounted(t *testing.T) {
 	r, s, x := opened(t, "essp:2", 1<<20)
 	cached(x, 0, 1, 1)
@@ -98,14 +97,14 @@ func TestPushesInVainAreCounted(t *testing.T) {
 		}
 	}
 	if cc.vain[0] != 3 {
-		t.Errorf("3 pushes came, and %d are counted", cc.vain[0])
+		t.Errorf("3 pushes arrived, but %d are counted", cc.vain[0])
 	}
 	if call := x.Read(&wire.Rows{Count: 1}, make([]float32, 1), nothing{}); !call.Done() || cc.vain[0] != 0 {
-		t.Errorf("the row was read, and %d pushes are in vain", cc.vain[0])
+		t.Errorf("after a read, %d pushes count as in vain", cc.vain[0])
 	}
 }
 
-// Where very many rows need not be pushed, the shard is told before the clock ends.
+// If very many rows no longer need to be pushed, the shard is notified before the clock ends.
 func TestManyUnwantedAreTold(t *testing.T) {
 	for _, n := range []int{mostUnwanted - 2, mostUnwanted - 1} {
 		r, s, x := opened(t, "essp:2", 1<<20)
@@ -115,19 +114,19 @@ func TestManyUnwantedAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if told := len(r.Due().Frames) > 0; told != (n+1 >= mostUnwanted) {
-			t.Errorf("%d rows are unwanted, and the shard was told: %v", n+1, told)
+			t.Errorf("%d unwanted rows: shard notified: %v", n+1, told)
 		}
 	}
 }
 
-// A row for which the cache has no room is read, and need not be pushed.
+// If the cache has no room for a row, the row is read but not subscribed to.
 func TestNoRoomIsUnwanted(t *testing.T) {
 	r, _, x := opened(t, "essp:2", 0)
 	x.Read(&wire.Rows{Count: 1, IDs: []perdure.RowID{2}}, make([]float32, 1), nothing{})
 	r.Due()
 	answerTo(t, r, 1, 7)
 	if !x.Look(2).Unwanted {
-		t.Error("the row is pushed to a client that has no room for it")
+		t.Error("the client stays subscribed to a row that it cannot cache")
 	}
 }
 
@@ -139,18 +138,18 @@ func TestRunRefreshesWhatIsOlder(t *testing.T) {
 	}{{2, 1}, {3, 7}, {4, 7}} {
 		r, _, x := opened(t, "ssp:2", 4+rowCost)
 		cached(x, 1, 3, 1)
-		r.now.Clock = 9 // too late for what is cached
+		r.now.Clock = 9 // too late for the cached rows
 		x.Read(&wire.Rows{Count: 4}, make([]float32, 4), nothing{})
 		r.asked.each(func(q *request) { q.need = 5 })
 		r.Due()
 		answerTo(t, r, c.seq, 7, 7, 7, 7)
 		if got := x.Look(1).Values[0]; got != c.want {
-			t.Errorf("read as of %d where 3 is cached: %v, want %v", c.seq, got, c.want)
+			t.Errorf("read of state %d, cached state 3: %v, want %v", c.seq, got, c.want)
 		}
 	}
 }
 
-// What the reader has taken without the cache, the cache does not have from before.
+// After a read that bypasses the cache, the cache has no older rows.
 func TestPassedRunForgetsOlder(t *testing.T) {
 	r, _, x := opened(t, "bsp", 1<<30)
 	x.spec.Dim = passBytes
@@ -160,11 +159,11 @@ func TestPassedRunForgetsOlder(t *testing.T) {
 	r.Due()
 	answerTo(t, r, 2, make([]float32, passBytes)...)
 	if x.Look(0).Known {
-		t.Error("a row is cached that is older than what was read")
+		t.Error("a cached row is older than the row read")
 	}
 }
 
-// Whatever ends a subscription ends it for answers, too, that were asked for before.
+// An event that ends a subscription also ends it for answers that were requested before.
 func TestClosedEndsSubscriptions(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		r, s, x := opened(t, "essp:2", 1<<20)
@@ -177,17 +176,17 @@ func TestClosedEndsSubscriptions(t *testing.T) {
 		}
 		answerTo(t, r, 1, 7)
 		if got := x.Look(0); !got.Known || got.Pushed == closed {
-			t.Errorf("closed meanwhile: %v, and the row is taken for pushed: %v", closed, got.Pushed)
+			t.Errorf("closed in between: %v, but the row counts as pushed: %v", closed, got.Pushed)
 		}
 		r.Tidy()
 		drops := slices.ContainsFunc(r.Due().Frames, func(f wire.Frame) bool { return f.Kind == wire.KindDrop })
 		if drops == closed {
-			t.Errorf("closed meanwhile: %v, and what another replica pushed is dropped: %v", closed, drops)
+			t.Errorf("closed in between: %v, but the other replica's push is dropped: %v", closed, drops)
 		}
 	}
 }
 
-// Own deltas show unless an earlier process of the slot has done this clock already.
+// Own deltas show unless an earlier process of the slot has already made this clock.
 func TestShowsWhatIsNotThere(t *testing.T) {
 	for _, c := range []struct {
 		applied perdure.Clock
@@ -197,12 +196,12 @@ func TestShowsWhatIsNotThere(t *testing.T) {
 		cached(x, 0, 1, 1).applied[0] = c.applied
 		x.Show(0, 0, 1, []float32{2})
 		if got := x.Look(0).Values[0]; got != c.want {
-			t.Errorf("%d own clocks are in the row at clock 5: %v, want %v", c.applied, got, c.want)
+			t.Errorf("row with %d own clocks at clock 5: %v, want %v", c.applied, got, c.want)
 		}
 	}
 }
 
-// A request that was sent twice may still be queued with its payload: it is not used again.
+// A request that was sent twice may still be queued with its payload, so it is not reused.
 func TestSentTwiceIsNotUsedAgain(t *testing.T) {
 	for sent := range 4 {
 		var r requests
@@ -210,13 +209,13 @@ func TestSentTwiceIsNotUsedAgain(t *testing.T) {
 		q.sent = sent
 		r.free(q)
 		if again := len(r.spare) > 0; again != (sent <= 1) {
-			t.Errorf("sent %d times, and used again: %v", sent, again)
+			t.Errorf("sent %d times: reused is %v", sent, again)
 		}
 	}
 }
 
-// What was Inc'd while a shard was out does not show in its cached rows: they lack it from that
-// clock on, and an update that is computed from them says so.
+// Incs made while a shard is unavailable do not show in its cached rows. The rows lack them from that clock on, and an
+// update computed from these rows says so.
 func TestLacksWhatWasHidden(t *testing.T) {
 	r, s, x := opened(t, "asp", 1<<20)
 	r.cfg.OutageRows = perdure.RowsFrozen
@@ -228,10 +227,10 @@ func TestLacksWhatWasHidden(t *testing.T) {
 	r.Back(s)
 	c := x.parts[0].cache.read[0]
 	if c.lacks != 7 {
-		t.Errorf("the row lacks own clocks from %d on, want 6", c.lacks-1)
+		t.Errorf("the row lacks own clocks from clock %d on, want 6", c.lacks-1)
 	}
 	x.reads(&sight{shard: s, c: c, n: 1})
 	if lag := r.Origin(s).Lag; lag != 2 {
-		t.Errorf("at clock 8 an update is computed from rows without %d own clocks, want 2: 6 and 7", lag)
+		t.Errorf("at clock 8 an update is computed from rows that lack %d own clocks, want 2: 6 and 7", lag)
 	}
 }

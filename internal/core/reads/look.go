@@ -7,34 +7,33 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// No client calls what stands here. It is how tests see what is known; since tests of other rooms
-// do so too, it cannot be in a test's own file.
+// Clients do not call the functions in this file. They let tests observe the state of a Reader. Tests of other packages
+// also use them, so they cannot be in a test file.
 
-// Serve returns how a read of a row would be served at a clock. Like a read it notes that a push
-// is waited for.
+// Serve returns how a read of a row would be served at a clock. Like a read, it records that a push is awaited.
 func (t *Table) Serve(row perdure.RowID, clock perdure.Clock) Serving {
 	p := t.part(row)
 	s, _ := t.serve(p, p.cache.find(row), clock)
 	return s
 }
 
-// Look is all that is known of one row.
+// Look is everything known about one row.
 type Look struct {
 	Known    bool // it was read
-	Pushed   bool // it is taken for one that is pushed
-	Current  bool // what it contains is what its shard's last round of pushes said
+	Pushed   bool // it counts as pushed
+	Current  bool // its contents are those of the shard's last round of pushes
 	Joining  bool // the next round brings it there
-	Unwanted bool // its shard is to be told that it need not be pushed
-	Bare     bool // own updates are not on top yet
+	Unwanted bool // the shard will be told to stop pushing it
+	Bare     bool // own updates are not applied yet
 
 	Seq                 uint64
 	MinClock, FetchedAt perdure.Clock
-	Applied             []perdure.Clock // the reader's own, as are Values
-	Values              []float32       // nil: there are none
+	Applied             []perdure.Clock // shared with the reader, like Values
+	Values              []float32       // nil: none
 	Coming              uint64          // the request that will replace it; 0: none
 }
 
-// Look returns what is known of a row.
+// Look returns everything known about a row.
 func (t *Table) Look(row perdure.RowID) (l Look) {
 	p := t.part(row)
 	cc := &p.cache
@@ -56,16 +55,16 @@ func (t *Table) Look(row perdure.RowID) (l Look) {
 	return l
 }
 
-// Asked is a request for rows that is not answered.
+// Asked is an unanswered request for rows.
 type Asked struct {
 	ID         uint64
 	Rows       *wire.Rows
 	Need       perdure.Clock
-	Awaited    bool // somebody waits for it
-	Subscribes bool // what it brings is pushed from then on, if the table's rows are
+	Awaited    bool // some call waits for it
+	Subscribes bool // the answer subscribes to the rows, if the table's rows are pushed
 }
 
-// Asked returns the requests that are not answered, the oldest first.
+// Asked returns the unanswered requests, oldest first.
 func (r *Reader) Asked() (all []Asked) {
 	r.asked.each(func(q *request) {
 		if q.kind == wire.KindGet {
@@ -75,7 +74,7 @@ func (r *Reader) Asked() (all []Asked) {
 	return all
 }
 
-// Cached returns how many bytes may still be cached, and how many cached rows take.
+// Cached returns how many bytes may still be cached, and the size of the cached rows.
 func (r *Reader) Cached() (left, taken int) {
 	for _, t := range r.tables {
 		if t == nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 )
 
-// sight is what n rows that are read contain.
+// sight records the contents of n rows that were read.
 type sight struct {
 	shard  *Shard
 	c      *contents
 	n      int
-	beyond bool // the model's bound, because the shard is out
+	beyond bool // beyond the model's bound, because the shard is unavailable
 }
 
-// saw notes what rows that are read contain.
+// saw records the contents of rows that were read.
 func (c *Call) saw(s *Shard, of *contents, n int, beyond bool) {
 	if last := len(c.seen) - 1; last >= 0 {
 		if l := &c.seen[last]; l.c == of && l.shard == s && l.beyond == beyond {
@@ -26,26 +26,24 @@ func (c *Call) saw(s *Shard, of *contents, n int, beyond bool) {
 	c.seen = append(c.seen, sight{s, of, n, beyond})
 }
 
-// basis is what the present clock's updates are computed from.
+// basis describes the reads that the current clock's updates are computed from.
 type basis struct {
-	// Least MinClock of what was read in this clock, or in the last one that had reads;
-	// wire.NoBasis: nothing was.
+	// The smallest MinClock of the rows read in this clock, or in the last clock with reads; wire.NoBasis: no reads.
 	least perdure.Clock
-	shown perdure.Clock // how many of the slot's own clocks showed in those rows
-	fresh bool          // they are of this clock
+	shown perdure.Clock // how many of the slot's own clocks showed in these rows
+	fresh bool          // the rows were read in this clock
 }
 
-// Origin returns what the present clock's update to a shard is computed from. Its Basis is
-// wire.NoBasis if nothing was read.
+// Origin describes the reads that the current clock's update to a shard is computed from. Its Basis is wire.NoBasis if
+// nothing was read.
 func (r *Reader) Origin(s *Shard) consistency.Origin {
 	return consistency.Origin{Basis: r.basis.least, Lag: r.now.Clock - r.basis.shown, Alone: s.alone}
 }
 
-// Built notes that the clock's updates exist: a clock without reads is computed from what
-// was read before.
+// Built records that the clock's updates exist. A clock without reads is computed from earlier reads.
 func (r *Reader) Built() { r.basis.fresh = false }
 
-// reads notes what is read, and the present clock's update computed from.
+// reads records a read, which the current clock's update is computed from.
 func (t *Table) reads(seen *sight) {
 	r, s, b := t.r, seen.shard, &t.r.basis
 	shown := r.now.Clock
@@ -67,9 +65,9 @@ func (t *Table) reads(seen *sight) {
 	s.alone = s.alone || seen.beyond
 }
 
-// measure counts what a read at a clock saw: for every other slot the clock differential
-// and what is missing, and how far the rows were behind their shard. A read that does not
-// keep its bound fails with perdure.ErrBound, whatever servers say.
+// measure counts what a read at a clock saw: the clock differential and the missing updates for every other slot, and
+// how far the rows lagged behind their shard. A read that violates its bound fails with perdure.ErrBound, whatever
+// servers claim.
 func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 	r, m := t.r, t.spec.Consistency
 	if r.cfg.Slot < 0 {
@@ -98,24 +96,24 @@ func (t *Table) measure(seen []sight, clock perdure.Clock) error {
 		lacks := consistency.Missing(s.c.applied, r.known, r.now.Spans, m.Staleness, clock)
 		most := consistency.MissingBound(len(r.now.Spans), m.Staleness)
 		if lacks > most || !consistency.MayRead(m, s.c.minClock, clock) {
-			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks %d updates, "+
-				"at most %d may", perdure.ErrBound, t.spec.Name, m, clock, s.shard.id, s.c.minClock, lacks, most)
+			return fmt.Errorf("%w: table %s, %s, clock %d: a row of shard %d has MinClock %d and lacks "+
+				"%d updates; at most %d are allowed",
+				perdure.ErrBound, t.spec.Name, m, clock, s.shard.id, s.c.minClock, lacks, most)
 		}
 	}
 	return nil
 }
 
-// Stats are counted since the reader began.
+// Stats are counters since the reader was created.
 type Stats struct {
-	Pulled int64 // bytes of answers and pushes
-	Beyond int64 // rows that were read beyond their model's bound, while a shard was out
-	// Of every row that was read: by how many clocks each other slot's count in it differs
-	// from what the reader's own would be; how far it was behind its shard, in clocks; how
-	// many updates it lacked that were known to exist.
+	Pulled int64 // size of answers and pushes
+	Beyond int64 // rows read beyond their model's bound while a shard was unavailable
+	// For every row read: the differences between each other slot's count and the reader's own clock, the lag behind
+	// the shard in clocks, and the number of missing updates that were known to exist.
 	Differential, Lag, Missing Histogram
 }
 
-// Stats returns the counters, which are the reader's own; a nil reader has zeros.
+// Stats returns the counters, which the reader keeps updating. A nil reader has zeros.
 func (r *Reader) Stats() *Stats {
 	if r == nil {
 		return &Stats{}
@@ -123,13 +121,13 @@ func (r *Reader) Stats() *Stats {
 	return &r.stats
 }
 
-// Histogram counts whole numbers, small ones without allocating.
+// Histogram counts integers. Small ones need no allocation.
 type Histogram struct {
 	near [257]int64 // -128 … 128
 	far  map[int64]int64
 }
 
-// mostFar is how many numbers that are not small a Histogram tells apart.
+// mostFar is the maximum number of distinct large integers in a Histogram.
 const mostFar = 1024
 
 func (h *Histogram) add(v perdure.Clock, n int64) {

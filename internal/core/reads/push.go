@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// joining are rows that are pushed, and were read or pushed after the last round: the next
-// brings them to where all others are.
+// joining are pushed rows that were read or pushed after the last round. The next round brings them to the common
+// state.
 type joining struct {
 	p     *part
 	first perdure.RowID
 	n     int
 }
 
-// subscribed notes that the rows from ≤ at < end of a part, the first of which is the
-// given one, are pushed from now on.
+// subscribed records that the rows at positions from ≤ at < end of a part are pushed from now on. first is the first of
+// these rows.
 func (s *Shard) subscribed(p *part, first perdure.RowID, from, end int) {
 	for i := range p.cache.pushed[from:end] {
 		p.cache.pushed[from+i] = true
@@ -27,9 +27,8 @@ func (s *Shard) subscribed(p *part, first perdure.RowID, from, end int) {
 	s.join(p, first, end-from)
 }
 
-// rejoin notes that rows from ≤ at < end of a part, which had the same contents, are given
-// others by an answer that did not subscribe to them. Those that are pushed and have
-// contents of their own are among the joining already.
+// rejoin handles rows at positions from ≤ at < end of a part with the common contents had. An answer that did not
+// subscribe to them gives them other contents. Pushed rows with contents of their own are already in joining.
 func (s *Shard) rejoin(p *part, had *contents, from, end int) {
 	if had != s.current {
 		return
@@ -49,22 +48,22 @@ func (s *Shard) join(p *part, first perdure.RowID, n int) {
 	s.joining = append(s.joining, joining{p, first, n})
 }
 
-// unwant notes that a row need not be pushed any more.
+// unwant records that a row no longer needs to be pushed.
 func (p *part) unwant(row perdure.RowID) { p.unwanted = append(p.unwanted, row) }
 
-// mostUnwanted is how many rows that need not be pushed wait for the clock's end before
-// the shard is told.
+// mostUnwanted is how many rows that no longer need to be pushed may wait for the clock's end before the shard is
+// notified.
 const mostUnwanted = 64 << 10
 
-// shed tells it at once where there are very many.
+// shed notifies the shard immediately if there are very many.
 func (t *Table) shed(p *part) {
 	if len(p.unwanted) >= mostUnwanted {
 		t.sendDrops(p)
 	}
 }
 
-// awaitPush returns what stands for the push that will bring a part's pushed rows to what
-// a read needs.
+// awaitPush returns the request that represents the push which will bring a part's pushed rows to the MinClock that a
+// read needs.
 func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
 	r := t.r
 	if q := p.push; q == nil || r.asked.open[q.id] != q {
@@ -75,8 +74,8 @@ func (t *Table) awaitPush(p *part, need perdure.Clock) *request {
 	return p.push
 }
 
-// stopAwaiting lets calls that wait for a part's push look again. late is how many
-// microseconds one took to come, if one has.
+// stopAwaiting makes calls that wait for a part's push check again. late is the delay of the push in microseconds, or 0
+// if there was no push.
 func (r *Reader) stopAwaiting(p *part, late uint64) {
 	q := p.push
 	p.push = nil
@@ -89,7 +88,7 @@ func (r *Reader) stopAwaiting(p *part, late uint64) {
 	r.asked.answered(q, true)
 }
 
-// checkAwaiting ends the waits for pushes that a shard's last one satisfies.
+// checkAwaiting ends the waits that a shard's last push satisfies.
 func (r *Reader) checkAwaiting(s *Shard, late uint64) {
 	latest := s.current.latest
 	for _, t := range r.tables {
@@ -102,8 +101,8 @@ func (r *Reader) checkAwaiting(s *Shard, late uint64) {
 	}
 }
 
-// TakePush takes rows of a shard that have changed, and the word that all pushed rows are
-// of a state. Where somebody waits until everybody has seen it, the shard is told.
+// TakePush handles changed rows of a shard, and the message that all pushed rows have reached a state. If updates wait
+// until every slot has seen that state, the shard is notified.
 func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 	in := &r.push
 	if err := wire.ParsePush(f, in); err != nil {
@@ -117,14 +116,14 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 		t := r.tables[id]
 		p := t.parts[s.id]
 		if !t.subscribes {
-			return fmt.Errorf("%w: rows of table %s, which are not to be pushed", wire.ErrPayload, t.spec.Name)
+			return fmt.Errorf("%w: push of rows of table %s, which does not use pushes", wire.ErrPayload, t.spec.Name)
 		}
 		values, err := in.Whole(in.Count, t.spec.Dim, &r.room)
 		if err != nil {
 			return err
 		}
 		if !t.has(p, &in.Rows) {
-			return fmt.Errorf("%w: pushed rows of table %s, which are not all of the shard", wire.ErrPayload,
+			return fmt.Errorf("%w: push of rows of table %s, but some rows belong to another shard", wire.ErrPayload,
 				t.spec.Name)
 		}
 		t.takePush(p, r.contents(s, f.Clock, &in.Answer), &in.Rows, values, own)
@@ -144,7 +143,7 @@ func (r *Reader) TakePush(s *Shard, f *wire.Frame, own Own) error {
 	return nil
 }
 
-// has reports whether rows are a part's.
+// has reports whether all rows belong to a part.
 func (t *Table) has(p *part, rows *wire.Rows) bool {
 	if t.spec.Sparse {
 		elsewhere := func(row perdure.RowID) bool { return t.part(row) != p }
@@ -158,8 +157,7 @@ func (t *Table) has(p *part, rows *wire.Rows) bool {
 	})
 }
 
-// takePush brings pushed rows into the cache, own updates that they do not contain applied
-// on top.
+// takePush stores pushed rows in the cache, and applies own updates that they lack.
 func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, own Own) {
 	cc, dim, lacks := &p.cache, t.spec.Dim, t.lacks(p, c, own)
 	cc.uniform = false
@@ -200,8 +198,8 @@ func (t *Table) takePush(p *part, c *contents, in *wire.Rows, values []float32, 
 	}
 }
 
-// joinRound brings the rows that are older than the last push, which has just ended, to
-// its state: whatever had changed of them was in it.
+// joinRound brings the rows that are older than the last round of pushes, which has just ended, to its state. Any
+// change of these rows was in the round.
 func (s *Shard) joinRound() {
 	latest := s.current.latest
 	s.joining, s.late = s.late[:0], s.joining
@@ -232,7 +230,7 @@ func (s *Shard) joinRound() {
 	}
 }
 
-// findLate finds where the caches have the first rows of runs, at most lookups.
+// findLate looks up the cache positions of the first rows of runs, at most lookups.
 func (s *Shard) findLate(runs []joining, at *[lookups]int) {
 	var of [lookups]*table.Index
 	var rows [lookups]perdure.RowID
@@ -247,9 +245,8 @@ func (s *Shard) findLate(runs []joining, at *[lookups]int) {
 	}
 }
 
-// dropUnread ends the subscriptions to rows that were not read for long, and to those that
-// the cache has lost: first here, then there, so that nobody takes a row for current that
-// is not.
+// dropUnread ends the subscriptions to rows that have not been read for long, and to those that the cache has lost. It
+// ends them here before it notifies the shard, so that no stale row counts as current.
 func (r *Reader) dropUnread() {
 	for _, t := range r.tables {
 		if t == nil || !t.subscribes {
@@ -264,10 +261,10 @@ func (r *Reader) dropUnread() {
 	}
 }
 
-// lookEvery is how many clocks lie between two looks for rows that are not read any more.
+// lookEvery is how many clocks pass between two searches for unread rows.
 const lookEvery = 4
 
-// findUnread notes the pushed rows that were not read for long.
+// findUnread ends subscriptions to rows that have not been read for long.
 func (p *part) findUnread(clock perdure.Clock) {
 	cc := &p.cache
 	for at, pushed := range cc.pushed {
@@ -278,11 +275,11 @@ func (p *part) findUnread(clock perdure.Clock) {
 	}
 }
 
-// giveUp takes the row at a position, which is pushed, for one that is not any more.
+// giveUp ends the subscription of the pushed row at a position.
 func (p *part) giveUp(at int) {
 	cc := &p.cache
 	r := cc.contents(at)
-	if r == cc.read[at] { // others, so that the row is not taken for its neighbours
+	if r == cc.read[at] { // a copy, so that the row does not share the contents of its neighbors
 		alone := *r
 		r = &alone
 	}
@@ -290,8 +287,8 @@ func (p *part) giveUp(at int) {
 	p.unwant(cc.rowAt(at))
 }
 
-// GiveUp ends the subscription to a row, if there is one. Tidy does so by itself for rows that
-// were not read for long; its shard is told with those.
+// GiveUp ends the subscription to a row, if there is one. The shard is notified later, together with the rows that Tidy
+// finds unread.
 func (t *Table) GiveUp(row perdure.RowID) {
 	p := t.part(row)
 	if at := p.cache.find(row); p.cache.isPushed(at) {
@@ -299,8 +296,8 @@ func (t *Table) GiveUp(row perdure.RowID) {
 	}
 }
 
-// sendDrops tells a part's shard what it need not push any more. A row that was read again
-// meanwhile, and so is pushed again, is not dropped.
+// sendDrops tells a part's shard which rows no longer need to be pushed. A row that was read again, and so is pushed
+// again, is left out.
 func (t *Table) sendDrops(p *part) {
 	s := p.shard
 	if len(p.unwanted) == 0 || !s.open {
@@ -311,7 +308,7 @@ func (t *Table) sendDrops(p *part) {
 		return p.cache.isPushed(p.cache.find(row))
 	})
 	if len(rows) > 0 {
-		s.drops++ // what was asked for before is not taken for pushed
+		s.drops++ // answers requested earlier do not subscribe
 		t.r.stopAwaiting(p, 0)
 	}
 	for len(rows) > 0 {

@@ -1,25 +1,24 @@
 // Package reads implements a client's cache of rows: which rows it has and how fresh they are, which reads are in
-// flight, and what servers push. It decides how a read is served ([Serving]): from the cache, by what is on its
-// way, or by a request.
+// flight, and which rows servers push. It decides how a read is served ([Serving]): from the cache, by an answer or
+// push in transit, or by a request.
 //
 //	call := table.Read(rows, dst, own) // copies out what the cache may answer
 //	… the shell sends Due() and waits until call.Done() …
 //	of, again, err := call.End(rows)
 //
-// Nothing here sends, waits or calls its caller: what is to be done stands in Due, and the
-// shell carries it out after each call. What the slot itself has Inc'd, and a row that was
-// read lacks, is asked of an [Own] that the caller hands in.
+// No method sends, blocks, or calls its caller, except through the [Own] that the caller passes in. The actions that a
+// call requires are collected in Due, and the shell carries them out after each call. An [Own] supplies the slot's own
+// Incs that rows lack.
 //
 // Invariants:
-//   - No cached row is replaced by an older one of the same shard.
-//   - A row is taken for pushed only while its server takes it for subscribed: whatever ends
-//     a subscription (a new connection, a drop) ends it here first, and an answer to a
-//     request that was sent before subscribes to nothing.
-//   - What a read returns is measured against its model's bound, whatever servers say.
-//   - Answers are received into a reader's memory only while its Call waits for them, or
-//     until Receives says that none is.
+//   - A cached row is never replaced by an older one of the same shard.
+//   - A row counts as pushed only while its server considers it subscribed. Every event that ends a subscription (a new
+//     connection, a drop) ends it here first, and the answer to an earlier request does not subscribe to anything.
+//   - Every read is checked against its model's bound, whatever servers claim.
+//   - An answer is received into a reader's memory only while its Call waits for it. After Abandon, the memory may be
+//     written to until Receives returns false.
 //
-// Nothing here is safe for concurrent use: its owner's lock guards all of it.
+// Nothing here is safe for concurrent use: the owner's lock guards all of it.
 package reads
 
 import (
@@ -32,95 +31,95 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Config is what is so for as long as the client lives.
+// Config is constant for the lifetime of the client.
 type Config struct {
-	Slot  perdure.Slot // perdure.NoSlot: it reads only
-	Slots int          // that the job began with: no applied vector is of fewer
-	// Exact reads need all updates of clocks before the reader's, whatever the model says.
+	Slot  perdure.Slot // perdure.NoSlot: the client only reads
+	Slots int          // initial number of slots of the job: no applied vector is shorter
+	// Exact reads need all updates of clocks before the reader's clock, whatever the model says.
 	Exact bool
-	// OnOutage says whether reads go on while a shard is out, and how far beyond a model's
-	// bound they may be then.
+	// OnOutage says whether reads continue while a shard is unavailable, and how far beyond a model's bound they may be
+	// then.
 	OnOutage perdure.OnOutage
-	// OutageRows says whether own updates show in the cached rows of a shard that is out.
+	// OutageRows says whether own updates show in the cached rows of an unavailable shard.
 	OutageRows perdure.OutageRows
-	Bytes      int // that cached rows may take
+	Bytes      int // limit for cached rows
 }
 
-// continues reports whether reads go on while a shard is out.
+// continues reports whether reads continue while a shard is unavailable.
 func (c *Config) continues() bool { return c.OnOutage.Continue && c.Slot >= 0 }
 
-// Moment is when reads are made, and who takes part in the job then.
+// Moment is the time at which reads are made, and the membership at that time.
 type Moment struct {
-	Clock perdure.Clock // of the slot; of an observer, the one that it has set
-	End   perdure.Clock // of the job: no update of a clock ≥ End is ever applied; 0: not known
-	// Begun is the least MinClock of any read under two-step clocks: what the slot's former
-	// process had ticked may still wait for other slots. consistency.Always: any will do.
+	Clock perdure.Clock // of the slot; for an observer, the clock that it has set
+	End   perdure.Clock // of the job: no update of a clock ≥ End is ever applied; 0: unknown
+	// Begun is the minimum MinClock of any read under two-step clocks, because updates that the slot's former process
+	// had ticked may still wait for other slots. consistency.Always: no minimum.
 	Begun perdure.Clock
-	Spans []words.Span // by slot: in which clocks it takes part
+	Spans []words.Span // by slot: its membership interval
 }
 
-// Reader is one client's reads. See the package comment.
+// Reader implements the reads of one client. See the package comment.
 type Reader struct {
 	cfg    Config
 	now    Moment
 	left   int             // bytes that may still be cached
-	known  []perdure.Clock // by slot: how many of its clocks are applied somewhere, as far as was read
-	tables []*Table        // by id; nil for those that nobody asked for
+	known  []perdure.Clock // by slot: the most clocks that any read has found applied
+	tables []*Table        // by ID; nil: not used by the program
 	shards []*Shard
 	basis  basis
-	bounds bool // some table's model bounds what is in transit: shards wait to be told what was seen
+	bounds bool // some table's model bounds updates in transit: shards wait for Saw frames
 
 	asked requests
-	lives int // roll-backs so far, and 1: no answer counts in another life
+	lives int // 1 + number of rollbacks; answers to requests of an earlier life are ignored
 	stats Stats
 
-	answer    wire.Answer // the one that is being taken
-	push      wire.Push   // likewise
-	room      []float32   // scratch: values that came packed
+	answer    wire.Answer // scratch: the answer being processed
+	push      wire.Push   // scratch: the push being processed
+	room      []float32   // scratch: unpacked values
 	freeCalls []*Call
 }
 
-// Shard is what a client knows of the replica of a shard that it reads from.
+// Shard is what a client knows about the replica of a shard that it reads from.
 type Shard struct {
 	id     perdure.ShardID
-	epoch  perdure.Epoch // the life of the shard that is meant
-	source *Source       // the connection that its answers come on; nil: none yet
-	open   bool          // it has said that it answers for that life
-	out    bool          // the client goes on without it
-	last   *contents     // of the newest answer
+	epoch  perdure.Epoch // the current life of the shard
+	source *Source       // the connection that brings its answers; nil: none yet
+	open   bool          // it has confirmed that it answers for that life
+	out    bool          // unavailable: the client continues without it
+	last   *contents     // contents of the newest answer
 
-	minClock perdure.Clock // newest that was heard of
+	minClock perdure.Clock // the newest MinClock received
 
-	drops    uint64     // how often it was said what need not be pushed any more
-	current  *contents  // of the rows that are pushed: see contents.latest
-	joining  []joining  // rows that are pushed and have contents of their own
-	late     []joining  // room for the next ones
-	renewals []*request // that go out with the clock's update
+	drops    uint64     // number of drops sent to the shard
+	current  *contents  // contents of the rows that are pushed: see contents.latest
+	joining  []joining  // pushed rows with contents of their own
+	late     []joining  // scratch for the next ones
+	renewals []*request // requests to send with the clock's update
 
-	alone  bool          // the present clock read rows of the shard while it was out
+	alone  bool          // the current clock read rows of the shard while it was unavailable
 	hidden bool          // own updates do not show in its cached rows
-	since  perdure.Clock // likewise: those of this clock and later ones
+	since  perdure.Clock // with hidden: own updates from this clock on do not show
 }
 
-// Source is a connection that answers come on. The shell has one for each, and hands it in.
+// Source is a connection that brings answers. The shell has one for each connection, and passes it in.
 type Source struct {
-	asked   int      // bytes of answers that are to come
-	landing *request // whose answer is being received into its reader's memory
+	asked   int      // bytes of answers still expected
+	landing *request // the request whose answer is being received into its reader's memory
 }
 
-// Due is what the shell is to do, at once.
+// Due lists the actions that the shell must carry out immediately.
 type Due struct {
-	// Frames are for the replicas that are read from, in this order. Kind, Shard, Request,
-	// Clock, Flags and Payload are set. The shell adds the sender, and which life is meant.
+	// Frames are for the replicas that are read from, in this order. Kind, Shard, Request, Clock, Flags and Payload are
+	// set. The shell adds the sender and the shard's life.
 	Frames []wire.Frame
-	// Close are connections to be closed: the rest of an answer, which is being received
-	// into somebody's memory, may never come.
+	// Close lists connections to close: the rest of an answer that is being received into a reader's memory may never
+	// arrive.
 	Close []*Source
-	// Wake says that some Call is done, or must look again.
+	// Wake reports that some Call is done, or must be checked again.
 	Wake bool
 }
 
-// New begins to read from shards 0 … n-1 of a job.
+// New returns a Reader for shards 0 … n-1 of a job.
 func New(cfg Config, shards int) *Reader {
 	r := &Reader{
 		cfg: cfg, left: cfg.Bytes, lives: 1, asked: requests{open: map[uint64]*request{}},
@@ -132,15 +131,14 @@ func New(cfg Config, shards int) *Reader {
 	return r
 }
 
-// Shard returns what is known of a shard.
+// Shard returns the client's state of a shard.
 func (r *Reader) Shard(s perdure.ShardID) *Shard { return r.shards[s] }
 
-// SetMoment says when reads are made from now on.
+// SetMoment sets the time of subsequent reads.
 func (r *Reader) SetMoment(now Moment) { r.now = now }
 
-// clock is the clock that reads are made at. No update of a clock ≥ the job's end is ever
-// applied, so nobody waits for one: a slot that was ahead when the job was ended early
-// reads the model as it ends.
+// clock returns the clock of a read. No update of a clock ≥ the job's end is ever applied, so no read waits for one: a
+// slot that was ahead when the job was ended early reads the final model.
 func (r *Reader) clock() perdure.Clock {
 	if r.now.End > 0 {
 		return min(r.now.Clock, r.now.End)
@@ -148,8 +146,8 @@ func (r *Reader) clock() perdure.Clock {
 	return r.now.Clock
 }
 
-// Due returns what is to be done, requests whose turn has come among it. The frames are
-// the caller's until it asks again.
+// Due returns the actions to carry out, including requests whose turn has come. The frames are valid until the next
+// call.
 func (r *Reader) Due() Due {
 	a := &r.asked
 	a.pump()
@@ -159,15 +157,15 @@ func (r *Reader) Due() Due {
 	return due
 }
 
-// Number returns a number that no request has had.
+// Number returns an unused request number.
 func (r *Reader) Number() uint64 { return r.asked.next() }
 
-// Direct says which life of a shard is meant, and on which connection its answers come.
+// Direct sets the current life of a shard, and the connection that brings its answers.
 func (r *Reader) Direct(s *Shard, source *Source, epoch perdure.Epoch) {
 	s.source, s.epoch = source, epoch
 }
 
-// Opened notes that a shard's replica answers: what was wanted of another is asked of it.
+// Opened records that a shard's replica answers. Requests that were sent to another replica are sent to this one.
 func (r *Reader) Opened(s *Shard) {
 	s.open = true
 	r.asked.each(func(q *request) {
@@ -177,12 +175,11 @@ func (r *Reader) Opened(s *Shard) {
 			r.asked.queue = append(r.asked.queue, q)
 		}
 	})
-	s.renewals = s.renewals[:0] // they were among them
+	s.renewals = s.renewals[:0] // the queue contains them
 }
 
-// Closed notes that a shard's replica does not answer, until Opened says that it does, and
-// has forgotten which rows it was to push. What is cached stays as it is. Calls that wait
-// for a push look again.
+// Closed records that a shard's replica does not answer until the next Opened, and has forgotten which rows it had to
+// push. Cached rows are kept. Calls that wait for a push check again.
 func (r *Reader) Closed(s *Shard) {
 	s.open = false
 	s.drops++
@@ -197,15 +194,15 @@ func (r *Reader) Closed(s *Shard) {
 	}
 }
 
-// MinClock returns the newest MinClock of the shard that was heard of.
+// MinClock returns the newest MinClock received from the shard.
 func (s *Shard) MinClock() perdure.Clock { return s.minClock }
 
-// Heard notes a MinClock of the shard.
+// Heard records a MinClock of the shard.
 func (s *Shard) Heard(minClock perdure.Clock) { s.minClock = max(s.minClock, minClock) }
 
-// Out notes that the client goes on without a shard, and lets calls that wait for its rows
-// look again: what they may read meanwhile they find in the cache. It reports whether an
-// answer is still being received into somebody's memory: then it is to be called again.
+// Out records that the client continues without a shard. Calls that wait for its rows check again, and may be answered
+// from the cache. If stuck is true, an answer is still being received into a reader's memory, and Out must be called
+// again.
 func (r *Reader) Out(s *Shard) (stuck bool) {
 	s.out = true
 	for _, q := range r.asked.open {
@@ -228,8 +225,7 @@ func (r *Reader) Out(s *Shard) (stuck bool) {
 	return stuck
 }
 
-// Back notes that a shard is there again. What is read of it from now on has all own
-// updates in it.
+// Back records that a shard is available again. Rows read from it from now on contain all own updates.
 func (r *Reader) Back(s *Shard) {
 	s.out = false
 	if !s.hidden {
@@ -243,8 +239,8 @@ func (r *Reader) Back(s *Shard) {
 	}
 }
 
-// RollBack forgets all that was read, since the job has gone back to a cut, and what was
-// asked for: calls that wait for that see it by RolledBack.
+// RollBack drops all rows and requests, because the job was rolled back to a cut. For calls that wait for
+// them, RolledBack returns true.
 func (r *Reader) RollBack(cut perdure.Clock) {
 	r.lives++
 	for _, s := range r.shards {
@@ -260,7 +256,7 @@ func (r *Reader) RollBack(cut perdure.Clock) {
 	r.Forget()
 }
 
-// Forget empties the cache, and what is read next may be older.
+// Forget empties the cache. The next reads may return older rows.
 func (r *Reader) Forget() {
 	for _, t := range r.tables {
 		if t != nil {
@@ -269,7 +265,7 @@ func (r *Reader) Forget() {
 	}
 }
 
-// NeedLess asks again for what waits for clocks that the job, ended early, will not have.
+// NeedLess repeats requests that wait for clocks which the job, having ended early, will not have.
 func (r *Reader) NeedLess() {
 	r.asked.each(func(q *request) {
 		if q.kind == wire.KindLoad || r.now.End == 0 {
@@ -286,14 +282,13 @@ func (r *Reader) NeedLess() {
 			continue
 		}
 		for _, p := range t.parts {
-			r.stopAwaiting(p, 0) // what is cached may do now, and nothing more be pushed
+			r.stopAwaiting(p, 0) // the cached rows may be sufficient now, and nothing more may be pushed
 		}
 	}
 }
 
-// Tidy begins a clock: it forgets the cached rows of tables that nobody will read any
-// more, all that stand in an index unless later clocks may read them, and ends
-// subscriptions to rows that were not read for long.
+// Tidy starts a clock. It empties the caches of tables whose cached rows no later clock may read, if they use an index,
+// and ends subscriptions to rows that have not been read for long.
 func (r *Reader) Tidy() {
 	for _, t := range r.tables {
 		if t == nil || t.reuses {
@@ -308,8 +303,8 @@ func (r *Reader) Tidy() {
 	r.dropUnread()
 }
 
-// checkVector refuses an applied vector that a slot's own reads cannot come with: whoever
-// is let in finds itself in all of them.
+// checkVector rejects an applied vector that is too short for a read of this slot. Every accepted slot is in all
+// vectors.
 func (r *Reader) checkVector(applied []perdure.Clock) error {
 	if n := len(applied); n <= int(r.cfg.Slot) || n < r.cfg.Slots || n > perdure.MaxSlots {
 		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, n)
@@ -317,5 +312,5 @@ func (r *Reader) checkVector(applied []perdure.Clock) error {
 	return nil
 }
 
-// never is the MinClock of what is in no row.
+// never is the MinClock of rows without contents.
 const never = perdure.Clock(math.MinInt64)

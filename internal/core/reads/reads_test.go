@@ -13,12 +13,12 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("reads.seed", 0, "the one seed to run, with its log; 0: many")
-	many     = flag.Uint64("reads.seeds", 60, "how many seeds to run of each model")
+	seedFlag = flag.Uint64("reads.seed", 0, "run this seed only, and print its log; 0: run many")
+	many     = flag.Uint64("reads.seeds", 60, "number of seeds for each model")
 )
 
-// TestReads runs a reader through random lives of its shards, and compares all that it
-// reads with a naive twin that knows all that there ever was. Every call ends.
+// TestReads runs a reader through random lives of its shards, and compares everything that it reads with a naive twin
+// that keeps the whole history. Every call must end.
 func TestReads(t *testing.T) {
 	first, n := uint64(1), *many
 	if *seedFlag > 0 {
@@ -40,8 +40,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// run does what it likes until the program has done its last clock. Now and then, and in
-// the end, it waits for what is under way.
+// run makes random steps until the program has finished its last clock. From time to time, and at the end, it waits for
+// everything in progress.
 func (w *world) run() (reads int, err error) {
 	for i := 0; i < 3000 && w.clocks[0] < w.end; i++ {
 		act := w.step
@@ -57,11 +57,11 @@ func (w *world) run() (reads int, err error) {
 	return reads + done, err
 }
 
-// quiesce waits for all reads, while others go on and all messages come.
+// quiesce waits for all reads, while other slots continue and all messages arrive.
 func (w *world) quiesce() (reads int, err error) {
 	for i := 0; len(w.calls) > 0; i++ {
 		if i == 500 {
-			return reads, fmt.Errorf("at clock %d a read is not served: %v", w.clocks[0], w.calls[0].rows)
+			return reads, fmt.Errorf("at clock %d a read never completes: %v", w.clocks[0], w.calls[0].rows)
 		}
 		for p := 1; p < slots; p++ {
 			w.othersGoOn(p)
@@ -85,7 +85,7 @@ func (w *world) quiesce() (reads int, err error) {
 	return reads, nil
 }
 
-// step does one thing at random. It returns how many reads have ended.
+// step makes one random step. It returns how many reads have ended.
 func (w *world) step() (reads int, err error) {
 	s := w.shards[w.rnd.IntN(shards)]
 	switch k := w.rnd.IntN(103); {
@@ -112,7 +112,7 @@ func (w *world) step() (reads int, err error) {
 	case k < 99:
 		w.say("forget")
 		w.t.Forget()
-		clear(w.lowest) // a replica that is behind may answer
+		clear(w.lowest) // a replica that lags may answer
 		for _, q := range w.calls {
 			q.before = nil
 		}
@@ -127,9 +127,9 @@ func (w *world) step() (reads int, err error) {
 	return w.ended()
 }
 
-// draw draws rows, each once.
+// draw draws distinct rows.
 func (w *world) draw() (rows []perdure.RowID) {
-	odds := 2 + w.rnd.IntN(2*rowsOfAll) // few of them often: then others are not read for long
+	odds := 2 + w.rnd.IntN(2*rowsOfAll) // often few rows, so that others are not read for long
 	for row := range perdure.RowID(rowsOfAll) {
 		if w.rnd.IntN(odds) == 0 {
 			rows = append(rows, row)
@@ -141,7 +141,7 @@ func (w *world) draw() (rows []perdure.RowID) {
 	return rows
 }
 
-// begin begins to read.
+// begin starts a read.
 func (w *world) begin() {
 	if len(w.calls) > 1 || w.clocks[0] >= w.end {
 		return
@@ -161,7 +161,7 @@ func (w *world) begin() {
 	w.carryOut()
 }
 
-// ended ends the calls that are done, or makes them again.
+// ended ends the calls that are done, or repeats them.
 func (w *world) ended() (n int, err error) {
 	for _, q := range slices.Clone(w.calls) {
 		if !q.call.Done() {
@@ -186,7 +186,7 @@ func (w *world) ended() (n int, err error) {
 	return n, nil
 }
 
-// inc has the program Inc rows, once in a clock.
+// inc makes the program Inc rows, once per clock.
 func (w *world) inc() {
 	if w.clocks[0] >= w.end {
 		return
@@ -225,7 +225,7 @@ func (w *world) endClock() {
 	w.carryOut()
 }
 
-// othersGoOn lets another slot end a clock, if the model lets it.
+// othersGoOn makes another slot end a clock, if the model allows it.
 func (w *world) othersGoOn(p int) {
 	m := w.spec.Consistency
 	if w.clocks[p] < w.end && (!m.Bounded() || w.clocks[p] <= w.clocks[0]+m.Staleness) {
@@ -233,7 +233,7 @@ func (w *world) othersGoOn(p int) {
 	}
 }
 
-// outage has a shard be out, or be back.
+// outage makes a shard unavailable, or available again.
 func (w *world) outage(s *naiveShard) {
 	s.out, w.outages = !s.out, true
 	w.say("shard %d is out: %v", s.id, s.out)
@@ -245,7 +245,7 @@ func (w *world) outage(s *naiveShard) {
 	w.carryOut()
 }
 
-// abandon has a caller give up: from then on nothing is written to its memory.
+// abandon makes a caller give up. After that, nothing is written to its memory.
 func (w *world) abandon() {
 	q := w.calls[0]
 	w.say("the program gives up %v", q.rows)

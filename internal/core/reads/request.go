@@ -10,57 +10,56 @@ import (
 )
 
 const (
-	// mostAsked bounds the bytes of answers that are on their way on one connection: a
-	// server keeps no more for a reader than fits in it.
+	// mostAsked limits the bytes of answers in transit on one connection: a server queues no more for a reader.
 	mostAsked = 16 << 20
-	// mostFree is how many requests are kept to be used again.
+	// mostFree is how many requests are kept for reuse.
 	mostFree = 256
-	// mostFreeIDs is how many rows each of them has room to name.
+	// mostFreeIDs is the maximum number of row IDs that a reused request has memory for.
 	mostFreeIDs = 16 << 10
 )
 
-// request is what a shard is asked for and has not answered yet.
+// request is an unanswered request to a shard.
 type request struct {
 	id    uint64
-	kind  wire.Kind // KindGet, KindLoad or KindScan; KindPush stands for what is to come unasked
+	kind  wire.Kind // KindGet, KindLoad or KindScan; KindPush represents an expected push
 	shard *Shard
 	table *Table // nil: KindLoad
 	rows  wire.Rows
 	need  perdure.Clock
-	bytes int     // of the answer, about
-	asked bool    // sent, or to be sent as soon as the shard is open
-	on    *Source // that the answer's bytes are counted on; nil: on none
-	sent  int     // how often
-	calls []*Call // that wait for it
+	bytes int     // approximate size of the answer
+	asked bool    // sent, or sent as soon as the shard is open
+	on    *Source // the connection whose expected bytes include the answer; nil: none
+	sent  int     // number of times
+	calls []*Call // calls that wait for it
 
-	dst     []float32 // where the rows go; nil: into the cache only
-	pass    bool      // they do not go into the cache
-	landing *Source   // the answer is being received from there into dst
-	to      int       // the row of dst at which they begin
-	at      []int32   // or, for a list, the row of dst for each
+	dst     []float32 // receives the rows; nil: into the cache only
+	pass    bool      // the rows do not go into the cache
+	landing *Source   // the answer is being received from this connection into dst
+	to      int       // index of the first row in dst
+	at      []int32   // for a list: the index of each row in dst
 
-	ids     []perdure.RowID // room for rows.IDs
-	payload []byte          // once it was sent
-	drops   uint64          // the shard's when it was sent
+	ids     []perdure.RowID // memory for rows.IDs
+	payload []byte          // set once it was sent
+	drops   uint64          // the shard's drops when it was sent
 }
 
-// requests are what is asked for, and what is therefore due.
+// requests holds the unanswered requests and the resulting actions.
 type requests struct {
-	open   map[uint64]*request // that are not answered yet, by id
-	queue  []*request          // those of them whose turn it is not yet
-	number uint64              // of the newest
+	open   map[uint64]*request // unanswered, by ID
+	queue  []*request          // those that are not sent yet
+	number uint64              // of the newest request
 	due    Due
-	spent  []wire.Frame // room for the next Due.Frames
-	spare  []*request   // to be used again
+	spent  []wire.Frame // memory for the next Due.Frames
+	spare  []*request   // for reuse
 }
 
-// next returns a number that no request has had.
+// next returns an unused request number.
 func (r *requests) next() uint64 {
 	r.number++
 	return r.number
 }
 
-// make makes a request up.
+// make returns a new request.
 func (r *requests) make(kind wire.Kind, t *Table, s *Shard, need perdure.Clock) *request {
 	var q *request
 	if n := len(r.spare); n > 0 {
@@ -78,8 +77,8 @@ func (r *requests) make(kind wire.Kind, t *Table, s *Shard, need perdure.Clock) 
 	return q
 }
 
-// free takes back a request that was answered. One that was sent more than once may still
-// be queued somewhere, with its payload.
+// free reuses an answered request. If it was sent more than once, a copy with its payload may still be queued, and it
+// is not reused.
 func (r *requests) free(q *request) {
 	if q.sent > 1 {
 		return
@@ -94,7 +93,7 @@ func (r *requests) free(q *request) {
 	}
 }
 
-// register notes a request, which is to be sent.
+// register adds a request, which will be sent.
 func (r *requests) register(q *request) {
 	r.open[q.id] = q
 	q.bytes = wire.HeaderBytes
@@ -103,20 +102,20 @@ func (r *requests) register(q *request) {
 	}
 }
 
-// enqueue registers a request that is sent when it is its turn.
+// enqueue registers a request that is sent when its turn comes.
 func (r *requests) enqueue(q *request) {
 	r.register(q)
 	r.queue = append(r.queue, q)
 }
 
-// pump sends the requests whose turn it is.
+// pump sends the requests whose turn has come.
 func (r *requests) pump() {
 	if len(r.queue) == 0 {
 		return
 	}
 	r.queue = slices.DeleteFunc(r.queue, func(q *request) bool {
 		if r.open[q.id] != q {
-			return true // dropped meanwhile
+			return true // dropped in the meantime
 		}
 		s := q.shard
 		if !s.open || s.source.asked > 0 && s.source.asked+q.bytes > mostAsked {
@@ -129,7 +128,7 @@ func (r *requests) pump() {
 	})
 }
 
-// count counts an answer among those that a connection is to bring; nil: among none.
+// count assigns the expected bytes of the answer to a connection, or to none if on is nil.
 func (q *request) count(on *Source) {
 	if q.on != nil {
 		q.on.asked -= q.bytes
@@ -139,7 +138,7 @@ func (q *request) count(on *Source) {
 	}
 }
 
-// send puts a request among what is due.
+// send adds a request to the due frames.
 func (r *requests) send(q *request) {
 	if q.kind != wire.KindLoad && len(q.payload) == 0 {
 		q.payload = wire.AppendRows(q.payload, &q.rows)
@@ -156,13 +155,13 @@ func (r *requests) send(q *request) {
 	r.due.Frames = append(r.due.Frames, f)
 }
 
-// toCache reports whether the cache may take rows from the answer: none of a run of a part
-// that is too large to be cached whole.
+// toCache reports whether the cache may take rows from the answer. It takes none from a run of rows if the part is too
+// large to be cached completely.
 func (q *request) toCache() bool {
 	return !q.pass && (q.rows.IDs != nil || q.table.parts[q.shard.id].cache.index == nil)
 }
 
-// drop forgets a request.
+// drop removes a request.
 func (r *requests) drop(q *request) {
 	if r.open[q.id] == q {
 		delete(r.open, q.id)
@@ -171,7 +170,7 @@ func (r *requests) drop(q *request) {
 	q.count(nil)
 }
 
-// each calls f for every request, in the order in which they were made up.
+// each calls f for every request, in the order of creation.
 func (r *requests) each(f func(q *request)) {
 	all := make([]*request, 0, len(r.open))
 	for _, q := range r.open {
@@ -183,7 +182,7 @@ func (r *requests) each(f func(q *request)) {
 	}
 }
 
-// answered ends a request. Calls that wait for it look again if again says so.
+// answered ends a request. If again is set, the calls that wait for it must read again.
 func (r *requests) answered(q *request, again bool) {
 	r.drop(q)
 	for _, c := range q.calls {
@@ -194,8 +193,7 @@ func (r *requests) answered(q *request, again bool) {
 	r.free(q)
 }
 
-// extend adds as many of n rows to a request of at most most rows as fit in, and returns
-// how many.
+// extend adds up to n rows to a request of at most most rows, and returns how many it added.
 func (q *request) extend(first perdure.RowID, n, to, most int) int {
 	n = min(n, most-q.rows.Count)
 	if q.rows.IDs == nil && first == q.rows.First+perdure.RowID(q.rows.Count) && to == q.to+q.rows.Count {
@@ -209,7 +207,7 @@ func (q *request) extend(first perdure.RowID, n, to, most int) int {
 	return n
 }
 
-// list turns a request for a run into one for a list.
+// list converts a request for a run to one for a list.
 func (q *request) list() {
 	if q.rows.IDs != nil {
 		return
@@ -222,14 +220,14 @@ func (q *request) list() {
 	}
 }
 
-// add adds a row to a request for a list; it goes to the to-th row of dst.
+// add adds a row to a request for a list. to is its index in dst.
 func (q *request) add(row perdure.RowID, to int) {
 	q.rows.IDs = append(q.rows.IDs, row)
 	q.at = append(q.at, int32(to))
 	q.rows.Count++
 }
 
-// consecutive reports whether the rows go to dst one after the other.
+// consecutive reports whether the rows are consecutive in dst.
 func (q *request) consecutive() bool {
 	for i, at := range q.at {
 		if int(at) != int(q.at[0])+i {
@@ -242,29 +240,29 @@ func (q *request) consecutive() bool {
 	return true
 }
 
-// Call is one reading: it is done once all its requests are answered.
+// Call is one read. It is done once all its requests are answered.
 type Call struct {
 	r     *Reader
-	t     *Table          // nil: none of a table
-	dst   []float32       // what the rows are read into
-	pass  bool            // what is fetched does not go into the cache
-	left  int             // requests not answered yet
-	again bool            // some rows are in the cache only now, or were not fresh enough: read again
-	made  []*request      // of this call
+	t     *Table          // nil: not a read of a table
+	dst   []float32       // receives the rows
+	pass  bool            // fetched rows do not go into the cache
+	left  int             // number of unanswered requests
+	again bool            // some rows are only in the cache now, or were not fresh enough: read again
+	made  []*request      // the requests of this call
 	open  []*request      // by shard: rows are still being added; nil: none
-	saved [][]byte        // what answers to KindLoad brought
-	ids   []perdure.RowID // what an answer to KindScan brought
-	count int             // likewise: rows that the shard stores
-	life  int             // of the reader, that it was begun in
-	clock perdure.Clock   // likewise: clocks may end while it waits
-	seen  []sight         // what is being read
+	saved [][]byte        // answers to KindLoad
+	ids   []perdure.RowID // answer to KindScan
+	count int             // for KindScan: number of rows that the shard stores
+	life  int             // the reader's lives when it started
+	clock perdure.Clock   // the reader's clock when it started; clocks may end while it waits
+	seen  []sight         // contents of the rows read
 
-	held   uint64 // microseconds that a server held an answer back
+	held   uint64 // microseconds for which a server held an answer back
 	pushed bool   // it waited for a push
-	late   uint64 // microseconds that the push came after what it waited for
+	late   uint64 // microseconds between the event that it waited for and the push
 }
 
-// newCall begins to read into dst.
+// newCall starts a read into dst.
 func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	var c *Call
 	if n := len(r.freeCalls); n > 0 {
@@ -272,8 +270,8 @@ func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	} else {
 		c = &Call{r: r, open: make([]*request, len(r.shards))}
 	}
-	// Field by field: a call that finds all in the cache is so short that writing a whole Call,
-	// most of which is zero already, made it a twentieth slower. open is all nil: see Free.
+	// Assign the fields separately: a call that finds everything in the cache is so short that writing a whole Call,
+	// which is mostly zero already, made it a twentieth slower. open is all nil: see Free.
 	c.t, c.dst, c.life, c.clock = t, dst, r.lives, r.clock()
 	c.pass, c.left, c.again = false, 0, false
 	c.saved, c.ids, c.count = nil, nil, 0
@@ -282,40 +280,38 @@ func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	return c
 }
 
-// Free takes a call back that is done, and that nobody uses any more. Its open is empty: what
-// begins a request takes it out of there when the request is whole.
+// Free reuses a call that is done and no longer used. Its open is empty, because a request is removed from it when it
+// is complete.
 func (c *Call) Free() {
 	clear(c.made)
 	clear(c.seen)
 	c.r.freeCalls = append(c.r.freeCalls, c)
 }
 
-// Done reports whether all that the call asked for has come.
+// Done reports whether all requests of the call are answered.
 func (c *Call) Done() bool { return c.left == 0 }
 
-// RolledBack reports whether the job has been rolled back since the call was begun: then
-// nothing comes for it any more.
+// RolledBack reports whether the job was rolled back after the call started. Its requests are then never answered.
 func (c *Call) RolledBack() bool { return c.life != c.r.lives }
 
-// Waited returns for how many microseconds of a call's wait servers held an answer back;
-// whether it waited for a push, and how many microseconds that came after what it was
-// waited for had happened.
+// Waited returns for how many microseconds servers held an answer to the call back, whether the call waited for a push,
+// and how many microseconds after the awaited event the push arrived.
 func (c *Call) Waited() (held uint64, pushed bool, late uint64) { return c.held, c.pushed, c.late }
 
-// add sends a request of the call, as soon as it is its turn.
+// add enqueues a request of the call.
 func (c *Call) add(q *request) {
 	c.made = append(c.made, q)
 	c.follow(q)
 	c.r.asked.enqueue(q)
 }
 
-// follow waits for a request, too.
+// follow makes the call wait for a request as well.
 func (c *Call) follow(q *request) {
 	c.left++
 	q.calls = append(q.calls, c)
 }
 
-// await waits for a request whose answer goes into the cache only.
+// await makes the call wait for a request whose answer goes into the cache only.
 func (c *Call) await(q *request) {
 	c.again = true
 	if len(q.calls) == 0 || q.calls[len(q.calls)-1] != c {
@@ -323,33 +319,32 @@ func (c *Call) await(q *request) {
 	}
 }
 
-// Abandon drops a call's requests. Its memory is the caller's again once Receives says so.
+// Abandon drops a call's requests. The caller may reuse its memory once Receives returns false.
 func (c *Call) Abandon() {
 	for _, q := range c.made {
 		if len(q.calls) == 0 || q.calls[0] != c {
-			continue // it was answered, and asks for somebody else now
+			continue // it was answered, and is reused by another call
 		}
 		c.r.asked.drop(q)
-		if q.landing != nil { // the rest of the answer may never come: the connection is given up
+		if q.landing != nil { // the rest of the answer may never arrive: close the connection
 			c.r.asked.due.Close = append(c.r.asked.due.Close, q.landing)
 		}
 	}
 	for _, q := range c.r.asked.open {
-		if q.kind == wire.KindPush { // nothing comes for it, and it may stand for long
+		if q.kind == wire.KindPush { // it is never answered, and may stay for long
 			q.calls = slices.DeleteFunc(q.calls, func(other *Call) bool { return other == c })
 		}
 	}
 }
 
-// Receives reports whether an answer is being received into the memory of a call that was
-// abandoned.
+// Receives reports whether an answer is still being received into the memory of an abandoned call.
 func (c *Call) Receives() bool {
 	return slices.ContainsFunc(c.made, func(q *request) bool {
 		return len(q.calls) > 0 && q.calls[0] == c && q.landing != nil
 	})
 }
 
-// Load asks shards for what they have of what the slot's program had saved, as of a clock.
+// Load requests from shards the state that the slot's program had saved, as of a clock.
 func (r *Reader) Load(from []*Shard, clock perdure.Clock) *Call {
 	c := r.newCall(nil, nil)
 	c.saved = make([][]byte, len(from))
@@ -359,10 +354,10 @@ func (r *Reader) Load(from []*Shard, clock perdure.Clock) *Call {
 	return c
 }
 
-// Saved returns what Load has brought, of each shard; nil: it has nothing.
+// Saved returns the answers to Load, by shard; nil: the shard has no state.
 func (c *Call) Saved() [][]byte { return c.saved }
 
-// TakeState takes the answer to a Load.
+// TakeState handles the answer to a Load.
 func (r *Reader) TakeState(f *wire.Frame) {
 	if q := r.asked.open[f.Request]; q != nil && q.kind == wire.KindLoad {
 		if f.Flags&wire.FlagNone == 0 {
@@ -373,8 +368,8 @@ func (r *Reader) TakeState(f *wire.Frame) {
 	}
 }
 
-// Reach asks every shard for one row of the table, or none of a sparse one, however old:
-// a server that answers knows the table.
+// Reach requests one row of the table from every shard, or no row if it is sparse, however old. A server that answers
+// knows the table.
 func (t *Table) Reach() *Call {
 	c := t.r.newCall(t, nil)
 	for _, p := range t.parts {
@@ -388,7 +383,7 @@ func (t *Table) Reach() *Call {
 	return c
 }
 
-// Scan asks a shard which rows of a sparse table it stores, from the at-th on.
+// Scan asks a shard which rows of a sparse table it stores, starting at index at.
 func (t *Table) Scan(s *Shard, at int) *Call {
 	c := t.r.newCall(t, nil)
 	q := t.r.asked.make(wire.KindScan, t, s, t.need(t.r.clock()))
@@ -397,10 +392,10 @@ func (t *Table) Scan(s *Shard, at int) *Call {
 	return c
 }
 
-// Stored returns what Scan has brought, and how many rows the shard stores.
+// Stored returns the answer to Scan, and the number of rows that the shard stores.
 func (c *Call) Stored() (ids []perdure.RowID, of int) { return c.ids, c.count }
 
-// TakeIDs takes the answer to a Scan.
+// TakeIDs handles the answer to a Scan.
 func (r *Reader) TakeIDs(f *wire.Frame) error {
 	q := r.asked.open[f.Request]
 	if q == nil || q.kind != wire.KindScan || f.Clock < q.need {

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A call that is used again has nothing left of what it was, field by field.
+// A reused call keeps nothing of its former use, field by field.
 func TestCallIsAsNew(t *testing.T) {
 	r := New(Config{Slots: 1, Bytes: 1 << 20}, 2)
 	c := r.newCall(nil, nil)
@@ -19,29 +19,29 @@ func TestCallIsAsNew(t *testing.T) {
 	used := reflect.ValueOf(c).Elem()
 	for i := range used.NumField() {
 		if used.Field(i).IsZero() {
-			t.Fatalf("the field %s is not set here, so it is not tested", used.Type().Field(i).Name)
+			t.Fatalf("the test does not set the field %s", used.Type().Field(i).Name)
 		}
 	}
 	c.Free()
 	if again := r.newCall(nil, nil); again != c {
-		t.Fatal("the call was not used again")
+		t.Fatal("the call was not reused")
 	}
 	fresh := reflect.ValueOf(New(r.cfg, 2).newCall(nil, nil)).Elem()
 	for i := range used.NumField() {
 		f, got, want := used.Type().Field(i), used.Field(i), fresh.Field(i)
 		var same bool
-		if f.Type.Kind() == reflect.Slice { // its memory is used again
+		if f.Type.Kind() == reflect.Slice { // its memory is reused
 			same = got.Len() == want.Len()
 		} else {
 			same = f.Name == "r" || got.Equal(want)
 		}
 		if !same {
-			t.Errorf("%s is %v in a call that is used again, want %v", f.Name, got, want)
+			t.Errorf("%s is %v in a reused call, want %v", f.Name, got, want)
 		}
 	}
 	for s, q := range c.open {
 		if q != nil {
-			t.Errorf("a request to shard %d is still being added to", s)
+			t.Errorf("rows are still being added to a request to shard %d", s)
 		}
 	}
 }

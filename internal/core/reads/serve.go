@@ -12,14 +12,14 @@ type Serving int
 
 // The ways to serve a read.
 const (
-	ByRequest Serving = iota // nothing that is here or on its way will do: the shard is asked
-	FromCache                // what is cached may be read
-	Beyond                   // it may though it is beyond the model's bound, since its shard is out
-	Waits                    // for what is on its way
+	ByRequest Serving = iota // the shard is asked, because no cached row, answer or push is sufficient
+	FromCache                // the cached row may be read
+	Beyond                   // the cached row may be read beyond the model's bound, because its shard is unavailable
+	Waits                    // an answer or push in transit is awaited
 )
 
-// serve decides how a read of the row at a position of a part's cache is served at a
-// clock, and returns what it waits for.
+// serve decides how a read of the row at a cache position of a part is served at a clock. If the read must wait, serve
+// returns the request to wait for.
 func (t *Table) serve(p *part, at int, clock perdure.Clock) (Serving, *request) {
 	if t.mayAnswer(p, at, clock) {
 		return FromCache, nil
@@ -50,8 +50,8 @@ func (t *Table) mayAnswer(p *part, at int, clock perdure.Clock) bool {
 	}, clock)
 }
 
-// mayRelax reports whether the cached row at a position of a part may be read at a clock
-// because its shard is out.
+// mayRelax reports whether the cached row at a position of a part may be read at a clock because its shard is
+// unavailable.
 func (t *Table) mayRelax(p *part, at int, clock perdure.Clock) bool {
 	c := p.cache.contents(at)
 	return c.known() && consistency.MayRelax(t.spec.Consistency, consistency.Cached{
@@ -59,8 +59,8 @@ func (t *Table) mayRelax(p *part, at int, clock perdure.Clock) bool {
 	}, clock, t.r.cfg.OnOutage.Clocks)
 }
 
-// coming returns what is on its way to replace the cached row at a position and will serve
-// a read at a clock: a push, or a request; nil if there is nothing.
+// coming returns the request or push in transit that will replace the cached row at a position and is sufficient for a
+// read at a clock, or nil.
 func (t *Table) coming(p *part, at int, clock perdure.Clock) *request {
 	if p.cache.isPushed(at) && p.shard.open {
 		return t.awaitPush(p, t.need(clock))
@@ -75,7 +75,7 @@ func (t *Table) coming(p *part, at int, clock perdure.Clock) *request {
 	return nil
 }
 
-// need is the MinClock that a read of the table at a clock must have.
+// need returns the MinClock that a read of the table at a clock needs.
 func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	if t.r.cfg.Exact {
 		return clock
@@ -83,13 +83,12 @@ func (t *Table) need(clock perdure.Clock) perdure.Clock {
 	return max(consistency.Needed(t.spec.Consistency, clock), t.r.now.Begun)
 }
 
-// passBytes is the least size of a run of rows that is not kept in the cache if only the
-// present clock could read it there again: its reader has it, and copying it once more
-// would cost nearly as much as fetching it.
+// passBytes is the minimum size of a run of rows that is not cached if only the current clock could read it from the
+// cache. Its reader already has it, and another copy would cost nearly as much as fetching it.
 const passBytes = 64 << 10
 
-// Read copies the rows that the cache may answer to dst, and asks for the rest. Dst is the
-// call's until it has ended, or was abandoned.
+// Read copies the rows that the cache can answer into dst, and requests the rest. dst belongs to the call until the
+// call has ended or was abandoned.
 func (t *Table) Read(rows *wire.Rows, dst []float32, own Own) *Call {
 	c := t.r.newCall(t, dst)
 	c.pass = rows.IDs == nil && 4*len(dst) >= passBytes && !t.reuses
@@ -107,10 +106,9 @@ func (t *Table) Read(rows *wire.Rows, dst []float32, own Own) *Call {
 	return c
 }
 
-// End ends a call that has read these rows and is done: it measures what was read, and
-// notes what is to be asked for ahead. A read that does not keep its bound fails with
-// perdure.ErrBound. Again says that some rows have come into the cache only now: then
-// nothing was measured, and the rows are to be read again.
+// End ends a call that is done, for the rows that it has read. It measures the read, and records which rows to
+// prefetch. A read that violates its bound fails with perdure.ErrBound. If again is true, some rows have just entered
+// the cache: nothing was measured, and the caller must read the rows again.
 func (c *Call) End(rows *wire.Rows) (of Clocks, again bool, err error) {
 	t := c.t
 	if again = c.again; !again {
@@ -122,8 +120,9 @@ func (c *Call) End(rows *wire.Rows) (of Clocks, again bool, err error) {
 	return of, again, err
 }
 
-// Clocks are those of rows that were read, without the reader's own updates: the rows contain all updates of clocks
-// below Oldest, and none of Newest or of a later clock. If both are equal the rows are of one clock.
+// Clocks describes the clocks in rows that were read, not counting the reader's own updates. The rows contain all
+// updates of clocks below Oldest, and none of Newest or later clocks. If both are equal, the rows are of a single
+// clock.
 type Clocks struct{ Oldest, Newest perdure.Clock }
 
 func clocksOf(seen []sight) (of Clocks) {
@@ -140,7 +139,7 @@ func clocksOf(seen []sight) (of Clocks) {
 	return of
 }
 
-// collectRun copies rows from the cache and makes up requests for the others.
+// collectRun copies rows from the cache and creates requests for the others.
 func (t *Table) collectRun(c *Call, rows *wire.Rows, own Own) {
 	clock, dim := t.r.clock(), t.spec.Dim
 	for i := 0; i < rows.Count; {
@@ -148,7 +147,7 @@ func (t *Table) collectRun(c *Call, rows *wire.Rows, own Own) {
 		p := t.part(first)
 		at := int(first - p.first)
 		end := min(at+rows.Count-i, p.rows)
-		if p.cache.index != nil { // runs of a part that is too large to be cached whole
+		if p.cache.index != nil { // the part is too large to be cached completely
 			t.wantRun(c, p, first, end-at, i)
 			i += end - at
 			continue
@@ -162,7 +161,7 @@ func (t *Table) collectRun(c *Call, rows *wire.Rows, own Own) {
 				p.cache.touch(at, k, t.r.now.Clock)
 				c.saw(p.shard, r, k-at, how == Beyond)
 			case Waits:
-				p.cache.touch(at, k, t.r.now.Clock) // it is wanted: not to be given up meanwhile
+				p.cache.touch(at, k, t.r.now.Clock) // it is in use, so it must not be given up while the read waits
 				c.await(q)
 			default:
 				t.wantRun(c, p, p.first+perdure.RowID(at), k-at, i)
@@ -198,13 +197,13 @@ func (t *Table) collectList(c *Call, rows *wire.Rows, own Own) {
 	}
 }
 
-// located are the parts of some rows, and where their caches have them.
+// located holds the parts of some rows, and their positions in the caches.
 type located struct {
 	parts [lookups]*part
 	at    [lookups]int
 }
 
-// look looks for rows, at most lookups.
+// look looks up rows, at most lookups.
 func (l *located) look(t *Table, rows []perdure.RowID) {
 	var of [lookups]*table.Index
 	for i, row := range rows {
@@ -214,8 +213,8 @@ func (l *located) look(t *Table, rows []perdure.RowID) {
 	table.FindEach(of[:len(rows)], rows, l.at[:len(rows)])
 }
 
-// topped puts own updates on top of the cached rows from ≤ at < end, which have the same
-// contents, if that has not been done, and returns what they contain.
+// topped applies own updates to the cached rows at positions from ≤ at < end, which have the same contents, unless this
+// was done before. It returns their contents.
 func (t *Table) topped(p *part, from, end int, own Own) *contents {
 	c := &p.cache
 	r := c.contents(from)
@@ -232,7 +231,7 @@ func (t *Table) topped(p *part, from, end int, own Own) *contents {
 	return r
 }
 
-// wantRun adds rows to the call's requests; they go to the to-th row of dst.
+// wantRun adds rows to the call's requests. to is the index of the first one in dst.
 func (t *Table) wantRun(c *Call, p *part, first perdure.RowID, n, to int) {
 	for n > 0 {
 		q := c.open[p.shard.id]
@@ -248,8 +247,8 @@ func (t *Table) wantRun(c *Call, p *part, first perdure.RowID, n, to int) {
 	}
 }
 
-// wantRow is wantRun for one row, which may have no position of its own: rows that the
-// cache takes one by one are asked for as a list.
+// wantRow is wantRun for one row, which may have no fixed position. Rows that are cached individually are requested as
+// a list.
 func (t *Table) wantRow(c *Call, p *part, row perdure.RowID, to int) {
 	if p.cache.index == nil {
 		t.wantRun(c, p, row, 1, to)
@@ -267,7 +266,7 @@ func (t *Table) wantRow(c *Call, p *part, row perdure.RowID, to int) {
 	}
 }
 
-// begin begins a request of rows of a part.
+// begin starts a request for rows of a part.
 func (c *Call) begin(p *part, first perdure.RowID, to int) *request {
 	q := c.r.asked.make(wire.KindGet, c.t, p.shard, c.t.need(c.r.clock()))
 	q.rows.First, q.dst, q.to, q.pass = first, c.dst, to, c.pass

@@ -27,7 +27,7 @@ func isOut(r *Reader, _ *Table)    { r.shards[0].out = true }
 func isExact(r *Reader, _ *Table)  { r.cfg.Exact = true }
 func lacksOwn(_ *Reader, x *Table) { x.parts[0].cache.read[0].lacks = 1 }
 
-// isAsked has the row on its way, as a read asked for it that needed a MinClock.
+// isAsked puts the row in transit, requested by a read that needs the given MinClock.
 func isAsked(need perdure.Clock) func(*Reader, *Table) {
 	return func(r *Reader, x *Table) {
 		q := r.asked.make(wire.KindGet, x, r.shards[0], need)
@@ -40,8 +40,8 @@ func isAsked(need perdure.Clock) func(*Reader, *Table) {
 	}
 }
 
-// serveCases are how a read of a cached row is served under each model. The row was fetched
-// at clock 5, with the given MinClock.
+// serveCases list how a read of a cached row is served under each model. The row was fetched at clock 5, with the given
+// MinClock.
 var serveCases = []struct {
 	name, model     string
 	minClock, clock perdure.Clock
@@ -49,25 +49,25 @@ var serveCases = []struct {
 	want            Serving
 }{
 	{"never read", "asp", unread, 5, plain, ByRequest},
-	{"of this clock", "asp", 0, 5, plain, FromCache},
-	{"of the clock before", "asp", 5, 6, plain, ByRequest},
-	{"on its way", "asp", unread, 5, isAsked(consistency.Always), Waits},
+	{"this clock", "asp", 0, 5, plain, FromCache},
+	{"the previous clock", "asp", 5, 6, plain, ByRequest},
+	{"in transit", "asp", unread, 5, isAsked(consistency.Always), Waits},
 
-	{"all of before", "bsp", 5, 5, plain, FromCache},
+	{"all earlier clocks", "bsp", 5, 5, plain, FromCache},
 	{"one lacks", "bsp", 4, 5, plain, ByRequest},
-	{"beyond what is needed", "bsp", 6, 5, plain, FromCache},
-	{"on its way", "bsp", 4, 5, isAsked(5), Waits},
-	{"on its way, for an earlier clock", "bsp", 4, 6, isAsked(5), ByRequest},
+	{"newer than needed", "bsp", 6, 5, plain, FromCache},
+	{"in transit", "bsp", 4, 5, isAsked(5), Waits},
+	{"in transit, for an earlier clock", "bsp", 4, 6, isAsked(5), ByRequest},
 	{"out: bsp relaxes nothing", "bsp", 4, 5, isOut, ByRequest},
 
 	{"none allowed", "ssp:0", 5, 5, plain, FromCache},
-	{"none allowed, one lacks", "ssp:0", 4, 5, plain, ByRequest},
+	{"no staleness allowed, one clock missing", "ssp:0", 4, 5, plain, ByRequest},
 	{"within", "ssp:2", 3, 5, plain, FromCache},
 	{"beyond", "ssp:2", 2, 5, plain, ByRequest},
 	{"beyond, later", "ssp:2", 3, 6, plain, ByRequest},
 	{"out: within", "ssp:2", 3, 5, isOut, FromCache},
-	{"out: beyond, by what is allowed", "ssp:2", 0, 5, isOut, Beyond},
-	{"out: beyond that", "ssp:2", -1, 5, isOut, ByRequest},
+	{"out: beyond, as far as allowed", "ssp:2", 0, 5, isOut, Beyond},
+	{"out: too far beyond", "ssp:2", -1, 5, isOut, ByRequest},
 	{"out: never read", "ssp:2", unread, 5, isOut, ByRequest},
 
 	{"within, not pushed", "essp:2", 3, 5, plain, FromCache},
@@ -86,17 +86,17 @@ var serveCases = []struct {
 	}, ByRequest},
 
 	{"the job has ended", "ssp:0", 5, 9, func(r *Reader, _ *Table) { r.now.End = 5 }, FromCache},
-	{"what the slot's former process ticked", "bsp", 5, 5, func(r *Reader, _ *Table) { r.now.Begun = 6 }, ByRequest},
+	{"ticked by the slot's former process", "bsp", 5, 5, func(r *Reader, _ *Table) { r.now.Begun = 6 }, ByRequest},
 	{"exact", "asp", 4, 5, isExact, ByRequest},
-	{"exact, all there", "ssp:9", 5, 5, isExact, FromCache},
+	{"exact, complete", "ssp:9", 5, 5, isExact, FromCache},
 	{"own updates do not show", "ssp:2", 5, 5, lacksOwn, ByRequest},
-	{"own updates do not show, and it is out", "ssp:2", 5, 5, func(r *Reader, x *Table) {
+	{"own updates do not show, and the shard is out", "ssp:2", 5, 5, func(r *Reader, x *Table) {
 		lacksOwn(r, x)
 		isOut(r, x)
 	}, Beyond},
 }
 
-// TestServe holds Serve to the table.
+// TestServe checks Serve against the table.
 func TestServe(t *testing.T) {
 	for _, c := range serveCases {
 		r := New(Config{Slots: 2, Bytes: 1 << 20, OnOutage: perdure.OnOutage{Continue: true, Clocks: 3}}, 1)
@@ -114,8 +114,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// What is asked for is what may be read then: all that the model needs, and no less than what
-// the slot's former process had begun to read.
+// A read requests what it may then read: everything that the model needs, and at least as much as the slot's former
+// process had begun to read.
 func TestNeed(t *testing.T) {
 	for _, c := range []struct {
 		model       string
@@ -138,7 +138,7 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// All who wait for a part's pushes wait for one, which is to have what the most demanding needs.
+// All reads that wait for a part's pushes wait for the same request, which must satisfy the most demanding of them.
 func TestAwaitPush(t *testing.T) {
 	r := New(Config{Slots: 1, Bytes: 1 << 20}, 1)
 	r.SetMoment(Moment{Clock: 5, Begun: consistency.Always, Spans: make([]words.Span, 1)})
@@ -146,7 +146,7 @@ func TestAwaitPush(t *testing.T) {
 	first := x.awaitPush(x.parts[0], 4)
 	for _, need := range []perdure.Clock{3, 4, 5, 2} {
 		if q := x.awaitPush(x.parts[0], need); q != first || q.need < max(4, need) {
-			t.Errorf("a second read that needs %d waits for another push, or for one of MinClock %d", need, q.need)
+			t.Errorf("a second read that needs %d waits for another push, or for MinClock %d", need, q.need)
 		}
 	}
 	if first.need != 5 {

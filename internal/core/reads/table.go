@@ -7,20 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Table is what was read of one table.
+// Table is a client's state of one table.
 type Table struct {
 	r     *Reader
 	id    perdure.TableID
 	spec  perdure.TableSpec
 	parts []*part // by shard
-	most  int     // rows in one answer
+	most  int     // max rows in one answer
 
 	// Rows that this client has read are pushed to it.
 	subscribes bool
-	// A cached row may answer reads of later clocks: the model lets it, or its shard is out.
+	// A cached row may answer reads of later clocks, because the model allows it or its shard is unavailable.
 	reuses bool
 
-	expiring      []span // read in the present clock, to be asked for ahead
+	expiring      []span // read in the current clock, to be prefetched
 	expiringBytes int
 }
 
@@ -31,27 +31,27 @@ type part struct {
 	rows  int           // dense
 	cache cache
 
-	push     *request        // stands for the next push; nil: nobody waits for it
-	unwanted []perdure.RowID // that need not be pushed any more
+	push     *request        // represents the next push; nil: not awaited
+	unwanted []perdure.RowID // rows that no longer need to be pushed
 }
 
-// span is a run of rows of a dense table's part.
+// span is a run of rows in a dense table's part.
 type span struct {
 	p     *part
 	at, n int
 }
 
-// Own is what the slot itself has made, and what was read may lack: its outbox. It is
-// asked during one call, and not kept.
+// Own provides the slot's own updates that rows may lack: its outbox. It is used only during the call that it is passed
+// to.
 type Own interface {
-	// Lacks reports whether it has updates to a shard's part of a table, of clocks from the
-	// given one on: those that what was read does not contain.
+	// Lacks reports whether there are updates to a shard's part of a table, of clocks from the given one on. A row with
+	// only the clocks below lacks them.
 	Lacks(s perdure.ShardID, t perdure.TableID, from perdure.Clock) bool
-	// AddTo applies these to n rows from first on, which have the given values.
+	// AddTo applies these updates to n rows, starting at first, whose values are given.
 	AddTo(values []float32, s perdure.ShardID, t perdure.TableID, first perdure.RowID, n int, from perdure.Clock)
 }
 
-// Table begins to read a table of the job, or goes on with it.
+// Table returns a table of the job, and adds it on first use.
 func (r *Reader) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	for len(r.tables) <= int(id) {
 		r.tables = append(r.tables, nil)
@@ -74,20 +74,19 @@ func (r *Reader) Table(id perdure.TableID, spec perdure.TableSpec) *Table {
 	return t
 }
 
-// part returns the part that holds a row.
+// part returns the part that contains a row.
 func (t *Table) part(row perdure.RowID) *part {
 	return t.parts[placement.ShardOf(&t.spec, len(t.parts), row)]
 }
 
-// Forget empties the table's cache: what is read next comes from the servers, as new as
-// they have it.
+// Forget empties the table's cache. The next reads return rows from the servers, as new as the servers have them.
 func (t *Table) Forget() {
 	for _, p := range t.parts {
 		p.cache.forget()
 	}
 }
 
-// forgetAll empties the table's cache, and what is read next may be older.
+// forgetAll empties the table's cache. The next reads may return older rows.
 func (t *Table) forgetAll() {
 	for _, p := range t.parts {
 		p.cache.forget()
@@ -96,7 +95,7 @@ func (t *Table) forgetAll() {
 	t.expiring, t.expiringBytes = t.expiring[:0], 0
 }
 
-// place returns a row's position, which it makes if need be; -1: there is no room.
+// place returns a row's position, and adds one if necessary; -1 means that the cache is full.
 func (t *Table) place(p *part, row perdure.RowID) int {
 	c := &p.cache
 	if c.index == nil {
@@ -114,8 +113,8 @@ func (t *Table) place(p *part, row perdure.RowID) int {
 	return c.add(row, t.r.now.Clock, t.subscribes)
 }
 
-// evict takes a row out of a part's cache that was read neither in this clock nor in the
-// one before, and reports whether it has.
+// evict removes a row from a part's cache that was read neither in this clock nor in the previous one. It reports
+// whether it found one.
 func (p *part) evict(clock perdure.Clock) bool {
 	at := p.cache.oldest(clock)
 	if at < 0 {
@@ -128,9 +127,8 @@ func (p *part) evict(clock perdure.Clock) bool {
 	return true
 }
 
-// evictElsewhere takes a row out of the cache of another part, of whatever table, and
-// reports whether it has: what one table has filled and does not read any more must not
-// keep others out.
+// evictElsewhere removes a row from the cache of any part of any table, and reports whether it found one. A table that
+// is no longer read must not keep the rows of others out of the cache.
 func (r *Reader) evictElsewhere() bool {
 	for _, t := range r.tables {
 		if t == nil {
@@ -145,20 +143,19 @@ func (r *Reader) evictElsewhere() bool {
 	return false
 }
 
-// lacks reports whether own updates exist that what was read of a part does not contain,
-// and that can be applied to it here.
+// lacks reports whether there are own updates that rows read from a part lack and that can be applied here.
 func (t *Table) lacks(p *part, r *contents, own Own) bool {
 	slot := t.r.cfg.Slot
 	return slot >= 0 && t.spec.Foretold() && own.Lacks(p.shard.id, t.id, r.applied[slot])
 }
 
-// top puts own updates on top of n rows from first on.
+// top applies own updates to n rows, starting at first.
 func (t *Table) top(values []float32, p *part, first perdure.RowID, n int, r *contents, own Own) {
 	own.AddTo(values, p.shard.id, t.id, first, n, r.applied[t.r.cfg.Slot])
 }
 
-// Show applies deltas of the present clock, which were just Inc'd, to the cached ones of
-// run rows of a dense part, by their numbers within it: the program reads its own writes.
+// Show applies new deltas of the current clock to run cached rows of a dense part, starting at its row number at, so
+// that the program reads its own writes.
 func (t *Table) Show(s perdure.ShardID, at, run int, delta []float32) {
 	p := t.parts[s]
 	if p.cache.index == nil {
@@ -172,11 +169,11 @@ func (t *Table) Show(s perdure.ShardID, at, run int, delta []float32) {
 	}
 }
 
-// ShowRows is Show for rows of a sparse table. The deltas of rows[i] are the picked[i]-th of delta.
+// ShowRows is Show for rows of a sparse table. The deltas of rows[i] have index picked[i] in delta.
 func (t *Table) ShowRows(s perdure.ShardID, rows []perdure.RowID, picked []int32, delta []float32) {
 	p, dim := t.parts[s], t.spec.Dim
 	if p.cache.read == nil || !t.spec.Foretold() {
-		return // before any row is looked up
+		return // before looking up any row
 	}
 	var found [lookups]int
 	for i := range rows {
@@ -189,10 +186,9 @@ func (t *Table) ShowRows(s perdure.ShardID, rows []perdure.RowID, picked []int32
 	}
 }
 
-// show applies deltas of the present clock to cached rows at consecutive positions. Rows
-// that were never read are overwritten when they come. A row may contain this clock
-// already, done by an earlier process of the slot: then the server will ignore these
-// deltas, and so does the cache.
+// show applies deltas of the current clock to cached rows at consecutive positions. Rows that were never read are
+// overwritten when they arrive. If a row already contains this clock, made by an earlier process of the slot, the
+// server will ignore these deltas, and so does the cache.
 func (t *Table) show(p *part, at, run int, delta []float32) {
 	if p.cache.read == nil || !t.spec.Foretold() || !t.r.shows(p.shard) {
 		return
@@ -207,8 +203,7 @@ func (t *Table) show(p *part, at, run int, delta []float32) {
 	}
 }
 
-// shows reports whether own updates show in a shard's cached rows, and notes it if they do
-// not.
+// shows reports whether own updates show in a shard's cached rows. If they do not, it records since when.
 func (r *Reader) shows(s *Shard) bool {
 	if s.out && r.cfg.OutageRows != perdure.RowsApply && !s.hidden {
 		s.hidden, s.since = true, r.now.Clock

@@ -7,23 +7,22 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// mostWaitUs is the most that a server is believed to have held an answer back.
+// mostWaitUs caps the time for which a server claims to have held an answer back, in microseconds.
 const mostWaitUs = 1e12
 
-// Land says where the answer of a header that has come, with n bytes of payload, is to be
-// received: rows that the reader wants one after the other go straight into its memory;
-// nil: nowhere in particular. The header is not verified yet; if it turns out to be wrong
-// the connection breaks, and the reader asks again.
+// Land returns the memory to receive an answer into, after its header has arrived but not its n bytes of payload. Rows
+// that the reader wants consecutively are received directly into its memory. nil means that the caller chooses. The
+// header is not verified yet; if it is wrong, the connection breaks and the reader sends its request again.
 func (r *Reader) Land(from *Source, f *wire.Frame, n int) []byte {
 	q := r.asked.open[f.Request]
 	if q == nil || q.kind != wire.KindGet || q.dst == nil || q.landing != nil || q.rows.Count == 0 || !q.consecutive() {
 		return nil
 	}
 	if f.Flags&wire.FlagPacked != 0 {
-		return nil // to be unpacked there: see values
+		return nil // unpacked there later: see values
 	}
 	if q.shard.source != from || q.shard.epoch != f.Epoch {
-		return nil // late, from the replica that was asked before
+		return nil // late, from the previous replica
 	}
 	dim := q.table.spec.Dim
 	b, ok := wire.FloatBytes(q.dst[q.to*dim : (q.to+q.rows.Count)*dim])
@@ -35,8 +34,8 @@ func (r *Reader) Land(from *Source, f *wire.Frame, n int) []byte {
 	return b
 }
 
-// Settle says that a connection is not receiving into a reader's memory any more. It
-// reports whether that was given up: somebody may wait for this.
+// Settle records that a connection no longer receives into a reader's memory. It reports whether the request was
+// dropped in the meantime: its caller may be waiting for this.
 func (r *Reader) Settle(from *Source) (givenUp bool) {
 	q := from.landing
 	if q == nil {
@@ -46,15 +45,15 @@ func (r *Reader) Settle(from *Source) (givenUp bool) {
 	return r.asked.open[q.id] != q
 }
 
-// Take takes a shard's answer to a read: into its reader's memory, unless it was received
-// there, and into the cache.
+// Take handles a shard's answer to a read. It copies the rows to the reader's memory, unless they were received there,
+// and to the cache.
 func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
 	q := r.asked.open[f.Request]
 	if q == nil || q.kind != wire.KindGet || q.shard != s {
-		return nil // answered already, or given up
+		return nil // answered already, or dropped
 	}
 	if q.landing != nil {
-		// The shard has moved, and its former server's answer is still coming.
+		// The shard has moved, and its former server's answer is still arriving.
 		r.asked.due.Close = append(r.asked.due.Close, q.landing)
 		r.asked.send(q)
 		return nil
@@ -71,7 +70,7 @@ func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
 		return err
 	}
 	if f.Clock < q.need {
-		return nil // a reader believes no answer that breaks its bound
+		return nil // a reader ignores an answer that violates its bound
 	}
 	r.stats.Pulled += int64(wire.HeaderBytes + f.PayloadBytes())
 	s.Heard(f.Clock)
@@ -86,8 +85,8 @@ func (r *Reader) Take(s *Shard, f *wire.Frame, own Own) error {
 	return nil
 }
 
-// values returns an answer's values, and whether they are where its reader wants them: they were received there, or are
-// unpacked there.
+// values returns an answer's values, and whether they are in the reader's memory because they were received or unpacked
+// there.
 func (r *Reader) values(q *request, a *wire.Answer, landed bool) (values []float32, there bool, err error) {
 	dim, room := q.table.spec.Dim, &r.room
 	if there = landed; a.Packed() {
@@ -100,7 +99,7 @@ func (r *Reader) values(q *request, a *wire.Answer, landed bool) (values []float
 	return values, there, err
 }
 
-// contents describes an answer. Answers of one state of the shard share it.
+// contents describes an answer. Answers from the same state of the shard share it.
 func (r *Reader) contents(s *Shard, minClock perdure.Clock, a *wire.Answer) *contents {
 	now := r.clock()
 	if c := s.last; c != nil && c.epoch == s.epoch && c.seq == a.Seq && c.minClock == minClock &&
@@ -117,9 +116,8 @@ func (r *Reader) contents(s *Shard, minClock perdure.Clock, a *wire.Answer) *con
 	return s.last
 }
 
-// take brings an answer's values where they are wanted: to the reader, unless they were
-// received there, and into the cache, own updates applied on top. It reports whether the
-// reader must look again: the cache has newer rows.
+// take copies an answer's values to the reader, unless they were received there, and to the cache, and applies own
+// updates. It reports whether the reader must read again because the cache has newer rows.
 func (r *Reader) take(q *request, c *contents, values []float32, landed bool, own Own) (again bool) {
 	t, p := q.table, q.table.parts[q.shard.id]
 	switch {
@@ -140,19 +138,19 @@ func (r *Reader) take(q *request, c *contents, values []float32, landed bool, ow
 	return in.list()
 }
 
-// intake is an answer that is being taken.
+// intake is an answer being processed.
 type intake struct {
 	*request
 	p      *part
-	c      *contents // of the rows
-	values []float32 // likewise
-	landed bool      // these were received into the reader's memory
+	c      *contents // contents of the rows
+	values []float32 // values of the rows
+	landed bool      // the values were received into the reader's memory
 	own    Own
-	lacks  bool // own has something that goes on top
+	lacks  bool // own has updates to apply
 	pushed bool // the rows are pushed from now on
 }
 
-// run takes a run of a dense table's rows.
+// run processes a run of rows of a dense table.
 func (in *intake) run() (again bool) {
 	t, p, dim := in.table, in.p, in.table.spec.Dim
 	first, n, at := in.rows.First, in.rows.Count, int(in.rows.First-in.p.first)
@@ -207,8 +205,7 @@ func (in *intake) run() (again bool) {
 	return again
 }
 
-// refresh brings rows of a run that are cached one by one up to what was just read of
-// them.
+// refresh updates individually cached rows of a run to the values just read.
 func (in *intake) refresh(values []float32) {
 	cc := &in.p.cache
 	if cc.index.Len() == 0 {
@@ -225,7 +222,7 @@ func (in *intake) refresh(values []float32) {
 	}
 }
 
-// list takes a list of rows.
+// list processes a list of rows.
 func (in *intake) list() (again bool) {
 	t, p, dim, cc := in.table, in.p, in.table.spec.Dim, &in.p.cache
 	if in.dst != nil && !in.landed {
@@ -237,8 +234,8 @@ func (in *intake) list() (again bool) {
 	cc.open(t.subscribes)
 	keep := in.keeps()
 	if in.dst == nil && t.spec.Consistency.Kind == perdure.BSP {
-		// What the program reads must not depend on when a row came that it has asked for
-		// ahead: what it Inc'd is put on top when it reads the row.
+		// The result of a read must not depend on when a prefetched row arrived. So own updates are applied only when
+		// the program reads the row.
 		ahead := *in.c
 		ahead.topped = in.c
 		in.c, in.lacks = &ahead, false
@@ -255,7 +252,7 @@ func (in *intake) list() (again bool) {
 		if in.lacks {
 			t.top(v, p, row, 1, in.c, in.own)
 		}
-		at := cc.still(found[i%lookups], row) // a row that is there must not stay older than what was read
+		at := cc.still(found[i%lookups], row) // a cached row must not stay older than the row read
 		if at < 0 && keep {
 			at = t.place(p, row)
 		}
@@ -282,8 +279,8 @@ func (in *intake) list() (again bool) {
 	return again
 }
 
-// keeps reports whether an answer goes into the cache: always where every row has its
-// position; else if a later clock may read it there, or nobody waits for it.
+// keeps reports whether an answer goes into the cache. It always does if every row has a position. Otherwise it does if
+// a later clock may read it there, or if no call waits for it.
 func (in *intake) keeps() bool {
 	return in.p.cache.index == nil || in.dst == nil || in.table.reuses
 }

@@ -11,36 +11,36 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The world around a Reader, as naive as can be. Slot p's update of clock c adds 1 to value
-// p·mostClocks + c of the rows that it touches: so a row's values are the set of updates in
-// it, and a 2 is one that was applied twice. Nothing is ever forgotten: what a row is to
-// contain in any state of its shard is computed from who touched what, and when.
+// This file implements the world around a Reader, as naively as possible. Slot p's update of clock c adds 1 to value
+// p·mostClocks + c of the rows that it touches. So a row's values are the set of updates in it, and a 2 is an update
+// that was applied twice. Nothing is ever forgotten: the expected row in any state of its shard is computed from the
+// updates.
 const (
-	slots      = 3 // the reader's is 0
+	slots      = 3 // the reader has slot 0
 	shards     = 2
 	mostClocks = 24
 	rowsOfAll  = 14
 )
 
-// touched are rows that one update touches.
+// touched is the set of rows that an update touches.
 type touched map[perdure.RowID]bool
 
-// world is the shards of a job, what all slots have made, and one reader.
+// world holds the shards of a job, the updates of all slots, and one reader.
 type world struct {
 	rnd    *rand.Rand
 	spec   perdure.TableSpec
-	dim    int // values of a row; those behind the first slots·mostClocks stay 0
+	dim    int // values of a row; those after the first slots·mostClocks stay 0
 	cfg    Config
 	made   [slots][mostClocks]touched
-	clocks [slots]perdure.Clock // that each slot has ended
+	clocks [slots]perdure.Clock // ended by each slot
 	end    perdure.Clock        // of the job
 	shards []*naiveShard
 
 	r       *Reader
 	t       *Table
 	calls   []*reading
-	lowest  map[perdure.RowID][slots]perdure.Clock // of each other slot, what was read of it already
-	outages bool                                   // some shard was out
+	lowest  map[perdure.RowID][slots]perdure.Clock // by row, for each other slot: the clocks already read
+	outages bool                                   // some shard has been unavailable
 	log     []string
 }
 
@@ -49,8 +49,8 @@ type reading struct {
 	call *Call
 	rows wire.Rows
 	dst  []float32
-	// What had been read of other slots before it began; of a row of several answers any may
-	// be read then. Nil: the cache was forgotten since.
+	// What had been read of other slots before it started. For a row with several answers, any of them may be read.
+	// Nil: the cache was emptied since.
 	before map[perdure.RowID][slots]perdure.Clock
 }
 
@@ -58,20 +58,20 @@ type reading struct {
 type naiveShard struct {
 	id      perdure.ShardID
 	epoch   perdure.Epoch
-	born    int               // the state that this life of it began with, which has all that was shown before
+	born    int               // the first state of this life, which has everything that was shown before
 	states  [][]perdure.Clock // applied vectors, by seq
 	open    bool
 	source  *Source
 	toShard []wire.Frame
 	toSlot  []wire.Frame
 	held    []wire.Frame // reads that wait for MinClock
-	landing bool         // the first of toSlot is being received into its reader's memory
+	landing bool         // the first frame of toSlot is being received into its reader's memory
 	out     bool
 
 	subs    *consistency.Subscriptions
-	least   perdure.Clock // MinClock that was news last
-	due     bool          // a round is to begin
-	round   bool          // one has begun, at this state
+	least   perdure.Clock // the last MinClock that was pushed
+	due     bool          // a round must start
+	round   bool          // a round has started, at this state
 	begun   wire.State
 	begunAt perdure.Clock
 }
@@ -79,7 +79,7 @@ type naiveShard struct {
 func newWorld(seed uint64, model perdure.Consistency) *world {
 	w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), end: mostClocks, lowest: map[perdure.RowID][slots]perdure.Clock{}}
 	if w.dim = slots * mostClocks; w.rnd.IntN(10) == 0 {
-		w.dim = passBytes / 4 / (rowsOfAll / 2) // long runs do not go into the cache
+		w.dim = passBytes / 4 / (rowsOfAll / 2) // long runs bypass the cache
 	}
 	w.spec = perdure.TableSpec{
 		Name: "t", Rows: rowsOfAll, Dim: w.dim, Consistency: model, Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -87,7 +87,7 @@ func newWorld(seed uint64, model perdure.Consistency) *world {
 	w.spec.Sparse = w.rnd.IntN(3) == 0
 	w.cfg = Config{Slots: slots, Bytes: 1 << 20}
 	if w.rnd.IntN(2) == 0 {
-		w.cfg.Bytes = (4*w.dim + rowCost) * (1 + w.rnd.IntN(rowsOfAll)) // rows give way to others
+		w.cfg.Bytes = (4*w.dim + rowCost) * (1 + w.rnd.IntN(rowsOfAll)) // rows are evicted
 	}
 	if !model.TwoStep() && w.rnd.IntN(3) == 0 {
 		w.cfg.OnOutage = perdure.OnOutage{Continue: true, Clocks: 2}
@@ -128,12 +128,12 @@ func (w *world) tellMoment() {
 // homeOf returns the shard that has a row.
 func (w *world) homeOf(row perdure.RowID) *naiveShard { return w.shards[w.t.part(row).shard.id] }
 
-// Lacks is asked as of the slot's outbox, which keeps all that it made.
+// Lacks implements Own. The slot's outbox keeps all its updates.
 func (w *world) Lacks(s perdure.ShardID, _ perdure.TableID, from perdure.Clock) bool {
 	return from <= w.clocks[0]
 }
 
-// AddTo is likewise.
+// AddTo implements Own.
 func (w *world) AddTo(
 	values []float32, _ perdure.ShardID, _ perdure.TableID, first perdure.RowID, n int, from perdure.Clock,
 ) {
@@ -147,7 +147,7 @@ func (w *world) AddTo(
 	}
 }
 
-// valuesOf returns what a row is in a state of its shard.
+// valuesOf returns a row in a state of its shard.
 func (w *world) valuesOf(row perdure.RowID, applied []perdure.Clock) []float32 {
 	values := make([]float32, w.dim)
 	for p, clocks := range applied {
@@ -162,7 +162,7 @@ func (w *world) valuesOf(row perdure.RowID, applied []perdure.Clock) []float32 {
 
 func (s *naiveShard) now() []perdure.Clock { return s.states[len(s.states)-1] }
 
-// apply lets a shard apply the next update of a slot, if it has made one.
+// apply makes a shard apply the next update of a slot, if the slot has made one.
 func (w *world) apply(s *naiveShard, p int) {
 	now := s.now()
 	if now[p] >= w.clocks[p] {
@@ -185,7 +185,7 @@ func (w *world) apply(s *naiveShard, p int) {
 	}
 }
 
-// state begins a shard's message.
+// state returns the state that a shard's message carries.
 func (s *naiveShard) state() wire.State {
 	return wire.State{Seq: uint64(len(s.states) - 1), Applied: s.now()}
 }
@@ -194,7 +194,7 @@ func (s *naiveShard) header(kind wire.Kind) wire.Header {
 	return wire.Header{Kind: kind, Shard: s.id, Epoch: s.epoch, Clock: slices.Min(s.now())}
 }
 
-// push has it that what has changed is pushed, if the shard's state is news.
+// push makes changed rows due to be pushed, if the shard's state has changed.
 func (w *world) push(s *naiveShard) {
 	least := slices.Min(s.now())
 	if least == s.least && w.spec.Consistency.Kind != perdure.VAP {
@@ -208,8 +208,8 @@ func (w *world) push(s *naiveShard) {
 	}
 }
 
-// goOn goes on with a round of pushes, or begins one: some rows as they are now, and in the
-// end the word that all others are as they were when it began.
+// goOn continues a round of pushes, or starts one: it sends some current rows, and finally the message that all others
+// are unchanged since the round started.
 func (w *world) goOn(s *naiveShard) {
 	switch {
 	case !s.round && !s.due:
@@ -240,7 +240,7 @@ func (w *world) goOn(s *naiveShard) {
 	s.toSlot = append(s.toSlot, f)
 }
 
-// serve answers a frame of the reader, or keeps it until it may.
+// serve answers a frame of the reader, or keeps it until it may be answered.
 func (w *world) serve(s *naiveShard, f *wire.Frame) {
 	var rows wire.Rows
 	if f.Kind != wire.KindSaw {
@@ -256,13 +256,13 @@ func (w *world) serve(s *naiveShard, f *wire.Frame) {
 	case wire.KindGet:
 		if slices.Min(s.now()) < f.Clock {
 			if s.held = append(s.held, *f); w.rnd.IntN(10) == 0 {
-				w.answer(s, f, &rows, len(s.states)-1) // too early: nobody is to believe it
+				w.answer(s, f, &rows, len(s.states)-1) // too early: the reader must ignore it
 			}
 			return
 		}
 		seq, behind := len(s.states)-1, !w.spec.Consistency.Pushed() && w.dim == slots*mostClocks
 		for behind && seq > s.born && slices.Min(s.states[seq-1]) >= f.Clock && w.rnd.IntN(4) > 0 {
-			seq-- // a replica that is behind may answer
+			seq-- // a replica that lags may answer
 		}
 		w.answer(s, f, &rows, seq)
 	}
@@ -283,7 +283,7 @@ func (w *world) answer(s *naiveShard, f *wire.Frame, rows *wire.Rows, seq int) {
 	s.toSlot = append(s.toSlot, a)
 }
 
-// carryOut is the shell's: it does what the reader has due.
+// carryOut plays the shell: it carries out the reader's due actions.
 func (w *world) carryOut() {
 	due := w.r.Due()
 	for _, f := range due.Frames {
@@ -300,8 +300,7 @@ func (w *world) carryOut() {
 	}
 }
 
-// reopen breaks the connection to a shard, and begins a new one, to the same replica or to
-// another of the shard's next life.
+// reopen breaks the connection to a shard and opens a new one, to the same replica or to one of the shard's next life.
 func (w *world) reopen(s *naiveShard) {
 	w.say("shard %d: a new connection", s.id)
 	w.r.Settle(s.source)
@@ -319,7 +318,7 @@ func (w *world) reopen(s *naiveShard) {
 	w.carryOut()
 }
 
-// deliver brings the oldest message of a connection, one way or the other.
+// deliver delivers the oldest message of a connection, in one direction.
 func (w *world) deliver(s *naiveShard, toSlot bool) error {
 	switch {
 	case !s.open:
@@ -338,8 +337,8 @@ func (w *world) deliver(s *naiveShard, toSlot bool) error {
 	return nil
 }
 
-// toReader brings the reader a shard's oldest message; what is to be received into its own
-// memory begins to come, and is there the next time.
+// toReader delivers a shard's oldest message to the reader. If the message is received into the reader's own memory,
+// its first half is delivered now and the rest by the next call.
 func (w *world) toReader(s *naiveShard) error {
 	f := &s.toSlot[0]
 	if head := wire.AnswerHeaderBytes(slots); f.Kind == wire.KindRows && !s.landing {
@@ -362,7 +361,7 @@ func (w *world) toReader(s *naiveShard) error {
 	return err
 }
 
-// needed is what a read of the reader must have of the other slots, at least.
+// needed returns the number of other slots' clocks that a read of the reader must have, at least.
 func (w *world) needed(clock perdure.Clock) perdure.Clock {
 	need := consistency.Needed(w.spec.Consistency, min(clock, w.end))
 	if w.outages && w.spec.Consistency.Bounded() {
@@ -371,7 +370,7 @@ func (w *world) needed(clock perdure.Clock) perdure.Clock {
 	return need
 }
 
-// check compares rows that were read at a clock with what they may be.
+// check compares rows that were read at a clock with the allowed values.
 func (w *world) check(q *reading, clock perdure.Clock) error {
 	for i := range q.rows.Count {
 		if err := w.checkRow(q, q.rows.ID(i), q.dst[i*w.dim:(i+1)*w.dim], clock); err != nil {
@@ -381,9 +380,8 @@ func (w *world) check(q *reading, clock perdure.Clock) error {
 	return nil
 }
 
-// checkRow compares a row that was read at a clock with what it may be: of one state of its
-// shard, as new as the model asks for, no older than what was read before, with all that
-// the slot itself has made.
+// checkRow compares a row that was read at a clock with the allowed values. It must be of one state of its shard, as
+// new as the model requires, not older than earlier reads, and contain all updates of the slot itself.
 func (w *world) checkRow(q *reading, row perdure.RowID, values []float32, clock perdure.Clock) error {
 	s := w.homeOf(row)
 	least, most := [slots]perdure.Clock{}, [slots]perdure.Clock{}
@@ -393,7 +391,7 @@ func (w *world) checkRow(q *reading, row perdure.RowID, values []float32, clock 
 			c, there := perdure.Clock(c), w.made[p][c][row]
 			switch {
 			case v != 0 && v != 1 || v == 1 && !there:
-				return fmt.Errorf("row %d has slot %d's clock %d %v times, which touched it: %v", row, p, c, v, there)
+				return fmt.Errorf("row %d has slot %d's clock %d %v times; touched by it: %v", row, p, c, v, there)
 			case v == 1:
 				least[p] = c + 1
 			case there:
@@ -401,7 +399,7 @@ func (w *world) checkRow(q *reading, row perdure.RowID, values []float32, clock 
 			}
 		}
 		if least[p] > most[p] {
-			return fmt.Errorf("row %d has clock %d of slot %d, and not clock %d", row, least[p]-1, p, most[p])
+			return fmt.Errorf("row %d has clock %d of slot %d, but not clock %d", row, least[p]-1, p, most[p])
 		}
 		if need := w.needed(clock); p > 0 && most[p] < need {
 			return fmt.Errorf("row %d lacks clock %d of slot %d; it needs all below %d", row, most[p], p, need)
@@ -426,7 +424,7 @@ func (w *world) checkRow(q *reading, row perdure.RowID, values []float32, clock 
 		}
 		return true
 	}) {
-		return fmt.Errorf("row %d is of no state of its shard: %v to %v", row, least, most)
+		return fmt.Errorf("row %d matches no state of its shard: %v to %v", row, least, most)
 	}
 	return nil
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Audience is who reads a shard: their connections, the reads and Opens of theirs that wait,
-// what is pushed to them, and what their slots have not been told. Where it needs to know what
-// the rows are, it is given the state.
+// Audience tracks the readers of a shard: their connections, their waiting reads and Opens, the rows pushed to them,
+// and which counts they have not been sent. Methods that need the rows get the state as an argument.
 type Audience struct {
 	readers
 	pushes   pushes
@@ -22,8 +21,8 @@ type Audience struct {
 	fx       Effects
 }
 
-// shows returns the slot of an update if its reader can tell itself what the update does to
-// the rows: an earlier process's is not what its successor shows.
+// shows returns the slot of an update if the slot's reader knows the update's effect on the rows itself. That is not
+// the case for an update of an earlier process, so shows then returns NoSlot.
 func (a *Audience) shows(u *consistency.Update) perdure.Slot {
 	if c := a.seats[u.Slot].reader; c != nil && c.Incarnation == u.Incarnation {
 		return u.Slot
@@ -31,13 +30,13 @@ func (a *Audience) shows(u *consistency.Update) perdure.Slot {
 	return perdure.NoSlot
 }
 
-// renew begins another epoch: who reads opens the shard anew.
+// renew starts a new epoch, in which readers must open the shard again.
 func (a *Audience) renew() {
 	a.readers.renew(&a.fx)
 	a.pushes.restart(len(a.seats))
 }
 
-// grow makes room for the slots that the state has.
+// grow adds the slots that the state has and the audience lacks.
 func (a *Audience) grow(st *State) {
 	if slots := len(st.Applied()); slots > len(a.seats) {
 		a.readers.grow(slots)
@@ -45,19 +44,19 @@ func (a *Audience) grow(st *State) {
 	}
 }
 
-// follow takes over who speaks for which slot. What slots' processes have queued that are
-// superseded does not come, and is no arrears.
+// follow updates which process speaks for each slot. Updates queued by superseded processes will never arrive, so it
+// deletes their reports from queued.
 func (a *Audience) follow(queued promises) {
 	v := a.view
 	for i, sl := range v.Slots[:min(len(v.Slots), len(a.seats))] {
 		slot, s := perdure.Slot(i), &a.seats[i]
-		if s.spoke > 0 && s.spoke < sl.Incarnation {
-			a.pushes.opened(slot) // nobody reads what its former process had cached
+		if s.speaker > 0 && s.speaker < sl.Incarnation {
+			a.pushes.opened(slot) // the former process's cache is gone
 		}
-		if s.spoke < sl.Incarnation {
+		if s.speaker < sl.Incarnation {
 			delete(queued, slot)
 		}
-		s.spoke = max(s.spoke, sl.Incarnation)
+		s.speaker = max(s.speaker, sl.Incarnation)
 		if s.reader != nil && s.reader.Incarnation < sl.Incarnation {
 			s.reader = nil
 			a.pushes.stop(slot)
@@ -66,9 +65,9 @@ func (a *Audience) follow(queued promises) {
 	}
 }
 
-// speaks reports whether a slot has a process that may read, as far as is known: by the
-// view, or because it has opened the shard. Who is told the view late, being cut off
-// from the coordinator, say, must not think that nobody reads.
+// speaks reports whether a slot has a process that may read, because the view says so or because the process has opened
+// the shard. A server that gets the view late, for example while it is cut off from the coordinator, must not conclude
+// that the slot has no reader.
 func (a *Audience) speaks(slot perdure.Slot) bool {
 	var sl words.SlotView
 	if int(slot) < len(a.view.Slots) {
@@ -84,10 +83,10 @@ func (a *Audience) speaks(slot perdure.Slot) bool {
 	}
 }
 
-// Wait keeps a read until it may be answered.
+// Wait keeps a read until it can be answered.
 func (a *Audience) Wait(rd Read) { a.waiting = append(a.waiting, rd) }
 
-// answer notes that a read is answered with the rows as they are now.
+// answer records that a read is answered with the current rows.
 func (a *Audience) answer(rd *Read, st *State) error {
 	if err := st.rows.checkRead(rd, len(st.intake.Applied())); err != nil {
 		return err
@@ -96,16 +95,16 @@ func (a *Audience) answer(rd *Read, st *State) error {
 		p := st.rows.parts[rd.Rows.Table]
 		n := a.pushes.subscribe(rd.Reader.Slot, &rd.Rows, p.Spec.Consistency.Kind == perdure.VAP, st.rows.seq)
 		if n > p.Stored()+a.unstored {
-			return fmt.Errorf("slot %d would be sent what becomes of %d rows of table %s of shard %d, of which %d are "+
-				"stored; at most %d more are taken", rd.Reader.Slot, n, p.Spec.Name, st.rows.shard, p.Stored(),
+			return fmt.Errorf("slot %d would subscribe to %d rows of table %s of shard %d, which stores %d rows; "+
+				"at most %d more are allowed", rd.Reader.Slot, n, p.Spec.Name, st.rows.shard, p.Stored(),
 				a.unstored)
 		}
 	}
 	return nil
 }
 
-// answerWaiting has the reads answered that MinClock now allows. As long as nothing has changed on which that depends,
-// it does not look at them: else each update of a clock would cost as much as there are readers.
+// answerWaiting answers the waiting reads that MinClock now allows. It skips the scan while nothing that this depends
+// on has changed; otherwise the cost of each update would grow with the number of readers.
 func (a *Audience) answerWaiting(st *State, holds bool) {
 	q := &a.readers
 	now := allowance{st.MinClock(), len(st.rows.parts), holds}
@@ -126,7 +125,7 @@ func (a *Audience) answerWaiting(st *State, holds bool) {
 // Opening reports whether Opens wait.
 func (a *Audience) Opening() bool { return len(a.opening) > 0 }
 
-// answerOpens answers the Opens that may be answered when the log is applied up to pos.
+// answerOpens answers the Opens that may be answered once the log is applied up to pos.
 func (a *Audience) answerOpens(pos uint64, st *State) {
 	q := &a.readers
 	q.opening = slices.DeleteFunc(q.opening, func(o Open) bool {
@@ -151,21 +150,21 @@ func (a *Audience) answerOpen(c *Reader, writes bool, st *State) {
 		}
 		s.reader = c
 		q.list(c.Slot)
-		a.pushes.stop(c.Slot) // nothing is pushed until it reads
-		s.spoke, s.opened = max(s.spoke, c.Incarnation), max(s.opened, c.Incarnation)
+		a.pushes.stop(c.Slot) // nothing is pushed until the slot reads
+		s.speaker, s.opened = max(s.speaker, c.Incarnation), max(s.opened, c.Incarnation)
 		a.pushes.opened(c.Slot)
 		a.pushes.active(c.Slot, a.speaks(c.Slot))
-	case q.Serves(c): // it reads from another replica now
+	case q.Serves(c): // it now reads from another replica
 		q.seats[c.Slot].reader = nil
 		a.pushes.stop(c.Slot)
 	}
 	a.fx.Opened = append(a.fx.Opened, opened)
 	if a.pushes.seen != nil {
-		a.acknowledge(st) // others need not wait for what it had cached
+		a.acknowledge(st) // other slots need not wait for its former cache
 	}
 }
 
-// Forget forgets a connection that has ended.
+// Forget drops a connection that has ended.
 func (a *Audience) Forget(c *Reader) {
 	q := &a.readers
 	q.drop(&a.fx, func(rd *Read) bool { return rd.Reader == c })
@@ -176,48 +175,49 @@ func (a *Audience) Forget(c *Reader) {
 	}
 }
 
-// Retire forgets who reads, at the end of this life of the shard: they ask its successor.
+// Retire drops all readers at the end of this life of the shard. They ask its successor.
 func (a *Audience) Retire() {
 	a.opening = nil
 	a.drop(&a.fx, func(*Read) bool { return true })
 	for i := range a.seats {
-		a.seats[i].reader = nil // nothing is pushed, or acknowledged, any more
+		a.seats[i].reader = nil // nothing is pushed or acknowledged any more
 	}
 }
 
-// acknowledge has the slots told whose counts have changed.
+// acknowledge sends counts to the slots whose counts have changed.
 func (a *Audience) acknowledge(st *State) {
 	seen := a.pushes.newlySeen(&a.readers)
 	a.readers.acknowledge(st.intake, seen, &a.fx)
 }
 
-// prompt takes a slot's word that it waits until its clocks below ended are applied.
+// prompt records that a slot waits until its clocks below ended are applied.
 func (a *Audience) prompt(c *Reader, ended perdure.Clock, st *State) {
 	s := &a.seats[c.Slot]
 	s.prompt = max(s.prompt, ended)
 	a.acknowledge(st)
 }
 
-// saw takes a slot's word for which state its cached rows have.
+// saw records the state that a slot's cached rows have reached.
 func (a *Audience) saw(c *Reader, seq uint64, st *State) error {
 	if !a.Serves(c) || a.pushes.seen == nil {
 		return nil
 	}
 	if seq > st.rows.seq {
-		return fmt.Errorf("it has seen state %d of shard %d, which has come to %d", seq, st.rows.shard, st.rows.seq)
+		return fmt.Errorf("the client claims to have seen state %d of shard %d, which is at state %d",
+			seq, st.rows.shard, st.rows.seq)
 	}
 	a.pushes.seen.Saw(c.Slot, seq)
 	a.acknowledge(st)
 	return nil
 }
 
-// unsubscribe ends subscriptions: the reader has no use for the rows any more.
+// unsubscribe ends subscriptions to rows that the reader no longer uses.
 func (a *Audience) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 	if !a.Serves(c) {
 		return nil
 	}
 	if int(rows.Table) >= len(st.rows.parts) || a.pushes.subs[rows.Table] == nil {
-		return fmt.Errorf("no rows of table %d are pushed", rows.Table)
+		return fmt.Errorf("rows of table %d are not pushed", rows.Table)
 	}
 	p := st.rows.parts[rows.Table]
 	if err := st.rows.check(p, rows, rows.Count*p.Spec.Dim); err != nil {
@@ -227,15 +227,15 @@ func (a *Audience) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 		a.pushes.subs[rows.Table].Drop(c.Slot, rows.ID(i))
 	}
 	if a.pushes.seen != nil && !a.pushes.wanted(c.Slot) {
-		a.pushes.opened(c.Slot) // it reads nothing from its cache any more
+		a.pushes.opened(c.Slot) // it no longer reads from its cache
 		a.acknowledge(st)
 	}
 	return nil
 }
 
-// TakeAcks takes all acknowledgements that are owed, and appends whom they are for.
+// TakeAcks takes all pending acknowledgements, and appends their readers to to.
 func (a *Audience) TakeAcks(to []*Reader) []*Reader {
-	for _, slot := range a.owes() {
+	for _, slot := range a.pendingAcks() {
 		if c := a.seats[slot].reader; a.TakeAck(c) {
 			to = append(to, c)
 		}
@@ -243,7 +243,7 @@ func (a *Audience) TakeAcks(to []*Reader) []*Reader {
 	return to
 }
 
-// counts tells a connection's slot how far it has come.
+// counts returns how far the updates of a connection's slot have come.
 func (a *Audience) counts(c *Reader, st *State) (counts words.Counts) {
 	if c.Slot < 0 {
 		return counts
@@ -256,9 +256,8 @@ func (a *Audience) counts(c *Reader, st *State) (counts words.Counts) {
 	return counts
 }
 
-// addSubs makes room for the subscriptions of tables that are pushed. A new generation begins
-// with empty caches; where the shard's rows were lost in the middle of one, slots may still
-// read what they had of its former life.
+// addSubs adds the subscriptions of new tables that are pushed. A new generation starts with empty caches. If the rows
+// were lost during a generation, slots may still have rows of the shard's former life.
 func (a *Audience) addSubs(st *State, lost, reads bool) {
 	o, q := &a.pushes, &a.readers
 	for id := len(o.subs); id < len(st.rows.parts); id++ {
@@ -272,7 +271,8 @@ func (a *Audience) addSubs(st *State, lost, reads bool) {
 			o.seen = consistency.NewVisibility(st.intake.Applied(), st.rows.seq)
 			o.told = make([]perdure.Clock, len(q.seats))
 			for slot := range q.seats {
-				if q.seats[slot].reader != nil || !lost { // it opened the shard before there was anything to read
+				// It opened the shard before there was anything to read.
+				if q.seats[slot].reader != nil || !lost {
 					o.seen.Opened(perdure.Slot(slot))
 				}
 			}
@@ -280,7 +280,7 @@ func (a *Audience) addSubs(st *State, lost, reads bool) {
 	}
 }
 
-// push has what has changed sent to who has subscribed to it.
+// push makes changed rows due to the slots that subscribe to them.
 func (a *Audience) push(st *State) {
 	o, least := &a.pushes, st.intake.MinClock()
 	if !o.any() || least == o.least && (o.seen == nil || st.rows.seq == o.seq) {
@@ -299,13 +299,13 @@ func (a *Audience) push(st *State) {
 	}
 }
 
-// Flow returns whom a slot's rows are pushed to, nil if nobody, and the number of that flow:
-// one that has another number has ended.
+// Flow returns the reader that a slot's rows are pushed to, or nil, and the number of that flow. A flow with another
+// number has ended.
 func (a *Audience) Flow(slot perdure.Slot) (*Reader, uint64) {
 	return a.seats[slot].reader, a.pushes.rounds[slot].flow
 }
 
-// BeginRound goes on with a slot's round, or begins one, which it reports.
+// BeginRound resumes a slot's round, or starts one if none is in progress, and reports whether it started one.
 func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
 	o, to := &a.pushes, &a.pushes.rounds[slot]
 	o.from = 0
@@ -313,7 +313,7 @@ func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
 		return false
 	}
 	if st.rows.seq != o.seq {
-		o.advance() // it had to wait: what changed meanwhile is in its state, too
+		o.advance() // the round had to wait: include the changes since
 	}
 	to.begun, to.due, to.minClock = true, false, o.least
 	to.state = wire.State{Seq: st.rows.seq, Applied: append(to.state.Applied[:0], st.intake.Applied()...)}
@@ -325,9 +325,8 @@ func (a *Audience) BeginRound(slot perdure.Slot, st *State) (begun bool) {
 	return true
 }
 
-// NextRows returns the next rows of a slot's round, of about most bytes at most with their
-// numbers, and how many bytes these are; none: the round has no more. They are good until the
-// next call.
+// NextRows returns the next rows of a slot's round, up to about most bytes including the row numbers, and their size in
+// bytes. No rows mean that the round is complete. The result is valid until the next call.
 func (a *Audience) NextRows(slot perdure.Slot, most int, st *State) (rows wire.Rows, p *table.Part, bytes int) {
 	o := &a.pushes
 	for ; o.from < len(o.subs); o.from++ {
@@ -349,9 +348,8 @@ func (a *Audience) NextRows(slot perdure.Slot, most int, st *State) (rows wire.R
 	return wire.Rows{}, nil, 0
 }
 
-// EndRound says that for now no more of a slot's round is sent; done: it has no more. It
-// returns the state of the round and its MinClock, which are told at its end, and whether
-// more is to follow.
+// EndRound ends or suspends a slot's round; done means that the round is complete. It returns the state and the
+// MinClock of the round, which are sent at its end, and whether more rounds or rows follow.
 func (a *Audience) EndRound(slot perdure.Slot, done bool) (state *wire.State, minClock perdure.Clock, more bool) {
 	to := &a.pushes.rounds[slot]
 	to.begun = !done

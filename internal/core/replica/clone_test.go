@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// cloneOf copies a value with all that it owns, so that an explorer can go on from it in
-// several ways. What never changes is shared: readers, views and jobs.
+// cloneOf makes a deep copy of a value, so that an explorer can continue from it in several ways. Immutable parts are
+// shared: readers, views and jobs.
 func cloneOf[T any](r *T) *T {
 	c := cloner{pointers: map[unsafe.Pointer]reflect.Value{}, slices: map[unsafe.Pointer]reflect.Value{}}
 	n := *r
@@ -19,7 +19,7 @@ func cloneOf[T any](r *T) *T {
 }
 
 type cloner struct {
-	pointers map[unsafe.Pointer]reflect.Value // copies, by what they are of
+	pointers map[unsafe.Pointer]reflect.Value // copies, by their originals
 	slices   map[unsafe.Pointer]reflect.Value
 }
 
@@ -29,10 +29,10 @@ var (
 		reflect.TypeFor[*words.View]():      true,
 		reflect.TypeFor[*perdure.JobSpec](): true,
 	}
-	flat sync.Map // by reflect.Type: whether there is nothing to follow in it; cases run side by side
+	flat sync.Map // by reflect.Type: whether it contains nothing to follow; cases run in parallel
 )
 
-// isFlat reports whether a value of a type is copied by an assignment.
+// isFlat reports whether assigning a value of the type copies it completely.
 func isFlat(t reflect.Type) bool {
 	if known, ok := flat.Load(t); ok {
 		return known.(bool)
@@ -49,19 +49,19 @@ func isFlat(t reflect.Type) bool {
 		for i := range t.NumField() {
 			is = is && isFlat(t.Field(i).Type)
 		}
-	default: // numbers, strings, functions; an interface holds what is shared
+	default: // numbers, strings, functions; an interface holds a shared value
 		is = true
 	}
 	flat.Store(t, is)
 	return is
 }
 
-// fix replaces what v, which has been assigned from another value, has in common with that.
+// fix replaces whatever v, which was assigned from another value, shares with it.
 func (c *cloner) fix(v reflect.Value) {
 	if isFlat(v.Type()) {
 		return
 	}
-	if !v.CanSet() { // a field that is not exported
+	if !v.CanSet() { // an unexported field
 		v = reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 	}
 	switch v.Kind() {

@@ -8,34 +8,34 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// combining adds up what the updates of one clock do to tables that combine them, until all of them are
-// there and the tables' rules run, once for each row that any of them touches.
+// combining adds up the updates of one clock for tables that combine them. When all updates of the clock are there, the
+// tables' rules run once for each row that any of them touches.
 //
 // Invariants:
-//   - it is empty whenever anybody may look at the state: between two clocks. Under two-step clocks the
-//     intake gives all updates of a clock out in one go, and so a snapshot, an image and an answer never
-//     come between the first and the last of them. Only for that need no sum be saved, copied or logged;
-//   - an update is added once, since the intake gives it out once, in the order of the slots;
-//   - the divisor is known before the first is added. It counts the slots whose updates of the clock are
-//     given out and not lost, also those that do not touch a row, or any.
+//   - It is empty between clocks, which is the only time at which other code can see the state. Under two-step clocks
+//     the intake releases all updates of a clock together, so no snapshot, image or answer falls between the first and
+//     the last of them. That is why sums need not be saved, copied or logged.
+//   - An update is added once, because the intake releases it once, in the order of the slots.
+//   - The divisor is known before the first update is added. It counts the slots whose updates of the clock are
+//     released and not lost, including updates that do not touch the row, or any row.
 type combining struct {
 	tables []*combined // by table; nil: its rule runs for each update
 	any    bool        // some table combines
-	open   bool        // an update of the present clock has been added
-	slots  int         // whose updates are not lost
-	block  wire.Block  // scratch: what is handed out
+	open   bool        // an update of the current clock has been added
+	slots  int         // number of slots whose updates are not lost
+	block  wire.Block  // scratch: the block passed to apply
 	weak   weaken.Combine
 }
 
-// combined is what a clock's updates do to a table.
+// combined is the sum of a clock's updates to one table.
 type combined struct {
 	sum *table.Sum
 	how perdure.Combine
-	all float64 // the weights of the updates that are not lost
-	own float64 // the present update's
+	all float64 // total weight of the updates that are not lost
+	own float64 // weight of the current update
 }
 
-// of makes room for the sums of the tables that there are now.
+// of allocates the sums for the current tables.
 func (c *combining) of(parts []*table.Part) {
 	c.tables, c.any = make([]*combined, len(parts)), false
 	for i, p := range parts {
@@ -45,8 +45,8 @@ func (c *combining) of(parts []*table.Part) {
 	}
 }
 
-// begin looks how much an update counts that is about to be applied, and of the first of a clock how much
-// all of them do.
+// begin determines the weight of an update that is about to be applied. For the first update of a clock it also
+// determines the total weight.
 func (c *combining) begin(u *consistency.Update, in *consistency.Intake) {
 	if !c.any {
 		return
@@ -74,7 +74,7 @@ func (c *combining) begin(u *consistency.Update, in *consistency.Intake) {
 	c.weigh(u)
 }
 
-// weigh takes the weights of an update: 1, where its sender gave none. They are in its last part.
+// weigh reads the weights of an update from its last part. The weight is 1 where the sender gave none.
 func (c *combining) weigh(u *consistency.Update) {
 	for _, t := range c.tables {
 		if t != nil {
@@ -90,12 +90,12 @@ func (c *combining) weigh(u *consistency.Update) {
 	}
 }
 
-// combines reports whether a table does.
+// combines reports whether the table combines updates.
 func (c *combining) combines(t perdure.TableID) bool {
 	return int(t) < len(c.tables) && c.tables[t] != nil
 }
 
-// add adds a block of the present update to the sums of its table, which combines.
+// add adds a block of the current update to the sums of its table, which must combine updates.
 func (c *combining) add(b *wire.Block, p *table.Part) error {
 	if err := p.CheckRows(b.First, b.IDs, b.Count, len(b.Values)); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *combining) add(b *wire.Block, p *table.Part) error {
 	return nil
 }
 
-// end hands out what has been added up of a clock, all of whose updates are there if it is whole.
+// end passes the sums of a clock to apply. whole means that all updates of the clock were added.
 func (c *combining) end(whole bool, apply func(*wire.Block)) {
 	c.open = !whole
 	for id, t := range c.tables {

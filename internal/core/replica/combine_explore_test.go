@@ -14,28 +14,27 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// The explorer of combined updates visits every state that one replica can come to while slots stage and tick
-// clocks, send what they have sent again, die and are succeeded, lose clocks, join and leave, and while the
-// replica is replaced by a copy of its snapshot at any moment. What the rows and the rule's state must be, after
-// each step, is said by plain loops over the updates that count.
+// The explorer of combined updates visits every state that one replica can reach. Slots stage and tick clocks, resend
+// updates, die and are replaced, lose clocks, join and leave; the replica may be replaced by a copy of its snapshot at
+// any moment. After each step, plain loops over the updates that count compute the expected rows and rule state.
 const (
 	courseRows  = 4
 	courseSlots = 3
 )
 
-// combineCase is one case: what may happen in it, and what is switched off.
+// combineCase is one case: the events that may happen in it, and the safety mechanisms that are disabled.
 type combineCase struct {
 	how    perdure.Combine
 	spans  []words.Span
-	deaths int // of processes
-	losses int // clocks that count as lost, since they were not staged when their slot's fate was decided
-	again  int // updates that are sent once more
-	copies int // the replica is made of a snapshot
-	jumps  int // counts of slots rise above what the rows have, as those of a lost shard's may
+	deaths int // process deaths
+	losses int // clocks that count as lost because they were not staged when their slot was decided
+	again  int // updates that are sent twice
+	copies int // replacements of the replica by a copy of its snapshot
+	jumps  int // rises of a slot's count above what the rows have, as in a lost shard
 	weak   weaken.Set
 }
 
-// course is one state of everything.
+// course is one complete state.
 type course struct {
 	combineCase
 	t     testing.TB
@@ -47,13 +46,14 @@ type course struct {
 // courseSlot is a slot's process.
 type courseSlot struct {
 	incarnation perdure.Incarnation
-	clock       perdure.Clock // it works on
-	staged      bool          // it has sent this clock's update
+	clock       perdure.Clock // the clock that it works on
+	staged      bool          // it has sent the update of this clock
 }
 
 const courseClocks = 2
 
-// touches is what a slot adds to a row in a clock; 0: it does not touch it. Nobody touches the last row.
+// touches returns the value that a slot adds to a row in a clock; 0 if it does not touch the row. No slot touches the
+// last row.
 func touches(slot, row int, clock perdure.Clock) float32 {
 	if row == courseRows-1 || row > 0 && (slot+row+int(clock))%2 == 0 {
 		return 0
@@ -63,7 +63,7 @@ func touches(slot, row int, clock perdure.Clock) float32 {
 
 func weighs(slot int, clock perdure.Clock) float64 { return 3 + 2*float64(slot) + float64(clock) }
 
-// courseRule is one of which k runs are not one.
+// courseRule is a rule for which k runs differ from a single run.
 var courseRule = perdure.Rule{Kind: perdure.RuleNesterov, Rate: 0.5, Momentum: 0.75}
 
 func newCourse(t *testing.T, c combineCase) *course {
@@ -100,7 +100,7 @@ func (s *course) clone() *course {
 	return &n
 }
 
-// update is a slot's update of a clock as its process sends it.
+// update returns a slot's update of a clock as its process sends it.
 func (s *course) update(slot int, clock perdure.Clock, flags uint16) wire.Frame {
 	var body []byte
 	for row := range courseRows {
@@ -119,7 +119,7 @@ func (s *course) update(slot int, clock perdure.Clock, flags uint16) wire.Frame 
 	}, Body: body}
 }
 
-// courseMove is something that may happen next.
+// courseMove is a possible next event.
 type courseMove struct {
 	says string
 	do   func(s *course)
@@ -164,7 +164,8 @@ func (s *course) moves() (next []courseMove) {
 	return next
 }
 
-// die replaces a slot's process. What it had ticked counts, and some clocks more: as they are staged, or as lost.
+// die replaces a slot's process. The clocks that it had ticked count, and so do more later ones: staged if possible,
+// lost otherwise.
 func (s *course) die(slot int, more perdure.Clock) {
 	s.deaths--
 	p := &s.slots[slot]
@@ -184,7 +185,7 @@ func (s *course) die(slot int, more perdure.Clock) {
 	p.clock, p.staged = start, false
 }
 
-// jump has a slot's next clock count, which it has ticked, though the rows will never have it.
+// jump raises a slot's count by a clock that it has ticked, although the rows will never contain it.
 func (s *course) jump(slot int) {
 	base := slices.Clone(s.r.State.Applied())
 	s.lost[slot][base[slot]] = true
@@ -196,7 +197,7 @@ func (s *course) jump(slot int) {
 	})
 }
 
-// copied makes a replica of another one's snapshot.
+// copied returns a replica made from another one's snapshot.
 func copied(t testing.TB, r *Replica) *Replica {
 	b := &bench{Replica: r, t: t, view: *r.view}
 	n := b.copyOf().Replica
@@ -204,7 +205,7 @@ func copied(t testing.TB, r *Replica) *Replica {
 	return n
 }
 
-// check holds the rows and the rule's state against what the updates that count come to.
+// check compares the rows and the rule's state with the result of the updates that count.
 func (s *course) check() error {
 	var w, v [courseRows]float32
 	for clock := range s.r.State.MinClock() {
@@ -246,12 +247,12 @@ func (s *course) check() error {
 		}
 	}
 	if s.r.State.sums.open && !s.weak.ExactlyOnce {
-		return fmt.Errorf("a clock is half applied when anybody may look")
+		return fmt.Errorf("a clock is half applied while the state is visible")
 	}
 	return nil
 }
 
-// key says everything about a state.
+// key encodes the complete state.
 func (s *course) key() string {
 	b, err := json.Marshal(s.r.State.intake.State())
 	if err != nil {
@@ -261,7 +262,7 @@ func (s *course) key() string {
 		*s.r.State.sums.tables[0].sum, s.slots, s.lost, s.deaths, s.losses, s.again, s.copies, s.jumps)
 }
 
-// explore visits every state, and returns how many there are, or the course to the first that is wrong.
+// explore visits every state, and returns their number, or the moves that lead to the first wrong state.
 func (c combineCase) explore(t *testing.T) (states int, err error) {
 	visited := map[string]bool{}
 	var way []string
@@ -305,8 +306,8 @@ var (
 	changing = []words.Span{{}, {Until: 1}, {From: 1}}
 )
 
-// In every course the rule has run once for each clock and row that a slot touches, for what the updates that
-// count come to, divided by those slots and no others; and whoever looks sees whole clocks.
+// In every course the rule runs once for each clock and each row that a slot touches, with the sum of the updates that
+// count, divided by the number of their slots. Readers see only whole clocks.
 func TestExploreCombined(t *testing.T) {
 	for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineMean, perdure.CombineWeighted} {
 		for _, c := range []combineCase{
@@ -326,7 +327,7 @@ func TestExploreCombined(t *testing.T) {
 					t.Error(err)
 				}
 				if states < 50 {
-					t.Errorf("only %d states: the explorer does not explore", states)
+					t.Errorf("only %d states: the explorer visits too little", states)
 				}
 				t.Logf("%d states", states)
 			})
@@ -334,8 +335,8 @@ func TestExploreCombined(t *testing.T) {
 	}
 }
 
-// The explorer misses what is switched off: an update that is added once, a divisor of those who count, a rule
-// that runs once.
+// The explorer detects each disabled mechanism: adding an update once, dividing by the slots that count, running the
+// rule once.
 func TestExploreCombinedMissesWhatIsOff(t *testing.T) {
 	divisor := weaken.Set{Combine: weaken.Combine{Divisor: true}}
 	once := weaken.Set{Combine: weaken.Combine{Once: true}}
@@ -349,7 +350,7 @@ func TestExploreCombinedMissesWhatIsOff(t *testing.T) {
 	} {
 		_, err := c.explore(t)
 		if err == nil {
-			t.Errorf("%s, %+v: nothing was wrong in any course", c.how, c.weak)
+			t.Errorf("%s, %+v: no course failed", c.how, c.weak)
 			continue
 		}
 		what, _, _ := strings.Cut(err.Error(), "\n")

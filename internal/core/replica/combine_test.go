@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// combines adds a table of 4 rows to a bench, which combines updates, as table 1.
+// combines adds table 1 to a bench. It has 4 rows and combines updates.
 func (b *bench) combines(how perdure.Combine, rule perdure.Rule) {
 	spec := perdure.TableSpec{
 		Name: "c", Dim: 1, Rows: 4, Rule: rule, Combine: how, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -21,7 +21,7 @@ func (b *bench) combines(how perdure.Combine, rule perdure.Rule) {
 	})
 }
 
-// both has two slots do a clock, each of which adds to a row of table 1, and ticks it.
+// both makes two slots each do a clock: add to a row of table 1, and tick.
 func (b *bench) both(clock perdure.Clock, rows [2]perdure.RowID, by float32) {
 	for slot, row := range rows {
 		b.step(wire.Frame{
@@ -37,7 +37,7 @@ func (b *bench) both(clock perdure.Clock, rows [2]perdure.RowID, by float32) {
 	b.settle()
 }
 
-// What updates add up to changes rows for all who want to know: a round of saves has those rows, and no others.
+// A combined update marks the changed rows like any other: a round of saves contains those rows and no others.
 func TestCombinedIsSaved(t *testing.T) {
 	b := newBench(t, "bsp", "scar:1,1,used", 2)
 	b.combines(perdure.CombineMean, perdure.Rule{Kind: perdure.RuleAdd})
@@ -47,11 +47,11 @@ func TestCombinedIsSaved(t *testing.T) {
 	}
 	if got := b.Effects().Saves[0].Rows.Runs; len(got) != 2 || len(got[0]) != 0 ||
 		!slices.Equal(got[1], []table.Run{{First: 2, Rows: 1}}) {
-		t.Errorf("a round has the rows %v", got)
+		t.Errorf("the round contains the rows %v", got)
 	}
 }
 
-// adam's t is how often the rule has run for a row: once in a clock, however many slots touch it.
+// Adam's t counts how often the rule has run for a row: once in a clock, however many slots touch the row.
 func TestCombinedAdamCountsRuns(t *testing.T) {
 	for how, want := range map[perdure.Combine][]float32{
 		perdure.CombineEach: {4, 2, 0, 0}, perdure.CombineSum: {3, 2, 0, 0}, perdure.CombineMean: {3, 2, 0, 0},
@@ -67,7 +67,7 @@ func TestCombinedAdamCountsRuns(t *testing.T) {
 	}
 }
 
-// What cannot be added ends the server.
+// An update that cannot be added stops the server.
 func TestCombinedMisfits(t *testing.T) {
 	b := newBench(t, "bsp", "none", 2)
 	b.combines(perdure.CombineSum, perdure.Rule{Kind: perdure.RuleAdd})
@@ -76,11 +76,11 @@ func TestCombinedMisfits(t *testing.T) {
 	const want = "fail shard 0 cannot apply the update of slot 1, clock 0: table: row not on this shard: rows 9 to 9 " +
 		"of table c; the shard holds 0 to 3"
 	if got := b.effects(); !strings.HasSuffix(got, want) {
-		t.Errorf("to do: %s\nwant:  %s", got, want)
+		t.Errorf("effects: %s\nwant:    %s", got, want)
 	}
 }
 
-// A clock costs no memory of its own once there is room.
+// In the steady state, a clock allocates no memory.
 func TestCombinedMemory(t *testing.T) {
 	for _, how := range []perdure.Combine{perdure.CombineSum, perdure.CombineWeighted} {
 		b := newBench(t, "bsp", "none", 2)

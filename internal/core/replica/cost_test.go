@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// oneClock has every slot send its update, wait for a row of the next clock and tick. It settles after each, as where
-// each comes by itself, and returns how many reads were answered.
+// oneClock makes every slot send its update, wait for a row of the next clock, and tick. It settles after each step, as
+// if each had arrived alone, and returns the number of answered reads.
 func oneClock(b *bench, clock perdure.Clock) (answers int) {
 	for slot := range perdure.Slot(len(b.readers)) {
 		b.update(slot, clock, 0)
@@ -26,8 +26,8 @@ func oneClock(b *bench, clock perdure.Clock) (answers int) {
 	return answers
 }
 
-// TestCostOfAClock: the cost of a clock grows as the number of slots. The exponent is that of a fit over four sizes; it
-// was 2.8 where every update looked at all slots and at all reads that wait.
+// TestCostOfAClock: the cost of a clock grows with the number of slots. The exponent comes from a fit over four sizes.
+// It was 2.8 when every update scanned all slots and all waiting reads.
 func TestCostOfAClock(t *testing.T) {
 	sizes, took := []int{64, 128, 256, 512}, make([]float64, 4)
 	for i, slots := range sizes {
@@ -37,11 +37,11 @@ func TestCostOfAClock(t *testing.T) {
 		for clock := range perdure.Clock(7) {
 			began := time.Now()
 			if n := oneClock(b, clock); n != slots {
-				t.Fatalf("%d of %d reads are answered at the end of clock %d", n, slots, clock)
+				t.Fatalf("%d of %d reads were answered at the end of clock %d", n, slots, clock)
 			}
 			all = append(all, time.Since(began).Seconds())
 		}
-		took[i] = slices.Min(all) // what else runs on the machine only adds to it
+		took[i] = slices.Min(all) // other processes on the machine only add time
 	}
 	if e := exponent(sizes, took); e > 1.5 {
 		t.Errorf("a clock of %v slots takes %.3g s: the exponent is %.2f", sizes, took, e)

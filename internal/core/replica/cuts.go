@@ -10,53 +10,51 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Checkpoints are made of cuts. Where training goes on while one is written, every replica
-// leaves a cut at once, and the head writes what the rows were, from an image of them. The
-// log says nothing of that, and yet all replicas leave a cut at the same place in the log:
-// when all updates of earlier clocks are applied and the log says that the cut before is
-// saved. So no shard is ever more than one cut ahead of what it has saved.
+// Checkpoints consist of cuts. If training continues while a cut is written, every replica leaves the cut immediately,
+// and the head writes the rows from an image of that moment. The log does not record this, yet all replicas leave a cut
+// at the same position of the log: as soon as all updates of earlier clocks are applied and the log says that the
+// previous cut is saved. So no shard is ever more than one cut ahead of its saved state.
 
-// cuts are what a shard knows of its cuts: where it is to be saved, what is being written,
-// and what was.
+// cuts tracks the cuts of a shard: the next one to save, the one being written, and those that are saved.
 type cuts struct {
-	behind  bool // training goes on while a cut is written
+	behind  bool // training continues while a cut is written
 	saves   bool // checkpoints are kept
-	rows    bool // rows are saved by themselves: there is a cut only if one is named, since the job is to end
-	sparing bool // only what has changed is ever written in the background
+	rows    bool // rows are saved separately: the only cut is the one named when the job is about to end
+	sparing bool // background writes contain only changed rows, always
 
-	// Of the log, and so the same on every replica, but for segments that the view lets it
+	// These follow from the log and are the same on every replica, except for segments that the view allows it to
 	// forget.
 	schedule recovery.Schedule
-	left     perdure.Clock   // the newest cut that the shard has gone on after
+	left     perdure.Clock   // the newest cut that the shard has left
 	unsaved  perdure.Clock   // the cut that it has left and that is not known to be saved; 0: none
 	segments []words.Segment // saved, and not in a checkpoint yet
 
-	// This replica's own.
-	head   bool                // who writes what is to be saved
-	writes bool                // unsaved is being written here, or the log is about to say that it is saved
-	stands bool                // the shard stands at a cut while it is written
-	files  []words.SegmentFile // the segments that the next one can follow; none: it has all rows
-	held   []string            // states in the store that the image of unsaved refers to
+	// These are this replica's own.
+	head   bool                // this replica writes the cuts
+	writes bool                // unsaved is being written here, or the log is about to confirm it
+	stands bool                // the shard is paused at a cut while it is written
+	files  []words.SegmentFile // segments that the next one can build on; none: it must have all rows
+	held   []string            // stored states that the image of unsaved refers to
 }
 
-// Image is the shard as it was at a cut, to be written while it goes on. Its rows' snapshots
-// are of tables that go on changing: they are read under the lock that guards the replica.
+// Image is the shard as it was at a cut, to be written while the shard continues. Its snapshots belong to tables that
+// keep changing, so they must be read under the lock that guards the replica.
 type Image struct {
 	Cut     perdure.Clock
 	Seq     uint64
 	Applied []perdure.Clock
 	States  [][]byte
 	Specs   []perdure.TableSpec
-	First   []perdure.RowID     // by table: its first row here
+	First   []perdure.RowID     // by table: the shard's first row
 	Rows    []*table.Snapshot   // by table
-	Follows []words.SegmentFile // the earlier segments that it goes on from; none: it has all rows
+	Follows []words.SegmentFile // earlier segments that it builds on; none: it has all rows
 }
 
-// mostFiles is how many segments a checkpoint of a shard is made of at most.
+// mostFiles is the maximum number of segments in the checkpoint of a shard.
 const mostFiles = 32
 
-// plan sets the next cut: of the interval, at the job's end, or one that was named;
-// the shard may stand there already. One that it stands at is not moved.
+// plan sets the next cut: the next multiple of the interval, the job's end, or a named clock. The shard may already be
+// there. A cut at which it is paused is not moved.
 func (c *cuts) plan(in *consistency.Intake) {
 	s := c.schedule
 	if c.rows {
@@ -67,42 +65,41 @@ func (c *cuts) plan(in *consistency.Intake) {
 	}
 }
 
-// setEnd takes over the job's end, which is a cut too.
+// setEnd sets the job's end, which is also a cut.
 func (c *cuts) setEnd(end perdure.Clock, in *consistency.Intake) {
 	c.schedule.End = end
 	in.SetEnd(end)
 	c.plan(in)
 }
 
-// setNamed takes over a cut that was named.
+// setNamed sets a cut that the coordinator named.
 func (c *cuts) setNamed(cut perdure.Clock, in *consistency.Intake) {
 	c.schedule.Named = max(c.schedule.Named, cut)
 	c.plan(in)
 }
 
-// leave goes on after a cut.
+// leave makes the shard continue after a cut.
 func (c *cuts) leave(cut perdure.Clock, in *consistency.Intake) {
 	c.left = cut
 	in.SetCut(c.schedule.After(cut))
 	c.plan(in)
 }
 
-// mustStand reports whether the shard must stand at the cut where it is.
+// mustStand reports whether the shard must pause at the cut that it has reached.
 func (c *cuts) mustStand() bool { return !c.behind && !c.rows || c.unsaved > 0 }
 
-// due reports whether the head is to write the cut at which the shard stands. Where
-// checkpoints are written in the background it stands because the last one is not written:
-// its head died over it, or could not write it. After the job's last clock nothing changes,
-// so that that cut can be written like this, too.
+// due reports whether the head must write the cut at which the shard is paused. With background writes the shard is
+// paused there because the last cut is not written: its head died during the write, or failed to write it. After the
+// job's last clock nothing changes, so the final cut can also be written this way.
 func (c *cuts) due(in *consistency.Intake) bool {
 	return c.head && !c.rows && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
 }
 
-// passed takes the log's word that a cut is saved.
+// passed applies a log entry that says that a cut is saved.
 func (c *cuts) passed(seg words.Segment, in *consistency.Intake) {
 	switch {
 	case seg.Cut == c.unsaved:
-	case seg.Cut > c.left: // the shard stands there
+	case seg.Cut > c.left: // the shard is paused there
 		c.leave(seg.Cut, in)
 	default:
 		return // two heads have saved it
@@ -116,9 +113,8 @@ func (c *cuts) durable(cut perdure.Clock) {
 	c.segments = slices.DeleteFunc(c.segments, func(g words.Segment) bool { return g.Cut <= cut })
 }
 
-// image takes the rows as they are now, at a cut. It has those that have changed since the
-// last one; but all where that is no more than twice the work, and where what would be
-// superseded in the files came to more than a whole segment.
+// image captures the current rows at a cut. It contains the rows that have changed since the last image. It contains
+// all rows if that at most doubles the work, or if the superseded rows in the files would exceed a whole segment.
 func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Intake) *Image {
 	changed, all := w.bytes()
 	old := int64(0)
@@ -139,7 +135,7 @@ func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Intake) *Image 
 	return m
 }
 
-// written notes that an image is in a file.
+// written records that an image is in a file.
 func (c *cuts) written(m *Image, file words.SegmentFile) {
 	m.close(false)
 	c.files = append(c.files, file)
@@ -153,8 +149,7 @@ func (m *Image) close(undo bool) {
 	}
 }
 
-// missed reports whether the cut that the shard has left, which is no earlier than what was
-// named, is being written by nobody.
+// missed reports whether the shard has left a cut, at or after the named clock, that no replica is writing.
 func (c *cuts) missed() bool {
 	return c.head && c.unsaved > 0 && c.unsaved >= c.schedule.Named && !c.writes && !c.stands
 }

@@ -10,42 +10,42 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// This file has small decisions as tables: the scripts and the storms find out what they are
-// for, this finds out at once that one is off.
+// This file tests small decisions with tables. The scripts and storms show what the decisions are for; these tests show
+// directly which one is wrong.
 
-// A restored shard is whole once it has what every slot said that it had ended, as far as the
-// job will have it. Slots that nobody speaks for say nothing, and are not waited for.
+// A restored shard is complete once it has everything that the slots reported as ended, capped at the job's end. Slots
+// without a process report nothing, and the shard does not wait for them.
 func TestMendingComplete(t *testing.T) {
 	here := words.SlotView{Incarnation: 1, Settled: true}
 	for _, c := range []struct {
 		name  string
 		slot  words.SlotView
-		told  perdure.Clock // < 0: nothing
+		told  perdure.Clock // < 0: no report
 		end   perdure.Clock
 		whole bool // the shard has 5 clocks
 	}{
-		{"told nothing", here, -1, 0, false},
+		{"no report", here, -1, 0, false},
 		{"has less", here, 4, 0, true},
 		{"has all", here, 5, 0, true},
 		{"lacks one", here, 6, 0, false},
-		{"lacks what the job will not have", here, 6, 5, true},
+		{"lacks clocks beyond the job's end", here, 6, 5, true},
 		{"never came", words.SlotView{Settled: true}, -1, 0, true},
 		{"is not settled", words.SlotView{Incarnation: 1}, -1, 0, true},
 		{"has left", words.SlotView{Incarnation: 1, Settled: true, Left: true}, -1, 0, true},
 	} {
-		m := mending{restored: true}
+		m := resending{restored: true}
 		if c.told >= 0 {
-			m.told.tell(&Reader{Slot: 0, Incarnation: 1}, c.told)
+			m.reported.record(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
 		in := consistency.NewIntake(false, []perdure.Clock{5}, weaken.Set{})
 		if got := m.complete(&words.View{Slots: []words.SlotView{c.slot}, End: c.end}, in); got != c.whole {
-			t.Errorf("%s: whole: %v, want %v", c.name, got, c.whole)
+			t.Errorf("%s: complete: %v, want %v", c.name, got, c.whole)
 		}
 	}
 }
 
-// A slot's newest process speaks for it, in whatever order words come: one that begins below what
-// its predecessor had made never makes that again.
+// The report of a slot's newest process counts, in whatever order reports arrive. A process that starts below what its
+// predecessor had made never makes those updates again.
 func TestNewestProcessSpeaks(t *testing.T) {
 	type word struct {
 		incarnation perdure.Incarnation
@@ -56,42 +56,42 @@ func TestNewestProcessSpeaks(t *testing.T) {
 		words []word
 		want  perdure.Clock
 	}{
-		{"one goes on", []word{{1, 3}, {1, 9}}, 9},
-		{"an old word comes late", []word{{1, 9}, {1, 3}}, 9},
-		{"the next begins below", []word{{1, 9}, {2, 0}}, 0},
-		{"and goes on", []word{{1, 9}, {2, 0}, {2, 4}}, 4},
-		{"a former one comes late", []word{{2, 4}, {1, 9}}, 4},
+		{"one process continues", []word{{1, 3}, {1, 9}}, 9},
+		{"an old report arrives late", []word{{1, 9}, {1, 3}}, 9},
+		{"the next process starts below", []word{{1, 9}, {2, 0}}, 0},
+		{"and continues", []word{{1, 9}, {2, 0}, {2, 4}}, 4},
+		{"a predecessor's report arrives late", []word{{2, 4}, {1, 9}}, 4},
 	} {
 		var p promises
 		for _, w := range c.words {
-			p.tell(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
+			p.record(&Reader{Slot: 0, Incarnation: w.incarnation}, w.ended)
 		}
 		if got, told := p.of(0, &words.View{Slots: []words.SlotView{{Incarnation: 2}}}); got != c.want || !told {
-			t.Errorf("%s: %d clocks, told: %v; want %d", c.name, got, told, c.want)
+			t.Errorf("%s: %d clocks, reported: %v; want %d", c.name, got, told, c.want)
 		}
 	}
 	var p promises
-	if p.tell(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
-		t.Error("an observer makes updates")
+	if p.record(&Reader{Slot: perdure.NoSlot, Incarnation: 1}, 7); len(p) > 0 {
+		t.Error("an observer's report was recorded")
 	}
 }
 
-// The head writes the cut at which the shard stands, once; and the one at the job's end, which
-// it has left and nobody writes.
+// The head writes the cut at which the shard is paused, once. It also writes the cut at the job's end if the shard has
+// left it and it is not being written.
 func TestCutIsDue(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		head, writes bool
-		cut          perdure.Clock // the next one; the shard has 5 clocks
+		cut          perdure.Clock // the next cut; the shard has 5 clocks
 		unsaved, end perdure.Clock
 		want         bool
 	}{
 		{"stands", true, false, 5, 0, 0, true},
 		{"goes on", true, false, 8, 0, 0, false},
 		{"not the head", false, false, 5, 0, 0, false},
-		{"is being written", true, true, 5, 0, 0, false},
-		{"stands, the cut before is not saved", true, false, 5, 4, 0, true},
-		{"goes on, the cut before is not saved", true, false, 8, 4, 0, false},
+		{"already being written", true, true, 5, 0, 0, false},
+		{"stands, the previous cut is not saved", true, false, 5, 4, 0, true},
+		{"continues, the previous cut is not saved", true, false, 8, 4, 0, false},
 		{"the end is not saved", true, false, 8, 5, 5, true},
 		{"the end is being written", true, true, 8, 5, 5, false},
 	} {
@@ -99,13 +99,13 @@ func TestCutIsDue(t *testing.T) {
 		in.SetCut(c.cut)
 		cs := cuts{head: c.head, writes: c.writes, unsaved: c.unsaved, schedule: recovery.Schedule{End: c.end}}
 		if got := cs.due(in); got != c.want {
-			t.Errorf("%s: due: %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: due is %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// A cut that is saved a second time, by a former head, is not counted again; what is in a
-// checkpoint is forgotten, and what comes after it is not.
+// A cut that a former head saves a second time is not counted again. Segments in a checkpoint are forgotten, later ones
+// are kept.
 func TestSegmentsAreKeptOnce(t *testing.T) {
 	in := consistency.NewIntake(false, []perdure.Clock{8}, weaken.Set{})
 	cs := cuts{behind: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
@@ -121,14 +121,13 @@ func TestSegmentsAreKeptOnce(t *testing.T) {
 		left    int
 	}{{3, 2}, {4, 1}, {7, 1}, {8, 0}} {
 		if cs.durable(c.durable); len(cs.segments) != c.left {
-			t.Errorf("%d segments are left after a checkpoint of clock %d, want %d", len(cs.segments), c.durable,
+			t.Errorf("%d segments remain after a checkpoint of clock %d, want %d", len(cs.segments), c.durable,
 				c.left)
 		}
 	}
 }
 
-// The head of a lost shard serves once all members have what it begins with: it proposes that
-// once, when it is known.
+// The head of a lost shard serves once all members have the base. It proposes the base once, as soon as it is known.
 func TestMayServe(t *testing.T) {
 	base := []perdure.Clock{1}
 	for _, c := range []struct {
@@ -144,7 +143,7 @@ func TestMayServe(t *testing.T) {
 		{"known", true, words.ShardView{Lost: true, Base: base}, proposals{}, false, true},
 		{"proposed", true, words.ShardView{Lost: true, Base: base}, proposals{base: true}, false, false},
 		{
-			"all have it", true,
+			"all members have it", true,
 			words.ShardView{Lost: true, Base: base},
 			proposals{base: true, based: true},
 			true,
@@ -153,7 +152,7 @@ func TestMayServe(t *testing.T) {
 	} {
 		var fx Effects
 		if got := c.p.mayServe(&c.mine, c.head, &fx); got != c.serves || len(fx.Facts) > 0 != c.facts {
-			t.Errorf("%s: serves %v and proposes %d, want %v and %v", c.name, got, len(fx.Facts), c.serves, c.facts)
+			t.Errorf("%s: serves %v, %d facts; want %v, facts %v", c.name, got, len(fx.Facts), c.serves, c.facts)
 		}
 	}
 }

@@ -7,76 +7,75 @@ import (
 	"github.com/perdure/perdure/internal/core/scar"
 )
 
-// Effects are what is to be done because of what a replica was told. They gather until the
-// shell carries them out, which it does in the order of the fields and before it lets go of
-// the replica: rows are then still as they were when the effect was decided. The slices are
-// used again, so that an update or a read costs no memory of its own.
+// Effects collects the actions that the shell must carry out for a replica. The shell does so in the order of the
+// fields and before it releases the replica's lock, so the rows are still as they were when the effects were decided.
+// Clear keeps the slices for reuse, so that an update or a read allocates no memory for its effects.
 type Effects struct {
-	// Spent is memory of updates that nobody needs any more. It comes first, and may come
-	// earlier still: the next update is received into it.
+	// Spent is the memory of update bodies that are no longer needed. It comes first, and the shell may take it even
+	// earlier, because the next update is received into it.
 	Spent [][]byte
 
-	// Moved are readers of whom something is missing before what they sent. They open the
-	// shard anew, so whatever they are told afterwards must come after this.
+	// Moved lists readers whose last message came after a gap: an earlier one is missing. They open the shard again, so
+	// everything else that they are sent must come after this notice.
 	Moved []*Reader
 
-	// Torn are updates that no sender keeps the rules with. Their connections end: they come
-	// before all that would be sent on these for nothing.
+	// Torn lists updates that no correct sender produces. Their connections are closed. They come early, so that
+	// nothing below is sent on those connections in vain.
 	Torn []Torn
 
-	// Advanced says that MinClock has gone on and rows are to be pushed because of it: the
-	// shell notes the time, which the pushes that follow tell.
+	// Advanced reports that MinClock has advanced and that rows will be pushed because of it. The shell notes the time,
+	// which the following pushes carry.
 	Advanced bool
 
-	// Pushes are the slots to whom rows are due that have changed. They come before the
-	// acknowledgements, on the same connections: what is acknowledged is shown. They come
-	// before the answers, too, so that no answer is older than what its reader was pushed.
+	// Pushes lists the slots that changed rows must be pushed to. Pushes come before the acknowledgements on the same
+	// connections, so that an acknowledged update is already visible. They also come before the answers, so that no
+	// answer is older than the rows that its reader was pushed.
 	Pushes []perdure.Slot
 
-	// Saves are the cuts to be written. What is written while the shard goes on was taken as
-	// an image when the cut was left, before any later update was applied, so that the place
-	// here is free. What the shard stands at does not change until it is saved.
+	// Saves lists the cuts to write. If the shard continues during the write, the image was taken when the shard left
+	// the cut, before any later update was applied; Saves can therefore come at this point. If the shard is paused at
+	// the cut, its rows do not change until the cut is saved.
 	Saves []Save
 
-	// Calm says that a round had nothing to save, where it is not of clocks when the next one
-	// comes: AllowRound is called as late as if it had been written.
+	// Calm reports that a round which is not scheduled by clocks had nothing to save. The shell must delay AllowRound
+	// as if the round had been written.
 	Calm bool
 
-	// Dropped are reads that waited and are not answered, because the shard, or their
-	// connection, is another one now. Whoever reads asks again.
+	// Dropped lists waiting reads that will not be answered because the shard or the connection has been replaced. The
+	// readers send them again.
 	Dropped []Read
 
-	// Answers are reads that waited and may now be answered. An acknowledgement that their
-	// reader is owed goes with them, in one batch.
+	// Answers lists reads that waited and can now be answered. If an acknowledgement to the same reader is pending, it
+	// is sent in the same batch.
 	Answers []Answer
 
-	// Opened are readers whose Open is answered: all is applied that was received before it.
-	// They come before acknowledgements, since a reader takes none before that answer.
+	// Opened lists readers whose Open is answered: everything received before it is applied. They come before the
+	// acknowledgements, because a reader accepts none until its Open is answered.
 	Opened []Opened
 
-	// Acks are slots to be told how far they have come. They are the last thing that a worker
-	// is told: an acknowledgement lets it forget. Later says that more are owed, for which
-	// nobody waits: they go with others, soon.
+	// Acks lists the slots to send their counts to. They are sent last to each worker, because an acknowledgement lets
+	// the worker discard its copy. Later reports that further acknowledgements are pending that no worker waits for.
+	// The shell sends them soon, together with other messages.
 	Acks  []Ack
 	Later bool
 
-	// Facts are to be appended to the log, by its head. Propose alone has them, and they may be
-	// appended as soon as it returns: they change nothing before they are read back from there.
+	// Facts must be appended to the log, by its head. Only Propose produces them. They may be appended as soon as
+	// Propose returns, because they take effect only when the log returns them as entries.
 	Facts []Fact
 
-	// Sync says that the other members of a periodic chain are to be brought up to this one.
-	// It begins another round of the log, so all of this one comes before it.
+	// Sync reports that the other members of a periodic chain must be brought up to date with this one. It starts a new
+	// round of the log, so everything that belongs to the current round must come before it.
 	Sync bool
 
-	// Tell says that the coordinator is to hear a status. It may act on it at once, so all of
-	// the above is under way before.
+	// Tell reports that the coordinator must be sent a status. The coordinator may act on it immediately, so all of the
+	// above must be under way first.
 	Tell bool
 
-	// Fail ends the server, which would otherwise go on without what others have applied.
+	// Fail stops the server, which would otherwise continue without an update that other replicas have applied.
 	Fail error
 }
 
-// Clear empties the effects once they are carried out, and lets go of what they name.
+// Clear empties the effects after they are carried out, and drops the references that they hold.
 func (fx *Effects) Clear() {
 	fx.Spent, fx.Moved, fx.Torn = emptied(fx.Spent), emptied(fx.Moved), emptied(fx.Torn)
 	fx.Pushes, fx.Saves, fx.Dropped = fx.Pushes[:0], emptied(fx.Saves), emptied(fx.Dropped)
@@ -90,52 +89,51 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// fail notes why the server cannot go on; the first reason counts.
+// fail records why the server must stop. Only the first reason is kept.
 func (fx *Effects) fail(format string, args ...any) {
 	if fx.Fail == nil {
 		fx.Fail = fmt.Errorf(format, args...)
 	}
 }
 
-// Torn is an update of several clocks of which only some could be applied, so that none is.
+// Torn is an update of several clocks that could be applied only in part. It is rejected as a whole.
 type Torn struct {
-	From *Reader // nil: it was read from a log
+	From *Reader // nil if the update was read from a log
 	Why  string
 }
 
 // Save is a cut to be written.
 type Save struct {
 	Cut perdure.Clock
-	// Image is what to write while the shard goes on. It is nil where the shard stands at the
-	// cut: then its rows are written as they are until it is saved.
+	// Image is what to write if the shard continues during the write. It is nil if the shard is paused at the cut: its
+	// rows are then written as they are, and do not change until the cut is saved.
 	Image *Image
-	// Rows says that Image has some of the rows only, each to be saved by itself, and which
-	// choice of the ledger that is; nil: it is a cut.
+	// Rows is the ledger's choice if Image holds only some of the rows, saved separately. It is nil for a cut.
 	Rows   *scar.Choice
-	ledger *scar.Ledger // whose choice it is
+	ledger *scar.Ledger // the ledger that made the choice
 }
 
-// Answer is a read that is to be answered with rows as they are now.
+// Answer is a read to be answered with the current rows.
 type Answer struct {
 	Read
-	Ack bool  // its reader is to be told its counts, too
-	Err error // it cannot be answered, and its connection ends
+	Ack bool  // the acknowledgement of its reader's slot goes with the answer
+	Err error // the read cannot be answered, and its connection must be closed
 }
 
-// Opened is a reader that is told how far its slot has come.
+// Opened is a reader to be sent its slot's counts.
 type Opened struct {
 	Reader *Reader
-	// Replaces is the connection on which the same process has read so far: it broke, and
-	// nobody has noticed yet. It is closed, for the process would wait on it for what is told
-	// here. nil: there is none.
+	// Replaces is the connection on which the same process has read so far. It is broken, but this has not been
+	// detected yet. The shell closes it, because the process would otherwise wait there for messages that are sent to
+	// Reader. It is nil otherwise.
 	Replaces *Reader
 }
 
-// Ack tells a slot how far it has come.
+// Ack is an acknowledgement: it sends a slot its counts.
 type Ack struct {
 	Reader *Reader
-	// Prompt says that somebody waits for it. Else its update is staged here, and it is sent
-	// when that is so on all shards that use the connection: Staged says up to which clock.
+	// Prompt reports that the acknowledgement must be sent immediately. Otherwise the slot's updates are staged here up
+	// to clock Staged, and the shell sends it once that holds on all shards that use the connection.
 	Prompt bool
 	Staged perdure.Clock
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Fact is what the head of a shard makes of the view, and appends to the log, so that all
-// replicas take it at the same place.
+// Fact is an entry that the head of a shard derives from the view and appends to the log, so that all replicas apply it
+// at the same position.
 type Fact struct {
 	Kind        wire.Kind
 	Slot        perdure.Slot
@@ -16,20 +16,21 @@ type Fact struct {
 	Payload     []byte
 }
 
-// proposals are what the head has appended to the log because the view says so.
+// proposals records which facts the head has appended to the log because of the view.
 type proposals struct {
 	roster          uint64
 	named           perdure.Clock
 	tables          int
 	end             perdure.Clock
 	fenced, decided []perdure.Incarnation // by slot
-	// What a lost shard begins with: appended; applied, so that all members have it.
+	// The base of a lost shard, which it starts with. base: appended to the log. based: applied, so all members have
+	// it.
 	base, based bool
-	said        *words.View // that serving has gone over
+	said        *words.View // the last view that serving has processed
 }
 
-// beforeServing proposes what all members are to have before the head serves, one at a time,
-// and reports whether there was something: who takes part, and which cut was named.
+// beforeServing proposes the facts that all members must have before the head serves: the membership and the named cut.
+// It proposes one at a time, and reports whether it did.
 func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effects) bool {
 	if !head {
 		return false
@@ -50,8 +51,8 @@ func (p *proposals) beforeServing(v *words.View, head bool, st *State, fx *Effec
 	return false
 }
 
-// mayServe reports whether nothing stands against serving: of a lost shard, all members must
-// have what it begins with. The head proposes that.
+// mayServe reports whether nothing prevents serving. If the shard was lost, all its members must first have the base
+// that it starts with; the head proposes it.
 func (p *proposals) mayServe(mine *words.ShardView, head bool, fx *Effects) bool {
 	if !head || !mine.Lost || p.based {
 		return true
@@ -61,12 +62,12 @@ func (p *proposals) mayServe(mine *words.ShardView, head bool, fx *Effects) bool
 		state := wire.State{Applied: mine.Base}
 		fx.propose(Fact{Kind: wire.KindBase, Slot: perdure.NoSlot, Payload: wire.AppendState(nil, &state)})
 	}
-	// Else the live slots have not told yet what they were acknowledged, or a member does
-	// not have it yet: once the head is ready, the view no longer tells the next one.
+	// Otherwise the live slots have not all reported their acknowledged clocks, or a member lacks the base. Serving
+	// must wait: once the head is ready, the view no longer carries the base for a successor.
 	return false
 }
 
-// begin takes over what the log has already, when the head begins to serve.
+// begin records what the log already has, when the head starts to serve.
 func (p *proposals) begin(st *State) {
 	p.tables, p.end = len(st.rows.parts), st.cuts.schedule.End
 	for slot := range st.Applied() {
@@ -75,7 +76,7 @@ func (p *proposals) begin(st *State) {
 	}
 }
 
-// serving proposes what the view says while the head serves.
+// serving proposes the facts that the view requires while the head serves.
 func (p *proposals) serving(v *words.View, fx *Effects) {
 	if v == p.said {
 		return

@@ -6,10 +6,10 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// promises are, by slot, how many clocks its process says that it has ended. What a slot's newest
-// process says replaces what those before it said. Where losses are allowed it may begin below them,
-// and then nobody makes what they had made again: a shard that waited for that would wait for good,
-// and the new process for the shard.
+// promises records by slot how many clocks its process has reported as ended. The report of a slot's newest process
+// replaces those of its predecessors. If losses are allowed, the new process may start below them, and then the
+// predecessor's updates are never made again. A shard that waited for them would wait forever, and so would the new
+// process.
 type promises map[perdure.Slot]promise
 
 type promise struct {
@@ -17,8 +17,8 @@ type promise struct {
 	ended       perdure.Clock
 }
 
-// tell notes what a process says. Observers have no slot and make nothing.
-func (p *promises) tell(r *Reader, ended perdure.Clock) {
+// record records a process's report. Observers have no slot and make no updates.
+func (p *promises) record(r *Reader, ended perdure.Clock) {
 	if r.Slot < 0 {
 		return
 	}
@@ -33,8 +33,7 @@ func (p *promises) tell(r *Reader, ended perdure.Clock) {
 	}
 }
 
-// of returns what a slot's newest process says, as far as the job will have it, and whether one
-// has said anything.
+// of returns the report of a slot's newest process, capped at the job's end, and whether there is a report.
 func (p promises) of(slot perdure.Slot, v *words.View) (ended perdure.Clock, told bool) {
 	said, told := p[slot]
 	ended = said.ended
@@ -44,28 +43,26 @@ func (p promises) of(slot perdure.Slot, v *words.View) (ended perdure.Clock, tol
 	return ended, told
 }
 
-// mending is what a shard whose former life is lost knows of how far the workers have
-// sent it again. It begins with the rows of a cut, and lacks what came after: whoever read
-// it before may have seen more. So it shows nobody anything until it has been sent what
-// every slot had done when that heard of the new life.
-type mending struct {
-	restored bool     // the epoch began so
-	told     promises // when a process opens the shard
-	whole    bool     // it has had all
+// resending tracks how far the workers have resent the updates of a restored shard. The shard starts with the rows of a
+// cut and lacks everything after it, though readers of its former life may have seen more. So it withholds its rows
+// until it has been sent everything that each slot had done when that slot learned of the new life.
+type resending struct {
+	restored bool     // the epoch began with restored rows
+	reported promises // reported when a process opens the shard
+	whole    bool     // everything has been resent
 }
 
-// lacks reports whether the shard has not been sent all again yet.
-func (m *mending) lacks() bool { return m.restored && !m.whole }
+// lacks reports whether the shard still lacks resent updates.
+func (m *resending) lacks() bool { return m.restored && !m.whole }
 
-// complete reports whether, as the view says who takes part, all slots have sent again what
-// they had done.
-func (m *mending) complete(v *words.View, in *consistency.Intake) bool {
+// complete reports whether all slots that participate in the view have resent their updates.
+func (m *resending) complete(v *words.View, in *consistency.Intake) bool {
 	for i, sl := range v.Slots {
 		if sl.Incarnation == 0 || !sl.Settled || sl.Left {
-			continue // nobody speaks for it: what it had done is in the cut
+			continue // no process speaks for it: its updates are in the cut
 		}
 		slot := perdure.Slot(i)
-		ended, told := m.told.of(slot, v)
+		ended, told := m.reported.of(slot, v)
 		if !told || i >= len(in.Applied()) || in.Counts(slot).Ticked < ended {
 			return false
 		}
@@ -73,12 +70,11 @@ func (m *mending) complete(v *words.View, in *consistency.Intake) bool {
 	return true
 }
 
-// A shard that was away applies what came meanwhile little by little: what it reads in its
-// stream of the update log, what workers have queued for it. Its rows are then those of
-// a moment that is past, another one than other shards' rows are of. Who trains reads them all
-// the same, as far as the bound allows; who judges the model asks before it reads.
+// A shard that was unavailable catches up gradually: with its stream of the update log, or with the updates that
+// workers have queued for it. Until then its rows are older than those of other shards. Training may read them as far
+// as the staleness bound allows, but an evaluation of the model checks first.
 
-// beyond reports whether updates are known to have been made that are not applied.
+// beyond reports whether some process has ended clocks that are not applied.
 func (p promises) beyond(v *words.View, applied []perdure.Clock) bool {
 	for slot := range p {
 		if ended, _ := p.of(slot, v); consistency.Count(applied, slot) < ended {

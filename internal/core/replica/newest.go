@@ -6,16 +6,15 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// newest gathers an update that has rows more than once, because parts of it left
-// before their sender knew that it would touch them again. The last delta of a row
-// stands for all of them: the sender has added them up, in its program's order, so
-// that the bits do not depend on when parts left.
+// newest merges an update that contains rows more than once, because some of its parts were sent before the sender knew
+// that it would touch their rows again. The last delta of a row replaces the earlier ones: the sender has added them up
+// in its program's order, so the result has the same bits no matter when parts were sent.
 type newest struct {
 	order  []perdure.TableID
 	tables map[perdure.TableID]*gathered
 }
 
-// gathered is one table's: rows in the order in which they first come.
+// gathered holds the rows of one table in the order of their first occurrence.
 type gathered struct {
 	index  *table.Index
 	values []float32
@@ -23,7 +22,7 @@ type gathered struct {
 
 func gather() *newest { return &newest{tables: map[perdure.TableID]*gathered{}} }
 
-// add adds a block of a table with rows of dim values.
+// add adds a block of a table whose rows have dim values.
 func (n *newest) add(b *wire.Block, dim int) {
 	if b.Count == 0 {
 		return
@@ -45,7 +44,7 @@ func (n *newest) add(b *wire.Block, dim int) {
 	}
 }
 
-// each hands on what has been gathered.
+// each calls apply with the merged rows.
 func (n *newest) each(apply func(*wire.Block)) {
 	for _, id := range n.order {
 		t := n.tables[id]

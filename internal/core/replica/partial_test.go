@@ -8,12 +8,12 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// A shard that is restored where what nobody has kept only counts: whoever opens it is told a
-// count up to the dead slot's start, its rows contain nothing of that, and it waits for nobody.
+// A shard is restored, and lost updates only count. Each reader that opens it is sent a count up to the dead slot's
+// start. The rows contain none of those updates, and no read waits for them.
 func TestRestoredPartial(t *testing.T) {
 	for _, model := range []string{"asp", "ssp:1", "bsp"} {
 		b := newBench(t, model, "resend:100,partial", 2)
-		v := b.view // slot 1's process has died at clock 3, and the next one goes on there
+		v := b.view // slot 1's process died at clock 3, where the next one starts
 		v.Revision, v.Shards = 2, []words.ShardView{{Epoch: 2, Restored: true}}
 		v.Slots = []words.SlotView{
 			{Incarnation: 1, Decided: true, Settled: true}, {Incarnation: 2, Decided: true, Settled: true, Start: 3},
@@ -29,7 +29,7 @@ func TestRestoredPartial(t *testing.T) {
 		b.turn()
 		b.AnswerOpens(b.pos)
 		if got := b.State.intake.Counts(1); got.Staged != 3 || got.Ticked != 3 {
-			t.Errorf("%s: slot 1's next process is told %+v", model, got)
+			t.Errorf("%s: slot 1's next process is sent %+v", model, got)
 		}
 		for clock := range perdure.Clock(4) {
 			b.update(0, clock, 0)
@@ -37,7 +37,7 @@ func TestRestoredPartial(t *testing.T) {
 		}
 		b.settle()
 		if b.Mends() {
-			t.Errorf("%s: it waits for what nobody has", model)
+			t.Errorf("%s: a read waits for lost updates", model)
 		}
 		var st words.ShardStatus
 		b.Status(&b.view, &st)

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// read holds what a slot reads against the definitions, by the value alone; then
-// the label, from which a worker measures, against the value.
+// read compares a slot's read with the definitions, by the value alone. Then it compares the label, from which a worker
+// measures, with the value.
 func (s *system) read(slot, row int, value updateSet, l label) error {
 	r := &s.readers[slot]
 	s.say("slot %d at clock %d reads row %d: %v (applied %v)", slot, r.clock, row, value, l.applied[:s.slots])
@@ -20,17 +20,17 @@ func (s *system) read(slot, row int, value updateSet, l label) error {
 	}
 	r.last[row] = value
 	says := l.applied
-	says[slot] = r.clock // own updates are on top
+	says[slot] = r.clock // own updates are added locally
 	if want := s.valueOf(row, says); value != want {
-		return fmt.Errorf("slot %d at clock %d reads row %d, %v, which is said to be %v", slot, r.clock, row, value,
+		return fmt.Errorf("slot %d at clock %d reads row %d, %v, but its label says %v", slot, r.clock, row, value,
 			want)
 	}
 	return s.checkLemma(slot, row, value, l)
 }
 
-// checkDefinition is ESSP paper, section 2: under BSP a read at clock c sees all
-// updates of clocks < c and no others, under SSP and ESSP at least those of clocks
-// ≤ c-s-1; and under all models a slot's own, and whatever it saw before.
+// checkDefinition checks the ESSP paper, section 2: under BSP a read at clock c sees all updates of clocks < c and no
+// others; under SSP and ESSP it sees at least those of clocks ≤ c-s-1. Under all models it sees the slot's own updates
+// and everything that the slot has seen before.
 func (s *system) checkDefinition(slot, row int, value updateSet) error {
 	c := s.readers[slot].clock
 	var must, own vector
@@ -45,16 +45,16 @@ func (s *system) checkDefinition(slot, row int, value updateSet) error {
 	case s.model.Bounded() && want&^value != 0:
 		return fmt.Errorf("it lacks %v of %v", want&^value, want)
 	case s.model.Kind == perdure.BSP && value != want:
-		return fmt.Errorf("it sees %v, which it may not", value&^want)
+		return fmt.Errorf("it sees %v, which it must not", value&^want)
 	case s.valueOf(row, own)&^value != 0:
 		return fmt.Errorf("it lacks its own %v", s.valueOf(row, own)&^value)
 	case s.readers[slot].last[row]&^value != 0:
-		return fmt.Errorf("it does not see %v any more", s.readers[slot].last[row]&^value)
+		return fmt.Errorf("it no longer sees %v", s.readers[slot].last[row]&^value)
 	}
 	return nil
 }
 
-// exist is how many clocks every slot has made an update of.
+// exist returns by slot the number of clocks of which every slot has made an update.
 func (s *system) exist() (known vector) {
 	for p := range s.slots {
 		known[p] = s.readers[p].clock
@@ -65,8 +65,8 @@ func (s *system) exist() (known vector) {
 	return known
 }
 
-// checkLemma is ESSP paper, lemma 4: where every slot reads in every clock, a
-// read lacks at most P(2s+1) of the updates that exist, wherever they are.
+// checkLemma checks the ESSP paper, lemma 4: if every slot reads in every clock, a read lacks at most P(2s+1) of the
+// updates that exist.
 func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	if !s.model.Bounded() {
 		return nil
@@ -84,19 +84,18 @@ func (s *system) checkLemma(slot, row int, value updateSet, l label) error {
 	}
 	count := consistency.Missing(l.applied[:s.slots], known[:s.slots], make([]words.Span, s.slots), s.model.Staleness,
 		c)
-	count -= max(0, int64(c-l.applied[slot])) // own updates are on top
+	count -= max(0, int64(c-l.applied[slot])) // own updates are added locally
 	s.worst = max(s.worst, lacks)
 	s.say("  %d of the updates that exist are missing, at most %d may be", count, most)
 	if lacks > most || count > most || lacks > count {
-		return fmt.Errorf("slot %d at clock %d, row %d: %d of the updates that exist are missing, %d by the label, "+
+		return fmt.Errorf("slot %d at clock %d, row %d: %d existing updates are missing, %d by the label, "+
 			"at most %d may be", slot, c, row, lacks, count, most)
 	}
 	return nil
 }
 
-// mayRead is what all values of a row contain that a slot may come to read without
-// anything happening at the shard: its cache's while it is pushed, an answer on its
-// way, else the shard's.
+// mayRead returns the updates contained in every value of a row that a slot may read without a further event at the
+// shard: the cached row while it is pushed, an answer in transit, otherwise the shard's row.
 func (s *system) mayRead(slot, row int) updateSet {
 	r, shard := &s.readers[slot], s.home(row)
 	sees := s.shards[shard].row(row)
@@ -114,9 +113,8 @@ func (s *system) mayRead(slot, row int) updateSet {
 	return sees
 }
 
-// checkTransit is ESSP paper, section 3 (VAP): when a slot sends its update of a
-// clock, those of its updates that not every slot can see are at most V/√(clock+1)
-// in sum, in any value; or it is one alone.
+// checkTransit checks the ESSP paper, section 3 (VAP). When a slot sends its update of a clock, its own updates that
+// not every slot can see add up to at most V/√(clock+1) in any value, or there is only one of them.
 func (s *system) checkTransit(slot int) error {
 	c := s.readers[slot].clock
 	transit := map[perdure.Clock]bool{c: true}
@@ -132,7 +130,7 @@ func (s *system) checkTransit(slot int) error {
 		worst = max(worst, sum)
 	}
 	if float64(worst) > s.model.Bound/math.Sqrt(float64(c)+1) && len(transit) > 1 {
-		return fmt.Errorf("slot %d sends clock %d while %d updates are in transit that add up to %d", slot, c,
+		return fmt.Errorf("slot %d sends clock %d while %d updates with a sum of %d are in transit", slot, c,
 			len(transit)-1, worst)
 	}
 	return nil
@@ -148,8 +146,8 @@ func (s *system) unseen(slot, row int, clock perdure.Clock) bool {
 	return false
 }
 
-// finished is asked where nothing more can happen: every process has come to its
-// end, and all is applied and seen.
+// finished checks a state in which nothing more can happen: every process must have finished, and everything must be
+// applied and seen.
 func (s *system) finished() error {
 	for slot := range s.slots {
 		r := &s.readers[slot]
@@ -168,14 +166,14 @@ func (s *system) finished() error {
 		for row := range s.rows {
 			l, is := r.look(row), s.shards[s.home(row)].row(row)
 			if l.Known && l.Pushed && setOf(l.Values) != is {
-				return fmt.Errorf("slot %d is pushed row %d, and has %v where it is %v", slot, row, setOf(l.Values), is)
+				return fmt.Errorf("slot %d is pushed row %d, but has %v instead of %v", slot, row, setOf(l.Values), is)
 			}
 		}
 	}
 	return nil
 }
 
-// countsOf is how far a slot has come on a shard, as it would be told.
+// countsOf returns a slot's counts on a shard, as the shard would send them.
 func (s *system) countsOf(slot, shard int) words.Counts {
 	return s.shards[shard].rep.Counts(&Reader{Slot: perdure.Slot(slot)})
 }

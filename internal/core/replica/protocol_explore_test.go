@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// move is one thing that may happen next.
+// move is a possible next event.
 type move struct {
 	kind        moveKind
 	slot, shard int
@@ -40,7 +40,7 @@ func (m move) String() string {
 	return fmt.Sprintf("slot %d %s (shard %d, row %d)", m.slot, names[m.kind], m.shard, m.row)
 }
 
-// moves returns all that may happen.
+// moves returns all possible next events.
 func (s *system) moves() (next []move) {
 	add := func(may bool, kind moveKind, slot, shard, row int) {
 		if may {
@@ -102,7 +102,7 @@ func (s *system) do(m move) error {
 	return nil
 }
 
-// die ends a slot's process for good, and nobody waits for it.
+// die ends a slot's process. No other process replaces it.
 func (s *system) die(slot int) error {
 	s.readers[slot].dead = true
 	for j := range s.plan.shards {
@@ -114,8 +114,7 @@ func (s *system) die(slot int) error {
 	return nil
 }
 
-// explore visits every state, and returns how many there are, or the course that
-// leads to the first that is wrong.
+// explore visits every state, and returns their number, or the moves that lead to the first wrong state.
 func (p *plan) explore() (states int, err error) {
 	visited := map[string]bool{}
 	var course []move
@@ -152,8 +151,7 @@ func (p *plan) explore() (states int, err error) {
 	return len(visited), err
 }
 
-// small is a plan of 2 slots, which end at the given clocks, and read and change all rows in
-// every clock.
+// small returns a plan of 2 slots that end at the given clocks, and read and change all rows in every clock.
 func small(t *testing.T, name string, ends [2]perdure.Clock, rows int, c chances) *plan {
 	p := &plan{model: model(t, name), slots: 2, shards: 1, rows: rows, piece: 1, chances: c}
 	if rows == 1 {
@@ -169,7 +167,7 @@ func small(t *testing.T, name string, ends [2]perdure.Clock, rows int, c chances
 	return p
 }
 
-// Under every model every course keeps the model's definition and comes to its end.
+// Under every model every course satisfies the model's definition and finishes.
 func TestExploreModels(t *testing.T) {
 	two, three := [2]perdure.Clock{2, 2}, [2]perdure.Clock{3, 3}
 	for _, c := range []struct {
@@ -178,7 +176,7 @@ func TestExploreModels(t *testing.T) {
 		rows   int
 		oneWay bool // slot 0 only writes, slot 1 only reads
 		chances
-		large bool // it takes the race detector 8 s and more, which finds nothing in one goroutine
+		large bool // takes 8 s or more with the race detector, which cannot find anything in one goroutine
 	}{
 		{"bsp", two, 2, false, chances{}, false},
 		{"bsp", two, 1, false, chances{breaks: 1}, false},
@@ -202,7 +200,7 @@ func TestExploreModels(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, %d clocks, %d rows, one way %v, %+v", c.model, c.ends, c.rows, c.oneWay, c.chances),
 			func(t *testing.T) {
 				if testing.Short() && c.large {
-					t.Skip("large: go test without -short explores it")
+					t.Skip("large: runs without -short only")
 				}
 				t.Parallel()
 				p := small(t, c.model, c.ends, c.rows, c.chances)
@@ -214,20 +212,19 @@ func TestExploreModels(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				// The lemma leaves nothing to spare: but for a reader's own updates, all that
-				// it allows to be missing is missing somewhere.
+				// The bound of the lemma is tight: apart from a reader's own updates, some course lacks all that it
+				// allows.
 				m := p.model
 				if others := consistency.MissingBound(p.slots-1, m.Staleness); m.Bounded() && !c.oneWay &&
 					c.ends[0] > 2*m.Staleness && p.worst != others {
-					t.Errorf("at most %d updates were missing, in some course %d should be", p.worst, others)
+					t.Errorf("at most %d updates were missing in any course, want %d", p.worst, others)
 				}
 				t.Logf("%d states; at most %d updates were missing", states, p.worst)
 			})
 	}
 }
 
-// Every interleaving of a small case has one in which what is switched off is
-// missed.
+// For each disabled mechanism, some interleaving of a small case fails.
 func TestExploreMissesWhatIsOff(t *testing.T) {
 	two := [2]perdure.Clock{2, 2}
 	for _, c := range []struct {
@@ -251,7 +248,7 @@ func TestExploreMissesWhatIsOff(t *testing.T) {
 		p := small(t, c.model, c.ends, c.rows, c.chances)
 		p.off = c.off
 		if _, err := p.explore(); err == nil {
-			t.Errorf("%s, %+v: nothing was wrong in any course", c.model, c.off)
+			t.Errorf("%s, %+v: no course failed", c.model, c.off)
 		} else {
 			what, _, _ := strings.Cut(err.Error(), "\n")
 			t.Logf("%s, %+v: %s", c.model, c.off, what)

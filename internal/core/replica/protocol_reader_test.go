@@ -12,31 +12,30 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// reader is a slot's process: a worker, reduced to what it reads and sends. In each clock it
-// reads the rows of its plan one after the other, and ends the clock. How a row is read, and
-// what becomes of what shards send, package reads decides.
+// reader is a slot's process: a worker reduced to what it reads and sends. In each clock it reads the rows of its plan
+// in order, then ends the clock. Package reads decides how a row is read and how messages from shards are handled.
 type reader struct {
 	dead  bool
 	clock perdure.Clock
-	left  rowMask // still to be read in this clock
-	sent  bool    // two-step: this clock's update is sent, and not ticked
+	left  rowMask // not yet read in this clock
+	sent  bool    // two-step: this clock's update is sent and not ticked
 	links [mostShards]shardLink
-	last  [mostRows]updateSet // what it read last
+	last  [mostRows]updateSet // the value of each row's last read
 	side  *readerSide
 }
 
-// readerSide is the part of a reader that is cloned with all that it owns.
+// readerSide is the part of a reader that is deep-copied.
 type readerSide struct {
 	reads   *reads.Reader
 	table   *reads.Table
-	call    *reads.Call // nil: it waits for nothing
-	row     int         // that it reads
-	dst     []float32   // where it reads it into
+	call    *reads.Call // nil: no call is waiting
+	row     int         // the row that it reads
+	dst     []float32   // receives the row's value
 	rows    wire.Rows
-	dropped rowMask // off.note: of which the shard is to be told, and the reader not
+	dropped rowMask // off.note: reported to the shard as dropped, but kept by the reader
 }
 
-// shardLink is what a reader's shell knows of a shard.
+// shardLink is the knowledge of a reader's shell about a shard.
 type shardLink struct {
 	connection int
 	open       bool
@@ -54,7 +53,7 @@ func newReader(p *plan, slot int) reader {
 	return r
 }
 
-// tell tells package reads the clock.
+// tell passes the clock to package reads.
 func (r *reader) tell(p *plan) {
 	r.side.reads.SetMoment(reads.Moment{
 		Clock: r.clock, Begun: consistency.Always, Spans: make([]words.Span, p.slots),
@@ -63,10 +62,10 @@ func (r *reader) tell(p *plan) {
 
 func (r *reader) shard(shard int) *reads.Shard { return r.side.reads.Shard(perdure.ShardID(shard)) }
 
-// look returns what a reader knows of a row.
+// look returns the reader's knowledge about a row.
 func (r *reader) look(row int) reads.Look { return r.side.table.Look(perdure.RowID(row)) }
 
-// lookLabel is what a row is said to contain.
+// lookLabel returns the label of a row.
 func lookLabel(l *reads.Look) label { return label{l.Seq, l.MinClock, vectorOf(l.Applied)} }
 
 func (r *reader) key(k *keyOf, p *plan) {
@@ -93,7 +92,7 @@ func (r *reader) key(k *keyOf, p *plan) {
 	}
 }
 
-// own is a slot as the one that knows what it has made: all of its clocks that are over.
+// own implements reads.Own for a slot: its updates are all of its ended clocks.
 type own struct {
 	*system
 	slot int
@@ -119,7 +118,7 @@ func (o own) AddTo(
 	}
 }
 
-// open begins a connection of a slot to a shard: nothing is pushed on it yet.
+// open starts a connection of a slot to a shard. Nothing is pushed on it yet.
 func (s *system) open(slot, shard int) {
 	r := &s.readers[slot]
 	l := &r.links[shard]
@@ -136,7 +135,7 @@ func (s *system) up(slot, shard int, f frame) {
 	s.ups[slot][shard] = append(s.ups[slot][shard], f)
 }
 
-// sendDue is the shell's: it sends what package reads has due.
+// sendDue plays the shell: it sends the requests that package reads has due.
 func (s *system) sendDue(slot int) {
 	for _, f := range s.readers[slot].side.reads.Due().Frames {
 		shard := int(f.Shard)
@@ -166,7 +165,7 @@ func maskOf(rows *wire.Rows) (m rowMask) {
 	return m
 }
 
-// dropAll tells a shard which rows it need not push.
+// dropAll tells a shard which rows no longer need to be pushed.
 func (s *system) dropAll(slot, shard int, rows rowMask) {
 	if rows != 0 {
 		s.up(slot, shard, frame{kind: dropFrame, rows: rows})
@@ -174,15 +173,15 @@ func (s *system) dropAll(slot, shard int, rows rowMask) {
 	}
 }
 
-// deed is what a reader does next.
+// nextDeed is the next action of a reader.
 type nextDeed int
 
 const (
 	waits nextDeed = iota
 	readsRow
 	asks
-	ends  // the clock; under two-step clocks it sends its update
-	ticks // it
+	ends  // the clock; under two-step clocks, sends its update
+	ticks // the clock
 )
 
 func (s *system) next(slot int) nextDeed {
@@ -215,7 +214,7 @@ func (s *system) next(slot int) nextDeed {
 	return ends
 }
 
-// maySend asks whether vap lets this clock's update go.
+// maySend reports whether vap allows sending this clock's update.
 func (s *system) maySend(slot int) bool {
 	r := &s.readers[slot]
 	if s.off.Bound || s.model.Kind != perdure.VAP {
@@ -237,7 +236,7 @@ func (s *system) maySend(slot int) bool {
 	return consistency.MaySend(s.model, r.clock, slices.Max(sums[:]), alone)
 }
 
-// goOn lets a reader do what it does next.
+// goOn makes a reader take its next action.
 func (s *system) goOn(slot int) error {
 	r := &s.readers[slot]
 	switch deed := s.next(slot); deed {
@@ -272,7 +271,7 @@ func (s *system) goOn(slot int) error {
 	return nil
 }
 
-// begin begins to read the next row of the plan.
+// begin starts to read the next row of the plan.
 func (s *system) begin(slot int, deed nextDeed) error {
 	r := &s.readers[slot]
 	side := r.side
@@ -290,8 +289,8 @@ func (s *system) begin(slot int, deed nextDeed) error {
 	return s.endCall(slot, lookLabel(&l))
 }
 
-// endCall ends a reader's call, if it is done; what it has read is said to be as the label
-// says. A row that has come into the cache only now is read again.
+// endCall ends a reader's call if it is done, and checks the result against the label. If the row has just entered the
+// cache, endCall reads it again.
 func (s *system) endCall(slot int, is label) error {
 	r := &s.readers[slot]
 	side := r.side
@@ -306,8 +305,8 @@ func (s *system) endCall(slot int, is label) error {
 	return s.read(slot, side.row, setOf(side.dst), is)
 }
 
-// endClock ends a clock: what was Inc'd in it shows in cached rows, and shards are told what
-// they need not push any more.
+// endClock ends a clock: the Incs made in it become visible in cached rows, and shards learn which rows no longer
+// need to be pushed.
 func (s *system) endClock(slot int) error {
 	r := &s.readers[slot]
 	table := r.side.table
@@ -323,7 +322,7 @@ func (s *system) endClock(slot int) error {
 		r.left = s.reads[slot][r.clock]
 	}
 	r.tell(s.plan)
-	var again rowMask // of which the shard is told though they are pushed again
+	var again rowMask // reported as dropped although they are pushed again
 	for row := range s.rows {
 		if l := r.look(row); s.off.again && l.Unwanted && l.Pushed {
 			again |= 1 << row
@@ -346,7 +345,7 @@ func (s *system) endClock(slot int) error {
 	return nil
 }
 
-// dropsOf is the count by which a reader tells what it asked for before a drop.
+// dropsOf returns the counter by which a reader recognizes requests made before a drop.
 func dropsOf(s *reads.Shard) *uint64 {
 	return (*uint64)(reflect.ValueOf(s).Elem().FieldByName("drops").Addr().UnsafePointer())
 }
@@ -360,7 +359,7 @@ func (s *system) unwant(slot, row int) {
 	}
 }
 
-// prefetch asks for a row that nobody waits for.
+// prefetch requests a row that no call waits for.
 func (s *system) prefetch(slot, row int) {
 	r := &s.readers[slot]
 	if r.side.table.Serve(perdure.RowID(row), r.clock) == reads.ByRequest {
@@ -370,7 +369,7 @@ func (s *system) prefetch(slot, row int) {
 	s.sendDue(slot)
 }
 
-// toReader brings a reader the next message of a shard.
+// toReader delivers a shard's next message to a reader.
 func (s *system) toReader(slot, shard int) error {
 	way := &s.downs[slot][shard]
 	f := (*way)[0]
@@ -401,7 +400,7 @@ func (s *system) toReader(slot, shard int) error {
 	return s.endCall(slot, f.label)
 }
 
-// answerFrame is an answer as it is on the wire.
+// answerFrame returns an answer as a wire frame.
 func (s *system) answerFrame(f *frame) *wire.Frame {
 	w := &wire.Frame{Header: wire.Header{
 		Kind: wire.KindRows, Request: uint64(f.request), Epoch: 1, Clock: f.label.least,
@@ -410,7 +409,7 @@ func (s *system) answerFrame(f *frame) *wire.Frame {
 	return w
 }
 
-// pushedFrame is a push as it is on the wire.
+// pushedFrame returns a push as a wire frame.
 func (s *system) pushedFrame(f *frame) *wire.Frame {
 	w := &wire.Frame{Header: wire.Header{Kind: wire.KindPush, Epoch: 1, Clock: f.label.least}}
 	if f.last {
@@ -432,13 +431,13 @@ func (s *system) stateOf(f *frame) *wire.State {
 	return &wire.State{Seq: f.label.seq, Applied: f.label.applied[:s.slots]}
 }
 
-// floatsOf is a row's values, of which setOf makes the set again.
+// floatsOf returns a row's values; setOf is its inverse.
 func floatsOf(c updateSet) []float32 {
 	const half = 1<<(2*mostClocks) - 1
 	return []float32{float32(c & half), float32(c >> (2 * mostClocks))}
 }
 
-// resend sends what a shard has not got.
+// resend sends the updates that a shard lacks.
 func (s *system) resend(slot, shard int) {
 	r := &s.readers[slot]
 	l := &r.links[shard]

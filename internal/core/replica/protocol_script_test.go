@@ -10,9 +10,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestProtocolScripts runs the scripts of testdata/protocol, which read as traces of
-// the messages between slots and one or two shards. "0:0,1 1:0" is a row that holds
-// the updates of clocks 0 and 1 of slot 0, and of clock 0 of slot 1.
+// TestProtocolScripts runs the scripts of testdata/protocol. They read as traces of the messages between slots and one
+// or two shards. "0:0,1 1:0" is a row with the updates of clocks 0 and 1 of slot 0, and of clock 0 of slot 1.
 func TestProtocolScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/protocol", func(t *testing.T, path string) {
 		var s *system
@@ -31,9 +30,8 @@ func TestProtocolScripts(t *testing.T) {
 	})
 }
 
-// scriptPlan makes what "new essp:1 [slots=2] [shards=1] [rows=2] [piece=2] [clocks=9]
-// [sparse]" asks for. Every slot reads all rows and changes all in every clock, but
-// what "reads=(0,1)" says for each slot: how many rows, from the first on.
+// scriptPlan parses "new essp:1 [slots=2] [shards=1] [rows=2] [piece=2] [clocks=9] [sparse]". Every slot reads and
+// changes all rows in every clock, unless "reads=(0,1)" gives the number of rows for each slot, starting at the first.
 func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
 	p := &plan{model: model(t, d.CmdArgs[0].Key), slots: 2, shards: 1, rows: 2, piece: 2, sparse: d.HasArg("sparse")}
 	if vals := d.CmdArgs[0].Vals; len(vals) > 0 {
@@ -65,23 +63,23 @@ func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
 	return p
 }
 
-// command plays one command of a script:
+// command runs one command of a script:
 //
-//	slot 0 [times=3]        slot 0 does what it does next: reads, asks, or ends its clock
-//	heard 0                 shard 0 gets all that slot 0 has sent
-//	hears 0 [times=1]       slot 0 gets all that shard 0 has sent to it, or that number of messages
-//	push 0                  shard 0 goes on with what it pushes to slot 0
-//	quiet                   all that is on its way arrives, and all that is due is pushed
-//	clock 0                 slot 0 goes on, all messages arriving, until its next clock
-//	drop 0 row=1            slot 0 will give row 1 up at the end of its clock
-//	reconnect 0             slot 0 loses its connection and begins another
-//	dies 0                  slot 0's process dies, and nobody waits for it
-//	show                    what all slots have, and what is in transit
+//	slot 0 [times=3]        slot 0 takes its next step: reads, requests a row, or ends its clock
+//	heard 0                 shard 0 receives everything that slot 0 has sent
+//	hears 0 [times=1]       slot 0 receives everything that shard 0 has sent, or that number of messages
+//	push 0                  shard 0 continues its pushes to slot 0
+//	quiet                   everything in transit arrives, and everything due is pushed
+//	clock 0                 slot 0 continues until its next clock, while all messages arrive
+//	drop 0 row=1            slot 0 will drop row 1 at the end of its clock
+//	reconnect 0             slot 0 loses its connection and opens another
+//	dies 0                  slot 0's process dies and is not replaced
+//	show                    prints the state of all slots, and the updates in transit
 func (s *system) command(t *testing.T, d *datadriven.TestData) error {
 	slot, shard, times, row := 0, 0, 1, 0
 	if d.Cmd != "quiet" && d.Cmd != "show" {
 		if _, err := fmt.Sscan(d.CmdArgs[0].Key, &slot); err != nil {
-			d.Fatalf(t, "%s of which slot? %v", d.Cmd, err)
+			d.Fatalf(t, "%s: invalid slot: %v", d.Cmd, err)
 		}
 	}
 	if d.Cmd == "hears" {
@@ -133,7 +131,7 @@ func (s *system) repeat(n int, do func() error) error {
 	return nil
 }
 
-// quiet lets all arrive that is on its way, and what is due be pushed.
+// quiet delivers everything in transit and pushes everything due.
 func (s *system) quiet() error {
 	for again := true; again; {
 		again = false
@@ -150,7 +148,7 @@ func (s *system) quiet() error {
 	return nil
 }
 
-// toNextClock lets a slot go on until its clock has ended, or it has to wait for others.
+// toNextClock runs a slot until its clock has ended, or until it has to wait for others.
 func (s *system) toNextClock(slot int) error {
 	for clock := s.readers[slot].clock; s.readers[slot].clock == clock; {
 		if err := s.quiet(); err != nil {
@@ -167,7 +165,7 @@ func (s *system) toNextClock(slot int) error {
 	return s.quiet()
 }
 
-// show prints what all slots have and what shards know of it.
+// show prints the state of all slots and what the shards know of it.
 func (s *system) show() {
 	for slot := range s.slots {
 		r := &s.readers[slot]

@@ -11,20 +11,19 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// shardSide is one shard of the system: a replica that stands alone, and what the shell of a
-// server keeps beside it.
+// shardSide is one shard of the system: a replica without a chain, and the part of a server's shell that belongs to it.
 type shardSide struct {
 	rep     *Replica
-	readers [mostSlots]*Reader // of the newest connection whose Open has come; nil: none
+	readers [mostSlots]*Reader // of the newest connection whose Open has arrived; nil: none
 	told    [mostSlots]words.Counts
-	pos     uint64 // of the last entry
+	pos     uint64 // position of the last entry
 }
 
-// A row has two values, each of which is the updates of two slots: one of clock c adds 2 to the
-// c-th. So no more than 24 updates fit in one, which are all numbers that a float32 holds.
+// A row has two values, each for the updates of two slots: the update of clock c adds 2 to the power c. So at most 24
+// updates fit in one value, and a float32 represents them all exactly.
 const rowDim = 2
 
-// pushBytes is what a row takes of a push's budget.
+// pushBytes is a row's share of a push's budget.
 const pushBytes = 4*rowDim + 8
 
 func (p *plan) spec() perdure.TableSpec {
@@ -37,7 +36,7 @@ func (p *plan) spec() perdure.TableSpec {
 	return spec
 }
 
-// home is the shard that holds a row.
+// home returns the shard that holds a row.
 func (p *plan) home(row int) int {
 	spec := p.spec()
 	return int(placement.ShardOf(&spec, p.shards, perdure.RowID(row)))
@@ -59,7 +58,7 @@ func newShardSide(p *plan, shard int) shardSide {
 	return sh
 }
 
-// propose has what the view says taken at once.
+// propose immediately applies the facts that the view requires.
 func (sh *shardSide) propose() {
 	for sh.rep.Propose() {
 		facts := slices.Clone(sh.rep.Effects().Facts)
@@ -84,7 +83,7 @@ func (sh *shardSide) clone() shardSide {
 	return n
 }
 
-// row is what a row holds now.
+// row returns the current value of a row.
 func (sh *shardSide) row(row int) updateSet {
 	var v [rowDim]float32
 	ids := []perdure.RowID{perdure.RowID(row)}
@@ -96,20 +95,20 @@ func (sh *shardSide) row(row int) updateSet {
 
 func setOf(v []float32) updateSet { return updateSet(v[0]) | updateSet(v[1])<<(2*mostClocks) }
 
-// deltas are what an update adds to a row.
+// deltas returns what an update adds to a row.
 func deltas(slot perdure.Slot, clock perdure.Clock) []float32 {
 	v := make([]float32, rowDim)
 	v[slot/2] = float32(updateSet(1) << (int(slot%2)*mostClocks + int(clock)))
 	return v
 }
 
-// label is what the shard's rows contain now.
+// label describes what the shard's rows contain now.
 func (sh *shardSide) label() label {
 	st := &sh.rep.State
 	return label{st.Seq(), st.MinClock(), vectorOf(st.Applied())}
 }
 
-// connection is the number of a slot's present connection; 0: none.
+// connection returns the number of a slot's current connection; 0: none.
 func (sh *shardSide) connection(slot int) int { return numberOf(sh.readers[slot]) }
 
 func numberOf(c *Reader) int {
@@ -119,7 +118,7 @@ func numberOf(c *Reader) int {
 	return c.Conn.(int)
 }
 
-// toShard brings a shard the next message of a slot.
+// toShard delivers a slot's next message to a shard.
 func (s *system) toShard(slot, shard int) error {
 	way := &s.ups[slot][shard]
 	f := (*way)[0]
@@ -164,7 +163,7 @@ func (s *system) arrive(slot, shard int, f frame) error {
 	return s.settle(shard)
 }
 
-// update is what a slot sends a shard of a clock.
+// update returns the update of a clock that a slot sends to a shard.
 func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.Frame {
 	b := wire.Block{Values: []float32{}}
 	for row := range s.writes[slot][clock].each {
@@ -180,7 +179,7 @@ func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.
 	return f
 }
 
-// get takes a request for a row.
+// get handles a request for a row.
 func (s *system) get(shard int, from *Reader, f frame) error {
 	sh := &s.shards[shard]
 	rd := Read{
@@ -207,13 +206,13 @@ func (s *system) get(shard int, from *Reader, f frame) error {
 	return s.settle(shard)
 }
 
-// empty reports whether a slot has no cached rows, as far as is known; of vap only.
+// empty reports whether the slot is known to have no cached rows; for vap only.
 func (sh *shardSide) empty(slot perdure.Slot) bool {
 	seen := sh.rep.Audience.pushes.seen
 	return seen != nil && reflect.ValueOf(seen).Elem().FieldByName("slots").Index(int(slot)).FieldByName("empty").Bool()
 }
 
-// answer sends a row that was asked for.
+// answer sends a row that was requested.
 func (s *system) answer(shard int, rd *Read) {
 	sh := &s.shards[shard]
 	row := int(rd.Rows.ID(0))
@@ -222,19 +221,19 @@ func (s *system) answer(shard int, rd *Read) {
 	s.toSlot(shard, rd.Reader, a)
 }
 
-// toSlot sends a slot a message on a connection.
+// toSlot sends a message to a slot on a connection.
 func (s *system) toSlot(shard int, to *Reader, f frame) {
 	slot := to.Slot
 	f.connection = numberOf(to)
 	if f.connection != s.readers[slot].links[shard].connection {
-		return // the slot has given that connection up
+		return // the slot has abandoned that connection
 	}
 	s.downs[slot][shard] = append(s.downs[slot][shard], f)
 	s.say("  shard %d to slot %d: %v", shard, slot, &f)
 }
 
-// settle has a shard settle what came, holds its rows against its counts, and carries out what
-// follows. Rows are pushed when push is called.
+// settle makes a shard settle, compares its rows with its counts, and carries out the effects. Pushes are sent when
+// push is called.
 func (s *system) settle(shard int) error {
 	sh := &s.shards[shard]
 	before := vectorOf(sh.rep.State.Applied())
@@ -250,7 +249,7 @@ func (s *system) settle(shard int) error {
 			continue
 		}
 		if got, want := sh.row(row), s.valueOf(row, applied); got != want {
-			return fmt.Errorf("row %d of shard %d is %v, by its counts it is %v", row, shard, got, want)
+			return fmt.Errorf("row %d of shard %d is %v, but its counts imply %v", row, shard, got, want)
 		}
 	}
 	return s.carryOut(shard)
@@ -262,7 +261,7 @@ func (s *system) carryOut(shard int) error {
 	defer fx.Clear()
 	for _, c := range fx.Moved {
 		if c == sh.readers[c.Slot] {
-			return fmt.Errorf("a gap in what slot %d sends on a connection that lost nothing", c.Slot)
+			return fmt.Errorf("gap in the updates of slot %d on a connection that lost nothing", c.Slot)
 		}
 	}
 	for i := range fx.Answers {
@@ -286,8 +285,8 @@ func (s *system) carryOut(shard int) error {
 	return fx.Fail
 }
 
-// ack tells a slot how far it has come, where that is more than it was told of what somebody
-// waits for. (All else is told some time, and changes nothing.)
+// ack sends a slot its counts if they exceed those that it was last sent and waits for. (All other counts are sent
+// eventually, and change nothing.)
 func (s *system) ack(shard int, c *Reader) {
 	sh := &s.shards[shard]
 	n, told := sh.rep.Counts(c), &sh.told[c.Slot]
@@ -297,15 +296,15 @@ func (s *system) ack(shard int, c *Reader) {
 	}
 }
 
-// pushes reports whether something is to be pushed to a slot.
+// pushes reports whether anything must be pushed to a slot.
 func (sh *shardSide) pushes(slot int) bool {
 	c, _ := sh.rep.Audience.Flow(perdure.Slot(slot))
 	to := &sh.rep.Audience.pushes.rounds[slot]
 	return c != nil && (to.begun || to.due)
 }
 
-// push goes on with a slot's round by as much as is handed to a network at once. Before, it
-// begins it, if need be some time after it was due, because the slot is slow.
+// push continues a slot's round by as much as is passed to the network in one call. If no round is in progress, it
+// starts the one that is due, possibly late because the slot is slow.
 func (s *system) push(slot, shard int) {
 	sh, p := &s.shards[shard], perdure.Slot(slot)
 	to, st := &sh.rep.Audience, &sh.rep.State
@@ -355,7 +354,7 @@ func (s *system) push(slot, shard int) {
 
 func labelOf(r *round) label { return label{r.state.Seq, r.minClock, vectorOf(r.state.Applied)} }
 
-// leaves tells a shard that nobody speaks for a slot any more.
+// leaves tells a shard that a slot no longer has a process.
 func (s *system) leaves(slot, shard int) error {
 	sh := &s.shards[shard]
 	v := sh.rep.view.Clone()
@@ -394,7 +393,7 @@ func (sh *shardSide) key(k *keyOf, p *plan) {
 		if a.pushes.seen != nil {
 			k.num(int(a.pushes.told[i]))
 		}
-		if a.pushes.seen != nil || p.model.TwoStep() { // else nobody waits for an acknowledgement
+		if a.pushes.seen != nil || p.model.TwoStep() { // otherwise no worker waits for an acknowledgement
 			k.num(int(s.prompt), int(sh.told[i].Staged), int(sh.told[i].Seen))
 			k.flags(s.dirty, s.staged)
 		}
@@ -414,8 +413,7 @@ func (sh *shardSide) key(k *keyOf, p *plan) {
 	}
 }
 
-// value collects all that is in a value of another package. Sets of which the last words are
-// empty are the same as shorter ones.
+// value encodes a value of another package. Sets whose last words are empty equal shorter ones.
 func (k *keyOf) value(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -437,13 +435,13 @@ func (k *keyOf) value(v reflect.Value) {
 		for i := range v.NumField() {
 			k.value(v.Field(i))
 		}
-	case reflect.Map: // where rows stand says the slice of rows, too
+	case reflect.Map: // the slice of rows already says where they are
 	default:
-		panic("a kind of value that a key has no words for: " + v.Kind().String())
+		panic("keyOf.value: unsupported kind " + v.Kind().String())
 	}
 }
 
-// first is the first row of a dense shard.
+// first returns the first row of a dense shard.
 func (p *plan) first(shard int) int {
 	spec := p.spec()
 	first, _ := placement.Range(&spec, p.shards, perdure.ShardID(shard))

@@ -11,16 +11,15 @@ import (
 	"github.com/perdure/perdure/internal/core/weaken"
 )
 
-// pushStorm is a random plan and a random way through it. It is plain data: rapid
-// makes it, and a negative control takes it by number.
+// pushStorm is a random plan and a random course through it. It is plain data: rapid generates it, and a negative
+// control selects it by number.
 type pushStorm struct {
 	plan plan
 	seed uint64
-	slow int // a slot that hears and is pushed to less often than others
+	slow int // a slot whose messages are delivered less often than those of others
 }
 
-// pushStorms makes courses of a model, in which readers drop and lose rows, and
-// connections break.
+// pushStorms generates courses of a model in which readers drop and lose rows, and connections break.
 func pushStorms(m perdure.Consistency) *rapid.Generator[pushStorm] {
 	return rapid.Custom(func(t *rapid.T) pushStorm {
 		number := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
@@ -31,7 +30,7 @@ func pushStorms(m perdure.Consistency) *rapid.Generator[pushStorm] {
 			chances: chances{number("drops", 0, 8), number("breaks", 0, 3), number("aheads", 0, 6), 0},
 		}
 		if !p.sparse {
-			p.shards = min(p.shards, p.rows) // no shard is empty
+			p.shards = min(p.shards, p.rows) // every shard has a row
 		}
 		end := perdure.Clock(number("clocks", 2, 7))
 		all := 1<<p.rows - 1
@@ -49,7 +48,7 @@ func pushStorms(m perdure.Consistency) *rapid.Generator[pushStorm] {
 	})
 }
 
-// play goes through the plan to its end, or to the first thing that is wrong.
+// play follows the plan to its end, or to the first error.
 func (c pushStorm) play() error {
 	random := rand.New(rand.NewPCG(c.seed, 0))
 	s := newSystem(&c.plan)
@@ -65,8 +64,7 @@ func (c pushStorm) play() error {
 		if m.slot == c.slow && (m.kind == down || m.kind == pushOn) && random.IntN(4) > 0 {
 			continue
 		}
-		// What may go wrong does not all go wrong at once; but a connection that breaks takes
-		// something with it, if it can.
+		// Spread the faults over the course. A connection that breaks should lose a message if it can.
 		takes := m.kind == breakUp && len(s.ups[m.slot][m.shard]) > 0
 		if m.kind >= drop && !takes && random.IntN(8) > 0 {
 			continue
@@ -89,7 +87,7 @@ func TestStormModels(t *testing.T) {
 			storms := pushStorms(model(t, name))
 			rapid.Check(t, func(t *rapid.T) {
 				s := storms.Draw(t, "storm")
-				for range 3 { // ways through one plan
+				for range 3 { // different courses through one plan
 					if err := s.play(); err != nil {
 						t.Fatalf("seed %d: %v", s.seed, err)
 					}
@@ -100,11 +98,11 @@ func TestStormModels(t *testing.T) {
 	}
 }
 
-// rare is from which course on a test looks for one that is wrong, where few are.
+// rare is the course from which a test starts to look for a failing one, where few fail.
 var rare = map[string]int{"the number of a connection": 4500}
 
-// Whatever is switched off is missed: by some course, what is read breaks its
-// model, is not what it is said to be, or does not come.
+// Each disabled mechanism is detected: in some course a read violates its model, differs from its label, or never
+// completes.
 func TestStormsMissWhatIsOff(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -115,10 +113,10 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 		{"the pushes", off{Set: weaken.Set{Pushes: true}}, []string{"essp:1", "vap:1"}},
 		{"the note of a drop", off{note: true}, []string{"essp:1", "vap:1"}},
 		{"the note of a row read again", off{again: true}, []string{"essp:1", "vap:1"}},
-		{"the note of what was asked for", off{subs: true}, []string{"essp:1", "vap:1"}},
+		{"the note of earlier requests", off{subs: true}, []string{"essp:1", "vap:1"}},
 		{"the number of a connection", off{connection: true}, []string{"vap:1"}},
-		{"what is due during a round", off{rest: true}, []string{"essp:1", "vap:1"}},
-		{"what changed before a late round", off{advance: true}, []string{"essp:1"}},
+		{"changes that become due during a round", off{rest: true}, []string{"essp:1", "vap:1"}},
+		{"changes before a late round", off{advance: true}, []string{"essp:1"}},
 		{"the end of a round", off{saw: true}, []string{"vap:1"}},
 		{"the first of a slot's cached rows", off{answered: true}, []string{"vap:1"}},
 		{"the bound", off{Set: weaken.Set{Bound: true}}, []string{"vap:1", "vap:3"}},
@@ -139,7 +137,7 @@ func TestStormsMissWhatIsOff(t *testing.T) {
 						return
 					}
 				}
-				t.Errorf("nothing was wrong in %d courses", most)
+				t.Errorf("none of %d courses failed", most)
 			})
 		}
 	}

@@ -12,11 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// The protocol tests run all five models on a system of slots and shards without
-// network or goroutines: shards, each of them a Replica, readers, each with a reads.Reader, and
-// connections that are first in, first out. Whatever may happen next is a move. A
-// row's value is the set of updates in it, so that what a read sees is checked
-// against the definitions themselves, and labels against values.
+// The protocol tests run all five models on a system of slots and shards without network or goroutines. Each shard is a
+// Replica, each reader has a reads.Reader, and connections are first in, first out. Every possible next event is a
+// move. The value of a row is the set of updates in it, so reads are checked against the definitions themselves, and
+// labels are checked against values.
 const (
 	mostSlots  = 4
 	mostShards = 2
@@ -24,7 +23,7 @@ const (
 	mostClocks = 12
 )
 
-// updateSet is a row's value: a set of updates (slot, clock).
+// updateSet is the value of a row: a set of updates (slot, clock).
 type updateSet uint64
 
 func one(slot int, clock perdure.Clock) updateSet {
@@ -72,54 +71,54 @@ func (m rowMask) ids() (ids []perdure.RowID) {
 	return ids
 }
 
-// plan says what a system is to do, and what may happen to it. It is plain data.
+// plan describes the actions of a system, and the faults that may happen to it. It is plain data.
 type plan struct {
 	model               perdure.Consistency
 	slots, shards, rows int
 	ends                [mostSlots]perdure.Clock       // a slot's clocks
-	reads               [mostSlots][mostClocks]rowMask // what a slot reads in a clock, in order
-	writes              [mostSlots][mostClocks]rowMask // what its update changes
+	reads               [mostSlots][mostClocks]rowMask // the rows that a slot reads in a clock, in order
+	writes              [mostSlots][mostClocks]rowMask // the rows that its update changes
 	sparse              bool
 	oneWay              bool // not every slot reads in every clock
-	piece               int  // rows that are pushed at once
-	spare               int  // bytes that are left then: a round's last rows say that it ends
+	piece               int  // number of rows pushed in one frame
+	spare               int  // bytes left over then: the last rows of a round carry its end
 
 	chances
 	off   off
-	worst int64 // the most updates that existed and that a read lacked, so far
+	worst int64 // the most existing updates that any read has lacked so far
 }
 
-// chances are how often something may happen in one course.
+// chances limits how often each event may happen in one course.
 type chances struct {
-	drops  int // a reader gives a row's subscription up
+	drops  int // a reader drops the subscription to a row
 	breaks int // a connection breaks
-	aheads int // a row is asked for ahead
-	deaths int // a slot's process dies, for good
+	aheads int // a row is prefetched
+	deaths int // a slot's process dies and is not replaced
 }
 
-// off switches safety mechanisms off, for negative controls.
+// off disables safety mechanisms, for negative controls.
 type off struct {
-	weaken.Set      // the intake's, and a shard's pushes, and a sender's bound
-	order      bool // a round's last frame comes before its rows
-	note       bool // a reader tells the shard what it drops, and forgets it
-	again      bool // a reader drops what it has subscribed to again since
-	subs       bool // a reader takes what it asked for before a drop for pushed
-	connection bool // a shard heeds what comes late from a connection that was replaced
-	rest       bool // what becomes due during a round is forgotten at its end
-	advance    bool // a round that begins late is taken to hold what changed since
-	saw        bool // a reader says that it saw a round when it begins
-	answered   bool // a shard forgets that a slot which had no cached rows has some now
+	weaken.Set      // those of the intake, a shard's pushes, and a sender's bound
+	order      bool // a round's last frame precedes its rows
+	note       bool // a reader reports drops to the shard, and removes the rows
+	again      bool // a reader drops a row that it has subscribed to again since
+	subs       bool // a reader treats an answer requested before a drop as subscribed
+	connection bool // a shard accepts late messages of a replaced connection
+	rest       bool // changes that become due during a round are forgotten at its end
+	advance    bool // a round that starts late is taken to contain later changes
+	saw        bool // a reader confirms a round when it starts
+	answered   bool // a shard forgets that a slot without cached rows now has some
 }
 
-// system is one state of everything. Its fields are values or are cloned.
+// system is one complete state. Its fields are values or are cloned.
 type system struct {
 	*plan
 	left    chances
 	shards  [mostShards]shardSide
 	readers [mostSlots]reader
-	ups     [mostSlots][mostShards][]frame // on their way to the shard
-	late    [mostSlots][mostShards][]frame // likewise, on a connection that was replaced
-	downs   [mostSlots][mostShards][]frame // on their way to the reader
+	ups     [mostSlots][mostShards][]frame // in transit to the shard
+	late    [mostSlots][mostShards][]frame // in transit to the shard, on a connection that was replaced
+	downs   [mostSlots][mostShards][]frame // in transit to the reader
 	trace   *strings.Builder               // for scripts
 }
 
@@ -143,8 +142,8 @@ func newSystem(p *plan) *system {
 	return s
 }
 
-// after returns what a move makes of a system, which stays as it is: the two share those shards
-// and readers that the move does not change.
+// after returns the system that results from a move. s is unchanged: the two share the shards and readers that the move
+// does not affect.
 func (s *system) after(m move) (n *system, err error) {
 	n = new(system)
 	*n = *s
@@ -174,7 +173,7 @@ func (s *system) say(format string, args ...any) {
 	}
 }
 
-// valueOf is what a row holds when its shard has applied so much of each slot.
+// valueOf returns the value of a row whose shard has applied the given number of clocks of each slot.
 func (p *plan) valueOf(row int, applied vector) (c updateSet) {
 	for slot := range p.slots {
 		for clock := range applied[slot] {
@@ -194,28 +193,28 @@ func vectorOf(applied []perdure.Clock) (v vector) {
 	return v
 }
 
-// label says what rows contain.
+// label describes what rows contain.
 type label struct {
 	seq     uint64
 	least   perdure.Clock
 	applied vector
 }
 
-// frameKind is what a frame is for.
+// frameKind is the purpose of a frame.
 type frameKind int
 
 const (
-	openFrame   frameKind = iota // up: a connection begins; down: and how far the slot has come
-	getFrame                     // up: asks for a row; down: the answer
+	openFrame   frameKind = iota // up: a connection starts; down: the slot's counts
+	getFrame                     // up: requests a row; down: the answer
 	updateFrame                  // up
 	tickFrame                    // up
-	dropFrame                    // up: rows that need not be pushed any more
-	sawFrame                     // up: what is cached is of a state
-	ackFrame                     // down: how far the slot has come
+	dropFrame                    // up: rows that no longer need to be pushed
+	sawFrame                     // up: the state that the cached rows have reached
+	ackFrame                     // down: the slot's counts
 	pushFrame                    // down: rows, or the end of a round
 )
 
-// frame is one message. What does not belong to its kind is zero.
+// frame is one message. Fields that do not belong to its kind are zero.
 type frame struct {
 	kind       frameKind
 	connection int
@@ -255,7 +254,7 @@ func (f *frame) String() string {
 	return fmt.Sprintf("push of %v, state %d%s", f.rows.ids(), f.label.seq, end)
 }
 
-// keyOf collects all that a state is.
+// keyOf encodes a complete state.
 type keyOf []byte
 
 func (k *keyOf) num(ns ...int) {
@@ -299,8 +298,7 @@ func (k *keyOf) frames(fs []frame) {
 	}
 }
 
-// key says everything about a state. It is written by hand because most of the
-// explorer's time goes here.
+// key encodes the complete state. It is written by hand because most of the explorer's time is spent here.
 func (s *system) key() string {
 	k := make(keyOf, 0, 1024)
 	k.num(s.left.drops, s.left.breaks, s.left.aheads, s.left.deaths)

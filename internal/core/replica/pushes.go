@@ -8,42 +8,41 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// pushes are what a shard sends by itself: rows that changed, to the slots that have read
-// them. Under essp they go out when its MinClock has advanced, under vap with every change.
-// They go out in rounds, one after the other to each slot: a round ends with word of which
-// state all of the slot's rows then have, at least.
+// pushes are the changed rows that a shard sends unasked to the slots that have read them: under essp when MinClock has
+// advanced, under vap after every change. Each slot receives one round at a time. A round ends with a message that
+// names the state that all of the slot's rows have reached, at least.
 type pushes struct {
 	subs []*consistency.Subscriptions // by table; nil: its rows are not pushed
-	seen *consistency.Visibility      // nil: no table is vap
-	// By slot, with seen: how many of its clocks were seen when that was last looked at.
+	seen *consistency.Visibility      // nil: no vap table
+	// By slot, if seen is set: how many of its clocks had been seen at the last check.
 	told   []perdure.Clock
 	rounds []round         // by slot
 	seq    uint64          // as of the last push
 	least  perdure.Clock   // MinClock as of the last push
-	from   int             // the table that the present round has come to
-	ids    []perdure.RowID // room for those of one frame
-	flows  uint64          // numbers connections' flows
+	from   int             // the table that the current round has reached
+	ids    []perdure.RowID // scratch: the row numbers of one frame
+	flows  uint64          // numbers the flows of connections
 }
 
-// round is what goes to one slot on its present connection.
+// round is a round of pushes to one slot on its current connection.
 type round struct {
 	flow     uint64
 	begun    bool
-	due      bool // another is to follow, for what has changed since
+	due      bool // another round must follow, for later changes
 	state    wire.State
 	minClock perdure.Clock
 }
 
-// runBytes is the least size of a run of rows that is pushed as a run.
+// runBytes is the minimum size of a run of rows that is pushed as a run.
 const runBytes = 4 << 10
 
-// restart forgets all that is pushed, to a number of slots.
+// restart drops all subscriptions, and sets the number of slots.
 func (o *pushes) restart(slots int) {
 	*o = pushes{flows: o.flows, ids: o.ids}
 	o.grow(slots, nil, 0)
 }
 
-// grow makes room for a number of slots, whose applied vector is given.
+// grow adds slots, up to a number. applied is their applied vector.
 func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	for len(o.rounds) < slots {
 		o.flows++
@@ -60,7 +59,7 @@ func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	}
 }
 
-// stop forgets what is pushed to a slot: its connection is another one from now on, or none.
+// stop ends the pushes to a slot, whose connection has changed or ended.
 func (o *pushes) stop(slot perdure.Slot) {
 	o.flows++
 	o.rounds[slot] = round{flow: o.flows}
@@ -71,29 +70,29 @@ func (o *pushes) stop(slot perdure.Slot) {
 	}
 }
 
-// opened notes that a slot reads nothing from its cache.
+// opened records that a slot reads nothing from its cache.
 func (o *pushes) opened(slot perdure.Slot) {
 	if o.seen != nil {
 		o.seen.Opened(slot)
 	}
 }
 
-// active notes whether a slot has a process that may read.
+// active records whether a slot has a process that may read.
 func (o *pushes) active(slot perdure.Slot, speaks bool) {
 	if o.seen != nil {
 		o.seen.SetActive(slot, speaks)
 	}
 }
 
-// applied notes that the clocks of a slot up to the last are in state seq.
+// applied records that the clocks of a slot up to last are contained in state seq.
 func (o *pushes) applied(slot perdure.Slot, last perdure.Clock, seq uint64) {
 	if o.seen != nil {
 		o.seen.Applied(slot, last, seq)
 	}
 }
 
-// subscribe notes that a slot is being sent rows of state seq, and wants to be sent what
-// becomes of them. It returns of how many rows of the table the slot is, now.
+// subscribe records that a slot is being sent rows of state seq and wants later changes to them. It returns the number
+// of rows of the table that the slot is now subscribed to.
 func (o *pushes) subscribe(slot perdure.Slot, rows *wire.Rows, vap bool, seq uint64) int {
 	sub := o.subs[rows.Table]
 	if sub == nil || rows.Count == 0 {
@@ -111,12 +110,12 @@ func (o *pushes) subscribe(slot perdure.Slot, rows *wire.Rows, vap bool, seq uin
 	return sub.Rows(slot)
 }
 
-// changed notes that an update of a slot changes rows; NoSlot: of nobody who can tell itself
-// what its update does to them.
+// changed records which rows an update changes. by is its slot, or NoSlot if the sender cannot derive the result
+// itself.
 func (o *pushes) changed(rows *wire.Rows, by perdure.Slot) {
 	sub := o.subs[rows.Table]
 	switch {
-	case sub == nil || rows.Count == 0: // whatever row it names
+	case sub == nil || rows.Count == 0: // ignored, whatever rows it names
 	case rows.IDs == nil:
 		sub.ChangedRun(by, rows.First, rows.Count)
 	default:
@@ -126,7 +125,7 @@ func (o *pushes) changed(rows *wire.Rows, by perdure.Slot) {
 	}
 }
 
-// wanted reports whether a slot is subscribed to anything.
+// wanted reports whether a slot has any subscription.
 func (o *pushes) wanted(slot perdure.Slot) bool {
 	return slices.ContainsFunc(o.subs, func(s *consistency.Subscriptions) bool { return s != nil && s.Rows(slot) > 0 })
 }
@@ -136,7 +135,7 @@ func (o *pushes) any() bool {
 	return slices.ContainsFunc(o.subs, func(s *consistency.Subscriptions) bool { return s != nil })
 }
 
-// advance makes what has changed due to those who are subscribed to it.
+// advance makes the changes so far due to their subscribers.
 func (o *pushes) advance() {
 	for _, sub := range o.subs {
 		if sub != nil {
@@ -145,8 +144,8 @@ func (o *pushes) advance() {
 	}
 }
 
-// newlySeen marks the slots of whose clocks more are seen by all than they were told, and
-// reports whether what is seen counts.
+// newlySeen marks the slots that must be told that more of their clocks are seen by all. It reports whether visibility
+// is tracked at all.
 func (o *pushes) newlySeen(q *readers) bool {
 	if o.seen == nil {
 		return false
@@ -160,8 +159,8 @@ func (o *pushes) newlySeen(q *readers) bool {
 	return true
 }
 
-// raised follows up when counts have risen without updates: by a base, what the rows lack of
-// which is lost, or by the spans of slots that begin later. Nobody can see less of that.
+// raised handles counts that have risen without updates, because of a base, whose missing updates are lost, or of a
+// membership interval that starts later. In both cases no reader can lack an update because of it.
 func (o *pushes) raised(before, now []perdure.Clock, seq uint64) {
 	for slot, n := range now {
 		if slot < len(before) && n > before[slot] {

@@ -1,22 +1,23 @@
-// Package replica implements one replica of a shard: its rows, the order in which updates are applied, the reads
-// that wait, and the cuts that are saved. It is pure: it takes entries of the shard's log, and requests, and
-// returns what is to be done. The shell, package server, owns connections, time, goroutines and disks.
+// Package replica implements one replica of a shard: its rows, the order in which updates are applied, the reads that
+// wait, and the cuts that are saved. It performs no I/O. It takes log entries and requests, and returns the actions
+// that the shell must carry out. The shell, package server, owns the connections, the clock, the goroutines and the
+// disks.
 //
-// An entry's way is [Replica.Step], which takes it in, and then [Replica.Settle], which applies
-// what may be applied and decides what follows from that. Both gather [Effects], which the
-// shell carries out in the order of their fields. Thus many entries may be stepped at once, and
-// settled together: their readers are then told once.
+// [Replica.Step] takes in one log entry. [Replica.Settle] applies what may be applied and decides what follows. Both
+// collect [Effects], which the shell carries out in the order of the struct's fields. The shell may step many entries
+// before it settles once; readers are then notified once for all of them.
 //
 // Invariants:
-//   - rows, saved states, counts and cuts are a function of the entries, in their order: every
-//     replica that was given the same ones has the same. So nothing that a replica does of its
-//     own, like reading, saving or being slow, may change what it applies next;
-//   - an update is applied in one piece, or not at all ([consistency.Intake] sees to the order);
-//   - nobody reads rows that lack what somebody has been shown before;
-//   - nothing here calls back: no method of a Replica waits, or runs code of its caller.
+//   - Rows, saved states, counts and cuts are a function of the log entries and their order, so replicas with the same
+//     entries are equal. Nothing that a replica does on its own, such as answering reads, saving or lagging, may change
+//     what it applies next.
+//   - An update is applied completely or not at all; [consistency.Intake] ensures the order.
+//   - A reader never sees rows that lack an update which some reader has already seen.
+//   - A Replica never calls back: no method blocks or runs code of its caller, except for the Progress and Elapsed
+//     hooks.
 //
-// Nothing here is safe for concurrent use; the server's lock of the shard guards it. That is so
-// for snapshots and images of its rows, too.
+// A Replica is not safe for concurrent use; the server's lock of the shard guards it. The same lock guards snapshots
+// and images of its rows.
 package replica
 
 import (
@@ -33,44 +34,44 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// Settings are what a replica is of. They never change.
+// Settings configure a replica. They never change.
 type Settings struct {
 	Shard perdure.ShardID
 	Job   perdure.JobSpec
-	// For tests: what is saved in the background has only what has changed, however little that spares.
+	// For tests: background saves contain only changed rows, however little that spares.
 	Sparing bool
-	// Elapsed is the time since some moment, in seconds. It says how long training paused; nothing
-	// is decided by it. nil: that is not measured.
+	// Elapsed returns the seconds since an arbitrary fixed moment. It only measures how long training paused; no
+	// decision depends on it. If it is nil, pauses are not measured.
 	Elapsed func() float64
-	// Progress is called for each block of rows that an update changes, so that an observer can tell an update that
-	// takes long from one that hangs. nil: nobody observes.
+	// Progress is called for each block of rows that an update changes, so that an observer can tell a slow update from
+	// one that hangs. It may be nil.
 	Progress func()
-	Unstored int        // for tests: instead of MostUnstored
+	Unstored int        // for tests: replaces MostUnstored
 	Weak     weaken.Set // for negative controls
 }
 
-// MostUnstored is how many more rows of a table than are stored here a slot may be subscribed to: some 800 MB of memory
-// for each slot that has as many. A worker keeps what it is subscribed to in its cache, 256 MiB usually, gives up what
-// it does not read, and changes most of what it reads, which is stored then; one that kept as many rows that nobody
-// changes, of one shard, would have 700 MB of these alone.
+// MostUnstored limits a slot's subscription to one table: it may contain at most this many rows more than are stored
+// here. A slot at the limit costs about 800 MB of memory. A worker caches the rows of its subscription, usually in 256
+// MiB. It drops rows that it does not read and changes most of those that it reads, and changed rows are stored. A
+// worker that cached this many unchanged rows of one shard would need 700 MB for them alone.
 const MostUnstored = 16 << 20
 
-// Place is a replica's part among the shard's replicas, as a view says.
+// Place is the part that the view assigns to this replica among the replicas of its shard.
 type Place struct {
 	Head     bool
-	Reads    bool // rows of vap tables are read here: of no other replica is it known what slots can see
-	Periodic bool // the others are brought up to the head periodically
+	Reads    bool // vap tables are read here; only this replica knows which updates slots have seen
+	Periodic bool // the other replicas are brought up to date periodically
 }
 
-// Entry is an entry of the shard's log: a frame as a worker sent it, or as the head made it of
-// the view. Its epoch and request are put in when it is sent on.
+// Entry is an entry of the shard's log: a frame that a worker sent, or one that the head derived from the view. Its
+// epoch and request number are filled in when it is forwarded.
 type Entry struct {
 	Frame wire.Frame
-	From  *Reader // at the head: who is told if something before it is missing
+	From  *Reader // at the head: the reader to notify if an earlier entry is missing
 }
 
-// Replica is one replica. See the package comment. What the state and the audience can say of
-// themselves, they are asked directly; what concerns both is asked of the replica.
+// Replica is one replica of a shard. Its two parts, State and Audience, answer queries that concern them alone; queries
+// that concern both are methods of Replica.
 type Replica struct {
 	State    State
 	Audience Audience
@@ -81,16 +82,16 @@ type Replica struct {
 	weak      weaken.Set
 	view      *words.View
 	place     Place
-	ready     bool // it serves, in this epoch
-	renewed   bool // it has been in another epoch
+	ready     bool // serves in this epoch
+	renewed   bool // has been in another epoch
 	proposals proposals
-	mending   mending
-	arrears   promises      // as processes open the shard, or hear that it is back
-	stirred   bool          // something came since Settle was called
-	synced    perdure.Clock // periods after which the others were brought up to date
+	resend    resending
+	queued    promises      // reported when a process opens the shard or learns that it is back
+	stirred   bool          // something changed since the last Settle
+	synced    perdure.Clock // periods after which the other replicas were brought up to date
 }
 
-// New makes a replica that has no rows yet.
+// New returns a replica that has no rows yet.
 func New(s Settings) *Replica {
 	job := &s.Job
 	if s.Progress == nil {
@@ -107,13 +108,13 @@ func New(s Settings) *Replica {
 	return r
 }
 
-// Effects are those that have gathered since they were cleared.
+// Effects returns the effects collected since they were last cleared.
 func (r *Replica) Effects() *Effects { return &r.Audience.fx }
 
-// Ready reports whether the shard serves, in this epoch.
+// Ready reports whether the replica serves in this epoch.
 func (r *Replica) Ready() bool { return r.ready }
 
-// Fill gives the replica the content that a view says it begins with.
+// Fill sets the content that the replica starts with, according to the view.
 func (r *Replica) Fill(c Content, v *words.View) {
 	r.view, r.Audience.view = v, v
 	r.State.fill(c, v.RestoredAt(r.shard))
@@ -121,51 +122,51 @@ func (r *Replica) Fill(c Content, v *words.View) {
 	r.Audience.addSubs(&r.State, r.fromBefore(), r.place.Reads)
 }
 
-// Adopt makes the replica what a finished snapshot says. Who reads goes on reading.
+// Adopt replaces the state by a finished snapshot. Open readers keep reading.
 func (r *Replica) Adopt(in *Incoming) {
 	r.State.adopt(in)
-	r.State.rounds.forget() // what others have saved is not known here
+	r.State.rounds.forget() // this replica does not know which rows others have saved
 	r.Audience.grow(&r.State)
 	r.Audience.pushes.restart(len(r.Audience.seats))
 	r.renewed = true
 	r.Audience.addSubs(&r.State, true, r.place.Reads)
-	r.Finish() // what its sender had left to another goroutine
+	r.Finish() // updates whose application the snapshot's sender had left to another goroutine
 }
 
 // Finish applies what may be applied.
 func (r *Replica) Finish() { r.State.applyAll(&r.Audience) }
 
-// Follow brings the replica to what the view says of it. renew: that is another epoch of a
-// replica that goes on, and those who read open it anew.
+// Follow applies the view to the replica. If renew is set, a new epoch starts for a replica that keeps its rows, and
+// its readers must open the shard again.
 func (r *Replica) Follow(v *words.View, at Place, renew bool) {
 	r.view, r.Audience.view, r.place, r.State.cuts.head = v, v, at, at.Head
 	if renew {
 		r.ready, r.renewed, r.proposals = false, true, proposals{}
-		r.mending, r.arrears = mending{}, nil
+		r.resend, r.queued = resending{}, nil
 		r.Audience.renew()
 		if r.State.Has() {
 			r.Audience.addSubs(&r.State, true, at.Reads)
 		}
 	}
-	r.mending.restored = v.Shards[r.shard].Restored
+	r.resend.restored = v.Shards[r.shard].Restored
 }
 
-// Heed takes over, once the replica has a log, what the view says of slots and checkpoints.
+// Heed applies the view's slots and checkpoints. The replica must have a log.
 func (r *Replica) Heed() {
-	r.Audience.follow(r.arrears)
+	r.Audience.follow(r.queued)
 	r.State.cuts.durable(r.view.Durable)
 }
 
-// fromBefore reports whether slots may have rows cached of a former life of the shard in this
-// generation. One that is made of its log never knows that they have not.
+// fromBefore reports whether slots may have cached rows of an earlier life of the shard in this generation. A replica
+// that is rebuilt from its log cannot rule that out.
 func (r *Replica) fromBefore() bool {
 	mine := &r.view.Shards[r.shard]
 	return r.renewed || mine.Lost || mine.Restored || r.traits.Logged()
 }
 
-// Propose has the head append what the view says, and begins to serve once nothing stands
-// against it. It reports whether there is something to append. The log must serve: all that
-// it had when the epoch began is applied.
+// Propose makes the head append entries that the view requires, and starts serving once nothing prevents it. It reports
+// whether there are entries to append. The log must be serving: everything that it contained when the epoch began must
+// be applied.
 func (r *Replica) Propose() (news bool) {
 	fx, p := r.Effects(), &r.proposals
 	before := len(fx.Facts)
@@ -180,21 +181,21 @@ func (r *Replica) Propose() (news bool) {
 	return len(fx.Facts) > before
 }
 
-// begin serves those who open the shard, from now on.
+// begin starts serving the readers that open the shard.
 func (r *Replica) begin() {
 	r.ready, r.stirred = true, true
-	r.Audience.follow(r.arrears)
+	r.Audience.follow(r.queued)
 	r.proposals.begin(&r.State)
 	r.Effects().Tell = true
 }
 
-// Step takes the log's next entry in. The body of an update belongs to the replica from then
-// on. It reports whether the entry completes a large update, which may be worth a goroutine
-// that settles.
+// Step takes in the log's next entry. The replica keeps the body of an update, so the caller must not use it
+// afterwards. Step reports whether the entry completes a large update, which may be worth a goroutine that settles.
 func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 	f, fx := &e.Frame, r.Effects()
 	if n := len(r.State.Applied()); int(f.Slot) >= n {
-		r.fail(fmt.Errorf("%w: an entry of kind %d is of slot %d of %d", wire.ErrPayload, f.Kind, f.Slot, n))
+		r.fail(fmt.Errorf("%w: an entry of kind %d has slot %d, but the job has %d slots",
+			wire.ErrPayload, f.Kind, f.Slot, n))
 		return false
 	}
 	r.stirred = true
@@ -209,26 +210,25 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 		r.took(e, r.State.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
 	}
-	r.Finish() // so that every replica has applied the same when it hears of the fact
+	r.Finish() // every replica must have applied the same updates when it takes the fact
 	if err := r.takeFact(f); err != nil {
 		r.fail(err)
 	}
 	r.Finish()
-	fx.Tell = true // somebody waits for it
+	fx.Tell = true // a process waits for it
 	return false
 }
 
-// fail ends a server that cannot take what is in the log.
+// fail stops the server, which cannot apply an entry of its log.
 func (r *Replica) fail(err error) { r.Effects().fail("shard %d: %w", r.shard, err) }
 
-// took follows up on what the intake made of an entry, and reports whether it
-// changed anything.
+// took acts on the intake's verdict about an entry, and reports whether the entry changed anything.
 func (r *Replica) took(e *Entry, verdict consistency.Verdict) bool {
 	f, fx := &e.Frame, r.Effects()
 	switch verdict {
 	case consistency.Gap:
 		if e.From != nil {
-			fx.Moved = append(fx.Moved, e.From) // it opens the shard anew and resends from what it is told
+			fx.Moved = append(fx.Moved, e.From) // it opens the shard again and resends from the count it receives
 		}
 		return false
 	case consistency.Fenced:
@@ -236,8 +236,8 @@ func (r *Replica) took(e *Entry, verdict consistency.Verdict) bool {
 	case consistency.Torn:
 		fx.Torn = append(fx.Torn, Torn{
 			From: e.From,
-			Why: fmt.Sprintf("an update of slot %d is of the clocks %d to %d, "+
-				"of which shard %d may take some and not the others (it has applied those before %d): it takes none",
+			Why: fmt.Sprintf("the update of slot %d covers clocks %d to %d, "+
+				"but shard %d can apply only some of them (it has applied those below %d): the update is rejected",
 				f.Slot, f.Clock, f.Until()-1, r.shard, r.State.Applied()[f.Slot]),
 		})
 		return false
@@ -252,7 +252,7 @@ func (r *Replica) took(e *Entry, verdict consistency.Verdict) bool {
 	return true
 }
 
-// takeFact takes an entry that the head made of the view.
+// takeFact applies an entry that the head derived from the view.
 func (r *Replica) takeFact(f *wire.Frame) error {
 	st, to := &r.State, &r.Audience
 	before := slices.Clone(st.Applied())
@@ -263,7 +263,7 @@ func (r *Replica) takeFact(f *wire.Frame) error {
 			return err
 		}
 		to.addSubs(st, r.fromBefore(), r.place.Reads)
-		to.follow(r.arrears) // nobody waits for slots that nobody speaks for
+		to.follow(r.queued) // so that no push waits for a slot without a process
 	case wire.KindBase:
 		if err := st.raise(f); err != nil {
 			return err
@@ -276,34 +276,33 @@ func (r *Replica) takeFact(f *wire.Frame) error {
 		}
 		to.pushes.raised(before, st.Applied(), st.Seq())
 		to.grow(st)
-		to.follow(r.arrears)
+		to.follow(r.queued)
 	default:
 		return st.take(f)
 	}
 	return nil
 }
 
-// Stirred reports whether something came since Settle was called.
+// Stirred reports whether something changed since the last Settle.
 func (r *Replica) Stirred() bool { return r.stirred }
 
-// Stir has Settle look again, though nothing may have come.
+// Stir makes the next Settle check everything again, even if nothing has changed.
 func (r *Replica) Stir() { r.stirred = true }
 
-// Rest says that Settle need not look before something else comes: another goroutine is to call
-// it, and stirs the replica first.
+// Rest marks the replica as settled, because another goroutine will call Settle. That goroutine calls Stir first.
 func (r *Replica) Rest() { r.stirred = false }
 
-// Settle applies whatever may be applied, and decides what follows: what is pushed, which cut
-// is saved, who is answered and who is told how far it has come.
+// Settle applies whatever may be applied and decides what follows: which rows are pushed, which cut is saved, which
+// reads are answered, and which slots are sent their counts.
 func (r *Replica) Settle() {
 	st, to, fx := &r.State, &r.Audience, r.Effects()
 	r.stirred = false
 	if st.cuts.stands {
-		to.acknowledge(st) // what is staged meanwhile
+		to.acknowledge(st) // for updates staged while the cut is written
 		return
 	}
 	st.applyAll(to)
-	r.mend()
+	r.checkResent()
 	if !r.holds() {
 		to.push(st)
 	}
@@ -313,35 +312,37 @@ func (r *Replica) Settle() {
 	}
 	to.answerWaiting(st, r.holds())
 	to.acknowledge(st)
-	if r.place.Periodic && r.place.Head && r.ready { // whenever MinClock has come past another multiple of the period
+	// Sync the other replicas whenever MinClock passes another multiple of the period.
+	if r.place.Periodic && r.place.Head && r.ready {
 		if n := st.MinClock() / r.traits.Period; n > r.synced {
 			r.synced, fx.Sync = n, true
 		}
 	}
 }
 
-// mend looks whether a restored shard has been sent all again. What waits for others at
-// a cut was not shown before either; a cut at which the shard stands was passed.
-func (r *Replica) mend() {
+// checkResent checks whether a restored shard has been sent everything again. Ticked updates that wait for other slots
+// were not visible before the loss either, so they need not be applied. The former life had passed any cut at which the
+// shard is paused, so the check waits until the shard leaves the cut.
+func (r *Replica) checkResent() {
 	in := r.State.intake
-	if r.mending.lacks() && r.ready && !in.AtCut() && r.mending.complete(r.view, in) {
-		r.mending.whole = true
+	if r.resend.lacks() && r.ready && !in.AtCut() && r.resend.complete(r.view, in) {
+		r.resend.whole = true
 		r.Effects().Tell = true
 	}
 }
 
-// Mends reports whether the shard serves and is still being sent what its former life had:
-// whatever changes who takes part may be what it waits for.
-func (r *Replica) Mends() bool { return r.ready && r.mending.lacks() }
+// Mends reports whether the shard serves but still waits for updates that its lost replicas had. Any change of the
+// membership may complete it.
+func (r *Replica) Mends() bool { return r.ready && r.resend.lacks() }
 
-// holds reports whether the shard shows nobody its rows yet.
-func (r *Replica) holds() bool { return r.mending.lacks() && !r.weak.Holding }
+// holds reports whether the shard still withholds its rows from all readers.
+func (r *Replica) holds() bool { return r.resend.lacks() && !r.weak.Holding }
 
-// Lacks reports whether the shard is known to lack updates that have been made.
-func (r *Replica) Lacks() bool { return r.arrears.beyond(r.view, r.State.Applied()) }
+// Lacks reports whether some process has ended clocks that the shard has not applied.
+func (r *Replica) Lacks() bool { return r.queued.beyond(r.view, r.State.Applied()) }
 
-// Read takes a request. It may be answered now, with rows as they are, or has to wait. An
-// error ends its connection.
+// Read takes a request. If now is true, the caller answers it immediately with the current rows; otherwise the request
+// must wait. After an error the caller closes the connection.
 func (r *Replica) Read(rd *Read) (now bool, err error) {
 	st, holds := &r.State, r.holds()
 	if st.allows(rd) && !holds {
@@ -354,62 +355,61 @@ func (r *Replica) Read(rd *Read) (now bool, err error) {
 	return false, err
 }
 
-// Open takes a reader that begins.
+// Open takes a reader that starts to use the shard.
 func (r *Replica) Open(o Open) {
-	if !r.mending.whole {
-		r.mending.told.tell(o.Reader, o.Ended)
+	if !r.resend.whole {
+		r.resend.reported.record(o.Reader, o.Ended)
 	}
-	r.arrears.tell(o.Reader, o.Ended)
+	r.queued.record(o.Reader, o.Ended)
 	r.Audience.opening = append(r.Audience.opening, o)
 }
 
-// AnswerOpens answers the Opens that may be answered when the log is applied up to pos.
+// AnswerOpens answers the Opens that may be answered once the log is applied up to pos.
 func (r *Replica) AnswerOpens(pos uint64) {
 	if r.ready && r.Audience.Opening() {
 		r.Audience.answerOpens(pos, &r.State)
 	}
 }
 
-// Roster is the newest roster that the log has, its number and when each slot takes part. It is the replica's
-// own: do not change it.
+// Roster returns the newest membership in the log: its number, and the membership interval of each slot. The caller
+// must not modify the slice.
 func (r *Replica) Roster() (number uint64, spans []words.Span) {
 	return r.State.intake.Roster(), r.State.intake.Spans()
 }
 
-// TellSeen has slots told of which of their clocks more are seen by all, since somebody has
-// left.
+// TellSeen notifies slots whose updates have become visible to all because another slot has left.
 func (r *Replica) TellSeen() {
 	if r.ready && r.Audience.pushes.seen != nil {
 		r.Audience.acknowledge(&r.State)
 	}
 }
 
-// Prompt takes a slot's word that it waits until its clocks below ended are applied.
+// Prompt records that a slot waits until its clocks below ended are applied.
 func (r *Replica) Prompt(c *Reader, ended perdure.Clock) {
-	r.arrears.tell(c, ended)
+	r.queued.record(c, ended)
 	r.Audience.prompt(c, ended, &r.State)
 }
 
-// Saw takes a slot's word for which state its cached rows have.
+// Saw records the state that a slot's cached rows have reached.
 func (r *Replica) Saw(c *Reader, seq uint64) error { return r.Audience.saw(c, seq, &r.State) }
 
-// Unsubscribe ends subscriptions: the reader has no use for the rows any more.
+// Unsubscribe ends subscriptions to rows that the reader no longer uses.
 func (r *Replica) Unsubscribe(c *Reader, rows *wire.Rows) error {
 	return r.Audience.unsubscribe(c, rows, &r.State)
 }
 
-// Counts tells a connection's slot how far it has come.
+// Counts returns how far the updates of a connection's slot have come.
 func (r *Replica) Counts(c *Reader) words.Counts { return r.Audience.counts(c, &r.State) }
 
-// GiveUpSaving says that the cut which the shard has left is not being written any more: it
-// stands at the next one until it is.
+// GiveUpSaving records that the cut which the shard has left is no longer being written. The shard stops at its next
+// cut until a cut is saved.
 func (r *Replica) GiveUpSaving() {
 	r.State.cuts.writes = false
-	r.stirred = true // it may stand there already
+	r.stirred = true // it may already be at the next cut
 }
 
-// Status adds to a status what the coordinator is to hear of this replica. Where the shard's
-// rows were lost and nobody serves them yet, the head says what it has.
+// Status adds this replica's part to a status for the coordinator. If the shard's rows were lost and no replica serves
+// them yet, the head reports its counts.
 func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 	in, sv := r.State.intake, &r.State.cuts
 	st.Ready, st.Segments = r.ready, slices.Clone(sv.segments)
@@ -425,14 +425,14 @@ func (r *Replica) Status(v *words.View, st *words.ShardStatus) {
 	}
 	st.States, st.Held = states.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.Roster()
-	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.mending.whole, sv.missed()
+	st.Named, st.Whole, st.Missed = sv.schedule.Named, r.resend.whole, sv.missed()
 	if r.place.Head && r.State.rounds.missed(st.Named, st.MinClock) {
 		st.Missed = true
 	}
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)
 		if i >= len(in.Applied()) {
-			break // its roster is on its way
+			break // the entry with the new membership has not arrived yet
 		}
 		if !sl.Settled {
 			st.Fences = append(st.Fences, words.Fence{

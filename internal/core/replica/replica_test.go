@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// bench is a replica that a test drives: the head of a shard that has one table of 4 rows, of
-// one value each, and a reader for each of two slots.
+// bench is a replica under test: the head of a shard with one table of 4 rows, each of one value, and a reader for each
+// of two slots.
 type bench struct {
 	*Replica
 	t       testing.TB
@@ -58,7 +58,7 @@ func newBench(t testing.TB, model string, recovery string, slots int, change ...
 	return b
 }
 
-// turn proposes and steps until nothing more comes, and settles.
+// turn proposes and steps until nothing is left to append, then settles.
 func (b *bench) turn() {
 	for b.Propose() {
 		facts := slices.Clone(b.Effects().Facts)
@@ -84,7 +84,7 @@ func (b *bench) step(f wire.Frame) {
 	b.Step(&e, f.Body)
 }
 
-// update steps a slot's update of a clock, which adds 1 to a row.
+// update steps a slot's update of a clock. The update adds 1 to a row.
 func (b *bench) update(slot perdure.Slot, clock perdure.Clock, row perdure.RowID) {
 	body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: row, Count: 1}, Values: []float32{1}})
 	b.step(wire.Frame{
@@ -110,7 +110,7 @@ func (b *bench) read(slot perdure.Slot, need perdure.Clock, row perdure.RowID, s
 	return now
 }
 
-// effects says what is to be done, in the order of the fields, and clears it.
+// effects formats the collected effects in the order of their fields, and clears them.
 func (b *bench) effects() string {
 	var says []string
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
@@ -149,23 +149,23 @@ func (b *bench) effects() string {
 	return strings.Join(says, "; ")
 }
 
-// effectsCase is what is done to a replica, and the effects that follow.
+// effectsCase is a series of calls to a replica, and the effects that they cause.
 type effectsCase struct {
 	name, model, recovery string
 	do                    []func(b *bench)
 	want                  string
 }
 
-// effectsCases are of each kind of model.
+// effectsCases covers each kind of model.
 func effectsCases() []effectsCase {
 	settle := (*bench).settle
 	return []effectsCase{
 		{
-			"nobody waits for an acknowledgement", "ssp:1", "none",
+			"no worker waits for an acknowledgement", "ssp:1", "none",
 			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
 			"later",
 		},
-		{"who waits for MinClock is answered with its acknowledgement", "ssp:0", "none", []func(b *bench){
+		{"a read that waited for MinClock is answered with its acknowledgement", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 2) }, settle,
@@ -181,7 +181,7 @@ func effectsCases() []effectsCase {
 			func(b *bench) { b.update(1, 0, 0) }, settle,
 		}, "push 0; ack 1"},
 		{
-			"a gap has its sender open anew", "ssp:1", "none",
+			"the sender of a gap must open the shard again", "ssp:1", "none",
 			[]func(b *bench){func(b *bench) { b.update(0, 1, 1) }, settle},
 			"moved 0",
 		},
@@ -190,24 +190,24 @@ func effectsCases() []effectsCase {
 			[]func(b *bench){func(b *bench) { b.update(0, 0, 1) }, settle},
 			"ack 0",
 		},
-		{"the shard stands at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
+		{"the shard pauses at a cut", "ssp:1", "checkpoint:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) }, settle,
 		}, "save 1, stands true; later"},
-		{"a cut is left, and what comes after it is applied", "ssp:1", "resend:1", []func(b *bench){
+		{"a cut is left, and later updates are applied", "ssp:1", "resend:1", []func(b *bench){
 			func(b *bench) { b.update(0, 0, 1) },
 			func(b *bench) { b.update(1, 0, 1) },
 			func(b *bench) { b.update(0, 1, 1) }, settle,
 		}, "save 1, stands false; later"},
-		{"a connection that ends waits for nothing", "ssp:0", "none", []func(b *bench){
+		{"a closed connection has no waiting reads", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.Audience.Forget(b.readers[0]) },
 		}, "dropped 0"},
-		{"another epoch drops what waits", "ssp:0", "none", []func(b *bench){
+		{"a new epoch drops waiting reads", "ssp:0", "none", []func(b *bench){
 			func(b *bench) { b.read(0, 1, 0, false) },
 			func(b *bench) { b.Follow(&b.view, b.place, true) },
 		}, "dropped 0"},
-		{"a large number of values is a failure of all", "ssp:0", "none", []func(b *bench){func(b *bench) {
+		{"a wrong number of values stops the server", "ssp:0", "none", []func(b *bench){func(b *bench) {
 			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 0, Count: 1}, Values: []float32{1, 2}})
 			b.step(wire.Frame{
 				Header: wire.Header{Kind: wire.KindUpdate, Slot: 0, Incarnation: 1, Parts: 1},
@@ -218,7 +218,7 @@ func effectsCases() []effectsCase {
 	}
 }
 
-// What follows from entries.
+// Steps and Settle cause the expected effects.
 func TestEffects(t *testing.T) {
 	for _, c := range effectsCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -227,13 +227,13 @@ func TestEffects(t *testing.T) {
 				do(b)
 			}
 			if got := b.effects(); got != c.want {
-				t.Errorf("to do: %s\nwant:  %s", got, c.want)
+				t.Errorf("effects: %s\nwant:    %s", got, c.want)
 			}
 		})
 	}
 }
 
-// What is written of a cut is what the rows were there, whatever is applied before it is read.
+// The image of a cut has the rows as of that cut, whatever is applied before it is read.
 func TestImageIsOfItsCut(t *testing.T) {
 	b := newBench(t, "ssp:1", "resend:1", 2)
 	b.update(0, 0, 1)
@@ -243,15 +243,15 @@ func TestImageIsOfItsCut(t *testing.T) {
 	b.Settle()
 	fx := b.Effects()
 	if len(fx.Saves) != 1 || fx.Saves[0].Cut != 1 {
-		t.Fatalf("to be saved: %+v", fx.Saves)
+		t.Fatalf("saves: %+v", fx.Saves)
 	}
 	m := fx.Saves[0].Image
 	if got := b.values(); got[1] != 4 {
-		t.Errorf("the shard does not go on: its rows are %v", got)
+		t.Errorf("the shard does not continue: its rows are %v", got)
 	}
 	piece, _ := m.Rows[0].Next(1<<10, func(n int) []byte { return make([]byte, n) })
 	if got := wire.Floats(piece); got[1] != 2 || m.Seq != 2 || !slices.Equal(m.Applied, []perdure.Clock{1, 1}) {
-		t.Errorf("of the cut rows %v are written, which contain %v, %d updates", got, m.Applied, m.Seq)
+		t.Errorf("the image of the cut has rows %v with applied vector %v, %d updates", got, m.Applied, m.Seq)
 	}
 }
 
@@ -263,7 +263,7 @@ func (b *bench) values() []float32 {
 	return values
 }
 
-// copyOf makes a replica of another one's snapshot.
+// copyOf makes a replica from another one's snapshot.
 func (b *bench) copyOf() *bench {
 	b.t.Helper()
 	n := &bench{Replica: New(Settings{Job: *b.job}), t: b.t, view: b.view, pos: b.pos}
@@ -295,8 +295,8 @@ func (b *bench) copyOf() *bench {
 	return n
 }
 
-// Replicas that are given the same entries are the same: whenever each settles, and whether it
-// has begun with them or with a snapshot of another one.
+// Replicas with the same entries are equal, no matter when each settles, and whether it started with the entries or
+// with a snapshot of another replica.
 func TestReplicasAgree(t *testing.T) {
 	for _, model := range []string{"bsp", "ssp:1", "asp", "essp:2", "vap:2"} {
 		for seed := range uint64(20) {
@@ -339,7 +339,7 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
-// Who begins with a snapshot weakens updates by their age as all others do.
+// A replica that starts with a snapshot scales updates by their age like all others.
 func TestCopyWeakens(t *testing.T) {
 	b := newBench(t, "ssp:9", "none", 1)
 	b.job.StaleScale = perdure.ScaleInverse
@@ -348,18 +348,18 @@ func TestCopyWeakens(t *testing.T) {
 	b.Settle()
 	late := func(b *bench) float32 {
 		body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1, Count: 1}, Values: []float32{1}})
-		body = wire.AppendBasisBlock(body, 0, 0) // of rows of MinClock 0
+		body = wire.AppendBasisBlock(body, 0, 0) // of rows as of MinClock 0
 		b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Clock: 1, Incarnation: 1, Parts: 1}, Body: body})
 		b.Settle()
 		return b.values()[1]
 	}
 	other := b.copyOf()
 	if got, want := late(other), late(b); got != want || want != 1.5 {
-		t.Errorf("an update of age 1 makes %v of a 1 on a copy, %v on the first", got, want)
+		t.Errorf("an update of 1, of age 1, adds %v on a copy, %v on the original", got, want)
 	}
 }
 
-// An update and a read cost no memory of their own, whatever is to be done because of them.
+// In the steady state, an update and a read allocate no memory, whatever effects they have.
 func TestNoMemory(t *testing.T) {
 	for _, model := range []string{"ssp:1", "essp:1", "vap:1", "asp"} {
 		b := newBench(t, model, "none", 1)
@@ -374,16 +374,16 @@ func TestNoMemory(t *testing.T) {
 			b.Settle()
 			b.Effects().Clear()
 			if now, err := b.Read(&rd); !now || err != nil {
-				t.Fatal("it is not answered at once", err)
+				t.Fatal("the read is not answered immediately", err)
 			}
 			b.Audience.TakeAck(b.readers[0])
 			e.Frame.Clock++
 		}
-		for range 100 { // until all room is made
+		for range 100 { // until all buffers have grown
 			turn()
 		}
 		if n := testing.AllocsPerRun(200, turn); n != 0 {
-			t.Errorf("%s: an update and a read cost %v allocations", model, n)
+			t.Errorf("%s: an update and a read allocate %v times", model, n)
 		}
 	}
 }

@@ -12,32 +12,31 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// rounds are the saves of a shard whose rows are saved by themselves, a part of them at a
-// time: see recovery.Rounds. They need no cut: whatever the rows contain when a round is due
-// is saved, with the applied vector that says what that is. So nothing is held back for them,
-// and no entry of the log tells of them. They are the head's own: what one has saved the next
-// one does not know, and saves anew.
+// rounds are the saves of a shard that saves its rows separately, some of them at a time: see recovery.Rounds. They
+// need no cut. A round saves whatever the rows contain when it is due, together with the applied vector that describes
+// it. So no update is held back for a round, and no log entry mentions it. Rounds belong to the head: a new head does
+// not know what the previous one saved, and saves it again.
 type rounds struct {
 	recovery.Rounds
-	settings scar.Settings
-	deaf     bool          // the ledger does not hear of rows that go
-	ledger   *scar.Ledger  // nil: what is saved is not known here, and a round saves all
-	taken    int64         // rounds that were taken, or went into a later one
-	busy     bool          // one is being written
-	ended    perdure.Clock // of which the last one was taken: it has all rows, since the job is to end; 0: none was
-	allowed  bool          // by who saves, where it is not of clocks when the next one is
-	newest   words.Segment
-	bytes    int64          // of the files that were written
-	paused   float64        // seconds that choosing took
-	elapsed  func() float64 // nil: that is not measured
-	kept     []words.Kept   // of what a lost shard began with
-	held     []string       // states in the store that what is being written refers to
+	settings    scar.Settings
+	ignoreMoves bool          // the ledger is not told of evicted rows (negative control)
+	ledger      *scar.Ledger  // nil: the saved rows are unknown, and a round saves everything
+	taken       int64         // rounds that were started, or merged into a later one
+	busy        bool          // a round is being written
+	ended       perdure.Clock // clock of the final round, which saves all rows because the job is about to end; 0: none
+	allowed     bool          // the shell allows the next round, if rounds are not scheduled by clocks
+	newest      words.Segment
+	bytes       int64          // total size of the written files
+	paused      float64        // total seconds spent on choosing rows
+	elapsed     func() float64 // nil: not measured
+	kept        []words.Kept   // of the content that a lost shard started with
+	held        []string       // stored states that the round being written refers to
 }
 
 func newRounds(s *Settings) rounds {
 	r := s.Job.Recovery
 	return rounds{
-		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, deaf: s.Weak.Ebb.Moves,
+		Rounds: recovery.RoundsOf(r), allowed: true, elapsed: s.Elapsed, ignoreMoves: s.Weak.Ebb.Moves,
 		settings: scar.Settings{
 			Selector: r.Selector, Share: r.Share, Seed: s.Job.Seed, Shard: s.Shard,
 			Torn: s.Weak.Units,
@@ -45,13 +44,13 @@ func newRounds(s *Settings) rounds {
 	}
 }
 
-// begin begins with a content, at a MinClock.
+// begin starts with a content, at a MinClock.
 func (ro *rounds) begin(c *Content, min perdure.Clock) {
 	if !ro.Any() {
 		return
 	}
 	ro.taken = ro.Done(min)
-	ro.settings.Saves = uint64(ro.taken) // so that random does not choose again what it did before
+	ro.settings.Saves = uint64(ro.taken) // so that the random selector does not repeat its earlier choices
 	ro.kept = c.Kept
 	if c.Saved == nil {
 		ro.ledger = scar.New(ro.settings)
@@ -61,7 +60,7 @@ func (ro *rounds) begin(c *Content, min perdure.Clock) {
 	ro.ledger.Past(c.Saved.Past)
 }
 
-// forget notes that what is saved is not known here any more.
+// forget records that this replica no longer knows which rows are saved.
 func (ro *rounds) forget() {
 	if ro.ledger != nil {
 		ro.ledger.Forget()
@@ -69,22 +68,22 @@ func (ro *rounds) forget() {
 	ro.ledger, ro.busy, ro.newest = nil, false, words.Segment{}
 }
 
-// changed notes which rows an update changes.
+// changed records which rows an update changes.
 func (ro *rounds) changed(b *wire.Block, p *table.Part) {
 	if ro.ledger != nil {
 		ro.ledger.Changed(b.Table, p, b.First, b.IDs, b.Count)
 	}
 }
 
-// evicting returns what is to hear of the rows of a table that are about to go, by position.
+// evicting returns the func to call with the position of each row of a table that is about to be evicted.
 func (ro *rounds) evicting(t perdure.TableID, p *table.Part) func(at int) {
-	if ro.ledger == nil || ro.deaf {
+	if ro.ledger == nil || ro.ignoreMoves {
 		return func(int) {}
 	}
 	return ro.ledger.Evicting(t, p)
 }
 
-// added notes the last of the parts, which is new.
+// added records the last part, which is new.
 func (ro *rounds) added(parts []*table.Part) {
 	if ro.ledger != nil {
 		last := len(parts) - 1
@@ -92,8 +91,8 @@ func (ro *rounds) added(parts []*table.Part) {
 	}
 }
 
-// due returns how many rounds are due at a MinClock. While one is written the next ones wait,
-// and are then one.
+// due returns how many rounds are due at a MinClock. Rounds that become due while another one is written are merged
+// into one.
 func (ro *rounds) due(min perdure.Clock) int64 {
 	switch {
 	case !ro.Any() || ro.busy || ro.ended > 0:
@@ -104,27 +103,27 @@ func (ro *rounds) due(min perdure.Clock) int64 {
 	return ro.Done(min) - ro.taken
 }
 
-// stands reports whether the shard stands at the cut that was named since the job is to end: a round
-// is still being written, and all rows of the cut are to be taken after it.
+// stands reports whether the shard must pause at the cut that was named because the job is about to end. It must while
+// a round is still being written, because the final round, which saves all rows of the cut, follows it.
 func (ro *rounds) stands(named perdure.Clock) bool { return ro.busy && ro.ended < named }
 
-// last reports whether the last round is due, of all rows: at the clock that was named, and at no other, since
-// the last files of all shards are of one.
+// last reports whether the final round, which saves all rows, is due. It is due at the named clock only, because the
+// final files of all shards must be of the same clock.
 func (ro *rounds) last(named, min perdure.Clock) bool {
 	return ro.Any() && !ro.busy && ro.ended < named && min == named
 }
 
-// missed reports whether the shard has gone on after the clock that was named without a last round: it could
-// not be written, or the shard was not there. Another one is to be named.
+// missed reports whether the shard has passed the named clock without a final round: the round could not be written, or
+// the shard was unavailable. The coordinator must name another clock.
 func (ro *rounds) missed(named, min perdure.Clock) bool {
 	return ro.Any() && ro.ended < named && min > named
 }
 
-// saveRows has the head save some rows, as they are now, if a round is due.
+// saveRows makes the head save some of the current rows if a round is due.
 func (st *State) saveRows(to *Audience) {
 	ro, min := &st.rounds, st.intake.MinClock()
 	if st.weak.Cuts {
-		min-- // what is saved as of a clock has updates of it
+		min-- // negative control: the save of a clock contains updates of that clock
 	}
 	n := ro.due(min)
 	if named := st.cuts.schedule.Named; ro.last(named, min) && st.cuts.head {
@@ -146,7 +145,7 @@ func (st *State) saveRows(to *Audience) {
 	}
 	choice := ro.ledger.Choose(st.rows.parts, n)
 	ro.allowed = false
-	if choice.Bytes == 0 && ro.ended == 0 { // nothing has changed, or what was saved too much is not paid for
+	if choice.Bytes == 0 && ro.ended == 0 { // nothing has changed, or an earlier round saved more than its share
 		ro.ledger.Unwritten(choice)
 		to.fx.Calm = to.fx.Calm || ro.Timed()
 		return
@@ -162,17 +161,17 @@ func (st *State) saveRows(to *Audience) {
 	to.fx.Saves = append(to.fx.Saves, Save{Cut: min, Image: m, Rows: choice, ledger: ro.ledger})
 }
 
-// SavedRows says that a round's rows are in a file.
+// SavedRows records that a round's rows are in a file.
 func (st *State) SavedRows(sv *Save, seg words.Segment) {
 	ro := &st.rounds
 	if sv.Image.close(false); sv.ledger != ro.ledger {
-		return // of rows that the shard has no more
+		return // the shard no longer has these rows
 	}
 	ro.busy, ro.held, ro.newest, ro.bytes = false, nil, seg, ro.bytes+seg.Bytes
 	ro.ledger.Written(sv.Rows, words.SegmentFile{File: seg.File, Bytes: seg.Bytes, CRC: seg.CRC})
 }
 
-// UnsavedRows says that a round's rows could not be written: they go into a later one.
+// UnsavedRows records that a round's rows could not be written. A later round saves them.
 func (st *State) UnsavedRows(sv *Save) {
 	if sv.Image.close(false); sv.ledger == st.rounds.ledger {
 		st.rounds.busy, st.rounds.ended = false, 0
@@ -180,14 +179,15 @@ func (st *State) UnsavedRows(sv *Save) {
 	}
 }
 
-// RoundsTimed reports whether whoever saves says when the next round may come, by AllowRound.
+// RoundsTimed reports whether the caller schedules rounds, with AllowRound.
 func (st *State) RoundsTimed() bool { return st.rounds.Timed() }
 
-// AllowRound lets the next round come, where it is not of clocks when that is.
+// AllowRound allows the next round, if rounds are not scheduled by clocks.
 func (st *State) AllowRound() { st.rounds.allowed = true }
 
-// segments tells of the running checkpoint: the newest file, with the others. A round may have been taken at the
-// clock that was named before it was, and have some rows only: it is not told of, since it is not the last one.
+// segments returns the segment of the running checkpoint: the newest file, with the others as its base. A round with
+// only some rows may have been taken at the named clock before that clock was named. It is not the final round, so
+// segments returns nothing for it.
 func (ro *rounds) segments(named perdure.Clock) []words.Segment {
 	if ro.ledger == nil || ro.newest.File == "" || ro.newest.Cut == named && ro.ended < named {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// clock has the only slot do a clock, and returns the round that is begun then; nil: none is.
+// clock makes the only slot do a clock, and returns the round that starts then, or nil.
 func (b *bench) clock(c perdure.Clock) *Save {
 	b.update(0, c, perdure.RowID(c)%4)
 	b.settle()
@@ -22,8 +22,8 @@ func (b *bench) clock(c perdure.Clock) *Save {
 
 func file(name string) words.Segment { return words.Segment{File: name, Bytes: 100} }
 
-// TestRoundsAreDue: the k-th round is due at the first MinClock ≥ k·R·C; those that come while one
-// is written are one, after it; what could not be written goes into a later one.
+// TestRoundsAreDue: the k-th round is due at the first MinClock ≥ k·R·C. Rounds that become due while one is written
+// are merged into one, which follows it. Rows that could not be written go into a later round.
 func TestRoundsAreDue(t *testing.T) {
 	b := newBench(t, "asp", "scar:5,1/2,round", 1) // at 2.5, 5, 7.5, 10
 	var at []perdure.Clock
@@ -38,48 +38,48 @@ func TestRoundsAreDue(t *testing.T) {
 	}
 	if want := []perdure.Clock{3, 5, 8, 10}; len(at) != 4 || at[0] != want[0] || at[1] != want[1] || at[2] != want[2] ||
 		at[3] != want[3] {
-		t.Errorf("rounds at %v, want %v", at, want)
+		t.Errorf("rounds at clocks %v, want %v", at, want)
 	}
 
 	b = newBench(t, "asp", "scar:2,1,round", 1) // at 2, 4, 6
 	if b.clock(0) != nil {
-		t.Error("a round before the first is due")
+		t.Error("a round started before the first was due")
 	}
 	first := b.clock(1)
 	for c := perdure.Clock(2); c < 6; c++ {
 		if sv := b.clock(c); sv != nil {
-			t.Errorf("another round at %d while the first is written", sv.Cut)
+			t.Errorf("another round at clock %d while the first is being written", sv.Cut)
 		}
 	}
 	b.State.UnsavedRows(first)
 	late := b.clock(6)
 	if late == nil || late.Cut != 7 {
-		t.Fatalf("the late rounds: %+v", late)
+		t.Fatalf("the merged rounds: %+v", late)
 	}
 	b.State.SavedRows(late, file("b"))
 	if sv := b.clock(7); sv == nil || sv.Cut != 8 {
-		t.Errorf("after the late ones the next one is at 8: %+v", sv)
+		t.Errorf("a round before clock 8, where the next one is due: %+v", sv)
 	}
 }
 
-// TestRoundsOfWhoTakesOver: a head that does not know what was saved saves all rows; one that is
-// no head saves none; and a shard that has saved nothing tells of nothing.
+// TestRoundsOfWhoTakesOver: a head that does not know which rows were saved saves all rows. A replica that is not the
+// head saves nothing. A shard that has saved nothing reports no segments.
 func TestRoundsOfWhoTakesOver(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	if sv := b.clock(0); sv == nil || sv.Rows.Bytes >= 4*8 {
 		t.Fatalf("the first round of a new shard: %+v", sv)
 	} else if b.State.rounds.segments(0) != nil {
-		t.Error("it tells of a file that is not written")
+		t.Error("it reports a file that is not written")
 	} else {
 		b.State.SavedRows(sv, file("a"))
 	}
 	if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "a" {
-		t.Errorf("it tells of %+v", got)
+		t.Errorf("it reports %+v", got)
 	}
 	b.State.rounds.forget() // as Adopt does
 	b.Follow(&b.view, Place{Reads: true}, false)
 	if sv := b.clock(1); sv != nil {
-		t.Errorf("who is no head saves %+v", sv)
+		t.Errorf("a replica that is not the head saves %+v", sv)
 	}
 	b.Follow(&b.view, Place{Head: true, Reads: true}, false)
 	sv := b.clock(2)
@@ -95,8 +95,8 @@ func TestRoundsOfWhoTakesOver(t *testing.T) {
 	}
 }
 
-// TestRoundOfBefore: what becomes of a round that another content of the shard has begun changes
-// nothing, and no later round waits for it.
+// TestRoundOfBefore: the outcome of a round that started with an earlier content of the shard changes nothing, and no
+// later round waits for it.
 func TestRoundOfBefore(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		b := newBench(t, "asp", "scar:1,1,round", 1)
@@ -112,17 +112,17 @@ func TestRoundOfBefore(t *testing.T) {
 			b.State.UnsavedRows(before)
 		}
 		if !b.State.rounds.busy || b.State.rounds.segments(0) != nil {
-			t.Errorf("written %t: it tells of %+v", written, b.State.rounds.segments(0))
+			t.Errorf("written %t: it reports %+v", written, b.State.rounds.segments(0))
 		}
 		b.State.SavedRows(now, file("now"))
 		if got := b.State.rounds.segments(0); len(got) != 1 || got[0].File != "now" || len(got[0].Base) > 0 {
-			t.Errorf("written %t: it tells of %+v", written, got)
+			t.Errorf("written %t: it reports %+v", written, got)
 		}
 	}
 }
 
-// TestRoundOfNothing: where it is not of clocks when the next round comes, one that has nothing to save
-// is not tried again at each clock: the next one waits until it may.
+// TestRoundOfNothing: if rounds are not scheduled by clocks, a round that has nothing to save is not tried again at
+// each clock. The next round waits until it is allowed.
 func TestRoundOfNothing(t *testing.T) {
 	for _, timed := range []bool{true, false} {
 		recovery := "scar:4,1/4,priority"
@@ -131,7 +131,7 @@ func TestRoundOfNothing(t *testing.T) {
 		}
 		b := newBench(t, "asp", recovery, 1)
 		b.State.rounds.forget()
-		all := b.clock(0) // all rows, whatever the share: the next rounds pay for that
+		all := b.clock(0) // all rows, whatever the share: later rounds make up for it
 		if all == nil {
 			t.Fatal("the first round saves nothing")
 		}
@@ -148,7 +148,7 @@ func TestRoundOfNothing(t *testing.T) {
 		}
 		for c := perdure.Clock(3); ; c++ {
 			if c > 20 {
-				t.Fatalf("timed %t: what was saved too much is never paid", timed)
+				t.Fatalf("timed %t: later rounds never resume after the full one", timed)
 			}
 			b.State.AllowRound()
 			if b.clock(c) != nil {
@@ -158,20 +158,20 @@ func TestRoundOfNothing(t *testing.T) {
 	}
 }
 
-// TestLastRound: when the job is to end, the shard saves all rows once more at the clock that is named,
-// and nothing of later ones; while a round before is written it stands there. Nothing is saved after
-// that. One that could not be written it has missed: it saves all rows at the next clock that is named.
+// TestLastRound: when the job is about to end, the shard saves all rows once more at the named clock, with no later
+// updates. While an earlier round is written, the shard is paused there. Nothing is saved after the final round. If it
+// could not be written, the shard reports it as missed, and saves all rows at the next named clock.
 func TestLastRound(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	b.State.SavedRows(b.clock(0), file("a"))
 	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 3}})
 	busy := b.clock(1)
 	if busy == nil || busy.Cut != 2 {
-		t.Fatalf("the round before the last: %+v", busy)
+		t.Fatalf("the round before the final one: %+v", busy)
 	}
 	for c := perdure.Clock(2); c < 5; c++ {
 		if sv := b.clock(c); sv != nil || b.State.MinClock() != 3 {
-			t.Fatalf("while a round is written: %+v at clock %d", sv, b.State.MinClock())
+			t.Fatalf("while a round is being written: %+v at clock %d", sv, b.State.MinClock())
 		}
 	}
 	b.State.SavedRows(busy, file("b"))
@@ -179,58 +179,58 @@ func TestLastRound(t *testing.T) {
 	saves := b.Effects().Saves
 	if len(saves) != 1 || saves[0].Cut != 3 || saves[0].Image.Applied[0] != 3 || saves[0].Image.Seq != 3 ||
 		saves[0].Rows.Bytes != 4*4 {
-		t.Fatalf("the last round is %+v of %+v", saves[0].Rows, saves[0].Image)
+		t.Fatalf("the final round is %+v of %+v", saves[0].Rows, saves[0].Image)
 	}
 	last := saves[0]
 	b.Effects().Clear()
 	if got := b.State.rounds.segments(3); b.State.MinClock() != 5 || got != nil {
-		t.Errorf("after it the shard is at clock %d, and tells of %v", b.State.MinClock(), got)
+		t.Errorf("after the final round the shard is at clock %d and reports %v", b.State.MinClock(), got)
 	}
 	if b.missed() {
-		t.Error("it has missed the clock at which it saves all rows")
+		t.Error("the final round is reported as missed")
 	}
 	b.State.UnsavedRows(&last)
 	if !b.missed() {
-		t.Error("what was not written is not missed")
+		t.Error("a final round that could not be written is not reported as missed")
 	}
 	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: 7}})
-	if sv := b.clock(5); sv != nil { // the round of the clocks before pays for all rows
+	if sv := b.clock(5); sv != nil { // the earlier full round makes up for this one
 		b.State.SavedRows(sv, file("before"))
 	}
 	again := b.clock(6)
 	if again == nil || again.Cut != 7 || again.Image.Applied[0] != 7 || again.Rows.Bytes != 4*4 || b.missed() {
-		t.Fatalf("after one that was not written: %+v", again)
+		t.Fatalf("after a failed final round: %+v", again)
 	}
 	b.State.SavedRows(again, file("c"))
 	for c := perdure.Clock(7); c < 12; c++ {
 		if sv := b.clock(c); sv != nil {
-			t.Fatalf("after the last one: %+v", sv)
+			t.Fatalf("after the final round: %+v", sv)
 		}
 	}
 	got := b.State.rounds.segments(7)
 	if len(got) != 1 || got[0].File != "c" || len(got[0].Base) > 0 {
-		t.Errorf("it tells of %+v", got)
+		t.Errorf("it reports %+v", got)
 	}
 	b.State.cuts.setNamed(20, b.State.intake) // another shard has missed 7
 	for c := perdure.Clock(12); c < 19; c++ {
 		if sv := b.clock(c); sv != nil {
-			t.Fatalf("between two last ones: %+v", sv)
+			t.Fatalf("between two final rounds: %+v", sv)
 		}
 	}
 	if sv := b.clock(19); sv == nil || sv.Cut != 20 || sv.Rows.Bytes != 4*4 || b.missed() {
-		t.Errorf("at the next clock that is named: %+v", sv)
+		t.Errorf("at the next named clock: %+v", sv)
 	}
 }
 
-// missed is what the replica says of that.
+// missed returns whether the replica's status reports a missed round.
 func (b *bench) missed() bool {
 	var st words.ShardStatus
 	b.Status(&b.view, &st)
 	return st.Missed
 }
 
-// TestRoundOfTheLastClock: a round of some rows that was taken at the clock that is named since is not told of
-// as the last one, which comes next.
+// TestRoundOfTheLastClock: if a round of some rows was taken at a clock that is named only later, it is not reported as
+// the final round, which follows.
 func TestRoundOfTheLastClock(t *testing.T) {
 	b := newBench(t, "asp", "scar:4,1/4,round", 1) // at 1, 2, 3
 	some := b.clock(0)
@@ -241,19 +241,19 @@ func TestRoundOfTheLastClock(t *testing.T) {
 		return st.Segments
 	}
 	if got := told(); len(got) != 1 || got[0].Cut != 1 {
-		t.Fatalf("before a clock is named it tells of %+v", got)
+		t.Fatalf("before a clock is named it reports %+v", got)
 	}
 	b.State.cuts.setNamed(1, b.State.intake)
 	if got := told(); got != nil {
-		t.Errorf("it has saved some rows at the clock that was named, and tells of %+v", got)
+		t.Errorf("after a partial round at the named clock it reports %+v", got)
 	}
 	b.Finish()
 	saves := b.Effects().Saves
 	if len(saves) != 1 || saves[0].Cut != 1 || saves[0].Rows.Bytes != 4*4 {
-		t.Fatalf("at the clock that was named it saves %+v", saves)
+		t.Fatalf("at the named clock it saves %+v", saves)
 	}
 	b.State.SavedRows(&saves[0], words.Segment{Cut: 1, File: "all", Bytes: 400})
 	if got := told(); len(got) != 1 || got[0].File != "all" {
-		t.Errorf("it has saved all rows, and tells of %+v", got)
+		t.Errorf("after the final round it reports %+v", got)
 	}
 }

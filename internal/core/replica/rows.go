@@ -14,48 +14,48 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// ErrEarly means that an update is of a table that the log does not have yet.
-var ErrEarly = errors.New("replica: the table is on its way")
+// ErrEarly means that an update names a table that the log does not have yet.
+var ErrEarly = errors.New("replica: the table is not in the log yet")
 
-// Content is what a shard is restored to: its rows of one moment, and what they contain.
+// Content is the state that a shard is restored to: rows as of one moment, and the updates in them.
 type Content struct {
 	Parts   []*table.Part   // by table
-	States  [][]byte        // by slot: what its program saved last
-	Applied []perdure.Clock // by slot: its clocks that are contained
-	Seq     uint64          // updates that are contained
-	Saved   *Saved          // where each row was saved by itself; else nil
-	Kept    []words.Kept    // of a lost shard's rows, how many are of which file, and of none
+	States  [][]byte        // by slot: the state that its program saved last
+	Applied []perdure.Clock // by slot: how many of its clocks are contained
+	Seq     uint64          // number of updates contained
+	Saved   *Saved          // the rows' files if each row was saved separately; else nil
+	Kept    []words.Kept    // of a lost shard: how many rows come from each file, and how many from none
 }
 
-// Saved says of rows, of which each was saved by itself, which files they are from.
+// Saved describes the files of rows that were saved separately.
 type Saved struct {
-	Files []words.SegmentFile // the oldest first
-	Layer [][]int32           // by table, by position: index of the row's file; -1: it is initial
-	// Past are the rows as they were saved, where they have changed since; nil: they are as they were.
+	Files []words.SegmentFile // oldest first
+	Layer [][]int32           // by table, by position: index of the row's file; -1: initial value
+	// Past are the saved rows, where they have changed since; nil if they are unchanged.
 	Past []*table.Part
 }
 
-// rows are what updates change: rows of all tables, and what slots' programs have saved. They
-// are a function of the log alone, on every replica the same.
+// rows are what updates change: the rows of all tables, and the states that slots' programs have saved. They are a
+// function of the log alone, and equal on all replicas.
 type rows struct {
 	shard  perdure.ShardID
 	job    *perdure.JobSpec
 	parts  []*table.Part // by table
-	states [][]byte      // by slot: what its program saved last, as of the applied vector
-	seq    uint64        // updates that the rows contain
-	scales bool          // updates are weakened by their age
+	states [][]byte      // by slot: the state that its program saved last, as of the applied vector
+	seq    uint64        // number of updates that the rows contain
+	scales bool          // updates are scaled down by their age
 	scaled scaled
-	room   []float32 // scratch: a block's values that came packed
+	room   []float32 // scratch: the unpacked values of a block
 }
 
-// scaled is what an update's deltas are multiplied with before they are applied: it
-// follows from the log alone, so that all replicas, and every replay, do the same.
+// scaled is the factor that multiplies an update's deltas before they are applied. It follows from the log
+// alone, so that all replicas and every replay compute the same.
 type scaled struct {
-	by     float32 // 1: they are applied as they are
+	by     float32 // 1: deltas are applied unchanged
 	deltas []float32
 }
 
-// scale looks how old an update is that is applied at a MinClock.
+// scale computes the factor for an update that is applied at the given MinClock.
 func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consistency.Intake) {
 	w.scaled.by = 1
 	if n := len(u.Parts); w.scales && n > 0 {
@@ -67,8 +67,7 @@ func (w *rows) scale(u *consistency.Update, minClock perdure.Clock, in *consiste
 	}
 }
 
-// aged returns a block's values as they are applied; they themselves stay as they
-// are.
+// aged returns a block's values, scaled by the update's age. It does not modify the block.
 func (w *rows) aged(b *wire.Block) []float32 {
 	s, deltas := &w.scaled, b.Values
 	if s.by == 1 || !w.job.StaleScale.Weakens(w.parts[b.Table].Spec.Rule) {
@@ -81,8 +80,7 @@ func (w *rows) aged(b *wire.Block) []float32 {
 	return s.deltas
 }
 
-// fits reports what is wrong with a block, which must be of a table that there is, with as
-// many values as its rows have.
+// fits returns an error unless the block's table exists and the number of values matches its rows.
 func (w *rows) fits(b *wire.Block) error {
 	if int(b.Table) >= len(w.parts) || len(b.Values) != b.Count*w.parts[b.Table].Spec.Dim {
 		return fmt.Errorf("%w: %d values for %d rows of table %d of %d", wire.ErrPayload, len(b.Values), b.Count,
@@ -91,7 +89,7 @@ func (w *rows) fits(b *wire.Block) error {
 	return nil
 }
 
-// apply changes rows by a block of an update whose last clock is given.
+// apply changes the rows by a block of an update whose last clock is given.
 func (w *rows) apply(b *wire.Block, last perdure.Clock) error {
 	if err := w.fits(b); err != nil {
 		return err
@@ -99,13 +97,13 @@ func (w *rows) apply(b *wire.Block, last perdure.Clock) error {
 	return w.parts[b.Table].ApplyRows(b.First, b.IDs, b.Count, w.aged(b), last)
 }
 
-// add makes a table's part with its initial rows.
+// add adds this shard's part of a table, with initial rows.
 func (w *rows) add(spec perdure.TableSpec) {
 	first, n := placement.Range(&spec, w.job.Shards, w.shard)
 	w.parts = append(w.parts, table.New(spec, perdure.TableID(len(w.parts)), w.job.Seed, first, n))
 }
 
-// specs are the tables that there are.
+// specs returns the specifications of all tables.
 func (w *rows) specs() (specs []perdure.TableSpec) {
 	for _, p := range w.parts {
 		specs = append(specs, p.Spec)
@@ -113,7 +111,7 @@ func (w *rows) specs() (specs []perdure.TableSpec) {
 	return specs
 }
 
-// check refuses rows that are not this shard's, and a number of values that is not theirs.
+// check rejects rows that do not belong to this shard, and a number of values that does not match the rows.
 func (w *rows) check(p *table.Part, rows *wire.Rows, values int) error {
 	if err := p.CheckRows(rows.First, rows.IDs, rows.Count, values); err != nil || !p.Spec.Sparse {
 		return err
@@ -127,8 +125,8 @@ func (w *rows) check(p *table.Part, rows *wire.Rows, values int) error {
 	return nil
 }
 
-// checkUpdate refuses an update that could not be applied, before any of it is. By now
-// the job has a number of tables.
+// checkUpdate rejects an update that cannot be applied, before any part of it is. tables is the number of tables that
+// the job has by now.
 func (w *rows) checkUpdate(payload []byte, tables int) error {
 	b := wire.ReadBlocks(payload)
 	for b.Next() {
@@ -136,7 +134,7 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 			if int(b.Table) < tables {
 				return ErrEarly
 			}
-			return fmt.Errorf("update of table %d; the job has %d tables", b.Table, len(w.parts))
+			return fmt.Errorf("update of table %d, but the job has %d tables", b.Table, len(w.parts))
 		}
 		p := w.parts[b.Table]
 		if err := w.check(p, &b.Rows, b.Len); err != nil {
@@ -145,7 +143,7 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 		if p.Spec.NonFinite == perdure.AllowNonFinite {
 			continue
 		}
-		if k := table.FirstNonFinite(b.Given); k >= 0 { // what was left out is 0
+		if k := table.FirstNonFinite(b.Given); k >= 0 { // omitted values are 0
 			at := b.Place(k)
 			return fmt.Errorf("%w: value %d of row %d of table %s is %v",
 				perdure.ErrNonFinite, at%p.Spec.Dim, b.ID(at/p.Spec.Dim), p.Spec.Name, b.Given[k])
@@ -154,12 +152,12 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 	return b.Err()
 }
 
-// checkRead refuses a read that cannot be answered.
+// checkRead rejects a read that cannot be answered.
 func (w *rows) checkRead(rd *Read, slots int) error {
 	p := w.parts[rd.Rows.Table]
 	if rd.Scan {
 		if !p.Spec.Sparse || rd.Rows.IDs != nil {
-			return fmt.Errorf("table %s is not sparse: nobody asks for the rows that it stores", p.Spec.Name)
+			return fmt.Errorf("table %s is not sparse: its stored rows cannot be listed", p.Spec.Name)
 		}
 		return nil
 	}
@@ -168,17 +166,17 @@ func (w *rows) checkRead(rd *Read, slots int) error {
 		return err
 	}
 	if wire.AnswerHeaderBytes(slots)+4*n > wire.MaxPayload {
-		return fmt.Errorf("%d rows of table %s asked for at once: the answer does not fit in %d bytes", rd.Rows.Count,
-			p.Spec.Name, wire.MaxPayload)
+		return fmt.Errorf("a read of %d rows of table %s: the answer does not fit in %d bytes; read fewer rows",
+			rd.Rows.Count, p.Spec.Name, wire.MaxPayload)
 	}
 	return nil
 }
 
-// saved returns what a slot's program saved last before a clock: with its newest update that
-// counts, applied or not.
+// saved returns the state that a slot's program saved last before a clock. It includes updates that are ticked but not
+// yet applied.
 func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Intake) ([]byte, error) {
 	if slot < 0 || int(slot) >= len(w.states) {
-		return nil, fmt.Errorf("saved state of slot %d of a job of %d", slot, len(w.states))
+		return nil, fmt.Errorf("saved state of slot %d requested, but the job has %d slots", slot, len(w.states))
 	}
 	state := w.states[slot]
 	for _, u := range in.Pending(slot) {
@@ -198,7 +196,7 @@ func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Int
 	return slices.Clone(state), nil
 }
 
-// bytes returns about how many bytes a save of what has changed would have, and one of all.
+// bytes returns the approximate size of a save of the changed rows, and of one of all rows.
 func (w *rows) bytes() (changed, all int64) {
 	for _, p := range w.parts {
 		c, a := p.ChangedBytes()

@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// This file has what a replica decides when it steps, settles and is asked: each case is a few
-// calls, and one line on what is then so.
+// This file tests the decisions of a replica when it steps, settles or answers a query. Each case is a few calls and
+// one comparison.
 
-// fact steps an entry that the head makes of the view.
+// fact steps an entry that the head derives from the view.
 func (b *bench) fact(kind wire.Kind, slot perdure.Slot, in perdure.Incarnation, clock perdure.Clock, says []byte) {
 	b.step(wire.Frame{
 		Header:  wire.Header{Kind: kind, Slot: slot, Incarnation: in, Clock: clock},
@@ -24,19 +24,19 @@ func (b *bench) fact(kind wire.Kind, slot perdure.Slot, in perdure.Incarnation, 
 	})
 }
 
-// renew begins another epoch of the shard, as head.
+// renew starts another epoch of the shard, with this replica as head.
 func (b *bench) renew() {
 	b.Follow(&b.view, b.place, true)
 	b.Heed()
 }
 
-// opens has a slot open the shard anew; it has ended a number of clocks.
+// opens makes a slot open the shard again after it has ended a number of clocks.
 func (b *bench) opens(slot perdure.Slot, ended perdure.Clock) {
 	b.Open(Open{Reader: b.readers[slot], Pos: b.pos, Ended: ended})
 	b.AnswerOpens(b.pos)
 }
 
-// A stand is what a test of one decision begins with, does, and finds.
+// stand is a test of one decision: its setup, its calls and the expected result.
 type stand struct {
 	name, model, recovery string
 	slots                 int
@@ -52,7 +52,7 @@ func (s *stand) check(t *testing.T) {
 	}
 }
 
-// What a replica does with entries, in the order in which they come.
+// Steps handle entries in the order in which they arrive.
 func TestSteps(t *testing.T) {
 	for _, s := range stepCases {
 		s.check(t)
@@ -60,24 +60,24 @@ func TestSteps(t *testing.T) {
 }
 
 var stepCases = []stand{
-	{"a fact finds all applied that came before", "ssp:9", "none", 1, func(b *bench) any {
+	{"a fact is applied after all earlier updates", "ssp:9", "none", 1, func(b *bench) any {
 		b.update(0, 0, 1)
 		b.fact(wire.KindFence, 0, 2, 0, nil)
 		return b.State.Applied()
 	}, "[1]"},
-	{"after a fact all is applied that it lets go on", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+	{"after a fact all updates that it permits are applied", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
 		b.update(0, 0, 1)
 		b.update(0, 1, 1)
 		b.Settle()
 		b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 		return b.State.Applied()
 	}, "[2]"},
-	{"the next slot's update finds the last one's applied", "ssp:9", "none", 2, func(b *bench) any {
+	{"the next slot's update finds the previous one's applied", "ssp:9", "none", 2, func(b *bench) any {
 		b.update(0, 0, 1)
 		b.update(1, 0, 1)
 		return b.State.Applied()
 	}, "[1 0]"},
-	{"what is beyond a cut finds all before it applied", "ssp:9", "resend:1", 1, func(b *bench) any {
+	{"an update beyond a cut finds all earlier ones applied", "ssp:9", "resend:1", 1, func(b *bench) any {
 		b.update(0, 0, 1)
 		b.update(0, 1, 1)
 		return b.State.Applied()
@@ -87,7 +87,7 @@ var stepCases = []stand{
 		b.fact(wire.KindDecide, 0, 2, 1, nil)
 		return []any{b.State.Applied(), b.State.Seq()}
 	}, "[[1] 0]"},
-	{"what a later word waits for is not forgotten", "ssp:9", "none", 1, func(b *bench) any {
+	{"a later Prompt is not forgotten", "ssp:9", "none", 1, func(b *bench) any {
 		b.Prompt(b.readers[0], 3)
 		for clock := range perdure.Clock(2) {
 			body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{1}})
@@ -117,12 +117,12 @@ var stepCases = []stand{
 		b.fact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &base))
 		return []any{b.State.Applied(), b.Effects().Fail}
 	}, "[[3 4] <nil>]"},
-	{"one of more slots ends the server", "asp", "none", 1, func(b *bench) any {
+	{"a base of too many slots stops the server", "asp", "none", 1, func(b *bench) any {
 		base := wire.State{Applied: []perdure.Clock{3, 4}}
 		b.fact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &base))
 		return b.Effects().Fail
 	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
-	{"who begins later has no saved state, who goes on has his", "asp", "none", 2, func(b *bench) any {
+	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
 		spans := []words.Span{{From: 0}, {From: 5}, {From: 7}}
 		b.fact(wire.KindRoster, perdure.NoSlot, 0, 2, wire.JSON(spans))
@@ -139,7 +139,7 @@ var stepCases = []stand{
 	}, "[false true]"},
 }
 
-// What a replica decides when it settles.
+// Settle decides what to save, push and acknowledge.
 func TestSettles(t *testing.T) {
 	restored := func(b *bench) {
 		b.view.Shards[0].Restored = true
@@ -147,19 +147,19 @@ func TestSettles(t *testing.T) {
 		b.turn()
 	}
 	for _, s := range []stand{
-		{"who does not serve saves nothing", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+		{"a replica that does not serve saves nothing", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
 			b.Follow(&b.view, b.place, true)
 			b.update(0, 0, 1)
 			b.Settle()
 			return len(b.Effects().Saves)
 		}, 0},
-		{"who is not the head leaves a cut, and writes nothing", "ssp:9", "resend:1", 1, func(b *bench) any {
+		{"a replica that is not the head leaves a cut and writes nothing", "ssp:9", "resend:1", 1, func(b *bench) any {
 			b.State.cuts.head = false
 			b.update(0, 0, 1)
 			b.Settle()
 			return []any{b.State.cuts.left, len(b.Effects().Saves), b.State.cuts.writes}
 		}, "[1 0 false]"},
-		{"a restored shard pushes nothing until it has all", "essp:0", "resend:1", 1, func(b *bench) any {
+		{"a restored shard pushes nothing until it is complete", "essp:0", "resend:1", 1, func(b *bench) any {
 			restored(b)
 			b.opens(0, 2)
 			b.Effects().Clear()
@@ -173,17 +173,17 @@ func TestSettles(t *testing.T) {
 			}
 			return advanced
 		}, "[false true]"},
-		{"it is not whole while it stands at a cut", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
+		{"it is not complete while it stands at a cut", "ssp:9", "checkpoint:1", 1, func(b *bench) any {
 			restored(b)
 			b.opens(0, 1)
 			b.update(0, 0, 1)
 			b.Settle()
-			whole := []bool{b.mending.whole}
+			whole := []bool{b.resend.whole}
 			b.fact(wire.KindPassCut, perdure.NoSlot, 0, 0, wire.JSON(words.Segment{Cut: 1}))
 			b.Settle()
-			return append(whole, b.mending.whole)
+			return append(whole, b.resend.whole)
 		}, "[false true]"},
-		{"others are brought up once a period", "ssp:9", "none", 1, func(b *bench) any {
+		{"the other replicas are synced once a period", "ssp:9", "none", 1, func(b *bench) any {
 			b.traits.Period, b.place.Periodic = 2, true
 			var syncs []bool
 			for clock := range perdure.Clock(5) {
@@ -194,14 +194,14 @@ func TestSettles(t *testing.T) {
 			}
 			return syncs
 		}, "[false true false true false]"},
-		{"but by the head alone", "ssp:9", "none", 1, func(b *bench) any {
+		{"only the head syncs others", "ssp:9", "none", 1, func(b *bench) any {
 			b.traits.Period, b.place = 2, Place{Periodic: true}
 			b.update(0, 0, 1)
 			b.update(0, 1, 1)
 			b.Settle()
 			return b.Effects().Sync
 		}, false},
-		{"a save that was given up is looked at again", "ssp:9", "resend:1", 1, func(b *bench) any {
+		{"a save that was given up is retried", "ssp:9", "resend:1", 1, func(b *bench) any {
 			b.Rest()
 			b.GiveUpSaving()
 			return b.Stirred()
@@ -211,7 +211,7 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// What becomes of who reads: by another epoch, by a view, and when they open the shard.
+// Readers are affected by a new epoch, by a view, and when they open the shard.
 func TestReaders(t *testing.T) {
 	for _, s := range readerCases {
 		s.check(t)
@@ -219,27 +219,27 @@ func TestReaders(t *testing.T) {
 }
 
 var readerCases = []stand{
-	{"a read that a restored shard holds back is answered at last", "ssp:9", "resend:9", 1, func(b *bench) any {
+	{"a read that a restored shard withholds is answered eventually", "ssp:9", "resend:9", 1, func(b *bench) any {
 		b.read(0, 1, 0, false)
 		b.update(0, 0, 1)
-		b.Settle() // reads were tried at clock 1, with nothing held back
+		b.Settle() // reads were tried at clock 1, with nothing withheld
 		b.Effects().Clear()
 		b.view.Shards[0].Restored = true
 		b.renew()
-		b.turn() // rows are held back again, while no read waits
+		b.turn() // rows are withheld again, while no read waits
 		b.opens(0, 1)
 		now := b.read(0, 1, 0, false)
-		b.update(0, 0, 1) // sent again; MinClock does not move
+		b.update(0, 0, 1) // resent; MinClock does not move
 		b.Settle()
-		return []any{now, b.mending.whole, len(b.Effects().Answers), b.Audience.Waiting()}
+		return []any{now, b.resend.whole, len(b.Effects().Answers), b.Audience.Waiting()}
 	}, "[false true 1 0]"},
-	{"what a slot has ended is awaited until another epoch", "ssp:9", "none", 1, func(b *bench) any {
+	{"the clocks that a slot has ended are awaited until the next epoch", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
 		lacks := []bool{b.Lacks()}
 		b.Follow(&b.view, b.place, true)
 		return append(lacks, b.Lacks())
 	}, "[true false]"},
-	{"and until another process has the slot", "ssp:9", "none", 1, func(b *bench) any {
+	{"and until another process takes the slot", "ssp:9", "none", 1, func(b *bench) any {
 		b.opens(0, 5)
 		b.Heed()
 		lacks := []bool{b.Lacks()}
@@ -247,36 +247,36 @@ var readerCases = []stand{
 		b.Heed()
 		return append(lacks, b.Lacks())
 	}, "[true false]"},
-	{"who does not serve answers nobody", "ssp:9", "none", 1, func(b *bench) any {
+	{"a replica that does not serve answers no Open", "ssp:9", "none", 1, func(b *bench) any {
 		b.Follow(&b.view, b.place, true)
 		b.opens(0, 0)
 		return len(b.Effects().Opened)
 	}, 0},
-	{"who begins to serve tells the coordinator", "ssp:9", "none", 1, func(b *bench) any {
+	{"a replica that starts to serve sends a status", "ssp:9", "none", 1, func(b *bench) any {
 		b.Follow(&b.view, b.place, true)
 		b.Effects().Clear()
 		b.Propose()
 		return b.Effects().Tell
 	}, true},
-	{"whose slot has another process is not answered", "ssp:9", "none", 1, func(b *bench) any {
+	{"a reader whose slot has another process is not answered", "ssp:9", "none", 1, func(b *bench) any {
 		b.fact(wire.KindFence, 0, 2, 0, nil)
 		b.opens(0, 0)
 		return len(b.Effects().Opened)
 	}, 0},
-	{"nor is anything pushed to him", "essp:0", "none", 1, func(b *bench) any {
+	{"nor is anything pushed to it", "essp:0", "none", 1, func(b *bench) any {
 		_, flow := b.Audience.Flow(0)
 		b.view.Slots[0].Incarnation++
 		b.Heed()
 		to, now := b.Audience.Flow(0)
 		return []bool{to == nil, now != flow}
 	}, "[true true]"},
-	{"who reads elsewhere is pushed nothing here", "essp:0", "none", 1, func(b *bench) any {
+	{"a reader of another replica is pushed nothing here", "essp:0", "none", 1, func(b *bench) any {
 		b.Open(Open{Reader: b.readers[0], Pos: b.pos, Writes: true})
 		b.AnswerOpens(b.pos)
 		to, _ := b.Audience.Flow(0)
 		return to == nil
 	}, true},
-	{"a round that news came into is followed by another", "vap:1", "none", 2, func(b *bench) any {
+	{"a round with changes during it is followed by another", "vap:1", "none", 2, func(b *bench) any {
 		b.read(0, 0, 0, true)
 		b.update(1, 0, 0)
 		b.Settle()
@@ -290,7 +290,7 @@ var readerCases = []stand{
 		return []bool{more, due, last}
 	}, "[true true false]"},
 	{
-		"what a slot has cached of a former life counts until it opens the shard", "vap:1", "none", 2,
+		"rows cached from a former life count until the slot opens the shard", "vap:1", "none", 2,
 		func(b *bench) any {
 			b.renew()
 			b.turn()
@@ -302,7 +302,7 @@ var readerCases = []stand{
 			return append(seen, b.Counts(b.readers[0]).Seen)
 		}, "[0 1]",
 	},
-	{"who had opened it before there was a table has nothing cached", "ssp:9", "none", 2, func(b *bench) any {
+	{"a reader that opened it before the first table has nothing cached", "ssp:9", "none", 2, func(b *bench) any {
 		b.renewed = true
 		spec := b.view.Tables[0]
 		spec.Name, spec.Consistency = "v", perdure.Consistency{Kind: perdure.VAP, Bound: 1}
@@ -312,19 +312,19 @@ var readerCases = []stand{
 		return b.Counts(b.readers[0]).Seen
 	}, 1},
 	{
-		"who asks for rows that are not ends his connection, though he would have to wait", "ssp:0", "none", 1,
+		"a read of rows that do not exist fails even if it would have to wait", "ssp:0", "none", 1,
 		func(b *bench) any {
 			now, err := b.Read(&Read{Reader: b.readers[0], Need: 5, Rows: wire.Rows{First: 9, Count: 1}})
 			return []bool{now, err != nil}
 		}, "[false true]",
 	},
 	{
-		"an update that was weakened is pushed to who has made it, too", "essp:9", "none", 1, func(b *bench) any {
+		"a scaled update is also pushed to its sender", "essp:9", "none", 1, func(b *bench) any {
 			b.job.StaleScale = perdure.ScaleInverse
 			b.State.agree()
 			b.read(0, 0, 1, true)
 			var pushed []int
-			for clock := range perdure.Clock(2) { // the second one is of rows of MinClock 0
+			for clock := range perdure.Clock(2) { // the second one is based on rows of MinClock 0
 				body := wire.AppendBlock(nil, &wire.Block{Rows: wire.Rows{First: 1, Count: 1}, Values: []float32{1}})
 				body = wire.AppendBasisBlock(body, 0, 0)
 				b.step(wire.Frame{
@@ -340,7 +340,7 @@ var readerCases = []stand{
 		}, "[0 1]",
 	},
 	{
-		"what else the rule does than add is pushed to who has asked for it, too", "essp:0", "none", 1,
+		"the result of a rule that does not just add is also pushed to the sender", "essp:0", "none", 1,
 		func(b *bench) any {
 			var pushed []int
 			for _, decay := range []float32{0, 0.5} {
@@ -358,7 +358,7 @@ var readerCases = []stand{
 	},
 }
 
-// Who has a process that may read: by the view, or because it has opened the shard.
+// A slot has a process that may read because the view says so, or because the process has opened the shard.
 func TestSpeaks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -366,10 +366,10 @@ func TestSpeaks(t *testing.T) {
 		opened perdure.Incarnation
 		want   bool
 	}{
-		{"nobody has come", words.SlotView{Settled: true}, 0, false},
-		{"it has come", words.SlotView{Incarnation: 2, Settled: true}, 0, true},
-		{"its fate is not settled", words.SlotView{Incarnation: 2}, 1, false},
-		{"nor that of who has opened it", words.SlotView{Incarnation: 2}, 2, true},
+		{"no process yet", words.SlotView{Settled: true}, 0, false},
+		{"a process", words.SlotView{Incarnation: 2, Settled: true}, 0, true},
+		{"it is not settled", words.SlotView{Incarnation: 2}, 1, false},
+		{"not settled, but it has opened the shard", words.SlotView{Incarnation: 2}, 2, true},
 		{"the view is late", words.SlotView{Incarnation: 2}, 3, true},
 		{"it has left", words.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
 	} {
@@ -382,8 +382,8 @@ func TestSpeaks(t *testing.T) {
 	}
 }
 
-// Slots may have rows of a former life of the shard: of one that goes on, was lost, or was
-// restored; and of one that is made of its log, which never knows.
+// Slots may have cached rows of a former life of the shard if it continues, was lost, or was restored. If it was
+// rebuilt from its log, this cannot be ruled out.
 func TestFromBefore(t *testing.T) {
 	traits := func(kind perdure.RecoveryKind) recovery.Traits {
 		return recovery.Of(perdure.Recovery{Kind: kind}).Traits()
@@ -394,14 +394,14 @@ func TestFromBefore(t *testing.T) {
 		kind    perdure.RecoveryKind
 		want    bool
 	}{
-		"a first life":     {kind: perdure.RecoverNone},
-		"another epoch":    {renewed: true, kind: perdure.RecoverNone, want: true},
-		"lost":             {mine: words.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
-		"restored":         {mine: words.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
-		"made of its log":  {kind: perdure.RecoverStateless, want: true},
-		"held by a chain":  {kind: perdure.RecoverChain},
-		"of a checkpoint":  {kind: perdure.RecoverCheckpoint},
-		"that resends all": {kind: perdure.RecoverResend},
+		"first life":           {kind: perdure.RecoverNone},
+		"another epoch":        {renewed: true, kind: perdure.RecoverNone, want: true},
+		"lost":                 {mine: words.ShardView{Lost: true}, kind: perdure.RecoverNone, want: true},
+		"restored":             {mine: words.ShardView{Restored: true}, kind: perdure.RecoverResend, want: true},
+		"rebuilt from its log": {kind: perdure.RecoverStateless, want: true},
+		"held by a chain":      {kind: perdure.RecoverChain},
+		"of a checkpoint":      {kind: perdure.RecoverCheckpoint},
+		"with resend":          {kind: perdure.RecoverResend},
 	} {
 		v := words.View{Shards: []words.ShardView{c.mine}}
 		r := Replica{renewed: c.renewed, traits: traits(c.kind), view: &v}
@@ -411,8 +411,7 @@ func TestFromBefore(t *testing.T) {
 	}
 }
 
-// What the coordinator hears of slots whose fate is open, and of a lost shard that nobody
-// serves yet.
+// Status reports slots that are not decided yet, and a lost shard that is not served yet.
 func TestStatus(t *testing.T) {
 	b := newBench(t, "ssp:9", "none", 2)
 	b.update(0, 0, 1)
@@ -433,7 +432,7 @@ func TestStatus(t *testing.T) {
 		var st words.ShardStatus
 		b.Status(&b.view, &st)
 		if len(st.Fences) != c.fences || c.fences > 0 && st.Fences[0].Carried != c.done {
-			t.Errorf("%s: %+v, want %d, carried out %v", name, st.Fences, c.fences, c.done)
+			t.Errorf("%s: fences %+v, want %d, carried out %v", name, st.Fences, c.fences, c.done)
 		}
 	}
 	for _, c := range []struct{ head, lost, tells bool }{
@@ -443,7 +442,7 @@ func TestStatus(t *testing.T) {
 		b.Follow(&b.view, Place{Head: c.head}, true)
 		var st words.ShardStatus
 		if b.Status(&b.view, &st); st.Ready || slices.Equal(st.Applied, []perdure.Clock{1, 0}) != c.tells {
-			t.Errorf("%+v: it tells %+v", c, st)
+			t.Errorf("%+v: it reports %+v", c, st)
 		}
 	}
 }

@@ -13,53 +13,51 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Snapshot is a replica's whole state at a position of its log, for a replica that lacks it,
-// or for a file. First come the words: their size in 8 bytes, JSON, what slots have saved,
-// and the parts of the updates that are not applied yet. Then the rows, as a table.Snapshot
-// gives them.
+// Snapshot is a replica's whole state at a position of its log, for a joiner or for a file. It starts with the header:
+// an 8-byte size, JSON, the saved states of the slots, and the parts of the updates that are not applied yet. The rows
+// follow, encoded by table.Snapshot.
 type Snapshot struct {
 	Words []byte
-	Rows  []*table.Snapshot // to be read, and closed, under the lock that guards the replica
-	Bytes int64             // of the rows
+	Rows  []*table.Snapshot // to be read and closed under the lock that guards the replica
+	Bytes int64             // size of the rows
 }
 
-// Life is how far an update log's facts are in a state.
+// Life describes how many of an update log's facts a state contains.
 type Life struct {
-	Epoch perdure.Epoch // the newest that has begun in the log
-	Facts uint64        // of that one, that are in the state
+	Epoch perdure.Epoch // the newest epoch that has begun in the log
+	Facts uint64        // number of facts of that epoch that the state contains
 }
 
-// head is the JSON of a snapshot.
-type head struct {
+// header is the JSON header of a snapshot.
+type header struct {
 	Seq uint64        `json:"seq"`
-	Cut perdure.Clock `json:"cut"` // the newest that the shard has gone on after
-	// One that it has gone on after, and that is not known to be saved.
+	Cut perdure.Clock `json:"cut"` // the newest cut that the shard has left
+	// The cut that the shard has left and that is not known to be saved; 0 if there is none.
 	Writing  perdure.Clock     `json:"writing,omitempty"`
 	End      perdure.Clock     `json:"end"`
 	Named    perdure.Clock     `json:"named,omitempty"`
 	Segments []words.Segment   `json:"segments,omitempty"`
-	States   []int             `json:"states"` // by slot: bytes that it has saved; -1: nothing
-	Tables   []headTable       `json:"tables"`
+	States   []int             `json:"states"` // by slot: size of its saved state; -1: none
+	Tables   []headerTable     `json:"tables"`
 	Intake   consistency.State `json:"intake"`
-	// Of an update log: the newest epoch that has begun in it, and how many facts of
-	// that one are in the state.
+	// With an update log: the newest epoch that has begun in it, and how many facts of that epoch the state contains.
 	Life  perdure.Epoch `json:"life,omitempty"`
 	Facts uint64        `json:"facts,omitempty"`
 }
 
-type headTable struct {
+type headerTable struct {
 	Spec perdure.TableSpec `json:"spec"`
-	Rows int               `json:"rows"` // that the shard holds
+	Rows int               `json:"rows"` // rows that the shard holds
 }
 
-// mostSnapped is how many snapshots of a shard there are at most beside an update log: two, and one that is
+// mostSnapped is the maximum number of snapshots that a shard keeps next to its update log: two complete ones, and one
 // being written.
 const mostSnapped = 3
 
-// Snapshot takes the state as it is.
+// Snapshot captures the current state.
 func (st *State) Snapshot(life Life) *Snapshot {
 	sv := &st.cuts
-	h := head{
+	h := header{
 		Seq: st.rows.seq, Cut: sv.left, Writing: sv.unsaved, End: sv.schedule.End, Named: sv.schedule.Named,
 		Segments: sv.segments,
 		Intake:   st.intake.State(), Life: life.Epoch, Facts: life.Facts,
@@ -80,10 +78,10 @@ func (st *State) Snapshot(life Life) *Snapshot {
 	for _, p := range st.rows.parts {
 		rows := p.Snapshot()
 		snap.Rows, snap.Bytes = append(snap.Rows, rows), snap.Bytes+rows.Bytes()
-		h.Tables = append(h.Tables, headTable{p.Spec, rows.Rows()})
+		h.Tables = append(h.Tables, headerTable{p.Spec, rows.Rows()})
 	}
 	b, err := json.Marshal(&h)
-	if err != nil { // it is plain data
+	if err != nil { // cannot happen: it is plain data
 		panic(fmt.Sprintf("replica: encode a snapshot: %v", err))
 	}
 	snap.Words = append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...)
@@ -93,7 +91,7 @@ func (st *State) Snapshot(life Life) *Snapshot {
 	return snap
 }
 
-// sizeOf returns the length of b, -1 of nil.
+// sizeOf returns the length of b, or -1 if b is nil.
 func sizeOf(b []byte) int {
 	if b == nil {
 		return -1
@@ -101,29 +99,29 @@ func sizeOf(b []byte) int {
 	return len(b)
 }
 
-// Incoming is a snapshot that is being taken in: rows go straight to where they will lie.
+// Incoming is a snapshot being received. Rows are read directly into their final memory.
 type Incoming struct {
 	shard   perdure.ShardID
 	job     *perdure.JobSpec
-	words   []byte // until they are whole
-	head    head
+	words   []byte // the header, until it is complete
+	header  header
 	content Content
-	runs    [][]byte // memory of rows that are still to come; none of them is empty
-	whole   bool     // its words are
+	runs    [][]byte // memory for the rows that are still missing; no run is empty
+	whole   bool     // the header is complete
 }
 
-// NewIncoming begins to take a shard's snapshot in.
+// NewIncoming starts to receive a shard's snapshot.
 func NewIncoming(job *perdure.JobSpec, shard perdure.ShardID) *Incoming {
 	return &Incoming{job: job, shard: shard}
 }
 
-// Whole reports whether the words are whole, so that rows follow.
+// Whole reports whether the header is complete, so that rows follow.
 func (in *Incoming) Whole() bool { return in.whole }
 
-// Life is how far the update log's facts are in the snapshot, whose words are whole.
-func (in *Incoming) Life() Life { return Life{in.head.Life, in.head.Facts} }
+// Life returns how many of the update log's facts the snapshot contains. The header must be complete.
+func (in *Incoming) Life() Life { return Life{in.header.Life, in.header.Facts} }
 
-// AddWords takes the next words. The last ones make room for the rows.
+// AddWords takes the next bytes of the header. The last ones allocate memory for the rows.
 func (in *Incoming) AddWords(words []byte, last bool) error {
 	in.words = append(in.words, words...)
 	if !last {
@@ -132,23 +130,23 @@ func (in *Incoming) AddWords(words []byte, last bool) error {
 	return in.parse()
 }
 
-// Missing are the pieces of memory in which the rows that have not come are to lie, in order.
+// Missing returns the memory runs that the missing rows must be read into, in order.
 func (in *Incoming) Missing() [][]byte { return in.runs }
 
-// Filled says that all that was missing lies where it belongs.
+// Filled records that all missing rows are in place.
 func (in *Incoming) Filled() { in.runs = nil }
 
-// take returns the first n bytes of what the words have left.
+// take returns the next n bytes of the header.
 func (in *Incoming) take(n int) ([]byte, error) {
 	if n < 0 || n > len(in.words) {
-		return nil, fmt.Errorf("its head ends where %d bytes more are announced", n)
+		return nil, fmt.Errorf("the snapshot's header is truncated: %d more bytes expected", n)
 	}
 	b := in.words[:n:n]
 	in.words = in.words[n:]
 	return b, nil
 }
 
-// parse reads the words, and makes room for the rows.
+// parse decodes the header, and allocates memory for the rows.
 func (in *Incoming) parse() error {
 	size, err := in.take(8)
 	if err != nil {
@@ -159,7 +157,7 @@ func (in *Incoming) parse() error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(words, &in.head); err != nil {
+	if err := json.Unmarshal(words, &in.header); err != nil {
 		return err
 	}
 	if err := in.takeStates(); err != nil {
@@ -169,11 +167,11 @@ func (in *Incoming) parse() error {
 		return err
 	}
 	if len(in.words) > 0 {
-		return fmt.Errorf("its head has %d bytes too many", len(in.words))
+		return fmt.Errorf("the snapshot's header has %d extra bytes", len(in.words))
 	}
-	in.words, in.whole, in.content.Seq = nil, true, in.head.Seq
-	for t := range in.head.Tables {
-		if err := in.addPart(&in.head.Tables[t]); err != nil {
+	in.words, in.whole, in.content.Seq = nil, true, in.header.Seq
+	for t := range in.header.Tables {
+		if err := in.addPart(&in.header.Tables[t]); err != nil {
 			return err
 		}
 	}
@@ -181,20 +179,20 @@ func (in *Incoming) parse() error {
 }
 
 func (in *Incoming) takeStates() error {
-	intake, least := &in.head.Intake, in.job.Slots
+	intake, least := &in.header.Intake, in.job.Slots
 	n := len(intake.Slots)
 	if n < least || n > perdure.MaxSlots || len(intake.Applied) != n || len(intake.Spans) != n ||
-		len(in.head.States) != n {
-		return fmt.Errorf("it has %d slots, the job %d", n, least)
+		len(in.header.States) != n {
+		return fmt.Errorf("the snapshot has %d slots, but the job has %d", n, least)
 	}
-	for _, size := range in.head.States {
+	for _, size := range in.header.States {
 		var state []byte
 		if size >= 0 {
 			b, err := in.take(size)
 			if err != nil {
 				return err
 			}
-			state = append(make([]byte, 0, size), b...) // it outlives the rest
+			state = append(make([]byte, 0, size), b...) // a copy, because it outlives the buffer
 		}
 		in.content.States = append(in.content.States, state)
 	}
@@ -202,9 +200,9 @@ func (in *Incoming) takeStates() error {
 }
 
 func (in *Incoming) takePending() error {
-	for i := range in.head.Intake.Slots {
-		for j := range in.head.Intake.Slots[i].Pending {
-			u := &in.head.Intake.Slots[i].Pending[j]
+	for i := range in.header.Intake.Slots {
+		for j := range in.header.Intake.Slots[i].Pending {
+			u := &in.header.Intake.Slots[i].Pending[j]
 			for _, size := range u.Sizes {
 				if size < 0 {
 					u.Parts = append(u.Parts, nil)
@@ -214,15 +212,15 @@ func (in *Incoming) takePending() error {
 				if err != nil {
 					return err
 				}
-				u.Parts = append(u.Parts, append(make([]byte, 0, size), b...)) // memory of its own, to be used again
+				u.Parts = append(u.Parts, append(make([]byte, 0, size), b...)) // separate memory, because it is reused
 			}
 		}
 	}
 	return nil
 }
 
-// addPart makes room for a table's rows.
-func (in *Incoming) addPart(t *headTable) error {
+// addPart allocates memory for a table's rows.
+func (in *Incoming) addPart(t *headerTable) error {
 	if err := t.Spec.Validate(in.job.Shards); err != nil {
 		return err
 	}
@@ -231,7 +229,7 @@ func (in *Incoming) addPart(t *headTable) error {
 		rows = t.Rows
 	}
 	if t.Rows != rows || rows < 0 || rows > table.MaxStored && t.Spec.Sparse {
-		return fmt.Errorf("it has %d rows of table %s", t.Rows, t.Spec.Name)
+		return fmt.Errorf("the snapshot has a wrong number of rows (%d) of table %s", t.Rows, t.Spec.Name)
 	}
 	p := table.Blank(t.Spec, perdure.TableID(len(in.content.Parts)), in.job.Seed, first, rows)
 	in.content.Parts = append(in.content.Parts, p)
@@ -243,13 +241,12 @@ func (in *Incoming) addPart(t *headTable) error {
 	return nil
 }
 
-// AddRows takes the next rows. They may lie already where they belong: then their memory is
-// not the caller's any more.
+// AddRows takes the next rows. If they are already in place, as inPlace reports, the replica keeps their memory.
 func (in *Incoming) AddRows(body []byte) (inPlace bool, err error) {
 	inPlace = len(body) > 0 && len(in.runs) > 0 && &body[0] == &in.runs[0][0]
 	for from := body; len(from) > 0; {
 		if len(in.runs) == 0 {
-			return inPlace, fmt.Errorf("it has %d bytes of rows too many", len(from))
+			return inPlace, fmt.Errorf("the snapshot has %d extra bytes of rows", len(from))
 		}
 		n := min(len(from), len(in.runs[0]))
 		if !inPlace {
@@ -263,10 +260,10 @@ func (in *Incoming) AddRows(body []byte) (inPlace bool, err error) {
 	return inPlace, nil
 }
 
-// Finish makes rows of the bytes that have come.
+// Finish decodes the rows from the received bytes.
 func (in *Incoming) Finish() error {
 	if len(in.runs) > 0 {
-		return fmt.Errorf("rows are missing at its end")
+		return fmt.Errorf("the snapshot ends before all rows have arrived")
 	}
 	for _, p := range in.content.Parts {
 		p.Image().Settle()
@@ -277,9 +274,9 @@ func (in *Incoming) Finish() error {
 	return nil
 }
 
-// adopt makes the state what a finished snapshot says.
+// adopt replaces the state by a finished snapshot.
 func (st *State) adopt(in *Incoming) {
-	c, h, sv := &in.content, &in.head, &st.cuts
+	c, h, sv := &in.content, &in.header, &st.cuts
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
 	st.intake = consistency.Restore(&h.Intake, st.weak)
 	st.agree()

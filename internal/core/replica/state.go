@@ -13,26 +13,24 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// State is what the log makes of a shard: rows, counts and cuts. These are a function of the
-// entries, in their order, and of nothing else. Beside them it knows how far this replica has
-// come with writing cuts, which no other one need know: see cuts.
+// State is what the log makes of a shard: rows, counts and cuts. These depend only on the entries and their order.
+// State also tracks how far this replica has written its cuts, which no other replica needs to know; see cuts.
 type State struct {
 	weak    weaken.Set
 	intake  *consistency.Intake // nil: there are no rows yet
 	rows    rows
 	cuts    cuts
 	rounds  rounds
-	taken   perdure.Slot  // whose update was taken last
-	sums    combining     // of the clock whose updates are being applied
-	tail    bool          // who reads does so at the tail: see perdure.JobSpec.TailReads
-	evicted perdure.Clock // the MinClock at which rows were evicted last
+	taken   perdure.Slot  // the slot whose update was taken last
+	sums    combining     // sums for the clock whose updates are being applied
+	tail    bool          // clients read at the tail: see perdure.JobSpec.TailReads
+	evicted perdure.Clock // the MinClock of the last eviction
 
 	progress func() // as in Settings; never nil
-	// Of the newest snapshots that were taken beside an update log: the states in the store that they
-	// refer to.
+	// The stored states that the newest snapshots refer to. Only snapshots taken next to an update log are listed.
 	snapped [][]string
 
-	Done int64 // updates that were applied here, and did not come with restored or copied rows; to be read only
+	Done int64 // updates applied here, without those in restored or copied rows; read-only
 }
 
 func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
@@ -50,7 +48,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 	}
 }
 
-// fill begins with a content that was restored from a cut.
+// fill sets the initial content, restored from a cut.
 func (st *State) fill(c Content, cut perdure.Clock) {
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
 	st.intake = consistency.NewIntake(false, c.Applied, st.weak)
@@ -60,7 +58,7 @@ func (st *State) fill(c Content, cut perdure.Clock) {
 	st.rounds.begin(&c, st.intake.MinClock())
 }
 
-// agree brings the state to what its tables, all together, ask for.
+// agree updates the settings that depend on all tables together.
 func (st *State) agree() {
 	specs := st.rows.specs()
 	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
@@ -72,7 +70,7 @@ func (st *State) agree() {
 	}
 }
 
-// offer takes a part of an update, whose body belongs to the state from then on.
+// offer takes in a part of an update. The state keeps the body.
 func (st *State) offer(f *wire.Frame, body []byte, to *Audience) consistency.Verdict {
 	st.keepOrder(f.Slot, f.Clock, to)
 	verdict := st.intake.Offer(consistency.Part{
@@ -86,11 +84,10 @@ func (st *State) offer(f *wire.Frame, body []byte, to *Audience) consistency.Ver
 	return verdict
 }
 
-// keepOrder applies what may be applied before a slot's next update is taken. Where
-// clocks are not ticked, what can be applied at the same time is applied in the order
-// of slots: replicas take entries in batches of their own, and only the order of the
-// log is the same on all. The same goes for what a cut holds back, where no entry of the
-// log tells when the shard goes on.
+// keepOrder applies what may be applied before a slot's next update is taken. Without ticks, updates that become
+// applicable together are applied in the order of slots. Replicas take entries in batches of different sizes, and only
+// the order of the log is the same on all. The same holds for updates held back by a cut, because no log entry marks
+// the point where the shard resumes.
 func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *Audience) {
 	held := st.cuts.behind && st.intake.Holds(clock)
 	if (slot != st.taken || held) && !st.intake.TwoStep() {
@@ -99,7 +96,7 @@ func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *Audience)
 	st.taken = slot
 }
 
-// heavyBytes is the least size of an update that is worth another goroutine.
+// heavyBytes is the minimum size of an update that is worth another goroutine.
 const heavyBytes = 256 << 10
 
 // heavyNext reports whether the slot's next update is a large one.
@@ -109,7 +106,7 @@ func heavyNext(in *consistency.Intake, slot perdure.Slot) bool {
 		len(pending[0].Parts[0]) >= heavyBytes)
 }
 
-// applyAll applies what may be applied, and leaves the cuts at which the shard need not stand.
+// applyAll applies what may be applied, and leaves the cuts at which the shard need not pause.
 func (st *State) applyAll(to *Audience) {
 	for more := true; more; more = st.leaveCut(to) {
 		st.applyToCut(to)
@@ -119,7 +116,7 @@ func (st *State) applyAll(to *Audience) {
 // applyToCut applies what may be applied before the next cut.
 func (st *State) applyToCut(to *Audience) {
 	least := st.intake.MinClock()
-	if least > st.evicted { // it has jumped: no update that comes may tell of it any more
+	if least > st.evicted { // it jumped without an update, so evict here
 		st.evict(least, to)
 	}
 	for u := st.intake.Next(); u != nil; u = st.intake.Next() {
@@ -128,7 +125,7 @@ func (st *State) applyToCut(to *Audience) {
 		st.apply(u, to)
 		now := st.intake.MinClock()
 		if st.sums.any && (now > least || st.sums.weak.Once) {
-			st.sums.end(now > least, func(b *wire.Block) { // as of the clock that is over
+			st.sums.end(now > least, func(b *wire.Block) { // as of the clock that has just ended
 				st.progress()
 				if err := st.change(b, least, perdure.NoSlot, to); err != nil {
 					to.fx.fail(cannotCombine, st.rows.shard, least, err)
@@ -143,14 +140,14 @@ func (st *State) applyToCut(to *Audience) {
 	}
 }
 
-// leaveCut leaves the cut that the shard stands at, if it need not stand, and reports
-// whether it did. The head's image of it is taken now: before anything that comes later.
+// leaveCut leaves the cut at which the shard is paused, unless it must stay there, and reports whether it did. The head
+// takes its image of the cut now, before anything later is applied.
 func (st *State) leaveCut(to *Audience) bool {
 	if st.cuts.mustStand() || !st.intake.AtCut() || st.rounds.stands(st.cuts.schedule.Named) {
 		return false
 	}
 	cut := st.intake.MinClock()
-	if st.cuts.rows { // the last files of all shards are of one clock, and so nothing is lost between them
+	if st.cuts.rows { // the last files of all shards are of the same clock, so that no update is lost between them
 		st.saveRows(to)
 		st.cuts.leave(cut, st.intake)
 		return true
@@ -167,8 +164,8 @@ func (st *State) leaveCut(to *Audience) bool {
 	return true
 }
 
-// apply changes the rows by an update. Its payloads were checked when they came to the
-// head; only a sparse table may have become full since.
+// apply changes the rows by an update. Its payloads were checked when the head received them, so the only possible
+// failure is that a sparse table has become full since.
 func (st *State) apply(u *consistency.Update, to *Audience) {
 	by, size := to.shows(u), 0
 	if st.rows.scaled.by != 1 {
@@ -227,7 +224,7 @@ func (st *State) apply(u *consistency.Update, to *Audience) {
 	st.intake.Free(u)
 }
 
-// change runs a table's rule for the rows of a block of a clock, of a slot or, as NoSlot, of all of them.
+// change runs a table's rule for the rows in a block. by is the slot that made the update, or NoSlot for all slots.
 func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to *Audience) error {
 	if err := st.rows.apply(b, clock); err != nil {
 		return err
@@ -243,13 +240,13 @@ func (st *State) change(b *wire.Block, clock perdure.Clock, by perdure.Slot, to 
 	return nil
 }
 
-// These end a server that would go on without what others have applied.
+// These errors stop the server, which would otherwise continue without what other replicas have applied.
 const (
 	cannotApply   = "shard %d cannot apply the update of slot %d, clock %d: %w"
-	cannotCombine = "shard %d cannot apply what the updates of clock %d add up to: %w"
+	cannotCombine = "shard %d cannot apply the combined updates of clock %d: %w"
 )
 
-// evict drops the rows that were not updated for long, where a table asks for it.
+// evict drops rows that have not been updated for long, for the tables that ask for it.
 func (st *State) evict(least perdure.Clock, to *Audience) {
 	st.evicted = least
 	for id, p := range st.rows.parts {
@@ -269,7 +266,7 @@ func (st *State) evict(least perdure.Clock, to *Audience) {
 	}
 }
 
-// take takes an entry that the head made of the view, where it concerns nobody but the state.
+// take applies an entry that the head derived from the view and that concerns only the state.
 func (st *State) take(f *wire.Frame) error {
 	switch f.Kind {
 	case wire.KindFence:
@@ -290,7 +287,7 @@ func (st *State) take(f *wire.Frame) error {
 	return nil
 }
 
-// addTable adds a table, unless somebody has said so before.
+// addTable adds a table, unless an earlier entry has already added it.
 func (st *State) addTable(f *wire.Frame) (added bool, err error) {
 	var spec perdure.TableSpec
 	if err := wire.ParseControl(f, &spec); err != nil {
@@ -305,7 +302,7 @@ func (st *State) addTable(f *wire.Frame) (added bool, err error) {
 	return true, nil
 }
 
-// raise takes a base over: what the rows lack of it is lost.
+// raise raises the applied vector to a base. Updates that the rows lack are lost.
 func (st *State) raise(f *wire.Frame) error {
 	var a wire.Answer
 	if err := wire.ParseAnswer(f, &a); err != nil {
@@ -323,18 +320,18 @@ func (st *State) raise(f *wire.Frame) error {
 	return nil
 }
 
-// setRoster takes over when each slot takes part.
+// setRoster applies a new membership: the membership interval of each slot.
 func (st *State) setRoster(f *wire.Frame) error {
 	var spans []words.Span
 	if err := wire.ParseControl(f, &spans); err != nil {
 		return err
 	}
 	if n := len(st.intake.Applied()); len(spans) < n || len(spans) > perdure.MaxSlots {
-		return fmt.Errorf("%w: a roster of %d slots in a job of %d", wire.ErrPayload, len(spans), n)
+		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(spans), n)
 	}
 	for slot, n := range st.intake.Applied() {
 		if spans[slot].From > n {
-			st.rows.states[slot] = nil // another worker's
+			st.rows.states[slot] = nil // belonged to another worker
 		}
 	}
 	st.intake.SetSpans(uint64(f.Clock), spans)
@@ -343,8 +340,7 @@ func (st *State) setRoster(f *wire.Frame) error {
 	return nil
 }
 
-// allows reports whether MinClock allows a read. A table that is not known here yet is on its
-// way with the next view.
+// allows reports whether MinClock allows a read. If the table is not known yet, it arrives with the next view.
 func (st *State) allows(rd *Read) bool {
 	return int(rd.Rows.Table) < len(st.rows.parts) && st.intake.MinClock() >= rd.Need
 }

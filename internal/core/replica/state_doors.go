@@ -7,70 +7,69 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Has reports whether there are rows: a replica that joins has none at first.
+// Has reports whether the replica has rows. A joiner has none at first.
 func (st *State) Has() bool { return st.intake != nil }
 
-// TailReads reports whether who reads does so at the tail.
+// TailReads reports whether clients read at the tail of the chain.
 func (st *State) TailReads() bool { return st.tail }
 
-// End is how many clocks the job has, as of the log; 0: that is not known.
+// End returns the number of clocks of the job according to the log, or 0 if it is not known.
 func (st *State) End() perdure.Clock { return st.cuts.schedule.End }
 
-// Seq is how many updates the rows contain.
+// Seq returns how many updates the rows contain.
 func (st *State) Seq() uint64 { return st.rows.seq }
 
-// Applied is the applied vector. It is the replica's own: do not change it.
+// Applied returns the applied vector. The caller must not modify it.
 func (st *State) Applied() []perdure.Clock { return st.intake.Applied() }
 
-// MinClock is the smallest count of the slots that take part.
+// MinClock returns the smallest count over the slots that participate.
 func (st *State) MinClock() perdure.Clock { return st.intake.MinClock() }
 
-// Counts tells how far a slot has come.
+// Counts returns how far the updates of a slot have come.
 func (st *State) Counts(slot perdure.Slot) words.Counts { return st.intake.Counts(slot) }
 
-// PendingBytes is what a slot's updates take that are taken in and not applied.
+// PendingBytes returns the size of a slot's updates that are taken in but not applied.
 func (st *State) PendingBytes(slot perdure.Slot) int64 { return st.intake.PendingBytes(slot) }
 
-// Parts are the rows, by table. They are the replica's own: do not change them.
+// Parts returns the rows by table. The caller must not modify them.
 func (st *State) Parts() []*table.Part { return st.rows.parts }
 
-// States are what slots' programs have saved, by slot. They are the replica's own.
+// States returns by slot the state that its program saved last. The caller must not modify it.
 func (st *State) States() [][]byte { return st.rows.states }
 
-// Saved returns what a slot's program saved last before a clock; nil: nothing.
+// Saved returns the state that a slot's program saved last before a clock, or nil if there is none.
 func (st *State) Saved(slot perdure.Slot, clock perdure.Clock) ([]byte, error) {
 	return st.rows.saved(slot, clock, st.intake)
 }
 
-// CheckUpdate refuses an update that could not be applied, before any of it is: ErrEarly, if
-// it could be once the log has that number of tables.
+// CheckUpdate rejects an update that cannot be applied, before any part of it is. It returns ErrEarly if the update
+// becomes valid once the log has the given number of tables.
 func (st *State) CheckUpdate(payload []byte, tables int) error {
 	return st.rows.checkUpdate(payload, tables)
 }
 
-// Counted reports whether all clocks of an update below until are applied, so that it is
-// ignored when it comes.
+// Counted reports whether all clocks of an update below until are applied, so that the update will be ignored.
 func (st *State) Counted(slot perdure.Slot, until perdure.Clock) bool {
 	return until <= consistency.Count(st.intake.Applied(), slot) && !st.weak.ExactlyOnce
 }
 
-// Image takes the rows as they are now, to be written as a cut at which the shard stands.
+// Image captures the current rows, to be written as a cut at which the shard is paused.
 func (st *State) Image(cut perdure.Clock) *Image { return st.cuts.image(cut, &st.rows, st.intake) }
 
-// Bytes is about how many bytes the rows have.
+// Bytes returns the approximate size of the rows.
 func (st *State) Bytes() int64 {
 	_, all := st.rows.bytes()
 	return all
 }
 
-// Written says that an image, which is not needed any more, is in a file.
+// Written records that an image is in a file. The caller no longer needs the image.
 func (st *State) Written(m *Image, file words.SegmentFile) { st.cuts.written(m, file) }
 
-// Unwritten says that an image could not be written: its rows count as changed still.
+// Unwritten records that an image could not be written. Its rows still count as changed.
 func (st *State) Unwritten(m *Image) { m.close(true) }
 
-// held returns the states in the store that are in something that is being written, or was written and
-// is in no checkpoint yet, though maybe not in the rows any more.
+// held returns the stored slot states that a pending or not yet checkpointed write refers to. The rows may already
+// refer to newer ones.
 func held(st *State) (names []string) {
 	names = append(names, st.cuts.held...)
 	names = append(names, st.rounds.held...)

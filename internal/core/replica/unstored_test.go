@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// sparseBench is a bench whose table is sparse, and where a slot may be subscribed to 100 rows more than are stored.
+// sparseBench returns a bench with a sparse table, in which a slot may subscribe to 100 rows more than are stored.
 func sparseBench(t *testing.T) *bench {
 	t.Helper()
 	return newBench(t, "essp:1", "none", 2, func(s *Settings, spec *perdure.TableSpec) {
@@ -18,7 +18,7 @@ func sparseBench(t *testing.T) *bench {
 	})
 }
 
-// subscribe reads n rows from one on, and asks for what becomes of them.
+// subscribe reads n rows starting at first, and subscribes to them.
 func (b *bench) subscribe(slot perdure.Slot, first perdure.RowID, n int) error {
 	b.t.Helper()
 	rd := Read{
@@ -27,7 +27,7 @@ func (b *bench) subscribe(slot perdure.Slot, first perdure.RowID, n int) error {
 	}
 	now, err := b.Read(&rd)
 	if !now && err == nil {
-		b.t.Fatal("a read of rows as they are waits")
+		b.t.Fatal("a read without a bound has to wait")
 	}
 	return err
 }
@@ -39,8 +39,8 @@ func rowsFrom(first perdure.RowID, n int) (ids []perdure.RowID) {
 	return ids
 }
 
-// TestEndlessSubscriptions: a slot is subscribed to a number of rows more than are stored, and not to one more; what it
-// reads again, drops, or had on another connection counts for nothing, nor does what others have.
+// TestEndlessSubscriptions: a slot may subscribe to a fixed number of rows more than are stored, and to no more. Rows
+// that it reads again, drops, or had on another connection do not count, nor do other slots' rows.
 func TestEndlessSubscriptions(t *testing.T) {
 	b := sparseBench(t)
 	ok := func(what string, err error) {
@@ -51,26 +51,26 @@ func TestEndlessSubscriptions(t *testing.T) {
 	}
 	full := func(what string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), "; at most 100 more are taken") {
-			t.Errorf("%s: %v; want it to be refused", what, err)
+		if err == nil || !strings.Contains(err.Error(), "at most 100 more") {
+			t.Errorf("%s: %v; want an error", what, err)
 		}
 	}
-	ok("as many as may be", b.subscribe(0, 0, 100))
+	ok("the maximum", b.subscribe(0, 0, 100))
 	ok("the same again", b.subscribe(0, 50, 50))
 	ok("another slot's", b.subscribe(1, 1000, 100))
 	full("one more", b.subscribe(0, 100, 1))
 	drop := wire.Rows{IDs: rowsFrom(0, 11), Count: 11}
-	ok("to drop some", b.Unsubscribe(b.readers[0], &drop))
+	ok("drop some", b.Unsubscribe(b.readers[0], &drop))
 	ok("as many as were dropped", b.subscribe(0, 200, 10))
 	full("one more than were dropped", b.subscribe(0, 300, 1))
 
-	stored := rowsFrom(5000, 40) // whoever stores them
+	stored := rowsFrom(5000, 40) // now they are stored
 	body := wire.AppendBlock(nil, &wire.Block{
 		Rows: wire.Rows{IDs: stored, Count: len(stored)}, Values: slices.Repeat([]float32{1}, len(stored)),
 	})
 	b.step(wire.Frame{Header: wire.Header{Kind: wire.KindUpdate, Slot: 1, Incarnation: 1, Parts: 1}, Body: body})
 	b.settle()
-	ok("as many more as are stored", b.subscribe(0, 400, 39))
+	ok("as many more as are now stored", b.subscribe(0, 400, 39))
 	full("one more than that", b.subscribe(0, 500, 1))
 
 	b.readers[0] = &Reader{Slot: 0, Incarnation: 1}
@@ -80,7 +80,7 @@ func TestEndlessSubscriptions(t *testing.T) {
 	full("one more there", b.subscribe(0, 140, 1))
 }
 
-// TestStoredSubscriptions: a slot may be subscribed to all rows that are stored, and to all of a dense table.
+// TestStoredSubscriptions: a slot may subscribe to all rows that are stored, and to all rows of a dense table.
 func TestStoredSubscriptions(t *testing.T) {
 	b := newBench(t, "essp:1", "none", 1, func(s *Settings, spec *perdure.TableSpec) {
 		s.Unstored, spec.Rows = 1, 100_000

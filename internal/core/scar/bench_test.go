@@ -12,12 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// chooseBytes is how many bytes of values are chosen from.
+// chooseBytes is the size of the values to choose from.
 const chooseBytes = 100 << 20
 
-// BenchmarkChoose chooses among rows of 100 MB that have all been updated since, and compares
-// that with reading their values once, in the same minutes: their sum in plain Go, and the
-// kernel that makes distances, of a memory with itself.
+// BenchmarkChoose chooses among 100 MB of rows, all of which have been updated, and compares that with reading their
+// values once at the same time: their sum in plain Go, and the distance kernel comparing memory with itself.
 func BenchmarkChoose(b *testing.B) {
 	for _, dim := range []int{64, 8, 1} {
 		for _, by := range selectors {
@@ -30,7 +29,7 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
-// BenchmarkChooseWhole is BenchmarkChoose of a whole table.
+// BenchmarkChooseWhole is BenchmarkChoose for a whole table.
 func BenchmarkChooseWhole(b *testing.B) {
 	for _, dim := range []int{64, 8, 1} {
 		b.Run(fmt.Sprintf("dim%d", dim), func(b *testing.B) {
@@ -54,8 +53,7 @@ func benchmarkChooseDense(b *testing.B, p *table.Part, by perdure.Selector, shar
 	})
 }
 
-// BenchmarkChooseSparse is BenchmarkChoose of sparse rows of 16 values, of which a third are new
-// each time.
+// BenchmarkChooseSparse is BenchmarkChoose for sparse rows of 16 values, a third of which are new each time.
 func BenchmarkChooseSparse(b *testing.B) {
 	const dim = 16
 	for _, by := range selectors {
@@ -63,7 +61,7 @@ func BenchmarkChooseSparse(b *testing.B) {
 			p := table.New(perdure.TableSpec{
 				Name: "s", Sparse: true, Dim: dim, Evict: 3, Rule: perdure.Rule{Kind: perdure.RuleAdd},
 			}, 0, 7, 0, 0)
-			const rows = chooseBytes / 4 / dim / 3 // of a clock; three of them stay
+			const rows = chooseBytes / 4 / dim / 3 // of one clock; three clocks' rows remain
 			ids, delta := make([]perdure.RowID, rows), make([]float32, rows*dim)
 			for i := range delta {
 				delta[i] = float32(i%1013) / 1000
@@ -85,7 +83,7 @@ func BenchmarkChooseSparse(b *testing.B) {
 	}
 }
 
-// benchmarkChoose tells the medians of its times, which compare what was measured under the same load.
+// benchmarkChoose reports median times, so that it compares measurements under the same load.
 func benchmarkChoose(b *testing.B, p *table.Part, by perdure.Selector, share float64, update func(*scar.Ledger)) {
 	l := scar.New(scar.Settings{Selector: by, Share: share})
 	l.Added(0, p)
@@ -135,7 +133,7 @@ func sum(v []float32) float64 {
 	return float64(s[0] + s[1] + s[2] + s[3])
 }
 
-// BenchmarkResume begins the ledger of 100 MB of rows that were restored.
+// BenchmarkResume resumes the ledger of 100 MB of restored rows.
 func BenchmarkResume(b *testing.B) {
 	p := dense(0, chooseBytes/4/64, 64, perdure.InitUniform)
 	layer := [][]int32{make([]int32, p.Rows)}

@@ -8,15 +8,15 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// place says where a row's newest save is: 0: nowhere, the row counts as initial; else the
-// number of a file's slot, and 1.
+// place says where a row's newest save is. 0: nowhere, the row counts as initial; otherwise 1 + the index of a file's
+// slot.
 type place uint32
 
-// owed is set in a place when a save of the row has failed: the row may be as it was at its
-// last choice, and yet that is not what is saved.
+// owed is set in a place when a save of the row has failed: the row may equal its values at the last choice, although
+// these are not the saved values.
 const (
 	owed   place = 1 << 31
-	chosen place = 1 << 30 // of a table whose rows move: the choice under way has it
+	chosen place = 1 << 30 // in tables whose rows move: the choice in progress has the row
 )
 
 func (p place) slot() int { return int(p&^(owed|chosen)) - 1 }
@@ -24,27 +24,26 @@ func (p place) slot() int { return int(p&^(owed|chosen)) - 1 }
 // file is one file of the running checkpoint.
 type file struct {
 	words.SegmentFile
-	number uint64 // of the files, from 1; 0: the slot is free
-	bytes  int64  // of the rows in it
-	live   int64  // of those whose newest save it has
+	number uint64 // sequence number, from 1; 0: the slot is free
+	bytes  int64  // size of its rows
+	live   int64  // size of the rows whose newest save it has
 }
 
-// files are those of the running checkpoint. A file stands in a slot, so that a row can name
-// it in 4 bytes however many saves there were.
+// files are the files of the running checkpoint. Each file has a slot, so that a row can refer to it in 4 bytes
+// regardless of the number of saves.
 type files struct {
 	slots []file
-	newed uint64 // how many there were
-	most  int    // that there are to be
+	newed uint64 // number of files so far
+	most  int    // maximum number of files
 }
 
-// More files than these are never needed to keep within thrice the live bytes, where each
-// has as much as a save has: that takes 3 divided by the share. Small saves may make more
-// of them, and whoever restores opens all.
+// newFiles limits the number of files. If each file has as many bytes as a save, 3 divided by the share suffices to
+// stay within three times the live bytes. Small saves could produce more files, and a restore must open all of them.
 func newFiles(share float64) files {
 	return files{most: int(min(4/share, math.MaxInt32)) + 8}
 }
 
-// add adds a file, the newest, none of whose rows is known yet.
+// add adds a file as the newest. It has no rows yet.
 func (f *files) add(of words.SegmentFile, bytes int64) place {
 	f.newed++
 	slot := slices.IndexFunc(f.slots, func(s file) bool { return s.number == 0 })
@@ -56,21 +55,21 @@ func (f *files) add(of words.SegmentFile, bytes int64) place {
 	return place(slot + 1)
 }
 
-// move notes that a row's newest save is in another file now.
+// move records that a row's newest save is now in another file.
 func (f *files) move(row *place, to place, bytes int64) {
 	f.leave(*row, bytes)
 	*row = to
 	f.slots[to.slot()].live += bytes
 }
 
-// leave notes that a row's newest save is not asked for any more.
+// leave records that a row's newest save is no longer needed.
 func (f *files) leave(row place, bytes int64) {
 	if slot := row.slot(); slot >= 0 {
 		f.slots[slot].live -= bytes
 	}
 }
 
-// drop drops the files that nobody needs any more.
+// drop drops the files that are no longer needed.
 func (f *files) drop() {
 	for i := range f.slots {
 		if s := &f.slots[i]; s.live == 0 && s.number != f.newed {
@@ -79,7 +78,7 @@ func (f *files) drop() {
 	}
 }
 
-// order returns the slots that are in use, the oldest file first.
+// order returns the slots in use, oldest file first.
 func (f *files) order() (slots []int) {
 	for i := range f.slots {
 		if f.slots[i].number > 0 {
@@ -97,16 +96,14 @@ func (f *files) list() (all []words.SegmentFile) {
 	return all
 }
 
-// empty returns, by slot, the files whose live rows are to be saved anew, so that they can
-// be dropped; nil: none.
+// empty returns, by slot, the files whose live rows must be saved again so that the files can be dropped, or nil.
 //
-// While all files have more than thrice the live bytes, it is the one of whose bytes the
-// smallest part lives: less than a third, so that what is saved again for this is less than
-// a third of what is dropped, and so of all that is ever written. A file with few bytes,
-// all alive, would be cheaper, and free nothing.
+// While all files have more than three times the live bytes, it selects the file with the smallest live fraction. That
+// is less than a third, so less than a third of the dropped bytes, and thus of all bytes ever written, is saved again
+// for compaction. A file with few bytes, all of them live, would be cheaper but free nothing.
 //
-// While there are too many files, it is the one with the fewest live bytes. Of 4/share files
-// or more it has at most a quarter of a save's budget.
+// While there are too many files, it selects the one with the fewest live bytes. With at least 4/share files, that is
+// at most a quarter of a save's budget.
 func (f *files) empty() (out []bool) {
 	left := f.order()
 	bytes, live := int64(0), int64(0)
@@ -121,7 +118,7 @@ func (f *files) empty() (out []bool) {
 		} else if len(left) < f.most {
 			break
 		}
-		slot := slices.MinFunc(left, by) // of equal ones the oldest
+		slot := slices.MinFunc(left, by) // the oldest of equal ones
 		if out == nil {
 			out = make([]bool, len(f.slots))
 		}
@@ -134,8 +131,8 @@ func (f *files) empty() (out []bool) {
 
 func (f *files) fewer(a, b int) int { return cmp.Compare(f.slots[a].live, f.slots[b].live) }
 
-// deader compares the parts of two files that live. They are quotients of whole numbers,
-// rounded the same way on every machine.
+// deader compares the live fractions of two files. They are quotients of integers, which every machine rounds the same
+// way.
 func (f *files) deader(a, b int) int { return cmp.Compare(f.slots[a].alive(), f.slots[b].alive()) }
 
 func (f *file) alive() float64 { return float64(f.live) / float64(max(f.bytes, 1)) }

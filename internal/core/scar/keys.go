@@ -7,16 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Keys, the highest first: of rows that are saved again so that a file can be dropped; of
-// rows whose save has failed; and of what a selector says, down to 1. A row with key 0 is as
-// it was saved.
+// Keys in descending order: rows that are saved again so that a file can be dropped; rows whose save has failed; and
+// keys from the selector, down to 1. A row with key 0 equals its saved value.
 const (
 	keyForced = math.MaxUint32
 	keyOwed   = keyForced - 1
 	keyMost   = keyOwed - 1
 )
 
-// score gives each row its key. first says, by slot, which files are to be emptied.
+// score assigns a key to each row. first lists, by slot, which files must be emptied.
 func (l *Ledger) score(parts []*table.Part, first []bool) {
 	all := 0
 	for t, p := range parts {
@@ -26,7 +25,7 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 		by: l.set.Selector, full: l.full, first: first, all: all,
 		seed: saveSeed(l.set, l.saves),
 	}
-	for t, p := range parts { // the rows before the cursor come after all others
+	for t, p := range parts { // the rows before the cursor come last
 		if t < l.next.table {
 			s.ordinal -= l.tables[t].units(p)
 		} else if t == l.next.table {
@@ -42,16 +41,16 @@ func (l *Ledger) score(parts []*table.Part, first []bool) {
 	}
 }
 
-// scorer gives rows their keys, table after table.
+// scorer assigns keys to rows, one table after the other.
 type scorer struct {
 	by    perdure.Selector
 	full  bool   // all rows are forced
-	first []bool // by slot: rows of these files are
+	first []bool // by slot: rows of these files are forced
 
-	seed    uint64          // random: of this save
+	seed    uint64          // random: the seed of this save
 	table   perdure.TableID // random
-	ordinal int             // round: how many rows come before the next one that is scored
-	all     int             // round: rows of all tables
+	ordinal int             // round: number of rows before the next one to score
+	all     int             // round: number of rows in all tables
 }
 
 func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
@@ -84,13 +83,13 @@ func (s *scorer) score(p *table.Part, r *rows, keys []uint32) {
 	}
 }
 
-// above gives rows higher keys than a selector does, where they have to be saved.
+// above raises the keys of rows that must be saved regardless of the selector.
 func (s *scorer) above(r *rows, of []place, keys []uint32) {
 	for i, of := range of {
 		slot := of.slot()
 		switch {
 		case slot < 0 && of == 0 && r.sparse:
-			keys[i] = max(keys[i], 1) // a value from before it was evicted may be in a file
+			keys[i] = max(keys[i], 1) // a file may have a value from before its eviction
 		case s.first != nil && slot >= 0 && s.first[slot]:
 			keys[i] = keyForced
 		case of&owed != 0:
@@ -100,7 +99,7 @@ func (s *scorer) above(r *rows, of []place, keys []uint32) {
 	}
 }
 
-// farOf is the distance that a table has of its own; nil: it has the Euclidean one.
+// farOf returns the table's own distance, or nil for the Euclidean one.
 func farOf(d perdure.Distance) table.Far {
 	switch d {
 	case perdure.DistanceTV:
@@ -111,8 +110,7 @@ func farOf(d perdure.Distance) table.Far {
 	return nil
 }
 
-// distances gives rows the distance from the value last saved, for each byte that saving
-// them takes.
+// distances assigns to each row its distance from the last saved value, divided by the size of its save.
 func distances(p *table.Part, r *rows, keys []uint32) {
 	width, far := p.Spec.Dim, table.Distances
 	if own := farOf(p.Spec.Distance); own != nil {
@@ -144,7 +142,7 @@ func distances(p *table.Part, r *rows, keys []uint32) {
 	}
 }
 
-// distance is distances for a whole table: of all of its rows together.
+// distance is distances for a whole table, for all of its rows together.
 func distance(p *table.Part, r *rows, keys []uint32) {
 	if len(keys) == 0 {
 		return
@@ -165,7 +163,7 @@ func distance(p *table.Part, r *rows, keys []uint32) {
 	}
 }
 
-// uses gives rows the number of their updates, and a whole table the mean of its rows', rounded up.
+// uses assigns to each row the number of its updates, and to a whole table the mean over its rows, rounded up.
 func (r *rows) uses(p *table.Part, keys []uint32) {
 	for at := 0; at < len(keys); {
 		for _, n := range r.counts.upTo(at, len(keys)) {
@@ -187,7 +185,7 @@ func sameBits(a, b []float32) bool {
 	return true
 }
 
-// random gives rows keys that depend on the seed, the shard, the save and the row only.
+// random assigns keys that depend only on the seed, the shard, the save and the row.
 func (s *scorer) random(p *table.Part, keys []uint32) {
 	seed := tableSeed(s.seed, s.table)
 	if !p.Spec.Sparse {
@@ -202,15 +200,15 @@ func (s *scorer) random(p *table.Part, keys []uint32) {
 	}
 }
 
-// saveSeed is where the random keys of a shard's save begin.
+// saveSeed returns the seed of the random keys of one save of a shard.
 func saveSeed(s Settings, save uint64) uint64 {
 	return mix(mix(mix(s.Seed+golden)^uint64(s.Shard)) + golden*save)
 }
 
-// tableSeed is where the random keys of a table's rows begin, of a save.
+// tableSeed returns the seed of the random keys of one table in a save.
 func tableSeed(save uint64, t perdure.TableID) uint64 { return mix(save ^ mix(golden*uint64(t+1))) }
 
-// randomKey is from 1 to keyMost. Two rows share a number of SplitMix64, each has half of it.
+// randomKey returns a key from 1 to keyMost. Two rows share a number of SplitMix64, and each uses half of it.
 func randomKey(seed uint64, id perdure.RowID) uint32 {
 	z := mix(seed + golden*(uint64(id)>>1))
 	if id%2 == 0 {
@@ -219,7 +217,7 @@ func randomKey(seed uint64, id perdure.RowID) uint32 {
 	return among(uint32(z))
 }
 
-// randomKeys are those of consecutive rows from first on.
+// randomKeys fills in the keys of consecutive rows starting at first.
 func randomKeys(keys []uint32, seed uint64, first perdure.RowID) {
 	at := 0
 	if first%2 != 0 && len(keys) > 0 {
@@ -236,11 +234,11 @@ func randomKeys(keys []uint32, seed uint64, first perdure.RowID) {
 	}
 }
 
-// among brings a number of 32 bits into the range from 1 to keyMost.
+// among maps a 32-bit number to the range from 1 to keyMost.
 func among(n uint32) uint32 { return 1 + uint32(uint64(n)*keyMost>>32) }
 
-// round gives rows keys in the order in which they come after the cursor. Those behind the
-// first 2^32 wait for the next round but one.
+// round assigns keys in the order of the rows after the cursor. Rows after the first 2^32 wait for the round after the
+// next.
 func (s *scorer) round(keys []uint32) {
 	for i := range keys {
 		keys[i] = keyMost - uint32(min(s.ordinal, keyMost-1))
@@ -250,8 +248,7 @@ func (s *scorer) round(keys []uint32) {
 	}
 }
 
-// roundNext returns the cursor of the row after the last one that round has taken, given that
-// row's key.
+// roundNext returns the cursor of the row after the last one that round has taken, whose key is given.
 func (l *Ledger) roundNext(parts []*table.Part, key uint32) cursor {
 	c := l.next
 	for steps := int(keyMost-key) + 1; ; {
@@ -271,7 +268,7 @@ func (l *Ledger) roundNext(parts []*table.Part, key uint32) cursor {
 // golden is 2^64 divided by the golden ratio, the increment of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// mix is the finaliser of SplitMix64.
+// mix is the finalizer of SplitMix64.
 func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

@@ -8,52 +8,49 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Settings are what a ledger's choices depend on beside the rows.
+// Settings are the inputs of a ledger's choices besides the rows.
 type Settings struct {
 	Selector perdure.Selector
-	Share    float64 // of the bytes of all stored rows that a save has, in (0, 1]
-	Seed     uint64  // the job's
+	Share    float64 // fraction of the bytes of all stored rows in a save, in (0, 1]
+	Seed     uint64  // the job's seed
 	Shard    perdure.ShardID
 
-	// Full says that the rows are trained already and in no file that is known here, as when
-	// the shard has moved: the first choice has all of them. What that costs above the
-	// budget is a debt: until it is paid, choices have no rows but those of compaction.
+	// Full means that the rows are trained already but not in any known file, for example after the shard has moved.
+	// The first choice then contains all of them. Its cost above the budget is a debt: until it is paid, choices
+	// contain only rows for compaction.
 	Full bool
-	// Torn says that a whole table's rows are chosen one by one, as if it were none. Only tests
-	// say so.
+	// Torn makes a whole table's rows be chosen one by one, as in any other table. For tests only.
 	Torn bool
-	// Saves is how many choices were made for the shard before, by ledgers that are gone.
-	// random makes others of the next ones.
+	// Saves is the number of choices that earlier ledgers made for the shard, so that random does not repeat them.
 	Saves uint64
 }
 
-// Ledger is what is known of a shard's running checkpoint.
+// Ledger tracks a shard's running checkpoint.
 type Ledger struct {
 	set    Settings
 	tables []*rows
 	files  files
-	saves  uint64 // choices that were made
-	credit int64  // bytes of the budget that were not used; below 0: a debt
-	full   bool   // the next choice has all rows
-	next   cursor // round: the row that is next
+	saves  uint64 // number of choices made
+	credit int64  // unused bytes of the budget; negative: a debt
+	full   bool   // the next choice contains all rows
+	next   cursor // round: the next row
 
 	underway *Choice
-	picking  picking // memory that is used again
+	picking  picking // reused memory
 }
 
-// cursor is a place among all rows, by table and position.
+// cursor is a position among all rows, by table and position.
 type cursor struct{ table, at int }
 
-// New makes the ledger of a shard of which nothing is saved: each row counts as saved with
-// its initial values. Where the rows are trained already, set Settings.Full.
+// New returns the ledger of a shard without saved rows: each row counts as saved with its initial value. If the rows
+// are trained already, set Settings.Full.
 func New(s Settings) *Ledger {
 	return &Ledger{set: s, saves: s.Saves, full: s.Full, files: newFiles(s.Share)}
 }
 
-// Resume makes the ledger of a shard whose parts have just been restored from files, the
-// oldest first. layer[t][position] is the index in files of the one that a row came from;
-// -1: it is in none, and is initial. The files are taken to consist of rows: what they have
-// beside them, if it is much, makes compaction begin earlier.
+// Resume returns the ledger of a shard whose parts have just been restored from files, oldest first. layer[t][position]
+// is the index of the file that a row came from, or -1 if the row is initial. Resume assumes that files consist of rows
+// only. If they have much else, compaction starts earlier.
 func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]int32) *Ledger {
 	l := New(s)
 	for _, f := range of {
@@ -65,13 +62,13 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 		r.restored(p)
 		for at := range r.units(p) {
 			from := int32(-1)
-			if t < len(layer) && at < len(layer[t]) { // of a whole table all rows are of the file of the first
+			if t < len(layer) && at < len(layer[t]) { // all rows of a whole table are in the file of the first
 				from = layer[t][at]
 			}
 			if from >= 0 {
 				l.files.move(r.place(at), place(from+1), r.bytes)
 			}
-			if from < oldest { // what round has saved the longest ago
+			if from < oldest { // saved the longest time ago, for round
 				oldest, l.next = from, cursor{t, at}
 			}
 		}
@@ -80,8 +77,8 @@ func Resume(s Settings, parts []*table.Part, of []words.SegmentFile, layer [][]i
 	return l
 }
 
-// Past says that the rows of dense tables, by table, have changed since they were saved, whose ledger Resume has just
-// made: saved are they as they were.
+// Past records that rows of dense tables have changed since they were saved. saved has the saved values by table. Past
+// must be called directly after Resume.
 func (l *Ledger) Past(saved []*table.Part) {
 	for t, p := range saved {
 		if r := l.table(t, p); r.keeps {
@@ -90,16 +87,16 @@ func (l *Ledger) Past(saved []*table.Part) {
 	}
 }
 
-// Added may be called when a table has been added to the shard, while all its rows are
-// initial. Without it the first choice makes them again, which takes longer.
+// Added may be called after a table was added to the shard, while all its rows are initial. Without it the first choice
+// computes the initial rows again, which takes longer.
 func (l *Ledger) Added(t perdure.TableID, p *table.Part) {
 	if r := l.table(int(t), p); l.set.Selector == perdure.SelectPriority && !l.full {
 		r.restored(p)
 	}
 }
 
-// Changed notes an update of rows, once it is applied: the count ids, or of a dense table
-// count consecutive ones from first where ids is nil. Only the selector used asks for it.
+// Changed records an update of rows after it was applied: the rows ids, or if ids is nil, count consecutive rows of a
+// dense table starting at first. Only the selector used needs it.
 func (l *Ledger) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	if l.set.Selector == perdure.SelectUsed && count > 0 {
 		r := l.table(int(t), p)
@@ -108,12 +105,12 @@ func (l *Ledger) Changed(t perdure.TableID, p *table.Part, first perdure.RowID, 
 	}
 }
 
-// Evicting returns what has to be told, for the ledger to know which rows are where, of each row
-// of a table that Evict is about to take out.
+// Evicting returns the func to call for each row that Evict is about to remove from a table, so that the ledger can
+// follow the rows' positions.
 func (l *Ledger) Evicting(t perdure.TableID, p *table.Part) (gone func(at int)) {
 	var r *rows
 	return func(at int) {
-		if r == nil { // at the first, all are still there
+		if r == nil { // at the first call, all rows are still there
 			r = l.table(int(t), p)
 			r.meet(p, l.full)
 		}
@@ -122,7 +119,7 @@ func (l *Ledger) Evicting(t perdure.TableID, p *table.Part) (gone func(at int)) 
 	}
 }
 
-// table returns what is known of a table, which may be new here.
+// table returns the state of a table, adding it if necessary.
 func (l *Ledger) table(t int, p *table.Part) *rows {
 	for len(l.tables) <= t {
 		l.tables = append(l.tables, nil)
@@ -133,7 +130,7 @@ func (l *Ledger) table(t int, p *table.Part) *rows {
 	return l.tables[t]
 }
 
-// Forget ends the ledger: it hears no more of what changes.
+// Forget ends the ledger. It no longer observes changes.
 func (l *Ledger) Forget() {
 	for _, r := range l.tables {
 		if r != nil && r.keeps {
@@ -142,34 +139,32 @@ func (l *Ledger) Forget() {
 	}
 }
 
-// Choice is what a save has.
+// Choice lists the rows of a save.
 type Choice struct {
-	Runs  [][]table.Run // by table: positions of rows, ascending and without overlap
-	Bytes int64         // of these rows, as a snapshot has them
+	Runs  [][]table.Run // by table: positions of rows, ascending, without overlap
+	Bytes int64         // size of these rows in a snapshot
 
-	units  [][]table.Run // by table: of which units these are, in the same way
+	units  [][]table.Run // by table: the units of these rows, in the same form
 	full   bool
 	before cursor
 }
 
-// Choose says which rows the next save has, given all of the shard's tables. The budget is
-// Settings.Share of the bytes of all stored rows for each of the saves that are due, of which
-// there may be several if the one before took long, and at most all rows; and what earlier
-// choices have left of theirs. A choice that is empty need not be saved.
+// Choose returns the rows of the next save, given all tables of the shard. The budget is Settings.Share of the bytes of
+// all stored rows for each save that is due, at most all rows, plus what earlier choices have left over. Several saves
+// may be due if the previous one took long. An empty choice need not be saved.
 //
-// The row that fills the budget may exceed it, since else a row wider than the budget would
-// never be saved; what is too much is a debt, which the next choices pay. Rows that are as
-// they were last saved are not chosen by priority and used. What is not used for want of
-// changed rows is carried over once: after a long calm, a budget of many saves would stop
-// training for as long as a save of all rows.
+// The row that fills the budget may exceed it, because otherwise a row larger than the budget would never be saved. The
+// excess is a debt that the next choices pay. The selectors priority and used do not choose rows that equal their saved
+// values. A budget that is unused because too few rows have changed is carried over, up to that of one save: after a
+// long calm, the budget of many saves would pause training for as long as a save of all rows.
 func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
 	if l.underway != nil {
-		panic("scar: the choice before this one is neither written nor given up")
+		panic("scar: Choose called before Written or Unwritten")
 	}
 	all := l.meet(parts)
 	one := l.budget(1, all)
 	l.credit = min(l.credit, one) + l.budget(due, all)
-	l.credit = max(l.credit, -all) // of rows that are gone, no debt is left
+	l.credit = max(l.credit, -all) // evicted rows leave no debt
 
 	c := &Choice{before: l.next, full: l.full}
 	l.score(parts, l.files.empty())
@@ -183,12 +178,12 @@ func (l *Ledger) Choose(parts []*table.Part, due int64) *Choice {
 	return c
 }
 
-// budget is what a number of saves may have of a number of bytes.
+// budget returns the share of a number of bytes that a number of saves may write.
 func (l *Ledger) budget(saves, all int64) int64 {
 	return max(1, int64(math.Round(min(1, l.set.Share*float64(saves))*float64(all))))
 }
 
-// meet knows each stored row, and returns the bytes of all.
+// meet adds each stored row, and returns the size of all rows.
 func (l *Ledger) meet(parts []*table.Part) (all int64) {
 	for t, p := range parts {
 		r := l.table(t, p)
@@ -199,14 +194,14 @@ func (l *Ledger) meet(parts []*table.Part) (all int64) {
 	return all
 }
 
-// keep notes the rows of a choice as they are now.
+// keep records the current values of a choice's rows.
 func (l *Ledger) keep(c *Choice, parts []*table.Part) {
 	for t, p := range parts {
 		l.tables[t].keep(p, c.units[t])
 	}
 }
 
-// Written notes that a choice is on the disk, in a file.
+// Written records that a choice is on disk, in a file.
 func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
 	l.end(c)
 	now := l.files.add(f, c.Bytes)
@@ -217,9 +212,8 @@ func (l *Ledger) Written(c *Choice, f words.SegmentFile) {
 	l.files.drop()
 }
 
-// Unwritten notes that a choice is not on the disk, and never will be. The running
-// checkpoint is what it was. How far its rows are from what is saved is not known any more:
-// the next choice has them first, under the selectors that ask.
+// Unwritten records that a choice is not on disk and never will be. The running checkpoint is unchanged. The distance
+// of its rows from their saved values is no longer known, so with priority and used, the next choice takes them first.
 func (l *Ledger) Unwritten(c *Choice) {
 	l.end(c)
 	l.credit += c.Bytes
@@ -238,12 +232,11 @@ func (l *Ledger) Unwritten(c *Choice) {
 
 func (l *Ledger) end(c *Choice) {
 	if c == nil || l.underway != c {
-		panic("scar: this choice is not under way")
+		panic("scar: the choice is not in progress")
 	}
 	l.underway = nil
 }
 
-// Files returns what the running checkpoint is made of, the oldest file first. Each but the
-// newest has the newest save of some row. The newest stays without one, too: with it stands
-// how far the shard had come.
+// Files returns the files of the running checkpoint, oldest first. Each file except the newest has the newest save of
+// some row. The newest file is kept in any case, because it records how far the shard had come.
 func (l *Ledger) Files() []words.SegmentFile { return l.files.list() }

@@ -18,7 +18,7 @@ func dense(id perdure.TableID, rows, dim int, init perdure.InitKind) *table.Part
 	return table.New(spec, id, 7, 100, rows)
 }
 
-// add adds a value to the first of a row's.
+// add adds a value to the first value of a row.
 func add(t testing.TB, p *table.Part, id perdure.RowID, value float32) {
 	t.Helper()
 	delta := make([]float32, p.Spec.Dim)
@@ -30,7 +30,7 @@ func add(t testing.TB, p *table.Part, id perdure.RowID, value float32) {
 
 func runs(of ...table.Run) [][]table.Run { return [][]table.Run{of} }
 
-// What has moved the farthest comes first, and what is left of the budget is carried over.
+// The rows that have moved farthest come first, and unused budget is carried over.
 func TestPriority(t *testing.T) {
 	p := dense(0, 8, 2, perdure.InitNormal)
 	l := scar.New(scar.Settings{Selector: perdure.SelectPriority, Share: 1.0 / 4})
@@ -53,9 +53,9 @@ func TestPriority(t *testing.T) {
 	}
 	c := l.Choose([]*table.Part{p}, 1)
 	if want := runs(table.Run{First: 0, Rows: 4}); !reflect.DeepEqual(c.Runs, want) {
-		t.Fatalf("after a choice of nothing: %v, want %v", c.Runs, want)
+		t.Fatalf("after an empty choice: %v, want %v", c.Runs, want)
 	}
-	if got := len(l.Files()); got != 3 { // the third has no rows, and is the newest
+	if got := len(l.Files()); got != 3 { // the third has no rows, but is the newest
 		t.Fatalf("%d files", got)
 	}
 }
@@ -83,8 +83,8 @@ var selectors = []perdure.Selector{
 	perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
 }
 
-// A shard whose rows are trained already is saved whole at first. The next saves have nothing
-// until that is paid for; but rows that are gone leave no debt.
+// A shard whose rows are trained already is first saved completely. The next saves are empty until that is paid for,
+// but evicted rows leave no debt.
 func TestFull(t *testing.T) {
 	for _, by := range selectors {
 		for _, gone := range []bool{false, true} {
@@ -118,10 +118,10 @@ func TestFull(t *testing.T) {
 				touch(0, 8, 20)
 				forgets := l.Evicting(0, p)
 				p.Evict(20, func(_ perdure.RowID, at int) { forgets(at) })
-				if got := choose(); got != 8 { // the file of 400 is emptied, whatever is owed
-					t.Fatalf("%s: %d rows, want the 8 that are left", by, got)
+				if got := choose(); got != 8 { // the file of 400 rows is emptied despite the debt
+					t.Fatalf("%s: %d rows, want the 8 remaining ones", by, got)
 				}
-				want = 10 // all 8 rows, a row a save, and it begins below 0
+				want = 10 // all 8 rows at one row per save, starting with a debt
 			}
 			touch(0, p.Stored(), 20)
 			l.Changed(0, p, 0, p.IDs(0, p.Stored()), p.Stored())
@@ -136,8 +136,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A ledger that is made of files, of rows that have changed since, chooses what that one chooses which has seen them
-// change.
+// A ledger resumed from files whose rows have changed since makes the same choices as one that has observed the
+// changes.
 func TestPastOfChangedRows(t *testing.T) {
 	const n = 64
 	for _, by := range []perdure.Selector{perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom} {
@@ -173,7 +173,7 @@ func TestPastOfChangedRows(t *testing.T) {
 		for i := range 3 {
 			one, two := l.Choose([]*table.Part{p}, 1), again.Choose([]*table.Part{p}, 1)
 			if !reflect.DeepEqual(one.Runs, two.Runs) || one.Bytes == 0 {
-				t.Errorf("%s: choice %d is %v, and of the one that has seen all %v", by, i, two.Runs, one.Runs)
+				t.Errorf("%s: choice %d is %v, but the observing ledger's is %v", by, i, two.Runs, one.Runs)
 			}
 			f := words.SegmentFile{File: string(rune('d' + i)), Bytes: one.Bytes}
 			l.Written(one, f)

@@ -12,19 +12,19 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// model is a ledger as one would write it down: maps, sorted lists, everything counted anew.
+// model is a ledger in its simplest form: maps, sorted lists, and everything counted again each time.
 type model struct {
 	set    Settings
 	rows   map[rowKey]*modelRow
-	files  []modelFile // the oldest first; what was dropped is not there any more
+	files  []modelFile // oldest first; dropped files are removed
 	newest uint64
 	saves  uint64
 	credit int64
 	full   bool
 	next   cursor
 
-	chosen []present   // under way
-	taken  []*modelRow // of these: a row may go meanwhile, and is another one when it comes again
+	chosen []present   // in progress
+	taken  []*modelRow // of the chosen rows: a row that is evicted and returns is a different one
 	before cursor
 	wasAll bool
 	forced int64 // bytes
@@ -36,7 +36,7 @@ type rowKey struct {
 }
 
 type modelRow struct {
-	saved []float32 // at the last choice; else the initial values
+	saved []float32 // at the last choice; otherwise the initial values
 	disk  []float32 // in its file
 	count int
 	file  uint64 // 0: none
@@ -49,15 +49,15 @@ type modelFile struct {
 	bytes  int64
 }
 
-// present is a stored row as it is now.
+// present is the current state of a stored row.
 type present struct {
 	rowKey
 	at     int
 	bytes  int64
-	values []float32 // of a whole table, row after row
+	values []float32 // for a whole table, row after row
 	dim    int       // values of a row
 	dense  bool
-	own    func(now, saved []float32) float64 // its distance, if that is not the Euclidean one
+	own    func(now, saved []float32) float64 // its distance, if not the Euclidean one
 	key    float64
 	forced bool
 }
@@ -82,7 +82,7 @@ func stored(parts []*table.Part) (all []present) {
 	return all
 }
 
-// unitRows is how many rows a unit of a part has.
+// unitRows returns the number of rows in a unit of a part.
 func unitRows(p *table.Part) int {
 	if p.Spec.Whole {
 		return p.Rows
@@ -116,7 +116,7 @@ func (m *model) live(rows []present) map[uint64]int64 {
 	return live
 }
 
-// drop drops files without the newest save of any row; width is that of a row of each table.
+// drop drops files without the newest save of any row; width is the size of a row by table.
 func (m *model) drop() {
 	m.files = slices.DeleteFunc(m.files, func(f modelFile) bool {
 		for _, r := range m.rows {
@@ -128,7 +128,7 @@ func (m *model) drop() {
 	})
 }
 
-// empty returns the files whose rows are to be saved again.
+// empty returns the files whose rows must be saved again.
 func (m *model) empty(live map[uint64]int64) map[uint64]bool {
 	out := map[uint64]bool{}
 	left := slices.Clone(m.files)
@@ -259,7 +259,7 @@ func (m *model) key(r *present, row *modelRow) (key float64) {
 	return key
 }
 
-// far is how far a row is from what was saved, or a whole table's rows together.
+// far returns the distance of a row from its saved value, or of a whole table's rows together.
 func (m *model) far(r *present, saved []float32) float64 {
 	all, wide := 0.0, r.dim*table.Together(r.dim)
 	for from := 0; from < len(saved); from += wide {
@@ -268,7 +268,7 @@ func (m *model) far(r *present, saved []float32) float64 {
 			all += d
 			continue
 		}
-		for at := from; at < end; at += r.dim { // row by row: those that are as they were do not count, NaN or not
+		for at := from; at < end; at += r.dim { // row by row: unchanged rows do not count, NaN or not
 			now, was := r.values[at:at+r.dim], saved[at:at+r.dim]
 			switch {
 			case bytes.Equal(bitsOf(now), bitsOf(was)):

@@ -7,19 +7,18 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// past is the values that a part's rows had when they were last saved. It has memory for those
-// blocks of rows only that have changed since it began to watch the part: the others are as they
-// are in the part. So to begin with a part that is as it is saved costs nothing, and rows that do
-// not change need not be compared.
+// past has the values of a part's rows at their last save. It stores only those blocks of rows that have changed since
+// it began to watch the part; all others are equal in the part. So starting with a part that equals its save costs
+// nothing, and unchanged rows need not be compared.
 type past struct {
 	part   *table.Part
-	n      int            // rows that are known
+	n      int            // number of known rows
 	values plane[float32] // of the blocks that are here
-	here   []uint64       // a bit for each block of 1<<shift rows
+	here   []uint64       // one bit for each block of 1<<shift rows
 	shift  uint8
 }
 
-// pastBytes is about how much is copied when a row of a block first changes.
+// pastBytes is about how much is copied at the first change of a row in a block.
 const pastBytes = 2 << 10
 
 func newPast(p *table.Part) past {
@@ -30,8 +29,8 @@ func newPast(p *table.Part) past {
 	return s
 }
 
-// run returns up to where rows from a position on, before end, are all in blocks that are here, or
-// all in others.
+// run returns the end of the range of rows starting at a position, at most end, whose blocks are all here or all
+// absent.
 func (s *past) run(at, end int) (to int, here bool) {
 	block := at >> s.shift
 	here = s.has(block)
@@ -56,7 +55,7 @@ func (s *past) has(block int) bool {
 	return block/64 < len(s.here) && s.here[block/64]>>(block%64)&1 == 1
 }
 
-// Before has the blocks of rows here that are about to change.
+// Before stores the blocks of rows that are about to change.
 func (s *past) Before(at, n int) {
 	for end := min(at+n, s.n); at < end; {
 		block := at >> s.shift
@@ -66,7 +65,7 @@ func (s *past) Before(at, n int) {
 	}
 }
 
-// bring has a block here: of its rows before end what they are in the part.
+// bring stores a block. Its rows before end get their current values from the part.
 func (s *past) bring(block, end int) {
 	for block/64 >= len(s.here) {
 		s.here = append(s.here, 0)
@@ -79,7 +78,7 @@ func (s *past) bring(block, end int) {
 	}
 }
 
-// begin sets rows that are new, from was to n-1, to their initial values.
+// begin sets the new rows was to n-1 to their initial values.
 func (s *past) begin(was, n int) {
 	for at := was; at < n; at++ {
 		if block := at >> s.shift; !s.has(block) {
@@ -93,18 +92,18 @@ func (s *past) begin(was, n int) {
 	}
 }
 
-// are sets all rows to what they are in another part.
+// are sets all rows to the values in another part.
 func (s *past) are(saved *table.Part) {
 	for block := 0; block<<s.shift < s.n; block++ {
 		first := block << s.shift
-		s.bring(block, first) // of its rows none yet
+		s.bring(block, first) // none of its rows yet
 		for at, end := first, min(s.n, first+1<<s.shift); at < end; {
 			at += copy(s.values.upTo(at, end), saved.Values(at, end-at)) / s.values.width
 		}
 	}
 }
 
-// remove forgets a row that is to go from the part. The last one takes its place.
+// remove removes a row that will be removed from the part. The last row takes its position.
 func (s *past) remove(at int) {
 	last := s.n - 1
 	s.Before(at, 1)
@@ -116,7 +115,7 @@ func (s *past) remove(at int) {
 	}
 }
 
-// keep notes that rows are saved as they are now.
+// keep records that rows are saved with their current values.
 func (s *past) keep(run table.Run) {
 	for at, end := run.First, run.First+run.Rows; at < end; {
 		to, here := s.run(at, end)
@@ -126,7 +125,7 @@ func (s *past) keep(run table.Run) {
 	}
 }
 
-// keepSome keeps rows that lie together, and returns how many.
+// keepSome handles a contiguous range of rows, and returns its length.
 func (s *past) keepSome(at, end int) int {
 	to, from := s.values.upTo(at, end), s.part.Values(at, end-at)
 	to = to[:min(len(to), len(from))]

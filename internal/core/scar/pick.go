@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// picking is the memory that choosing takes, which is used again.
+// picking is the memory used by choosing, which is reused.
 type picking struct {
 	keys   [][]uint32 // by table and position
-	near   [][]uint32 // by table: keys that may be the last one
+	near   [][]uint32 // by table: candidates for the last key
 	sample []sampled
 	ties   []uint64
-	taken  []uint64 // a bit for each key of a table
+	taken  []uint64 // one bit for each key of a table
 }
 
-// list returns the keys of a table of n rows, to be filled.
+// list returns memory for the keys of a table of n rows.
 func (k *picking) list(t, n int) []uint32 {
 	for len(k.keys) <= t {
 		k.keys, k.near = append(k.keys, nil), append(k.near, nil)
@@ -31,12 +31,12 @@ func (k *picking) list(t, n int) []uint32 {
 	return k.keys[t]
 }
 
-// block is how many words of bits are made at once of keys, so that these are still in the cache
-// when they are looked at again.
+// block is how many words of bits are computed from keys at a time, so that the keys are still in the cache when they
+// are read again.
 const block = 64
 
-// each calls f for each 64 keys with a bit for each that is at least low and below high, one for
-// each that is at least high, and the first one's place.
+// each calls f for every 64 keys: between has a bit for each key in [low, high), higher has a bit for each key of at
+// least high, and at is the position of the first key.
 func each(keys []uint32, low, high uint32, f func(between, higher uint64, at int)) {
 	var atLeast, above [block]uint64
 	for from := 0; from < len(keys); from += 64 * block {
@@ -50,8 +50,8 @@ func each(keys []uint32, low, high uint32, f func(between, higher uint64, at int
 	}
 }
 
-// take takes the units with the highest keys until the budget is full: none with key 0, and
-// those that are forced in any case.
+// take takes the units with the highest keys until the budget is full. It takes none with key 0, and all that are
+// forced.
 func (l *Ledger) take(c *Choice, parts []*table.Part) {
 	bytes := make([]int64, len(parts))
 	for t := range parts {
@@ -93,7 +93,7 @@ func (l *Ledger) take(c *Choice, parts []*table.Part) {
 	}
 }
 
-// runsOf returns the runs of bits that are set, and how many bits these are.
+// runsOf returns the runs of bits that are set, and the number of these bits.
 func runsOf(mask []uint64) (runs []table.Run, rows int) {
 	n, before := 0, uint64(0)
 	for _, m := range mask {
@@ -121,14 +121,14 @@ func runsOf(mask []uint64) (runs []table.Run, rows int) {
 	return runs, rows
 }
 
-// tied takes rows of a table that have the last key for which there is room.
+// tied takes rows of a table that have the last key, as long as the budget lasts.
 type tied struct {
 	bytes int64
-	left  *int64 // what there is room for
-	least uint64 // of a sparse table: the least complement of an id that is taken
+	left  *int64 // remaining budget
+	least uint64 // sparse table: the smallest complement of an ID that is taken
 }
 
-// take returns which of the rows that are tied are taken, of up to 64 from a position on.
+// take returns which of the tied rows are taken, among up to 64 starting at a position.
 func (s *tied) take(p *table.Part, at int, same uint64) (taken uint64) {
 	if all := int64(bits.OnesCount64(same)) * s.bytes; s.least == 0 && all <= *s.left {
 		*s.left -= all
@@ -143,8 +143,8 @@ func (s *tied) take(p *table.Part, at int, same uint64) (taken uint64) {
 	return taken
 }
 
-// tie returns which rows of a sparse table with the key last there is room for: those with
-// the lowest ids, whose complements are at least this.
+// tie selects the rows of a sparse table with the key last that fit into the budget: those with the lowest IDs. It
+// returns the smallest complement of such an ID.
 func (k *picking) tie(p *table.Part, keys []uint32, last uint32, bytes, left int64) (least uint64) {
 	if !p.Spec.Sparse || left <= 0 {
 		return 0
@@ -162,23 +162,21 @@ func (k *picking) tie(p *table.Part, keys []uint32, last uint32, bytes, left int
 	return least
 }
 
-// sampled is a key of a sample, with the bytes that it stands for.
+// sampled is a key of a sample, with the number of bytes that it represents.
 type sampled struct {
 	key   uint32
 	bytes int64
 }
 
-// samples is of how many keys a sample is, and sampleSlack how many of them the last key may be
-// above or below what the sample says: four times the standard deviation at most, so that what
-// the sample says is nearly never wrong.
+// samples is the number of keys in a sample. sampleSlack is how many of them may lie between the last key and the
+// sample's estimate: at least four times the standard deviation, so that the estimate is almost never wrong.
 const (
 	samples     = 1 << 14
 	sampleSlack = 4 * 64
 )
 
-// last returns what threshold does of the keys of a number of tables. Where there are many, a
-// sample says about which key it is, so that only those near it are looked at more than once;
-// should that be wrong, all are.
+// last computes threshold for the keys of all tables. If there are many keys, a sample gives an estimate, so that only
+// the keys near it are examined more than once. If the estimate is wrong, all keys are.
 func (k *picking) last(tables int, bytes []int64, least int64) (at uint32, above int64) {
 	low, high, ok := k.between(tables, bytes, least)
 	if !ok {
@@ -199,7 +197,7 @@ func (k *picking) last(tables int, bytes []int64, least int64) (at uint32, above
 	switch {
 	case above >= least || low > 1 && above+nearer < least:
 		return threshold(k.keys[:tables], bytes, least)
-	case high-low == 1 && above+nearer >= least: // rows with one key, as of used
+	case high-low == 1 && above+nearer >= least: // many rows with the same key, as with used
 		return low, above
 	case high-low == 1:
 		return 0, above + nearer
@@ -208,8 +206,7 @@ func (k *picking) last(tables int, bytes []int64, least int64) (at uint32, above
 	return at, above + more
 }
 
-// between returns two keys between which a sample says that the last one is: it is at least low,
-// and below high.
+// between returns the range of the last key that a sample suggests: at least low, and below high.
 func (k *picking) between(tables int, bytes []int64, least int64) (low, high uint32, ok bool) {
 	all := 0
 	for _, keys := range k.keys[:tables] {
@@ -221,13 +218,13 @@ func (k *picking) between(tables int, bytes []int64, least int64) (low, high uin
 	}
 	k.sample = k.sample[:0]
 	for t, keys := range k.keys[:tables] {
-		if len(keys) < step { // a whole table's only key may stand for most of the bytes
+		if len(keys) < step { // a whole table's only key may represent most of the bytes
 			for _, key := range keys {
 				k.sample = append(k.sample, sampled{key, bytes[t]})
 			}
 			continue
 		}
-		for at := 0; at+step <= len(keys); at += step { // not each as far from the next: rows may have an order
+		for at := 0; at+step <= len(keys); at += step { // the distances vary, because rows may have an order
 			key := keys[at+int(mix(uint64(at))%uint64(step))]
 			k.sample = append(k.sample, sampled{key, bytes[t] * int64(step)})
 		}
@@ -247,16 +244,15 @@ func (k *picking) between(tables int, bytes []int64, least int64) (low, high uin
 	return low, high, low < high
 }
 
-// digit is how many bits of a key are looked at in one pass: what is counted of them stays
-// in the innermost cache.
+// digit is how many bits of a key are examined in one pass: the counts for them fit into the first-level cache.
 const digit = 11
 
-// threshold returns the highest key such that the rows that have it or a higher one take at
-// least a number of bytes, and what those with higher ones take; 0 if all but those with key
-// 0 take less. lists are keys, and bytes what a row of each takes. It looks at one digit of
-// the keys after the other, so its time does not depend on what they are.
+// threshold returns the highest key such that the rows with this or a higher key take at least least bytes, and the
+// bytes of the rows with higher keys. It returns 0 if all rows with nonzero keys take less. lists are the keys, and
+// bytes the size of a row in each list. threshold examines the keys digit by digit, so its time does not depend on
+// their values.
 func threshold[K uint32 | uint64](lists [][]K, bytes []int64, least int64) (at K, above int64) {
-	var known K // the bits that are known of the result
+	var known K // the known bits of the result
 	for shift := bits.Len64(uint64(^K(0))) - digit; ; shift = max(shift-digit, 0) {
 		var sums [1 << digit]int64
 		for i, keys := range lists {

@@ -2,11 +2,11 @@ package scar
 
 import "github.com/perdure/perdure/internal/data/table"
 
-// pieceBytes is about how large a piece of a plane is, as of a table's columns.
+// pieceBytes is the approximate size of a piece of a plane, the same as for a table's columns.
 const pieceBytes = 1 << 20
 
-// plane is an array of rows of width values each, in pieces of 1<<shift rows, so that it
-// grows without being copied: only its last piece is, until it is whole.
+// plane is an array of rows of width values each, in pieces of 1<<shift rows. It grows without being copied, except for
+// its last piece until that is full.
 type plane[T any] struct {
 	width  int
 	shift  uint8
@@ -21,18 +21,18 @@ func newPlane[T float32 | uint32 | place](width int) plane[T] {
 	return p
 }
 
-// rows returns n rows from one on, which must lie in one piece.
+// rows returns n rows starting at row at, which must lie in one piece.
 func (p *plane[T]) rows(at, n int) []T {
 	from := (at & (1<<(p.shift&63) - 1)) * p.width
 	return p.pieces[at>>(p.shift&63)][from : from+n*p.width]
 }
 
-// upTo returns the rows from one on that lie in its piece, but none from end on.
+// upTo returns the rows starting at row at that lie in its piece, up to end.
 func (p *plane[T]) upTo(at, end int) []T {
 	return p.rows(at, min(end, (at>>p.shift+1)<<p.shift)-at)
 }
 
-// each calls f for rows, as far as they lie together.
+// each calls f for the rows of a run, one contiguous range at a time.
 func (p *plane[T]) each(run table.Run, f func(rows []T)) {
 	for at, end := run.First, run.First+run.Rows; at < end; {
 		rows := p.upTo(at, end)
@@ -41,7 +41,7 @@ func (p *plane[T]) each(run table.Run, f func(rows []T)) {
 	}
 }
 
-// reserve makes rows of zeros of those from was to n-1.
+// reserve adds the rows was to n-1, set to zero.
 func (p *plane[T]) reserve(was, n int) {
 	for at := was; at < n; {
 		end := min(n, (at>>p.shift+1)<<p.shift)
@@ -51,7 +51,7 @@ func (p *plane[T]) reserve(was, n int) {
 	}
 }
 
-// room makes memory for the piece of row n-1, up to it. What it holds is not defined.
+// room allocates memory for the piece that contains row n-1, up to that row. The memory's contents are undefined.
 func (p *plane[T]) room(n int) {
 	piece := (n - 1) >> p.shift
 	for piece >= len(p.pieces) {
@@ -65,8 +65,8 @@ func (p *plane[T]) room(n int) {
 	}
 }
 
-// fill moves the last row, last, to a hole, and lets go of memory behind it, but for a piece:
-// a plane that grows and shrinks around the end of one must not make it every time.
+// fill moves the last row to a hole, and releases memory after it except for one piece. Otherwise a plane that grows
+// and shrinks around a piece's end would reallocate the piece every time.
 func (p *plane[T]) fill(hole, last int) {
 	copy(p.rows(hole, 1), p.rows(last, 1))
 	if keep := (last-1)>>p.shift + 2; keep < len(p.pieces) {

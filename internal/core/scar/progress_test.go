@@ -13,12 +13,11 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// The paper's theorems, with real shards and ledgers: gradient descent on a quadratic whose
-// values are the rows of some parts, which are saved and lost as a job's are. All that happens
-// is a function of a seed.
+// This file tests the paper's theorems with real shards and ledgers: gradient descent on a quadratic whose values are
+// the rows of some parts, which are saved and lost like those of a job. Everything is a function of a seed.
 
-// program is x ← x − A(x − x*), A diagonal: along each value the error is multiplied with a
-// factor of at most c. Rows are float32, so a step rounds.
+// program is x ← x − A(x − x*), with A diagonal: each value's error is multiplied by a factor of at most c. Rows are
+// float32, so each step rounds.
 type program struct {
 	r       *rand.Rand
 	c       float64
@@ -27,17 +26,17 @@ type program struct {
 	shards  []*savedShard
 }
 
-// savedShard is a shard with what a disk has of it.
+// savedShard is a shard and its files on disk.
 type savedShard struct {
 	part   *table.Part
 	ledger *Ledger
-	at     int                  // where its values are among all
-	disk   map[string][]float32 // by file: the part's values when it was written, of the rows that it has
-	has    map[string][]bool    // by file: of which rows
+	at     int                  // index of its first value in the whole vector
+	disk   map[string][]float32 // by file: the part's values when it was written, for the rows that it has
+	has    map[string][]bool    // by file: which rows it has
 	made   int
 }
 
-// someProgram draws one. Where everywhere, all factors are c.
+// someProgram draws a program. If everywhere is set, all factors are c.
 func someProgram(seed uint64, everywhere bool) *program {
 	r := rand.New(rand.NewPCG(seed, 0x5ca6))
 	p := &program{r: r, c: 0.2 + 0.6*r.Float64()}
@@ -57,7 +56,7 @@ func someProgram(seed uint64, everywhere bool) *program {
 		for range rows * dim {
 			factor := p.c
 			if !everywhere {
-				factor *= 2*r.Float64() - 1 // below 0: the step is so long that it overshoots
+				factor *= 2*r.Float64() - 1 // negative: the step is so long that it overshoots
 			}
 			p.factors, p.optimum = append(p.factors, factor), append(p.optimum, r.NormFloat64())
 		}
@@ -66,7 +65,7 @@ func someProgram(seed uint64, everywhere bool) *program {
 	return p
 }
 
-// distance is ‖x − x*‖.
+// distance returns ‖x − x*‖.
 func (p *program) distance() float64 {
 	sum := 0.0
 	for _, s := range p.shards {
@@ -94,7 +93,7 @@ func (p *program) step(t *testing.T) {
 
 func (s *savedShard) values() []float32 { return slices.Clone(s.part.Values(0, s.part.Rows)) }
 
-// save is a round of the shard; some are not written.
+// save runs a round of the shard. Some rounds are not written.
 func (s *savedShard) save(written bool) {
 	choice := s.ledger.Choose([]*table.Part{s.part}, 1)
 	if !written || choice.Bytes == 0 {
@@ -112,8 +111,8 @@ func (s *savedShard) save(written bool) {
 	s.ledger.Written(choice, words.SegmentFile{File: file, Bytes: choice.Bytes})
 }
 
-// saved is the running checkpoint: of the files that the ledger names, laid over the initial
-// rows, and the file of each row.
+// saved returns the running checkpoint, which is the files that the ledger lists on top of the initial rows, and the
+// file of each row.
 func (s *savedShard) saved() (values []float32, layer []int32) {
 	layer = slices.Repeat([]int32{-1}, s.part.Rows)
 	dim := s.part.Spec.Dim
@@ -133,8 +132,7 @@ func (s *savedShard) saved() (values []float32, layer []int32) {
 	return values, layer
 }
 
-// lose has a shard begin with its rows as last saved, and its ledger from the files. It returns
-// ‖δ‖².
+// lose makes a shard restart with its last saved rows, and with a ledger from the files. It returns ‖δ‖².
 func (s *savedShard) lose() (square float64) {
 	saved, layer := s.saved()
 	now := s.part.Values(0, s.part.Rows)
@@ -147,7 +145,7 @@ func (s *savedShard) lose() (square float64) {
 	return square
 }
 
-// mishaps is what a run meets, by clock: the shards that are lost.
+// mishaps lists the failures of a run by clock: the shards that are lost.
 type mishaps map[int][]int
 
 func (p *program) mishaps() mishaps {
@@ -163,8 +161,7 @@ func (p *program) mishaps() mishaps {
 	return m
 }
 
-// run goes through some clocks. It returns the distance at each, as the iteration begins with
-// it, and the perturbations that occurred.
+// run runs some clocks. It returns the distance at the start of each, and the perturbations that occurred.
 func (p *program) run(t *testing.T, clocks int, m mishaps) (course itercost.Series, met []itercost.Perturbation) {
 	for clock := range clocks + 1 {
 		if lost := m[clock]; len(lost) > 0 {
@@ -186,11 +183,11 @@ func (p *program) run(t *testing.T, clocks int, m mishaps) (course itercost.Seri
 }
 
 const (
-	toEpsilon = 1e-3 // of the distance at the beginning: far above what float32 rounds
+	toEpsilon = 1e-3 // relative to the initial distance: far above float32 rounding
 	rounding  = 1.001
 )
 
-// trials are runs and their undisturbed twins.
+// trials yields runs and their undisturbed twins.
 func trials(
 	t *testing.T, quadratics uint64, everywhere bool,
 	judge func(seed uint64, b itercost.Bound, epsilon float64, y, x itercost.Reach),
@@ -201,7 +198,7 @@ func trials(
 		p, twin := someProgram(seed, everywhere), someProgram(seed, everywhere)
 		start := p.distance()
 		epsilon, m := start*toEpsilon, p.mishaps()
-		twin.mishaps() // it draws as much
+		twin.mishaps() // to draw the same random numbers
 		clocks := 60 + int(math.Log(1e5)/-math.Log(p.c))
 		y, met := p.run(t, clocks, m)
 		x, _ := twin.run(t, clocks, nil)
@@ -218,32 +215,31 @@ func trials(
 		}
 	}
 	if failures < int(quadratics) || costly < int(quadratics)/4 {
-		t.Errorf("only %d failures, and %d runs that they cost anything", failures, costly)
+		t.Errorf("only %d failures, and only %d runs in which they had a cost", failures, costly)
 	}
 }
 
-// TestKappaOfShards: shards that are lost up to five times a run, and begin with their running
-// checkpoints, never cost more than the bound with the norms that occurred.
+// TestKappaOfShards: shards that are lost up to five times per run and restart from their running checkpoints never
+// cost more than the bound for the norms that occurred.
 func TestKappaOfShards(t *testing.T) {
 	trials(t, 1000, false, func(seed uint64, b itercost.Bound, epsilon float64, y, _ itercost.Reach) {
 		if most, err := b.Kappa(epsilon); err != nil || y.Clock > most+1 {
-			t.Errorf("seed %d: κ is %d, and its bound %d (%v)", seed, y.Clock, most, err)
+			t.Errorf("seed %d: κ is %d, but its bound is %d (%v)", seed, y.Clock, most, err)
 		}
 	})
 }
 
-// TestIotaOfShards: under f(x) = c·x + b, which contracts at c wherever it goes, the neat bound
-// of ι holds, too.
+// TestIotaOfShards: under f(x) = c·x + b, which contracts at c everywhere, the neat bound of ι also holds.
 func TestIotaOfShards(t *testing.T) {
 	trials(t, 300, true, func(seed uint64, b itercost.Bound, _ float64, y, x itercost.Reach) {
 		if cost := y.Clock - x.Clock; float64(cost) > math.Ceil(b.NeatCost())+1 {
-			t.Errorf("seed %d: a cost of %d, and its bound is %v", seed, cost, b.NeatCost())
+			t.Errorf("seed %d: the cost is %d, but its bound is %v", seed, cost, b.NeatCost())
 		}
 	})
 }
 
-// TestNeatBoundOfShards: where the undisturbed run contracts faster than c, the neat bound does
-// not hold: a shard that converges fast is in another's way that does not.
+// TestNeatBoundOfShards: if the undisturbed run contracts faster than c, the neat bound does not hold, because a shard
+// that converges fast is combined with one that does not.
 func TestNeatBoundOfShards(t *testing.T) {
 	part := func(s int, value float32) *savedShard {
 		spec := perdure.TableSpec{Name: "x", Rows: 1, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -259,7 +255,7 @@ func TestNeatBoundOfShards(t *testing.T) {
 			r: rand.New(rand.NewPCG(1, 1)), c: 0.9, factors: []float64{0.1, 0.9}, optimum: []float64{0, 0},
 			shards: []*savedShard{part(0, 1), part(1, 1)},
 		}
-		p.shards[1].save(true) // and then it is at its optimum
+		p.shards[1].save(true) // it is at its optimum then
 		p.shards[1].part.Values(0, 1)[0] = 0
 		return p
 	}
@@ -275,14 +271,14 @@ func TestNeatBoundOfShards(t *testing.T) {
 		t.Fatal(err1, err2, err3, err4)
 	}
 	if cost := disturbed.Clock - undisturbed.Clock; cost < 110 || bound.NeatCost() > 7 || disturbed.Clock > most+1 {
-		t.Errorf("a cost of %d, the neat bound is %v; κ %d of at most %d", cost, bound.NeatCost(), disturbed.Clock,
+		t.Errorf("the cost is %d, the neat bound %v, κ is %d of at most %d", cost, bound.NeatCost(), disturbed.Clock,
 			most)
 	}
 }
 
-// TestPartialOfShards: from the same running checkpoint, to restore only what was lost never
-// makes a larger perturbation than to restore all; and over all sets of shards that may be
-// lost, each with probability p, the mean square is p‖δ‖².
+// TestPartialOfShards: from the same running checkpoint, restoring only the lost shards never causes a larger
+// perturbation than restoring all. Over all sets of lost shards, each lost with probability p, the mean square is
+// p‖δ‖².
 func TestPartialOfShards(t *testing.T) {
 	const seeds = 200
 	t.Logf("seeds 1 to %d", seeds)
@@ -312,13 +308,13 @@ func TestPartialOfShards(t *testing.T) {
 				}
 			}
 			if mean += prob * part * part; part > all.Norm()*rounding {
-				t.Fatalf("seed %d: ‖δ'‖ is %v, ‖δ‖ %v", seed, part, all.Norm())
+				t.Fatalf("seed %d: ‖δ'‖ is %v, but ‖δ‖ is %v", seed, part, all.Norm())
 			}
 		}
 		if want := all.ExpectedSquare(chance); math.Abs(mean-want) > 1e-9*(1+want) {
-			t.Fatalf("seed %d: E‖δ'‖² is %v, p‖δ‖² %v", seed, mean, want)
+			t.Fatalf("seed %d: E‖δ'‖² is %v, but p‖δ‖² is %v", seed, mean, want)
 		}
-		// What the shards make of it is what was said.
+		// The shards' own computation agrees.
 		square := p.shards[0].lose()
 		if norm := all[0].Norm(); math.Abs(math.Sqrt(square)-norm) > 1e-6*(1+norm) {
 			t.Fatalf("seed %d: ‖δ'‖ of a lost shard is %v, want %v", seed, math.Sqrt(square), norm)

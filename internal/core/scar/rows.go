@@ -7,23 +7,23 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// batch is how many rows are looked at together.
+// batch is how many rows are looked up together.
 const batch = 128
 
-// rows is what is known of a table's units, by position: of its rows, or, of a whole table, of the one
-// that all of them are. Rows of a sparse table move when others are evicted: Evicting has to be told.
+// rows is what the ledger knows about a table's units, by position. A unit is a row, or all rows of a whole table. In a
+// sparse table, evicting rows moves others, which must be reported with Evicting.
 type rows struct {
 	whole  bool  // all rows are one unit
-	bytes  int64 // of a unit
+	bytes  int64 // size of a unit
 	of     plane[place]
 	past   past          // priority: the values last saved, by row
-	counts plane[uint32] // used: updates since, of each row; of a whole table's rows the sum
-	n      int           // units that are known
-	keeps  bool          // past is kept
-	count  bool          // counts are
-	moves  bool          // rows go, and others take their places
+	counts plane[uint32] // used: updates of each row since its last save; for a whole table, their sum
+	n      int           // number of known units
+	keeps  bool          // past is in use
+	count  bool          // counts is in use
+	moves  bool          // rows are evicted, and others take their places
 	sparse bool
-	owes   bool // some of them may be owed
+	owes   bool // some of the units may have the owed flag
 }
 
 func newRows(p *table.Part, set *Settings) *rows {
@@ -45,7 +45,7 @@ func newRows(p *table.Part, set *Settings) *rows {
 
 func (r *rows) place(at int) *place { return &r.of.rows(at, 1)[0] }
 
-// units returns how many units a part has.
+// units returns the number of units in a part.
 func (r *rows) units(p *table.Part) int {
 	if r.whole {
 		return min(1, p.Rows)
@@ -53,7 +53,7 @@ func (r *rows) units(p *table.Part) int {
 	return p.Stored()
 }
 
-// rowsOf returns the runs of rows that runs of units are.
+// rowsOf converts runs of units to runs of rows.
 func (r *rows) rowsOf(p *table.Part, units []table.Run) []table.Run {
 	if r.whole && len(units) > 0 {
 		return []table.Run{{Rows: p.Rows}}
@@ -61,7 +61,7 @@ func (r *rows) rowsOf(p *table.Part, units []table.Run) []table.Run {
 	return units
 }
 
-// reserve makes units of which nothing is known, for all rows of a part.
+// reserve adds unsaved units for all rows of a part.
 func (r *rows) reserve(p *table.Part) {
 	n := r.units(p)
 	r.of.reserve(r.n, n)
@@ -72,12 +72,12 @@ func (r *rows) reserve(p *table.Part) {
 	r.n = max(r.n, n)
 }
 
-// restored knows all rows of a part, which are as they are saved.
+// restored adds all rows of a part, which equal the saved ones.
 func (r *rows) restored(p *table.Part) {
 	r.reserve(p)
 }
 
-// meet knows the rows that are new, as saved with their initial values unless blank is set.
+// meet adds the new rows. Unless blank is set, they count as saved with their initial values.
 func (r *rows) meet(p *table.Part, blank bool) {
 	if r.keeps && !blank {
 		r.past.begin(r.past.n, p.Stored())
@@ -85,7 +85,7 @@ func (r *rows) meet(p *table.Part, blank bool) {
 	r.reserve(p)
 }
 
-// remove forgets a row of a sparse table. The last one takes its place.
+// remove removes a row of a sparse table. The last row takes its position.
 func (r *rows) remove(at int) {
 	r.n--
 	r.of.fill(at, r.n)
@@ -97,7 +97,7 @@ func (r *rows) remove(at int) {
 	}
 }
 
-// used counts an update of rows, all of which are known.
+// used counts an update of rows, all of which must be known.
 func (r *rows) used(p *table.Part, first perdure.RowID, ids []perdure.RowID, count int) {
 	if r.whole {
 		bump(r.counts.rows(0, 1), count)
@@ -121,7 +121,7 @@ func (r *rows) used(p *table.Part, first perdure.RowID, ids []perdure.RowID, cou
 	}
 }
 
-// bump counts some more, as far as 4 bytes go, and returns how many counts there are.
+// bump increases counts, saturating at 4 bytes, and returns their number.
 func bump(counts []uint32, more int) int {
 	for i, c := range counts {
 		counts[i] = uint32(min(uint64(c)+uint64(more), math.MaxUint32))
@@ -129,7 +129,7 @@ func bump(counts []uint32, more int) int {
 	return len(counts)
 }
 
-// keep notes the rows of chosen units as they are now.
+// keep records the current values of the rows of chosen units.
 func (r *rows) keep(p *table.Part, units []table.Run) {
 	if r.keeps {
 		for _, run := range r.rowsOf(p, units) {
@@ -153,7 +153,7 @@ func (r *rows) keep(p *table.Part, units []table.Run) {
 	}
 }
 
-// chosen calls f for where the newest save is of each unit that a choice has.
+// chosen calls f with the place of each unit in a choice.
 func (r *rows) chosen(units []table.Run, f func(of *place)) {
 	if !r.moves {
 		for _, run := range units {

@@ -14,12 +14,12 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// load is updates of two tables, of which one grows and shrinks.
+// load generates updates of two tables, one of which grows and shrinks.
 type load struct {
 	r     *rand.Rand
 	parts []*table.Part
 	clock perdure.Clock
-	hot   int // rows that most updates go to
+	hot   int // number of rows that most updates touch
 }
 
 func newLoad(seed uint64) *load {
@@ -37,7 +37,7 @@ func newLoad(seed uint64) *load {
 	return g
 }
 
-// step is what happens between two saves: mostly a little, sometimes much, sometimes nothing.
+// step makes the updates between two saves: usually a few, sometimes many, sometimes none.
 func (g *load) step(l ...*Ledger) {
 	g.clock++
 	n := []int{0, 3, 20, 20, 20, 400}[g.r.IntN(6)]
@@ -70,9 +70,8 @@ func (g *load) step(l ...*Ledger) {
 	}
 }
 
-// After each save all files together have at most thrice the bytes of the rows whose newest
-// save they have, and this save; there are not many of them; and what is saved again for
-// that is at most half of all that is written.
+// After each save, all files together have at most three times the bytes of the rows whose newest save they have, plus
+// this save. There are not many files, and at most half of all written bytes are saved again for compaction.
 func TestSpace(t *testing.T) {
 	for i := range 60 {
 		by, share := allSelectors[i%4], allShares[i/4%5]
@@ -110,10 +109,10 @@ func TestSpace(t *testing.T) {
 				w.bounds()
 			}
 			if again > written/2 {
-				t.Errorf("%d bytes of %d were written again", again, written)
+				t.Errorf("%d of %d bytes were written again", again, written)
 			}
 			if slack := storedBytes(g.parts); written > budgets+slack {
-				t.Errorf("%d bytes were written of budgets of %d", written, budgets)
+				t.Errorf("%d bytes were written with budgets of %d", written, budgets)
 			}
 			t.Logf("%d bytes, again %.3f, budgets %d, %d files of at most %d", written,
 				float64(again)/float64(written), budgets, len(l.Files()), l.files.most)
@@ -128,8 +127,8 @@ func storedBytes(parts []*table.Part) (all int64) {
 	return all
 }
 
-// With the whole shard for a budget a save has all rows that have changed, and no others but
-// those that compaction saves again.
+// With the whole shard as its budget, a save has all changed rows, and no others except those that compaction saves
+// again.
 func TestAllThatChanged(t *testing.T) {
 	for _, by := range []perdure.Selector{perdure.SelectPriority, perdure.SelectUsed} {
 		g := newLoad(5)
@@ -143,7 +142,7 @@ func TestAllThatChanged(t *testing.T) {
 				changed := !saved && !r.dense || !slices.Equal(r.values, before) && (saved || r.values[0] != 0)
 				forced := l.picking.keys[r.table][r.at] == keyForced
 				if got := has(c, r); got != (changed || forced) {
-					t.Fatalf("%s, save %d: row %v is %v and was %v: chosen %v", by, n, r.rowKey, r.values, before, got)
+					t.Fatalf("%s, save %d: row %v is %v, was %v: chosen is %v", by, n, r.rowKey, r.values, before, got)
 				}
 				if has(c, r) {
 					was[r.rowKey] = r.values
@@ -189,8 +188,7 @@ func TestSameChoices(t *testing.T) {
 	}
 }
 
-// random chooses each row as often as any other, and what it chooses depends on the seed, the
-// shard and the save.
+// random chooses all rows equally often, and its choice depends on the seed, the shard and the save.
 func TestRandom(t *testing.T) {
 	p := table.New(perdure.TableSpec{Name: "a", Rows: 1000, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}, 0, 0, 0,
 		1000)
@@ -217,7 +215,7 @@ func TestRandom(t *testing.T) {
 			}
 		}
 	}
-	for at, n := range times { // 50 are expected, give or take 6.6
+	for at, n := range times { // 50 expected, with a standard deviation of 6.6
 		if n < 20 || n > 85 {
 			t.Errorf("row %d is in %d of 400 saves", at, n)
 		}
@@ -228,11 +226,11 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	if got := choices(Settings{Saves: 7})[0]; !reflect.DeepEqual(got.Runs, base[7].Runs) {
-		t.Error("what the eighth save has depends on those before it")
+		t.Error("the eighth save depends on the earlier ones")
 	}
 }
 
-// A plane keeps its rows, whatever grows and shrinks.
+// A plane keeps its rows while it grows and shrinks.
 func TestPlane(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -244,7 +242,7 @@ func TestPlane(t *testing.T) {
 				p.reserve(n, more)
 				for at := n; at < more; at++ {
 					if p.rows(at, 1)[p.width-1] != 0 {
-						t.Fatalf("row %d begins as %d", at, p.rows(at, 1)[p.width-1])
+						t.Fatalf("row %d starts as %d", at, p.rows(at, 1)[p.width-1])
 					}
 					p.rows(at, 1)[p.width-1] = r.Uint32()
 					want = append(want, slices.Clone(p.rows(at, 1)))
@@ -263,13 +261,13 @@ func TestPlane(t *testing.T) {
 				}
 			}
 			if room := len(p.pieces) << p.shift; room > len(want)+3<<p.shift {
-				t.Fatalf("room for %d rows, for %d", room, len(want))
+				t.Fatalf("memory for %d rows, want %d", room, len(want))
 			}
 		}
 	}
 }
 
-// The bytes of the rows up to the threshold are enough, and without those at it they are not.
+// The bytes of the rows down to the threshold are sufficient, and without the rows at the threshold they are not.
 func TestThreshold(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 4))
 	for range 2000 {
@@ -305,22 +303,22 @@ func TestThreshold(t *testing.T) {
 			wantAt, wantAbove = 0, total
 		}
 		if at, above := threshold(narrow, bytes, least); uint64(at) != wantAt || above != wantAbove {
-			t.Fatalf("%v of %v bytes, at least %d: %d, %d above, want %d, %d", narrow, bytes, least, at, above, wantAt,
+			t.Fatalf("%v of %v bytes, at least %d: %d, %d above; want %d, %d", narrow, bytes, least, at, above, wantAt,
 				wantAbove)
 		}
 		if at, above := threshold(lists, bytes, least); at != wantAt<<31|wantAt>>3 || above != wantAbove {
-			t.Fatalf("%v of %v bytes, at least %d: %d, %d above; want of %d, %d", lists, bytes, least, at, above,
+			t.Fatalf("%v of %v bytes, at least %d: %d, %d above; want %d, %d", lists, bytes, least, at, above,
 				wantAt, wantAbove)
 		}
 	}
 }
 
-// A sample of many keys says about where the last one is. Whatever their order, and where the sample
-// is wrong, too, it is the one that looking at all keys gives.
+// A sample of many keys estimates the last one. Whatever the order of the keys, and even if the sample is wrong, the
+// result equals that of examining all keys.
 func TestLast(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 4))
 	const n = 17 * samples
-	wrong := func(i int) uint32 { // what a sample sees of these is another
+	wrong := func(i int) uint32 { // a sample of these keys is misleading
 		if at := i - i%16; i%16 == int(mix(uint64(at))%16) {
 			return 1
 		}
@@ -348,7 +346,7 @@ func TestLast(t *testing.T) {
 		for _, least := range []int64{1, 100, all / 100, all / 8, all / 2, all - 100, all, all + 1} {
 			want, wantAbove := threshold(k.keys, bytes, least)
 			if at, above := k.last(2, bytes, least); at != want || above != wantAbove {
-				t.Fatalf("%s, at least %d: %d, %d above; all keys say %d, %d", name, least, at, above, want, wantAbove)
+				t.Fatalf("%s, at least %d: %d, %d above; want %d, %d", name, least, at, above, want, wantAbove)
 			}
 		}
 	}
@@ -364,7 +362,7 @@ func cmpUint(a, b uint64) int {
 	return 0
 }
 
-// An update counts once for each of its rows, as far as a count goes.
+// An update counts once for each of its rows, up to the maximum count.
 func TestCounts(t *testing.T) {
 	const rows = 600_000 // in three pieces
 	spec := perdure.TableSpec{Name: "a", Rows: rows, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
@@ -387,8 +385,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Of rows that are as they were restored, or made, nothing is kept beside them, and nothing is read; of
-// a row that changes its block is, as it was before. What has ended hears of nothing.
+// Rows that equal their restored or initial values need no memory and are not read. When a row changes, its block is
+// stored as it was before. A ledger that has ended observes no changes.
 func TestPast(t *testing.T) {
 	spec := perdure.TableSpec{
 		Name: "a", Rows: 10_000, Dim: 16, Rule: perdure.Rule{Kind: perdure.RuleAdd},
@@ -410,7 +408,7 @@ func TestPast(t *testing.T) {
 		return c.Runs[0]
 	}
 	if got := choose(); len(got) > 0 || len(past.values.pieces) > 0 {
-		t.Fatalf("nothing has changed: %v", got)
+		t.Fatalf("no row has changed, but the choice is %v", got)
 	}
 	change := func(row perdure.RowID, by float32) {
 		if err := p.ApplyRows(0, []perdure.RowID{row}, 1, slices.Repeat([]float32{by}, 16), 1); err != nil {
@@ -421,11 +419,11 @@ func TestPast(t *testing.T) {
 	change(31, 2)
 	change(32, 0)
 	if blocks() != 3 {
-		t.Fatalf("%d blocks are kept", blocks())
+		t.Fatalf("%d blocks are stored", blocks())
 	}
 	for _, row := range []int{31, 32, 5000} {
 		if !slices.Equal(past.values.rows(row, 1), before[16*row:16*row+16]) {
-			t.Fatalf("row %d is kept as %v, and was %v", row, past.values.rows(row, 1), before[16*row:16*row+16])
+			t.Fatalf("row %d is stored as %v, want %v", row, past.values.rows(row, 1), before[16*row:16*row+16])
 		}
 	}
 	if got := choose(); !slices.Equal(got, []table.Run{{First: 31, Rows: 1}, {First: 5000, Rows: 1}}) {
@@ -433,6 +431,6 @@ func TestPast(t *testing.T) {
 	}
 	l.Forget()
 	if change(1, 1); blocks() != 3 {
-		t.Fatal("a ledger that has ended keeps rows")
+		t.Fatal("a ledger that has ended stores rows")
 	}
 }

@@ -48,10 +48,10 @@ var (
 
 const (
 	firstRow = 1000
-	sparseID = 60 // ids of sparse rows are below
+	sparseID = 60 // IDs of sparse rows are below this
 )
 
-// world is a shard with its ledger, the ledger's model, and what is on the disk.
+// world is a shard with its ledger, the ledger's model, and the files on disk.
 type world struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -61,10 +61,10 @@ type world struct {
 	model  *model
 	disk   map[string]map[rowKey][]float32
 	clock  perdure.Clock
-	made   int // files
+	made   int // number of files
 	choice *Choice
 	taken  []present
-	gone   int64 // bytes of rows, since the choice
+	gone   int64 // bytes of rows evicted since the choice
 }
 
 func newWorld(t testing.TB, seed uint64, by perdure.Selector, share float64) *world {
@@ -89,7 +89,7 @@ func (w *world) addTable(i int) {
 	}
 }
 
-// update changes some rows of a table, some by nothing.
+// update changes some rows of a table, some of them by 0.
 func (w *world) update() {
 	t := w.r.IntN(len(w.parts))
 	p := w.parts[t]
@@ -131,7 +131,7 @@ func (w *world) update() {
 	}
 }
 
-// tick lets clocks pass, and rows with them.
+// tick lets clocks pass, which evicts rows.
 func (w *world) tick() {
 	w.clock += perdure.Clock(w.r.IntN(4))
 	for t, p := range w.parts {
@@ -146,7 +146,7 @@ func (w *world) tick() {
 
 func (w *world) choose() {
 	w.gone = 0
-	saves := 1 + max(0, w.r.Int64N(8)-4) // several are due now and then
+	saves := 1 + max(0, w.r.Int64N(8)-4) // sometimes several are due
 	w.choice = w.ledger.Choose(w.parts, saves)
 	w.taken = slices.Clone(w.model.choose(w.parts, saves))
 	var got, want []rowKey
@@ -155,7 +155,7 @@ func (w *world) choose() {
 		end := -1
 		for _, run := range runs {
 			if run.First <= end || run.Rows < 1 {
-				w.t.Fatalf("runs %v", runs) // neighbours are one run
+				w.t.Fatalf("runs %v", runs) // neighbors must be one run
 			}
 			end = run.First + run.Rows
 			for at := run.First; at < end; at += unitRows(w.parts[t]) {
@@ -171,10 +171,10 @@ func (w *world) choose() {
 	sortKeys(got)
 	sortKeys(want)
 	if !slices.Equal(got, want) || total != 0 || w.choice.Bytes != due {
-		w.t.Fatalf("chosen:\n%v, %d bytes; the model:\n%v, %d", got, w.choice.Bytes, want, due)
+		w.t.Fatalf("chosen:\n%v, %d bytes; want:\n%v, %d", got, w.choice.Bytes, want, due)
 	}
 	if w.ledger.credit != w.model.credit {
-		w.t.Fatalf("credit %d, the model's %d", w.ledger.credit, w.model.credit)
+		w.t.Fatalf("credit %d, want %d", w.ledger.credit, w.model.credit)
 	}
 	w.compare()
 }
@@ -208,14 +208,14 @@ func (w *world) end() {
 	w.overlaid()
 }
 
-// compare holds the ledger's files against the model's.
+// compare compares the ledger's files with the model's.
 func (w *world) compare() {
 	var want []words.SegmentFile
 	for _, f := range w.model.files {
 		want = append(want, f.SegmentFile)
 	}
 	if got := w.ledger.Files(); !reflect.DeepEqual(got, want) {
-		w.t.Fatalf("files %v, the model's %v", got, want)
+		w.t.Fatalf("files %v, want %v", got, want)
 	}
 	for _, f := range w.model.files {
 		live := int64(0)
@@ -226,15 +226,15 @@ func (w *world) compare() {
 		}
 		for _, g := range w.ledger.files.slots {
 			if g.number > 0 && g.File == f.File && (g.live != live || g.bytes != f.bytes) {
-				w.t.Fatalf("file %s has %d of %d bytes alive, the model's %d of %d", f.File, g.live, g.bytes, live,
+				w.t.Fatalf("file %s has %d of %d bytes live, want %d of %d", f.File, g.live, g.bytes, live,
 					f.bytes)
 			}
 		}
 	}
 }
 
-// bounds holds after each save: all files have at most thrice the bytes that lived when it was
-// chosen, and this save.
+// bounds checks after each save that all files have at most three times the bytes that were live when it was chosen,
+// plus this save.
 func (w *world) bounds() {
 	bytes, live := int64(0), int64(0)
 	files := w.ledger.files.order()
@@ -243,15 +243,15 @@ func (w *world) bounds() {
 		live += w.ledger.files.slots[i].live
 	}
 	if bytes > 3*(live+w.gone)+w.choice.Bytes {
-		w.t.Fatalf("files of %d bytes, of which %d live, after a save of %d", bytes, live, w.choice.Bytes)
+		w.t.Fatalf("files of %d bytes, %d of them live, after a save of %d", bytes, live, w.choice.Bytes)
 	}
 	if len(files) > w.ledger.files.most {
 		w.t.Fatalf("%d files", len(files))
 	}
 }
 
-// overlaid lays the files over each other. Whatever the model holds for saved is there, with
-// the values that it had when it was last saved.
+// overlaid lays the files over each other. It must contain each row that the model considers saved, with the values of
+// its last save.
 func (w *world) overlaid() map[rowKey][]float32 {
 	rows := map[rowKey][]float32{}
 	for _, f := range w.ledger.Files() {
@@ -262,13 +262,13 @@ func (w *world) overlaid() map[rowKey][]float32 {
 			continue
 		}
 		if got, ok := rows[k]; !ok || !slices.Equal(bitsOf(got), bitsOf(r.disk)) {
-			w.t.Fatalf("row %v is %v on the disk (%v), and was %v when it was last saved", k, got, ok, r.disk)
+			w.t.Fatalf("row %v is %v on disk (%v), but was last saved as %v", k, got, ok, r.disk)
 		}
 	}
 	return rows
 }
 
-// restore makes the parts that come out of the files, and goes on from them.
+// restore rebuilds the parts from the files, and continues from them.
 func (w *world) restore() {
 	files := w.ledger.Files()
 	rows := w.overlaid()
@@ -345,7 +345,7 @@ func (m *model) resume(parts []*table.Part, files []words.SegmentFile, layer [][
 	return n
 }
 
-// The ledger and its model say the same, whatever happens.
+// The ledger and its model always agree.
 func TestNaiveTwin(t *testing.T) {
 	for seed := range uint64(200) {
 		by, share := allSelectors[seed%4], allShares[seed/4%5]
@@ -367,7 +367,7 @@ func TestNaiveTwin(t *testing.T) {
 					w.tick()
 				}
 				if w.r.IntN(30) == 0 {
-					w.ledger.Unwritten(w.choice) // the server has died meanwhile
+					w.ledger.Unwritten(w.choice) // the server has died in the meantime
 					w.model.unwritten()
 					w.restore()
 					continue

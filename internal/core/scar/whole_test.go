@@ -20,7 +20,7 @@ func someTable(id perdure.TableID, rows int, whole bool) *table.Part {
 	return table.New(spec, id, 7, 0, rows)
 }
 
-// move changes each value of some parts by as much.
+// move changes each value of some parts by the same amount.
 func move(t *testing.T, l *Ledger, parts []*table.Part, by float32) {
 	for i, p := range parts {
 		if err := p.ApplyRows(0, nil, p.Rows, slices.Repeat([]float32{by}, p.Rows), 1); err != nil {
@@ -30,9 +30,8 @@ func move(t *testing.T, l *Ledger, parts []*table.Part, by float32) {
 	}
 }
 
-// TestWholeTable: a table of half the bytes is one unit, five times a round's budget. It goes when it
-// is its turn, and the rounds after it pay for it: so there are as many bytes in ten rounds as
-// without it.
+// TestWholeTable: a table with half of all bytes is one unit of five times a round's budget. It is saved when its turn
+// comes, and the following rounds pay for it. So ten rounds save as many bytes as without it.
 func TestWholeTable(t *testing.T) {
 	for _, by := range allSelectors {
 		parts := []*table.Part{someTable(0, 50, true), someTable(1, 50, false), someTable(2, 0, true)}
@@ -46,7 +45,7 @@ func TestWholeTable(t *testing.T) {
 			move(t, l, parts, 1)
 			c := l.Choose(parts, 1)
 			if n := len(c.Runs[0]); n > 0 && !reflect.DeepEqual(c.Runs[0], []table.Run{{Rows: 50}}) {
-				t.Fatalf("%s: %v of a whole table", by, c.Runs[0])
+				t.Fatalf("%s: rows %v of a whole table", by, c.Runs[0])
 			}
 			of := 0
 			for _, run := range slices.Concat(c.Runs...) {
@@ -64,16 +63,16 @@ func TestWholeTable(t *testing.T) {
 		if by == perdure.SelectRound {
 			want := []int{50, 0, 0, 0, 0, 10, 10, 10, 10, 10}
 			if want = append(want, want...); !slices.Equal(rows, want) {
-				t.Errorf("%s: %v rows, want %v", by, rows, want)
+				t.Errorf("%s: rows %v, want %v", by, rows, want)
 			}
 		}
 	}
 }
 
-// TestNobodyStarves: whatever sizes whole tables have, each unit is saved again and again, and
-// so are the rows beside them. Where all units ask for it alike none waits much longer than for two times
-// the rounds in which all bytes are saved. priority goes by the distance for each byte, which is less for a
-// larger unit whose values move as much: that one waits until it has made up for it.
+// TestNobodyStarves: whatever sizes whole tables have, each unit is saved repeatedly, and so are individual rows. If
+// all units are equally due, none waits much longer than twice the rounds in which all bytes are saved. priority uses
+// the distance per byte, which is smaller for a larger unit whose values move by the same amount. Such a unit waits
+// until it has made up for that.
 func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -115,22 +114,22 @@ func TestNobodyStarves(t *testing.T) {
 				}
 				for at, was := range last[i] {
 					if float64(n-was) > wait {
-						t.Fatalf("seed %d, %s, %v: row %d of table %d of %d was saved in round %d, and not up to %d",
+						t.Fatalf("seed %d, %s, %v: row %d of table %d of %d saved in round %d, but not again up to %d",
 							seed, by, share, at, i, len(parts), was, n)
 					}
 				}
 			}
 		}
 		if saved == 0 {
-			t.Fatal("nothing was saved")
+			t.Fatal("no row was saved")
 		}
 	}
 }
 
-// TestWholeKeys: the key of a whole table is of all its rows together, wherever these lie: of as many
-// values, the one that has moved farther goes first.
+// TestWholeKeys: the key of a whole table is that of all its rows together, wherever they are. Among tables with the
+// same number of values, the one that has moved farther comes first.
 func TestWholeKeys(t *testing.T) {
-	const rows = 3000 // in several blocks, of which most have not changed
+	const rows = 3000 // in several blocks, most of them unchanged
 	parts := []*table.Part{someTable(0, rows, true), someTable(1, rows, true), someTable(2, rows, true)}
 	l := New(Settings{Selector: perdure.SelectPriority, Share: 1.0 / 3})
 	for i, p := range parts {
@@ -158,8 +157,8 @@ func TestWholeKeys(t *testing.T) {
 	}
 }
 
-// TestSampleMeetsWholeTables: among rows so numerous that a sample is drawn of them, a whole table of most
-// of the bytes counts as what it is.
+// TestSampleMeetsWholeTables: if the number of rows requires a sample, a whole table with most of the bytes
+// has its full weight in the sample.
 func TestSampleMeetsWholeTables(t *testing.T) {
 	parts := []*table.Part{someTable(0, 32*samples, false), someTable(1, 300*samples, true)}
 	l := New(Settings{Selector: perdure.SelectRandom, Share: 1.0 / 10})

@@ -353,7 +353,7 @@ func badReads() []bad {
 		{
 			"which rows a dense table stores", goodHello,
 			badFrame(wire.KindScan, read(wire.Rows{Count: 1}), func(h *wire.Header) { h.Clock = 1 << 40 }),
-			"nobody asks for the rows that it stores",
+			"its stored rows cannot be listed",
 		},
 		{
 			"an observer's wish for acknowledgements", observerHello, badFrame(wire.KindSync, nil, nil),

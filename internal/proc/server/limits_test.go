@@ -98,7 +98,7 @@ func TestEndlessUpdate(t *testing.T) {
 				if n := most / len(payload); sent < n || sent > n+20 {
 					t.Errorf("it was cut off after %d parts, want about %d", sent, n)
 				}
-				if says := fmt.Sprintf("not applied yet, clock %d the last of them; at most %d are kept", s.clock,
+				if says := fmt.Sprintf("not applied yet, up to clock %d; at most %d bytes are kept", s.clock,
 					most); s.log.about(says) == 0 || s.log.about("")-before != 1 {
 					t.Errorf("the log says %q; want one line about it", s.log.all[before:])
 				}
