@@ -58,7 +58,7 @@ func small(t *testing.T, recovery string) settings.Run {
 // record is a view that records its calls.
 type record struct {
 	screen.Silent
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []wire.Event
 	began  string
 	ended  *rundir.Summary

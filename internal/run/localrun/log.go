@@ -39,7 +39,7 @@ func (r *Run) leaveLog() {
 	}
 }
 
-// leftLog returns a line about the streams of the earlier run that remain in an external log, or "" if there are none.
+// leftLog returns a line about the streams of the earlier run that remain in an external log, or "" if nothing remains.
 func leftLog(s *settings.Run) string {
 	if s.Checkpoints.Ended == nil || s.HasOwnLog() {
 		return ""

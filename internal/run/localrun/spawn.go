@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// spawn starts the processes. program returns the command of a worker; nil means that there are none.
+// spawn starts the processes. program returns the command of a worker; nil means no workers.
 func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) supervisor.Spec) error {
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
 		return r.job.Group().Start(r.spec(exe, out, role, index, files, args...))

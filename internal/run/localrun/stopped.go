@@ -95,7 +95,7 @@ func (r *Run) stopped(why error) error {
 		r.dir.Path(), place)
 }
 
-// savedRows returns the clock of the newest running checkpoint in a store, or 0 if there is none.
+// savedRows returns the clock of the newest running checkpoint in a store, or 0 without one.
 func savedRows(in store.Store) perdure.Clock {
 	m, err := checkpoint.LatestRunning(in)
 	if err != nil { // resuming reports the error

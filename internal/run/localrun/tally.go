@@ -25,7 +25,7 @@ import (
 type jobTally struct {
 	run settings.Run
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	began     time.Time
 	progress  wire.Progress           // as last reported; its places stay set once they have been reported
 	whole     bool                    // the job was complete at some time
@@ -58,7 +58,7 @@ type testMeasures struct {
 	fresh                bool // reported since the last point of the series
 }
 
-// seriesEvery is the time between two points of the series if there is no test result to write.
+// seriesEvery is the time between two points of the series unless a test result must be written.
 const seriesEvery = 500 * time.Millisecond
 
 // newTally returns an empty jobTally for a run.

@@ -95,7 +95,7 @@ func (t *jobTally) data() string {
 }
 
 // missingBound returns the largest number of updates that a read may lack, for the largest number of slots. It returns
-// nil if there is no bound. The caller must hold t.mu.
+// nil if the number is unbounded. The caller must hold t.mu.
 func (t *jobTally) missingBound() *int64 {
 	most := t.run.Job
 	for _, d := range t.progress.Places {

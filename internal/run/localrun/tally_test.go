@@ -204,7 +204,7 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// TestDataIsNamed checks that a summary names the training data, also if there are none.
+// TestDataIsNamed checks that a summary names the training data, or reports that there is none.
 func TestDataIsNamed(t *testing.T) {
 	for _, c := range []struct{ workload, data, want string }{
 		{"softmax", "", "embedded"},

@@ -55,7 +55,7 @@ type targets struct {
 	port    int // the coordinator's; 0: any free port for each
 	servers int
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	folder string     // of the run; "": not yet known
 	job    string
 	addrs  map[seat]string  // "": it has no address
