@@ -69,11 +69,11 @@ func TestJoinMistakes(t *testing.T) {
 	file := " --secret-file " + secretOf(dir)
 	must(t, os.Rename(filepath.Join(dir, "run.json"), filepath.Join(dir, "aside"))) // as on another machine
 	for args, want := range map[string]string{
-		"worker --join " + coordinator: `asks for its secret; .* --secret-file`,
-		"server --join " + coordinator + file: `folder is not on this machine, and its servers ` +
-			`keep checkpoints there; .* --run`,
+		"worker --join " + coordinator: `requires its secret; .* --secret-file`,
+		"server --join " + coordinator + file: `directory is not on this machine, and its servers ` +
+			`keep checkpoints in it; .* --run`,
 		"worker --join a:1,b" + file:                              `--join a:1,b: "b" is no address; write HOST:PORT`,
-		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
+		"worker --join " + coordinator + file + " --run " + other: `the directory of job 0123456789abcdef, but`,
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)
 	}

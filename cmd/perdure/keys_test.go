@@ -64,9 +64,9 @@ func TestKeysSay(t *testing.T) {
 		"status" + api + file + " --keys " + others:                   "another job's keys",
 		"worker --join " + at + file + " --run " + dir:                "the job has keys, and the caller shows none",
 		"worker --join " + at + " --keys " + others + " --run " + dir: "another job's keys",
-		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* are those of " +
-			"server/server, and a worker needs its own",
-		"server --join " + at + as("worker") + " --run " + dir:             "and a server needs its own",
+		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* belong to " +
+			"server/server, but a worker needs its own",
+		"server --join " + at + as("worker") + " --run " + dir:             "but a server needs its own",
 		"worker --join " + at + " --keys " + t.TempDir() + " --run " + dir: "no such file",
 	} {
 		p := start(t, strings.Fields(args)...)

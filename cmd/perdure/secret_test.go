@@ -65,7 +65,7 @@ func TestSecretIsKept(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{
-		"status --address " + address:                           "the run asks for its secret",
+		"status --address " + address:                           "the run requires its secret",
 		"stop --address " + address + " --secret-file " + other: "the secret is not this run's",
 		"stop --address " + address + " --secret-file " + open:  "chmod 600",
 		"stop --address " + address + " --secret-file /dev/zero": "is not a file with a run's " +

@@ -152,7 +152,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 	constants := opened.Constants()
 	for _, key := range slices.Sorted(maps.Keys(constants)) {
 		if m.Meta[key] == "" && constants[key] != "" {
-			fmt.Fprintf(told, "%s does not name %s, like any export without its run: %s\n", a.Model, key,
+			fmt.Fprintf(told, "%s lacks %s, like any export without its run: %s\n", a.Model, key,
 				withoutKey[key])
 		}
 	}

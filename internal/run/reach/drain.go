@@ -123,6 +123,6 @@ func (r *Remains) end(last *Remains, s *control.Status) error {
 	if last.Shards > 0 {
 		what = fmt.Sprintf("about %d shards with %.1f MB were not handed over", last.Shards, float64(last.Bytes)/1e6)
 	}
-	return fmt.Errorf("%s: ended too early: %s; the job continues as recovery %s provides",
+	return fmt.Errorf("%s: ended before other servers had all replicas: %s; the job continues with recovery %s",
 		strings.Join(r.Lost, ", "), what, s.Recovery)
 }

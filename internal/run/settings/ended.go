@@ -61,7 +61,7 @@ type EndedState struct {
 }
 
 // ErrNothingLeft reports that a run ended before there was anything to resume from.
-var ErrNothingLeft = errors.New("nothing to go on from")
+var ErrNothingLeft = errors.New("nothing to resume from")
 
 // ReadEnded reads everything that a run left in its log. It keeps all rows in memory.
 func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
