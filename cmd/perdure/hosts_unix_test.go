@@ -338,7 +338,7 @@ func TestHostEndsAtOnce(t *testing.T) {
 		t.Errorf("in the end Prometheus is told of %s", targets)
 	}
 	h.leader.Signal(syscall.SIGTERM)
-	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job goes on without it") {
+	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job continues without it") {
 		t.Errorf("the coordinator ended with code %d: %s%s", code, out, errs)
 	}
 }
@@ -444,7 +444,7 @@ func TestCoordinatorMistakes(t *testing.T) {
 			exitUsage, `faults cannot be injected into processes on several hosts`,
 			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n"),
 		},
-		{exitUsage, `needs an update log that all hosts can reach`, with("recovery: stateless\ndata: " + pictures + "\n")},
+		{exitUsage, `needs an update log that all hosts can`, with("recovery: stateless\ndata: " + pictures + "\n")},
 	} {
 		wantRefused(t, c.code, c.want, c.args...)
 	}
@@ -452,11 +452,11 @@ func TestCoordinatorMistakes(t *testing.T) {
 		t.Errorf("what was refused has made %v", entries)
 	}
 	h.lead()
-	wantRefused(t, exitUsage, `another process has .*: pid \d+`,
+	wantRefused(t, exitUsage, `another process uses .*: pid \d+`,
 		"coordinator", "--job", h.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	h.leader.Kill()
 	other := newHosted(t, "127.0.0.1", map[string]string{"workers": "4"})
-	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, and 4 is asked for; name another --dir`,
+	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, but 4 is requested; name another --dir`,
 		"coordinator", "--job", other.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	must(t, os.Remove(secretOf(h.dir)))
 	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
