@@ -25,7 +25,7 @@ func TestServerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out", dir)...)
-	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
+	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	server := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
 	s := job.succeeds(dir)
 	sameModel(t, s, one(t), dir)
@@ -63,7 +63,7 @@ func TestJoinMistakes(t *testing.T) {
 	dir, other := newFolder(t), t.TempDir()
 	job := start(t, joinable(dir, "slow*2:worker:0@1h")...)
 	// Once all have read run.json.
-	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
+	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"schema":1,"job":{"id":"0123456789abcdef"}}`),
 		0o666))
 	file := " --secret-file " + secretOf(dir)

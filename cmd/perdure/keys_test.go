@@ -42,7 +42,7 @@ func TestKeysSay(t *testing.T) {
 	t.Parallel()
 	ring, others, dir := newKeys(t), newKeys(t), newFolder(t)
 	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h", "--keys", ring)...)
-	at := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
+	at := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	api := " --address " + controlOf(t, dir)
 	as := func(role string) string { return " --keys " + filepath.Join(ring, role) }
 	file := " --secret-file " + secretOf(dir)

@@ -37,7 +37,7 @@ func TestSecretIsKept(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
-	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
+	status := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
 	drawn := secretsOf(t, dir)
 	if drawn[0] == drawn[1] {
 		t.Error("both secrets are one")

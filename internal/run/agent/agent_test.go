@@ -186,7 +186,7 @@ func TestWork(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
 		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":3}`)
-		p.refused(codeUsage, "no table 0", opFlush, 0, "")
+		p.refused(codeUsage, "table 0 does not exist", opFlush, 0, "")
 		table := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		if !strings.Contains(string(table.text), `"rows":8`) || table.args[0] != 0 {
 			t.Fatalf("table %v, %s", table.args, table.text)
@@ -359,8 +359,8 @@ func TestMistakes(t *testing.T) {
 			{opReport, "cannot read", "[", nil},
 			{opMap, "one file", "", []int64{64}},
 			{opChannel, "one socket", "", nil},
-			{op(99), "no call 99", "", nil},
-			{op(0), "no call 0", "", nil},
+			{op(99), "unknown call 99", "", nil},
+			{op(0), "unknown call 0", "", nil},
 		} {
 			p.refused(codeUsage, c.words, c.op, 0, c.text, c.args...)
 		}

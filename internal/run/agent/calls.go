@@ -21,7 +21,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas:
 		t := a.at(r.table)
 		if t == nil {
-			return failed(mistake("there is no table %d", r.table))
+			return failed(mistake("table %d does not exist", r.table))
 		}
 		return a.rows(ctx, t, r)
 	case opClock:
@@ -61,7 +61,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opFinish:
 		return answer(c.Finish(ctx))
 	}
-	return failed(mistake("there is no call %d", r.op))
+	return failed(mistake("unknown call %d", r.op))
 }
 
 // now returns the clock, the end, the share of the slot and the generation.

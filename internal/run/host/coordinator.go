@@ -250,7 +250,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 
 func (c *Coordinator) keepText() error {
 	if err := os.WriteFile(filepath.Join(c.Dir, askedFile), c.Job.Text, 0o666); err != nil {
-		return fmt.Errorf("run folder: %w", plain.Cause(err))
+		return fmt.Errorf("run directory: %w", plain.Cause(err))
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func (h *Host) identify(ctx context.Context) (err error) {
 // Prometheus.
 func (h *Host) hold() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write into %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
+		return nil, fmt.Errorf("%w: cannot write to %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
 			plain.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)

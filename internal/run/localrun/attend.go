@@ -114,7 +114,7 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(o.Folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
-		return nil, fmt.Errorf("run folder: %w", err)
+		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	if err := r.supervise(ctx, "", nil, false); err != nil {
 		return nil, err

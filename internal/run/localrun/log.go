@@ -97,7 +97,7 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 			[]byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())
+		return nil, errors.Join(fmt.Errorf("run directory: %w", err), hold.Close())
 	}
 	return hold, nil
 }

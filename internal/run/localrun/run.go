@@ -126,7 +126,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("find this program: %w", err), r.letGo())
+		return nil, errors.Join(fmt.Errorf("cannot find the perdure executable: %w", err), r.letGo())
 	}
 	var worker func(slot int) supervisor.Spec
 	if r.workers {
@@ -248,7 +248,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	r.targets.in(folder)
 	r.tally = newTally(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
-		return fmt.Errorf("run folder: %w", err)
+		return fmt.Errorf("run directory: %w", err)
 	}
 	return nil
 }

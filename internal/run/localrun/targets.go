@@ -215,7 +215,7 @@ func (t *targets) writeLocked(all []metrics.Target) error {
 		return nil // already reported
 	}
 	t.failed = true
-	return fmt.Errorf("run folder: %w", err)
+	return fmt.Errorf("run directory: %w", err)
 }
 
 // in sets the directory of the file.

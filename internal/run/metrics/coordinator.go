@@ -43,11 +43,12 @@ var (
 	events = inCoordinator(httpdebug.Counter, "perdure_coordinator_events_total",
 		"Events since this coordinator started, by their kind in events.jsonl.", "kind")
 	deaths = inCoordinator(httpdebug.Counter, "perdure_coordinator_deaths_total",
-		"Deaths detected since this coordinator started, by kind of process.", "of")
+		"Deaths detected since this coordinator started, by kind.", "of")
 	recoveries = inCoordinator(httpdebug.Counter, "perdure_coordinator_recoveries_total",
 		"Recoveries since this coordinator started, by kind.", "of")
 	outage = inCoordinator(httpdebug.Counter, "perdure_coordinator_outage_seconds_total",
-		"Seconds since this coordinator first saw every shard serve and every slot work, in which one of them did not.")
+		"Seconds in which a shard did not serve or a slot did not work, since this coordinator first saw all of them "+
+			"work.")
 	updatesIn = inCoordinator(httpdebug.Gauge, "perdure_coordinator_updates_contained",
 		"Updates that the rows of all shards contain; it falls when the job rolls back.")
 	updatesLost = inCoordinator(httpdebug.Counter, "perdure_coordinator_updates_lost_total",

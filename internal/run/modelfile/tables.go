@@ -16,7 +16,7 @@ type Tables map[string]*rows
 type rows struct {
 	dim    int
 	values []float32
-	at     map[perdure.RowID]int // of a sparse table; nil: rows are sorted by ID
+	at     map[perdure.RowID]int // of a sparse table; nil: a row's index is its ID
 }
 
 // Tables returns the tables of a workload, or an error if the file does not have them.

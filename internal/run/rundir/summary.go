@@ -60,7 +60,7 @@ type Summary struct {
 
 	Goal *Goal `json:"goal"` // goal that the exported model reaches; nil: no goal was set, or the model misses it
 
-	// Saving is the last interval between checkpoints, or the last amount of rows that was saved; nil: the strategy
+	// Saving is the last interval between checkpoints, or statistics of the saved rows; nil: the strategy
 	// determines it.
 	Saving *perdure.Saving `json:"saving"`
 

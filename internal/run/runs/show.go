@@ -62,7 +62,7 @@ func (r *Run) how() string {
 	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
 	switch r.State {
 	case Running:
-		return "is running, " + at + " (perdure status --run " + r.Folder + " says more)"
+		return "is running, " + at + " (see perdure status --run " + r.Folder + ")"
 	case Stopped:
 		command := "train"
 		if r.Settings.Job.Workload == settings.OwnWorkload {

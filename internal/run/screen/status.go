@@ -20,7 +20,7 @@ func Status(out io.Writer, s *control.Status, v *perdure.View, log string) {
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"
 	}
-	fmt.Fprintf(out, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator,
+	fmt.Fprintf(out, "recovery %s%s; join it at %s\n%s", s.Recovery, replaced, s.Coordinator,
 		clocksPerSecond(s.ClocksPerSecond))
 	if s.Loss != nil {
 		fmt.Fprintf(out, ", loss %.4f", *s.Loss)

@@ -48,7 +48,7 @@ func parseScale(text string) (p scalePlan, err error) {
 // Begin returns the coordinator's initial state of the job.
 func (s *Run) Begin() (membership.Facts, error) {
 	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
-	if s.Resumed != "" { // the slots include what was planned then
+	if s.Resumed != "" { // the slots include the changes that were planned then
 		f.Resume(s.Slots, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil && sv.Current {
 			f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)

@@ -131,7 +131,7 @@ func (st *EndedState) settle() error {
 	}
 	st.PastClocks = st.past()
 	if st.Cut == 0 {
-		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothingLeft)
+		return fmt.Errorf("%w: the run ended before every worker had finished its first clock", ErrNothingLeft)
 	}
 	return nil
 }

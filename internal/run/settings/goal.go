@@ -31,7 +31,7 @@ func parseGoal(s, name string) (g Goal, err error) {
 	if metric == OverTime {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return g, fmt.Errorf("%w: --until %q: write time:T with a time above 0, for example time:2m",
+			return g, fmt.Errorf("%w: invalid --until %q: write time:T with a time above 0, for example time:2m",
 				perdure.ErrUsage, s)
 		}
 		return Goal{metric, d.Seconds()}, nil
@@ -39,8 +39,8 @@ func parseGoal(s, name string) (g Goal, err error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) || metric == "accuracy" && v > 1 ||
 		!slices.Contains([]string{"accuracy", "loss", "rmse"}, metric) {
-		return g, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R with R > "+
-			"0, or time:T", perdure.ErrUsage, s)
+		return g, fmt.Errorf("%w: invalid --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R "+
+			"with R > 0, or time:T", perdure.ErrUsage, s)
 	}
 	if !slices.Contains(info.Measures, metric) {
 		return g, fmt.Errorf("%w: --until %q: workload %s has no %s; choose %s", perdure.ErrUsage, s, name, metric,

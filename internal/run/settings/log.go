@@ -147,7 +147,7 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 // bytes returns the size of the log of one shard. A run.json that was edited by hand may have 0 shards.
 func (l *Log) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(max(1, shards)) }
 
-// SnapshotBytes returns how much of the log is written between two snapshots; 0 means the default.
+// SnapshotBytes returns how many bytes of the log are read between two snapshots; 0 means the default.
 func (s *Run) SnapshotBytes() int64 {
 	if s.Log == nil {
 		return 0

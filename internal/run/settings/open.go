@@ -184,7 +184,7 @@ func (s *Run) open(fewer bool) error {
 	return err
 }
 
-// WorkParams returns the parameters with which a process opens the workload.
+// WorkParams returns the parameters that a process opens the workload with.
 func (s *Run) WorkParams() workload.Params {
 	p := s.Params
 	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLose()

@@ -46,7 +46,7 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 }
 
 // passedOver returns a line for the user about damaged checkpoints that are newer than the one that a run starts from.
-// It returns "" if there are none.
+// It returns "" without any.
 func passedOver(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
 	if len(passed) == 0 {
 		return ""

@@ -36,7 +36,7 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 	for _, item := range some {
 		index, name, ok := strings.Cut(item, "=")
 		if !ok {
-			return nil, fmt.Errorf("%w: --zone %q: write I=NAME, for example 0=rack-a", perdure.ErrUsage, item)
+			return nil, fmt.Errorf("%w: invalid --zone %q: write I=NAME, for example 0=rack-a", perdure.ErrUsage, item)
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i >= len(zones) {
