@@ -130,7 +130,7 @@ func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
 	return e.Worker(k.own)
 }
 
-// jobConn returns the state of the processes for metrics and health checks.
+// look returns the state of the processes for metrics and health checks.
 func (k *keeper) look() (all []metrics.Kept, why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
