@@ -291,7 +291,7 @@ func (a *apart) storm(clocks, troubles int) string {
 	}
 	for _, c := range a.coordinates {
 		if a.etcds != "" {
-			a.processes[fmt.Sprintf("coordinator %d", c)].Says("INSECURE: .* on the way to its registry etcd://")
+			a.processes[fmt.Sprintf("coordinator %d", c)].Says("INSECURE: .* on the way to the registry etcd://")
 		}
 	}
 	reach := func(least int) {

@@ -276,7 +276,7 @@ func (m *seat) replaces() {
 func pageUpgrade(t *testing.T) {
 	b := begin(t, "recovery: chain:2 ", "recovery: resend:auto ")
 	b.six.replaces()
-	b.leader.Says("no store is named: .* none finds those of others")
+	b.leader.Says("no store is named: .* where the others cannot read them")
 	b.leader.dies()
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	store := b.page.file("Where checkpoints are", 0)
@@ -295,7 +295,7 @@ func pageUpgrade(t *testing.T) {
 	b.leader.ends()
 	for _, h := range b.hosts {
 		h.Signal(syscall.SIGTERM)
-		h.Says("the host is to end")
+		h.Says("the host is ending")
 		h.Signal(syscall.SIGTERM)
 		h.ends()
 	}

@@ -61,8 +61,9 @@ func withoutQuorum(t *testing.T, away, back func(a *apart, host int), leads []in
 	said := a.status(0)
 	answered := time.Since(asked)
 	t.Logf("without a quorum status says, after %.2f s\n%s", answered.Seconds(), said)
-	if !strings.Contains(said, "the registry is away since") || answered > 3*time.Second { // on a machine that is busy
-		t.Errorf("it does not say soon that the registry is away")
+	if !strings.Contains(said,
+		"the registry has been unavailable since") || answered > 3*time.Second { // on a machine that is busy
+		t.Errorf("status does not soon report that the registry is unavailable")
 	}
 	for _, host := range []int{2, 3} {
 		back(a, host)

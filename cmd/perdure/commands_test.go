@@ -74,7 +74,7 @@ func TestInterruptFrozen(t *testing.T) {
 		}
 		code, _, stderr := p.Wait()
 		cut := newestCut(t, dir)
-		want := fmt.Sprintf("; no last checkpoint was made; resuming starts at clock %d: perdure train --resume %s\n",
+		want := fmt.Sprintf("; no final checkpoint was made; resuming starts at clock %d: perdure train --resume %s\n",
 			cut, dir)
 		if code != exitSignal || cut%10 != 0 || !strings.HasPrefix(stderr, "perdure: stopped at clock ") ||
 			!strings.HasSuffix(stderr, want) {
@@ -93,7 +93,7 @@ func TestNotResumable(t *testing.T) {
 		p := atClock30(t, dir, "--recovery", recovery)
 		if code, _, stderr := p.Stop(); code != exitSignal || strings.Count(stderr, "\n") != 1 ||
 			!strings.Contains(stderr, "a run under "+recovery+" "+want) ||
-			!strings.HasSuffix(stderr, "; begin again with perdure train --from "+dir+"/run.json\n") {
+			!strings.HasSuffix(stderr, "; start over with perdure train --from "+dir+"/run.json\n") {
 			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
 		}
 	}

@@ -151,7 +151,7 @@ func TestHostNotice(t *testing.T) {
 			} else {
 				must(t, os.WriteFile(taken, nil, 0o666))
 			}
-			d.hosts["c"].Says("the host is to end within 1m0s")
+			d.hosts["c"].Says("the host is ending within 1m0s")
 			must(t, syscall.Kill(dies, syscall.SIGKILL))
 			code, out, errs := d.hosts["c"].Wait()
 			if code != 143 || strings.Contains(out, "the notice is over") {
@@ -173,7 +173,7 @@ func TestShortNotice(t *testing.T) {
 			began := time.Now()
 			code, out, errs := invoke(t, "drain", "c", "--run", d.dir, "--notice", "1ms")
 			if code == 0 != (errs == "") || code != 0 && (code != exitError || strings.Count(errs, "\n") != 1 ||
-				!regexp.MustCompile(`server:\d: ended before others had all: .*recovery `+recovery).MatchString(errs)) {
+				!regexp.MustCompile(`server:\d: ended before other servers .*recovery `+recovery).MatchString(errs)) {
 				t.Errorf("drain ends with code %d: %s%s", code, out, errs)
 			}
 			d.ends("c", d.hosts["c"])
@@ -192,7 +192,7 @@ func TestShortNotice(t *testing.T) {
 func TestNoticeUsage(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
-		"cannot be a host's name":                        {"--name", "a b"},
+		"invalid host name":                              {"--name", "a b"},
 		"--notice -1s; choose a time above 0":            {"--notice=-1s"},
 		fmt.Sprintf("--notice %v; choose", 48*time.Hour): {"--notice", "48h"},
 	} {

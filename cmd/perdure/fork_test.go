@@ -47,7 +47,7 @@ func TestFork(t *testing.T) {
 	wantRefused(t, exitUsage, "holds no checkpoint of clock 25; it holds those of clocks 60, ", "train", "--fork",
 		dir+"@25")
 	wantRefused(t, exitUsage, "--seed cannot be changed with --fork", "train", "--fork", dir, "--seed", "9")
-	wantRefused(t, exitUsage, "stands at clock 60 already; ask for more with --clocks", "train", "--fork", dir)
+	wantRefused(t, exitUsage, "is already at clock 60; set a larger --clocks", "train", "--fork", dir)
 	wantRefused(t, exitUsage, "is in no run's folder", "train", "--fork", filepath.Join(dir, "logs"))
 }
 
@@ -87,10 +87,10 @@ func TestForkAlive(t *testing.T) {
 		return false
 	}, func() string { return "all running checkpoints are of one clock, or lack a shard" })
 	at := fmt.Sprintf("%s@%d", dir, from.Clock)
-	wantRefused(t, exitUsage, "only scar goes on from that", "train", "--fork", at, "--recovery", "resend:5")
+	wantRefused(t, exitUsage, "only scar can resume from that", "train", "--fork", at, "--recovery", "resend:5")
 	furthest, err := checkpoint.Furthest(store.Folder(disk.OS(), folder), &from)
 	must(t, err)
-	wantRefused(t, exitUsage, "stands at clock", "train", "--fork", at, "--clocks",
+	wantRefused(t, exitUsage, "is already at clock", "train", "--fork", at, "--clocks",
 		fmt.Sprint(max(from.Clock, furthest-1)))
 	q := start(t, "train", "--fork", at, "--clocks", fmt.Sprint(from.Clock+400), "--out", newFolder(t))
 	q.Says(`\d+ rows start as last saved`)

@@ -260,7 +260,7 @@ func TestHostDrains(t *testing.T) {
 	if !strings.Contains(out, "role=server") { // of the server's own log
 		t.Errorf("the server's log is not with the host's: %s", out)
 	}
-	if !strings.Contains(out, "the host is to end") || !strings.Contains(out, "server-0 ended with code 0") ||
+	if !strings.Contains(out, "the host is ending") || !strings.Contains(out, "server-0 ended with code 0") ||
 		!strings.Contains(out, "worker-0 ended with code 0") {
 		t.Errorf("the host does not say how its processes ended: %s", out)
 	}
@@ -338,7 +338,7 @@ func TestHostEndsAtOnce(t *testing.T) {
 		t.Errorf("in the end Prometheus is told of %s", targets)
 	}
 	h.leader.Signal(syscall.SIGTERM)
-	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job goes on without it") {
+	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "the job continues without it") {
 		t.Errorf("the coordinator ended with code %d: %s%s", code, out, errs)
 	}
 }
@@ -356,7 +356,7 @@ func TestHostPrograms(t *testing.T) {
 	p := h.host(dir, "--servers", "2", "--workers", "2", "--", program)
 	h.clock(20)
 	must(t, syscall.Kill(h.pid("worker:1"), syscall.SIGKILL))
-	p.Says(`worker-\d was killed by SIGKILL|worker-\d killed by SIGKILL; the next one takes its place`)
+	p.Says(`worker-\d was killed by SIGKILL|worker-\d killed by SIGKILL; it is replaced`)
 	h.clock(50)
 	wantOut(t, 0, []string{"stop", "--run", h.dir})
 	if code, out, errs := h.leader.Wait(); code != 0 || !strings.Contains(out, "stopped at clock") {
@@ -436,15 +436,15 @@ func TestCoordinatorMistakes(t *testing.T) {
 			exitError, `cannot listen on .*: address already in use; choose another --control`,
 			h.args("--control", taken.Addr().String()),
 		},
-		{exitUsage, `job.yaml:1: there is no key "workrs"; did you mean workers`, with("workrs: 3\n")},
-		{exitUsage, `job.yaml:2: there is no key "bath"`, with("workload: own\nbath: 3\n")},
+		{exitUsage, `job.yaml:1: unknown key "workrs"; did you mean workers`, with("workrs: 3\n")},
+		{exitUsage, `job.yaml:2: unknown key "bath"`, with("workload: own\nbath: 3\n")},
 		{exitUsage, `job.yaml:1: consistency|job.yaml:1: unknown consistency`, with("consistency: bpp\n")},
 		{exitUsage, `job.yaml:2: exec is said on the command lines`, with("workload: own\nexec: ./mine\n")},
 		{
-			exitUsage, `no fault reaches the processes of many hosts`,
+			exitUsage, `faults cannot be injected into processes on several hosts`,
 			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n"),
 		},
-		{exitUsage, `needs an update log that all hosts reach`, with("recovery: stateless\ndata: " + pictures + "\n")},
+		{exitUsage, `needs an update log that all hosts can`, with("recovery: stateless\ndata: " + pictures + "\n")},
 	} {
 		wantRefused(t, c.code, c.want, c.args...)
 	}
@@ -452,11 +452,11 @@ func TestCoordinatorMistakes(t *testing.T) {
 		t.Errorf("what was refused has made %v", entries)
 	}
 	h.lead()
-	wantRefused(t, exitUsage, `another process has .*: pid \d+`,
+	wantRefused(t, exitUsage, `another process uses .*: pid \d+`,
 		"coordinator", "--job", h.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	h.leader.Kill()
 	other := newHosted(t, "127.0.0.1", map[string]string{"workers": "4"})
-	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, and 4 is asked for; name another --dir`,
+	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, but 4 is requested; name another --dir`,
 		"coordinator", "--job", other.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	must(t, os.Remove(secretOf(h.dir)))
 	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
@@ -468,13 +468,13 @@ func TestServicesInPlain(t *testing.T) {
 	t.Parallel()
 	h, made := newHosted(t, "127.0.0.1", nil), newKeys(t)
 	const store, log = "s3://bucket/a?endpoint=http://s3:9000", "nats://10.9.9.9:4222"
-	wantRefused(t, exitUsage, `way to its registry etcd://10.9.9.9:1/a \(name the authority, by \?ca=FILE\): do that, `+
-		`or write --insecure`, h.args("--registry", "etcd://10.9.9.9:1/a", "--keys", made)...)
+	wantRefused(t, exitUsage, `way to the registry etcd://10.9.9.9:1/a \(name its .*\?ca=FILE\): `+
+		`do as suggested, or use --insecure`, h.args("--registry", "etcd://10.9.9.9:1/a", "--keys", made)...)
 	stored := newHosted(t, "127.0.0.1", map[string]string{"store": store})
-	wantRefused(t, exitUsage, `way to its store http://s3:9000 \(write https://\): do that, or`, stored.args()...)
-	wantRefused(t, exitUsage, `way to its store http://s3:9000 \(write https://\): do that, or`, "train", "softmax",
+	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\): do as`, stored.args()...)
+	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\): do as`, "train", "softmax",
 		"--out", newFolder(t), "--store", store)
-	wantRefused(t, exitUsage, `way to its update log nats://10.9.9.9:4222 \(write tls://\): do that, or`, "train",
+	wantRefused(t, exitUsage, `way to the update log nats://10.9.9.9:4222 \(write tls://\): do as`, "train",
 		"softmax", "--out", newFolder(t), "--recovery", "stateless", "--log", log, "--keys", made)
 	for _, dir := range []string{h.dir, stored.dir} {
 		if entries, err := os.ReadDir(dir); err == nil {
@@ -502,7 +502,7 @@ func TestHostMistakes(t *testing.T) {
 		want string
 		args []string
 	}{
-		{exitUsage, `which job\? write --join`, []string{"host"}},
+		{exitUsage, `no job is named; write --join`, []string{"host"}},
 		{exitUsage, `--join nowhere: "nowhere" is no address; write HOST:PORT`, at("nowhere", secret)},
 		{exitUsage, `--join .*: "" is no address`, at(h.addr+",", secret)},
 		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 stands for every address`, at("0.0.0.0:7000", secret)},
@@ -510,13 +510,13 @@ func TestHostMistakes(t *testing.T) {
 		{exitError, `the secret of a observer is not this run's`, at(h.addr, wrong)},
 		{exitUsage, `has nothing to do; write --servers N`, at(h.addr, secret, "--servers", "0")},
 		{exitUsage, `--servers -1; choose 0 to`, at(h.addr, secret, "--servers=-1")},
-		{exitUsage, `there are none; add --workers N`, at(h.addr, secret, "--", "true")},
+		{exitUsage, `the host has no workers; add --workers N`, at(h.addr, secret, "--", "true")},
 		{
-			exitUsage, `/nonexistent cannot be run: no such file`,
+			exitUsage, `cannot run /nonexistent: no such file`,
 			at(h.addr, secret, "--workers", "1", "--", "/nonexistent"),
 		},
-		{exitUsage, `are programs of your own; write how one is started`, at(own.addr, wrong, "--workers", "1")},
-		{exitUsage, `is of job "0123456789abcdef"; the job at`, append(at(h.addr, secret), "--dir", taken)},
+		{exitUsage, `are programs of your own; add the command that starts one`, at(own.addr, wrong, "--workers", "1")},
+		{exitUsage, `belongs to job "0123456789abcdef", but the job at`, append(at(h.addr, secret), "--dir", taken)},
 		{exitUsage, `--listen a:b: write HOST:PORT`, at(h.addr, secret, "--listen", "a:b")},
 		{
 			exitError, `cannot listen on .*: address already in use; choose another --listen`,
@@ -536,13 +536,13 @@ func TestHostMistakes(t *testing.T) {
 	wantRefused(t, exitUsage, `another host has .*: pid \d+`,
 		"host", "--join", h.addr, "--secret-file", secret, "--dir", dir)
 	kill(first)
-	wantRefused(t, exitUsage, `of many hosts, which no fault reaches`, "fault", "--run", h.dir, "kill:server:0@0s")
+	wantRefused(t, exitUsage, `its processes run on several hosts`, "fault", "--run", h.dir, "kill:server:0@0s")
 	silent := h.host(newFolder(t))
 	silent.Says("1 servers and 0 workers")
 	h.leader.Kill()
-	silent.Says("the coordinator is away; servers and workers go on without it")
+	silent.Says("the coordinator is unavailable; servers and workers continue without it")
 	late := h.host(newFolder(t))
-	late.Says("no coordinator answers; it is tried again")
+	late.Says("no coordinator answers; trying again")
 	late.Signal(syscall.SIGTERM)
 	h.ends("late", late)
 }

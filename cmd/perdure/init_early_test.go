@@ -26,7 +26,8 @@ func TestInitModelStopped(t *testing.T) {
 		}
 		s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "20")
 		sameModel(t, s, *calm.ModelSHA256, to)
-		wantRefused(t, exitUsage, "--workers 4: the run stands at clock 0; begin another one with as many, with --init",
+		wantRefused(t, exitUsage, "--workers 4: the run is at clock 0; start a new run with that many workers, with "+
+			"--init",
 			"train", "--resume", dir, "--workers", "4")
 	}
 }
@@ -39,11 +40,11 @@ func TestInitModelStoppedLog(t *testing.T) {
 	dir := newFolder(t)
 	p := start(t, small("--recovery", "stateless", "--compute-ms", "60000", "--init", model, "--out", dir)...)
 	awaitEvent(t, dir, "6 shards on 2 servers", 1)
-	if _, _, errs := p.Stop(); !strings.Contains(errs, "nothing to resume: begin again with perdure train --from") {
+	if _, _, errs := p.Stop(); !strings.Contains(errs, "nothing to resume: start over with perdure train --from") {
 		t.Errorf("it says %s", errs)
 	}
 	// Where servers have come to it, their streams are there, without any clock.
-	wantRefused(t, exitError, "nothing to go on from|the run ended before it was made", "train", "--resume", dir)
+	wantRefused(t, exitError, "nothing to resume from|the run ended before creating it", "train", "--resume", dir)
 }
 
 // TestInitModelStore: the model that a run begins with is where its checkpoints are, for servers that die before there

@@ -54,7 +54,7 @@ func TestInitModel(t *testing.T) {
 		t.Error("--from gives another model")
 	}
 	must(t, os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(model, "model.safetensors")))
-	wantRefused(t, exitUsage, "is another model than the one with which the run began", "train", "--from",
+	wantRefused(t, exitUsage, "is not the model that the run started with", "train", "--from",
 		filepath.Join(dir, "run.json"))
 	wantRefused(t, exitUsage, "--init cannot be changed with --fork", "train", "--fork", dir, "--init", model)
 }
@@ -148,20 +148,20 @@ func TestInitModelRefused(t *testing.T) {
 		{"truncated", raw(whole[:len(whole)-9]), "malformed file"},
 		{"header", raw(append(append([]byte{}, whole[:9]...), append([]byte("x"), whole[10:]...)...)), "header"},
 		{"type", raw(f16), `is of type "F16"`},
-		{"ints", written([]safetensors.Tensor{double}, meta), "table w is of int64, and not of float32"},
+		{"ints", written([]safetensors.Tensor{double}, meta), "table w has int64 values instead of float32"},
 		{"NaN", written([]safetensors.Tensor{nan}, meta), "value 5 of row 2 of its table w is NaN"},
-		{"missing", written(nil, meta), `it has no table w, which is to have \[785 10\]`},
+		{"missing", written(nil, meta), `it has no table w, which must have the shape \[785 10\]`},
 		{
 			"too many", written(append([]safetensors.Tensor{{Name: "v", Shape: []int64{1}, Data: []float32{1}}},
-				tensors...), meta), `a tensor "v" of shape \[1\], which is no table`,
+				tensors...), meta), `a tensor "v" of shape \[1\], which is not a table`,
 		},
 		{
 			"shape", written([]safetensors.Tensor{{Name: "w", Shape: []int64{1, 10}, Data: bad[:10]}}, meta),
-			`table w has the shape \[1 10\], and is to have \[785 10\]`,
+			`table w has the shape \[1 10\], but must have \[785 10\]`,
 		},
-		{"other workload", written(tensors, map[string]string{"workload": "mf"}), `it is a model of "mf", and this is`},
-		{"no workload", written(tensors, nil), "does not say which workload"},
-		{"folder without", t.TempDir(), "cannot be read: no such file"},
+		{"other workload", written(tensors, map[string]string{"workload": "mf"}), `it is a model of "mf", but this is`},
+		{"no workload", written(tensors, nil), "does not name its workload"},
+		{"folder without", t.TempDir(), "cannot read the model .*: no such file"},
 	} {
 		code := exitUsage
 		if strings.Contains(c.says, "malformed") || c.says == "truncated" || c.says == "header" || c.name == "type" {
@@ -169,13 +169,13 @@ func TestInitModelRefused(t *testing.T) {
 		}
 		wantRefused(t, code, "--init: .*"+c.says, append(small("--recovery", "none"), "--init", c.file, "--out", to)...)
 	}
-	wantRefused(t, exitUsage, "table w is dense, and is to be sparse",
+	wantRefused(t, exitUsage, "table w is dense, but must be sparse",
 		append(small("--sparse"), "--init", run, "--out", to)...)
 	wantRefused(t, exitUsage, "--init is empty", append(small(), "--init", "", "--out", to)...)
 	if _, err := os.Stat(to); err == nil {
 		t.Error("a run that is refused leaves a folder")
 	}
 	_, docs := trained(t, topics("--clocks", "3")...)
-	wantRefused(t, exitUsage, fmt.Sprintf("table word_topic has the shape .*, and is to have .* %d", 9),
+	wantRefused(t, exitUsage, fmt.Sprintf("table word_topic has the shape .*, but must have .* %d", 9),
 		append(topics("--topics", "9"), "--init", docs, "--out", to)...)
 }

@@ -51,7 +51,7 @@ func TestJobFile(t *testing.T) {
 // TestJobFileRefused: what is wrong in a file is said in one line, with the file's.
 func TestJobFileRefused(t *testing.T) {
 	for _, c := range []struct{ command, text, want string }{
-		{"train", "workers: 4\nworkrs: 4\n", `:2: there is no key "workrs"; did you mean workers\?`},
+		{"train", "workers: 4\nworkrs: 4\n", `:2: unknown key "workrs"; did you mean workers\?`},
 		{"train", "workers: four\n", `:1: workers is the text "four"; write a whole number`},
 		{"train", "seed: -1\n", `:1: seed is -1; write a whole number from 0`},
 		{"train", "lr: fast\n", `:1: lr is the text "fast"; write a number`},
@@ -65,12 +65,12 @@ func TestJobFileRefused(t *testing.T) {
 		{"train", "\nrank: 3\n", `:2: rank is a key of jobs of perdure train mf alone`},
 		{"train", "resume: a\n", `:1: resume is for the command line, not for a job's file`},
 		{"train", "seed: 3\n\nconsistency: bpp\n", `:3: unknown consistency model "bpp"; choose`},
-		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf is what the interval`},
+		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf determines the interval`},
 		{"train", "servers: 2\nfault: [kill:server:9@clock:3]\n", `:2: fault "kill:server:9@clock:3": there is no`},
 		{"train", "- workers\n", `:1: the document is a list; write a map`},
-		{"train", "workers: [\n", `:1: this is no YAML`},
-		{"up", "workload: mf\n", `:1: there is no key "workload"`},
-		{"up", "until: 0.9\n", `:1: there is no key "until"`},
+		{"train", "workers: [\n", `:1: invalid YAML`},
+		{"up", "workload: mf\n", `:1: unknown key "workload"`},
+		{"up", "until: 0.9\n", `:1: unknown key "until"`},
 		{"up", "recovery: resnd:5\n", `:1: unknown recovery strategy "resnd:5"`},
 	} {
 		wantRefused(t, exitUsage, `^perdure: \S*job.yaml`+c.want, c.command, "-f", jobYAML(t, c.text))

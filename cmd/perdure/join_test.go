@@ -25,7 +25,7 @@ func TestServerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, small("--no-replace", "--compute-ms", "5", "--fault", "kill:server:1@clock:20", "--out", dir)...)
-	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
+	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	server := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
 	s := job.succeeds(dir)
 	sameModel(t, s, one(t), dir)
@@ -63,17 +63,17 @@ func TestJoinMistakes(t *testing.T) {
 	dir, other := newFolder(t), t.TempDir()
 	job := start(t, joinable(dir, "slow*2:worker:0@1h")...)
 	// Once all have read run.json.
-	coordinator := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
+	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid \d+ .* live `)[1]
 	must(t, os.WriteFile(filepath.Join(other, "run.json"), []byte(`{"schema":1,"job":{"id":"0123456789abcdef"}}`),
 		0o666))
 	file := " --secret-file " + secretOf(dir)
 	must(t, os.Rename(filepath.Join(dir, "run.json"), filepath.Join(dir, "aside"))) // as on another machine
 	for args, want := range map[string]string{
-		"worker --join " + coordinator: `asks for its secret; .* --secret-file`,
-		"server --join " + coordinator + file: `folder is not on this machine, and its servers ` +
-			`keep checkpoints there; .* --run`,
+		"worker --join " + coordinator: `requires its secret; .* --secret-file`,
+		"server --join " + coordinator + file: `directory is not on this machine, and its servers ` +
+			`keep checkpoints in it; .* --run`,
 		"worker --join a:1,b" + file:                              `--join a:1,b: "b" is no address; write HOST:PORT`,
-		"worker --join " + coordinator + file + " --run " + other: `is the folder of job 0123456789abcdef; the job at`,
+		"worker --join " + coordinator + file + " --run " + other: `the directory of job 0123456789abcdef, but`,
 	} {
 		wantRefused(t, exitUsage, want, strings.Fields(args)...)
 	}

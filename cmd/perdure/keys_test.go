@@ -42,7 +42,7 @@ func TestKeysSay(t *testing.T) {
 	t.Parallel()
 	ring, others, dir := newKeys(t), newKeys(t), newFolder(t)
 	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h", "--keys", ring)...)
-	at := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)server:1 .* live `)[1]
+	at := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	api := " --address " + controlOf(t, dir)
 	as := func(role string) string { return " --keys " + filepath.Join(ring, role) }
 	file := " --secret-file " + secretOf(dir)
@@ -64,9 +64,9 @@ func TestKeysSay(t *testing.T) {
 		"status" + api + file + " --keys " + others:                   "another job's keys",
 		"worker --join " + at + file + " --run " + dir:                "the job has keys, and the caller shows none",
 		"worker --join " + at + " --keys " + others + " --run " + dir: "another job's keys",
-		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* are those of " +
-			"server/server, and a worker needs its own",
-		"server --join " + at + as("worker") + " --run " + dir:             "and a server needs its own",
+		"worker --join " + at + as("server") + " --run " + dir: "the keys in .* belong to " +
+			"server/server, but a worker needs its own",
+		"server --join " + at + as("worker") + " --run " + dir:             "but a server needs its own",
 		"worker --join " + at + " --keys " + t.TempDir() + " --run " + dir: "no such file",
 	} {
 		p := start(t, strings.Fields(args)...)

@@ -50,7 +50,7 @@ func TestLogElsewhere(t *testing.T) {
 
 	out += "-3"
 	wantOut(t, 1, append(train("1000000", "200"), "--no-replace", "--fault", "kill:server:0@clock:2"),
-		"the updates of this run stay in its log, and take room there, until you remove them: nats stream rm perdure-",
+		"the updates of this run stay in its log, and use space there, until you remove them: nats stream rm perdure-",
 		"-N, for N from 0 to 3\n", "perdure: no server is left (of 1); ")
 	wantOut(t, 0, []string{"log", "verify", s.URL()}, " shard 3: ")
 }

@@ -15,7 +15,7 @@ func TestLogHosts(t *testing.T) {
 	ring, kept := newKeys(t), filepath.Join(t.TempDir(), "log")
 	serve := func() (log *process, url string) {
 		log = start(t, "log", "--dir", kept, "--keys", ring)
-		return log, log.Says(`the log listens at (perdure://\S+), and asks for keys`)[1]
+		return log, log.Says(`the log listens at (perdure://\S+) and requires keys`)[1]
 	}
 	log, url := serve()
 	h := newHosted(t, "127.0.0.1", map[string]string{

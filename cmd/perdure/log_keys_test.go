@@ -63,7 +63,7 @@ func TestLogServed(t *testing.T) {
 	t.Parallel()
 	ring, dir := newKeys(t), newFolder(t)
 	log := start(t, "log", "--dir", filepath.Join(t.TempDir(), "log"), "--keys", filepath.Join(ring, "server"))
-	url := log.Says(`the log listens at (perdure://\S+), and asks for keys`)[1]
+	url := log.Says(`the log listens at (perdure://\S+) and requires keys`)[1]
 	s, _ := trained(t, append(small("--keys", ring, "--recovery", "stateless", "--log", url+"?mb=300", "--fault",
 		"kill:server:1@clock:15", "--out", dir), "--quiet")...)
 	sameModel(t, s, one(t), dir)
@@ -71,9 +71,9 @@ func TestLogServed(t *testing.T) {
 	wantRefused(t, exitError, "there are no streams of any job in this log", look...)
 	wantRefused(t, exitError, "asks for the job's keys; name their folder with --keys",
 		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)
-	wantRefused(t, exitUsage, "ca is for a NATS cluster; perdure://HOST:PORT takes the job's keys",
+	wantRefused(t, exitUsage, "ca applies only to a NATS cluster; perdure://HOST:PORT uses the job's keys",
 		small("--keys", ring, "--recovery", "stateless", "--log", url+"?ca=x", "--out", newFolder(t))...)
-	wantRefused(t, exitUsage, "the keys in .* are those of worker/worker, and a server needs its own",
+	wantRefused(t, exitUsage, "the keys in .* belong to worker/worker, but a server needs its own",
 		"log", "--dir", filepath.Join(t.TempDir(), "log"), "--keys", filepath.Join(ring, "worker"))
 }
 

@@ -61,13 +61,13 @@ func TestPredictScales(t *testing.T) {
 			t.Errorf("%s: scaled by what lies beside the examples: %s", path, told)
 		}
 	}
-	if _, told := predicted(t, run, "--data", data); told != "accuracy 1.0000: 40 of 40 examples are of the class "+
-		"that is predicted\n" {
+	if _, told := predicted(t, run, "--data", data); told != "accuracy 1.0000: 40 of 40 examples are classified "+
+		"correctly\n" {
 		t.Errorf("%s", told)
 	}
 	old := bareModel(t, run, "features.means", "features.deviations")
 	if _, told := predicted(t, old, "--data", other); !strings.Contains(told, "accuracy 1.0000") ||
-		!strings.Contains(told, "does not say features.means") {
+		!strings.Contains(told, "lacks features.means") {
 		t.Errorf("of a model that does not say: %s", told)
 	}
 	wantRefused(t, exitError, "line 1: 3 columns", "predict", run, "--data", write(t, t.TempDir(), "x.csv", "1,2,3\n"))
@@ -101,7 +101,7 @@ func TestPredictFinalReLU(t *testing.T) {
 		"4", "--batch", "4", "--eval-every", "0", "--final-relu")
 	with, told := predicted(t, run, "--data", pictures)
 	without, toldOld := predicted(t, bareModel(t, run, "final_relu"), "--data", pictures)
-	if strings.Contains(told, "does not say") || !strings.Contains(toldOld, "does not say final_relu") {
+	if strings.Contains(told, "lacks") || !strings.Contains(toldOld, "lacks final_relu") {
 		t.Errorf("told %q, and of a model that does not say %q", told, toldOld)
 	}
 	if fmt.Sprint(with) == fmt.Sprint(without) {
@@ -122,7 +122,7 @@ func TestPredictNames(t *testing.T) {
 		t.Errorf("%q; %s", lines, told)
 	}
 	lines, told = predicted(t, bareModel(t, run, "hashed"), "--data", numbers)
-	if !strings.Contains(told, "does not say hashed") || lines[1][2] != lines[2][2] {
+	if !strings.Contains(told, "lacks hashed") || lines[1][2] != lines[2][2] {
 		t.Errorf("of a model that does not say, features 7 and 8 that no example has had: %q; %s", lines, told)
 	}
 	data = write(t, dir, "numbers", strings.Repeat("a 1 7\nb 2 8\n", 100))

@@ -87,13 +87,13 @@ func TestResumeWorkersTwice(t *testing.T) {
 	}
 	s, to = trained(t, "train", "--quiet", "--fork", first, "--clocks", "50")
 	sameModel(t, s, want, to)
-	wantRefused(t, exitUsage, fmt.Sprintf("%s went on from %s; use --resume %s --workers 5", filepath.Join(first,
-		"run.json"), dir, dir), "train", "--from", filepath.Join(first, "run.json"))
+	wantRefused(t, exitUsage, fmt.Sprintf("%s was itself resumed from %s; use --resume %s --workers 5",
+		filepath.Join(first, "run.json"), dir, dir), "train", "--from", filepath.Join(first, "run.json"))
 	for args, want := range map[string]string{
 		"--workers 0":                 "--workers 0; choose 1 to 4096",
 		"--workers 4097":              "--workers 4097; choose 1 to 4096",
 		"--workers 4000 --clocks 50":  `4000 workers for \d+ training examples`,
-		"--workers 5 --clocks 30":     "--workers 5 would hold from clock 30 on, and the run ends at clock 30",
+		"--workers 5 --clocks 30":     "--workers 5 takes effect at clock 30, but the run ends at clock 30",
 		"--workers 5 --scale 2@clock": "--scale cannot be changed with --resume",
 	} {
 		wantRefused(t, exitUsage, want, append([]string{"train", "--resume", dir}, strings.Fields(args)...)...)

@@ -43,9 +43,9 @@ func TestRuns(t *testing.T) {
 		want string
 	}{
 		{[]string{"runs", "ls", root}, "there is no run in"},
-		{[]string{"runs", "show", root}, "is no run's folder"},
-		{[]string{"runs", "compare", filepath.Join(root, "gone")}, "there is no folder"},
-		{[]string{"runs", "rm", root}, "is no run's folder"},
+		{[]string{"runs", "show", root}, "is not a run's directory"},
+		{[]string{"runs", "compare", filepath.Join(root, "gone")}, "gone does not exist"},
+		{[]string{"runs", "rm", root}, "is not a run's directory"},
 		{[]string{"report", root}, "there is no run in"},
 	} {
 		if code, _, errs := invoke(t, c.args...); code != exitUsage || !strings.Contains(errs, c.want) ||

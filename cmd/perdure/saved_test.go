@@ -114,7 +114,7 @@ func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
 	wantOut(t, 2, []string{"train", "--resume", dir},
 		"perdure: "+dir+": a run under none keeps no checkpoints, and cannot be resumed; one under resend:C or "+
-			"chain:2,checkpoint:C, say, can; begin anew with --from "+filepath.Join(dir, "run.json")+"\n")
+			"chain:2,checkpoint:C, say, can; start over with --from "+filepath.Join(dir, "run.json")+"\n")
 }
 
 // TestResumedMTBF: a run that goes on under another strategy which chooses how often to save keeps the

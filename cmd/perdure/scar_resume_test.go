@@ -63,7 +63,7 @@ func TestScarResumed(t *testing.T) {
 		t.Errorf("%d clocks, %d servers, %d updates applied and %d lost of %d", s.Clocks, s.Servers, *s.UpdatesApplied,
 			*s.UpdatesLost, want)
 	}
-	wantRefused(t, exitUsage, "only scar goes on from that", "train", "--resume", dir, "--recovery", "resend:5")
+	wantRefused(t, exitUsage, "only scar can resume from that", "train", "--resume", dir, "--recovery", "resend:5")
 
 	folder := filepath.Join(dir, "checkpoint")
 	manifests, err := filepath.Glob(filepath.Join(folder, "*.running"))
@@ -80,7 +80,7 @@ func TestScarResumed(t *testing.T) {
 			}
 			break
 		}
-		if err != nil || s.Saved == nil || !regexp.MustCompile(`is damaged, and passed over: r\d+\.running`).
+		if err != nil || s.Saved == nil || !regexp.MustCompile(`skipped damaged checkpoints .*: r\d+\.running`).
 			MatchString(s.Saved.Note) {
 			t.Errorf("the newest is damaged: %+v, %v", s.Saved, err)
 		}

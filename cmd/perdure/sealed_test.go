@@ -43,25 +43,25 @@ func sealedCases(same, other string) []sealedCase {
 		{[]string{`"version": "`, `"version": "other `}, ``},
 		{[]string{`"servers": 2`, `"servers": 3`}, ``},
 		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``},
-		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, and job.seed 7`},
-		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, and the checkpoint was made with 7`},
-		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, and the checkpoint was made with 3`},
-		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, and the checkpoint was made with 6`},
+		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, but job.seed is 7`},
+		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, but the checkpoint was made with 7`},
+		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, but the checkpoint was made with 3`},
+		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, but the checkpoint was made with 6`},
 		{
 			[]string{`"consistency": "bsp"`, `"consistency": "asp"`},
-			`job.consistency "asp", and the checkpoint was made with "bsp"`,
+			`job.consistency "asp", but the checkpoint was made with "bsp"`,
 		},
 		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`},
-		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, and the checkpoint was made with 8`},
-		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, and the checkpoint was made with 0.05`},
+		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, but the checkpoint was made with 8`},
+		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, but the checkpoint was made with 0.05`},
 		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`},
 		{
 			[]string{`"Sparse": false`, `"Sparse": true`},
-			`params.Sparse true, and the checkpoint was made with none|tables`,
+			`params.Sparse true, but the checkpoint was made with none|tables`,
 		},
 		{
 			[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`},
-			`the data of .* are not those with which the checkpoint was made`,
+			`the data of .* have changed since the checkpoint was made`,
 		},
 		{[]string{`"Data": "[^"]*"`, `"Data": ""`}, `the data of`},
 	}
@@ -112,19 +112,19 @@ func TestOddRunJSON(t *testing.T) {
 	text, err := os.ReadFile(file)
 	must(t, err)
 	for _, c := range []struct{ pattern, by, want string }{
-		{`"cut": 0`, `"cut": -1`, `cut is -1; it must be 0 to`},
-		{`"cut": 0`, `"cut": 5`, `resumed: it is not there, but generation, cut`},
+		{`"cut": 0`, `"cut": -1`, `cut is -1; it must be from 0 to`},
+		{`"cut": 0`, `"cut": 5`, `resumed: it is missing, but generation, cut`},
 		{`"generation": 0`, `"generation": 18446744073709551615`, `generation is 9223372036854775807; it must be`},
-		{`"eval_every": 0`, `"eval_every": -1`, `eval_every is -1; it must be 0 to`},
+		{`"eval_every": 0`, `"eval_every": -1`, `eval_every is -1; it must be from 0 to`},
 		{`"eval_every": 0`, `"eval_every": 0, "eval_ms": -5`, `eval_ms is -5`},
-		{`"eval_every": 0`, `"eval_every": 0, "eval_every": 5`, `the key eval_every is there twice`},
-		{`"eval_every"`, `"evalEvery"`, `the key evalEvery is not known`},
-		{`"eval_every": 0`, `"eval_every": "often"`, `eval_every cannot be string`},
-		{`"Batch": 8`, `"Batch": 8, "batch": 9`, `the key params.batch is not known; write Batch`},
+		{`"eval_every": 0`, `"eval_every": 0, "eval_every": 5`, `duplicate key eval_every`},
+		{`"eval_every"`, `"evalEvery"`, `unknown key evalEvery`},
+		{`"eval_every": 0`, `"eval_every": "often"`, `eval_every cannot be a JSON string`},
+		{`"Batch": 8`, `"Batch": 8, "batch": 9`, `unknown key params.batch; write Batch`},
 		{`"Batch": 8`, `"Batch": -8`, `batch of -8 examples`},
 		{`"retain_mb": \d+`, `"retain_mb": -5`, `retain_mb is -5`},
-		{`"retain_mb": \d+`, `"retain_mb": 512, "compute_ms": 100000`, `compute_ms is 100000; it must be 0 to 60000`},
-		{`"keep": 1`, `"keep": -1`, `checkpoints.keep is -1; it must be 0 to 10000`},
+		{`"retain_mb": \d+`, `"retain_mb": 512, "compute_ms": 100000`, `compute_ms is 100000; it must be from 0 to`},
+		{`"keep": 1`, `"keep": -1`, `checkpoints.keep is -1; it must be from 0 to 10000`},
 		{`"clocks": 20`, `"clocks": 0`, `job.clocks is 0`},
 		{`"servers": 2`, `"servers": 2147483647`, `job: 2147483647 servers`},
 		{`"shards": 6`, `"shards": -6`, `job: -6 shards`},
@@ -135,7 +135,7 @@ func TestOddRunJSON(t *testing.T) {
 		{`"until": {}`, `"until": {"metric": "time", "value": -7}`, `until: value is -7`},
 		{`"until": {}`, `"until": {}, "delay": "soon"`, `delay, bandwidth: .*"soon"`},
 		{`"until": {}`, `"until": {}, "scale": ["many"]`, `scale: .*"many"`},
-		{`"until": {}`, `"until": {}, "zones": ["a/b"]`, `zones: "a/b"`},
+		{`"until": {}`, `"until": {}, "zones": ["a/b"]`, `zones: invalid zone name "a/b"`},
 		{`"sha256": "[0-9a-f]{8}`, `"sha256": "00000000`, `job: the seal of its settings is broken`},
 	} {
 		must(t, os.WriteFile(file, edited(t, text, c.pattern, c.by), 0o666))
@@ -163,7 +163,7 @@ func TestResumeAlive(t *testing.T) {
 	dir := newFolder(t)
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	awaitCheckpoint(t, dir)
-	wantRefused(t, exitUsage, fmt.Sprintf(`goes on, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
+	wantRefused(t, exitUsage, fmt.Sprintf(`is still running, in pid %d since`, p.Process.Pid), "train", "--resume", dir)
 	p.Kill()
 	if _, err := (&settings.Asked{}).Resume(dir); err != nil {
 		t.Errorf("once it is dead: %v", err)
@@ -182,7 +182,7 @@ func TestChangedRunJSON(t *testing.T) {
 	must(t, os.WriteFile(file, edited(t, text, `"Batch": 8`, `"Batch": 9`), 0o666))
 	wantOut(t, 0, []string{"fault", "kill:worker:1@0s", "--run", dir})
 	if code, _, stderr := p.Wait(); code == 0 ||
-		!strings.Contains(stderr, "says params.Batch 9, and the job began with 8") {
+		!strings.Contains(stderr, "has params.Batch 9, but the job began with 8") {
 		t.Errorf("exit code %d and %q", code, stderr)
 	}
 }

@@ -36,7 +36,7 @@ func TestSecretIsKept(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "stateless")...)
-	status := awaitStatus(t, dir, `to be joined at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
+	status := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)worker:2 +pid (\d+) .* live `)
 	drawn := secretsOf(t, dir)
 	if drawn[0] == drawn[1] {
 		t.Error("both secrets are one")
@@ -64,7 +64,7 @@ func TestSecretIsKept(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{
-		"status --address " + address:                           "the run asks for its secret",
+		"status --address " + address:                           "the run requires its secret",
 		"stop --address " + address + " --secret-file " + other: "the secret is not this run's",
 		"stop --address " + address + " --secret-file " + open:  "chmod 600",
 		"stop --address " + address + " --secret-file /dev/zero": "is not a file with a run's " +

@@ -72,7 +72,7 @@ func TestStandby(t *testing.T) {
 	first.dir = newFolder(t)
 	wantOut(t, 0, first.args(in("first")...), "the job is done")
 	other := job()
-	wantRefused(t, exitUsage, `/jobs/first has job [0-9a-f]{16}, and .*job.yaml asks for another one; choose another `+
+	wantRefused(t, exitUsage, `/jobs/first contains job [0-9a-f]{16}, but .*job.yaml requests another one; .*`+
 		`prefix`, other.args(in("first")...)...)
 	wantRefused(t, exitUsage, `can be shared by several coordinators, which need the same secrets`,
 		other.args(in("third")[:2]...)...)

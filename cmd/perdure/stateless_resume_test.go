@@ -119,15 +119,16 @@ func TestStatelessNotResumed(t *testing.T) {
 			t.Error("a run that is refused leaves a folder")
 		}
 	}
-	wantRefused(t, exitUsage, "only stateless goes on from that; leave it out", "train", "--resume", dir, "--clocks",
+	wantRefused(t, exitUsage, "only stateless can resume from a log; leave it out", "train", "--resume", dir,
+		"--clocks",
 		"1000000", "--recovery", "resend:5")
 	wantRefused(t, exitUsage, "--shards cannot be changed with --resume", "train", "--resume", dir, "--shards", "2")
-	wantRefused(t, exitUsage, fmt.Sprintf("stands at clock %d already", from), "train", "--resume", dir, "--clocks",
+	wantRefused(t, exitUsage, fmt.Sprintf("is already at clock %d", from), "train", "--resume", dir, "--clocks",
 		fmt.Sprint(from))
 	run := fileOf(t, dir, "run.json")
 	other := strings.Replace(run, `"Batch": 8`, `"Batch": 9`, 1)
 	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(other), 0o666))
-	wantRefused(t, exitUsage, "run.json says params.Batch 9, ", "train", "--resume", dir, "--clocks", "1000000")
+	wantRefused(t, exitUsage, "run.json has params.Batch 9, ", "train", "--resume", dir, "--clocks", "1000000")
 	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(run), 0o666))
 	newest, err := filepath.Glob(filepath.Join(dir, "snapshots", "s00001-*"))
 	must(t, err)
@@ -153,7 +154,7 @@ func TestStatelessElsewhere(t *testing.T) {
 	p := start(t, args...)
 	p.Says("fault: slow")
 	_, _, errs := p.Stop()
-	says := regexp.MustCompile(`interrupted at clock \d+; resuming goes on from what its update log has: ` +
+	says := regexp.MustCompile(`interrupted at clock \d+; resuming continues from the updates in its log: ` +
 		`perdure train --resume \S+\n`)
 	if !says.MatchString(errs) {
 		t.Errorf("it says %s", errs)
@@ -161,7 +162,7 @@ func TestStatelessElsewhere(t *testing.T) {
 	from, _ := resumesAt(t, dir)
 	p = start(t, "train", "--resume", dir, "--clocks", fmt.Sprint(from+50), "--out", to)
 	job := stateless(t, dir).Job
-	p.Says("the updates of the earlier run stay in its log, and take room there, until you remove them: " +
+	p.Says("the updates of the earlier run stay in its log, and use space there, until you remove them: " +
 		"nats stream rm perdure-" + job.ID + "-N, for N from 0 to 5\n")
 	sum := p.succeeds(to)
 	sameModel(t, sum, one(t, "--clocks", fmt.Sprint(from+50)), to)

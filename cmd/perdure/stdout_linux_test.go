@@ -42,8 +42,8 @@ func TestFullStdout(t *testing.T) {
 			_, _, _ = invoke(t, "stop", "--run", out+"2")
 		}
 		code, _, stderr := p.Wait()
-		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; what is ` +
-			`printed there is not whole\n$`)
+		want := regexp.MustCompile(`perdure: cannot write to standard output: no space left on device; the ` +
+			`output is incomplete\n$`)
 		if code == 0 || !want.MatchString(stderr) || strings.Count(stderr, "cannot write") != 1 {
 			t.Errorf("perdure %s: exit code %d and %q", strings.Join(args, " "), code, stderr)
 		}

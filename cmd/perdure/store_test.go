@@ -163,6 +163,6 @@ func TestStoreRefused(t *testing.T) {
 			t.Errorf("--store %s leaves a folder", store)
 		}
 	}
-	wantRefused(t, 2, "--store is about checkpoints", small("--recovery", "none", "--store", "file:///x")...)
+	wantRefused(t, 2, "--store applies to checkpoints", small("--recovery", "none", "--store", "file:///x")...)
 	wantRefused(t, 2, "a store is file:///DIR", "checkpoint", "ls", "file://x")
 }

@@ -319,7 +319,7 @@ func TestLogDumpMost(t *testing.T) {
 		t.Errorf("of one record is shown:\n%s", out)
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
-	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is no run's settings: ",
+	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
 		"; to look into the log without it, name its folder "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }

@@ -110,14 +110,14 @@ func TestStudyMistakes(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "a.yaml")
 	for text, want := range map[string]string{
-		"job: {wokers: 3}":                                  `there is no key "wokers"; did you mean workers?`,
+		"job: {wokers: 3}":                                  `unknown key "wokers"; did you mean workers?`,
 		"job: {workers: many}":                              "cell none cannot run: --workers: expected a valid",
 		"vary: {recovery: [resend:20, bend]}":               "cell bend_none cannot run: ",
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
-		"job: {out: x}":                                     `there is no key "out"`,
+		"job: {out: x}":                                     `unknown key "out"`,
 		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a part",
-		"kind: losses\njob: {twins: 2}":                     `there is no key "twins"`,
+		"kind: losses\njob: {twins: 2}":                     `unknown key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
 	} {
 		must(t, os.WriteFile(file, []byte(text), 0o666))

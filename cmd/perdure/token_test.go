@@ -62,7 +62,7 @@ func TestTokenFile(t *testing.T) {
 	with := func(command, name string) []string {
 		return append([]string{command, "--token-file", filepath.Join(ci, name)}, api...)
 	}
-	wantRefused(t, exitUsage, `ca.pem: .*; copy the file ca/ca.pem of the job's keys beside the token`,
+	wantRefused(t, exitUsage, `ca.pem: .*; copy the file ca/ca.pem of the job's keys next to the token`,
 		with("status", "ci")...)
 	must(t, os.WriteFile(filepath.Join(ci, keys.CAFile), []byte(fileOf(t, ring, "ca", keys.CAFile)), 0o600))
 	wantOut(t, 0, with("status", "ci"), "server:1")

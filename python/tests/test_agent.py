@@ -95,7 +95,7 @@ def test_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(perdure.UsageError, match=said):
                 perdure.join("127.0.0.1:1")
     monkeypatch.setattr(_agent, "PROTOCOL", 1)
-    with pytest.raises(perdure.Refused, match=r"speaks protocol 1, and this agent .* 3; install both of one version"):
+    with pytest.raises(perdure.Refused, match=r"uses protocol 1, but this agent .* 3; install both of one version"):
         perdure.join("127.0.0.1:1")
 
 

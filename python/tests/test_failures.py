@@ -67,7 +67,7 @@ def test_observer(cluster: Cluster) -> None:
         worker = cluster.join(0)
         for of in (worker, job):  # it is connected still: it hears of the table
             assert of.table("w", rows=4, dim=2, rule=perdure.Add()).get([1]).tolist() == [[0, 0]]
-        with pytest.raises(perdure.UsageError, match="slot 0 reads at its own clock; at is for observers"):
+        with pytest.raises(perdure.UsageError, match="slot 0 reads at its own clock; at is only for observers"):
             worker.at(1)
         seen = job.table("w", rows=4, dim=2, rule=perdure.Add())
         assert seen.read([1, 2])[1:] == (0, 0)
@@ -81,7 +81,7 @@ def test_observer(cluster: Cluster) -> None:
         reading = seen.read()
         assert reading.values[0].tolist() == [2.0, 0.0]
         assert (reading.oldest, reading.newest, reading.mixed) == (1, 1, False)
-        with pytest.raises(perdure.UsageError, match="clock -1; clocks begin with 0"):
+        with pytest.raises(perdure.UsageError, match="invalid clock -1; clocks start at 0"):
             job.at(-1)
         worker.close()
         other.close()

@@ -1,15 +1,14 @@
 //go:build linux
 
-// Package agent runs a worker on behalf of a program that is not written in Go. The program starts the agent as a
-// process of its own, and drives it over a socket that it has inherited: each call of package worker is a packet,
-// and its reply another. Rows lie in memory that both share, so that they are copied no more often than in Go.
-// What a worker must know (views, safe points, what is sent again, outages) is in package worker alone, for all
-// languages.
+// Package agent runs a worker on behalf of a program that is not written in Go. The program starts the agent as a child
+// process and drives it over an inherited socket: each call of package worker is a packet, and its reply is another.
+// Rows are in memory that both processes share, so that they are copied no more often than in Go. The worker protocol
+// (views, safe points, resending, outages) is implemented only in package worker, for all languages.
 //
-// An agent works for the process that has started it, and ends with it. Its end is the death of a worker: the program
-// ends, too, and whoever has started that starts it again.
+// An agent serves the process that started it and ends with it. The end of an agent counts as the death of a worker:
+// the program then ends as well, and its supervisor restarts it.
 //
-// The protocol is in docs/formats/agent.md, its reasons in docs/design/agent.md.
+// The protocol is specified in docs/formats/agent.md, and its design is explained in docs/design/agent.md.
 package agent
 
 import (
@@ -32,11 +31,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Options are what an agent needs.
+// Options are the options of an agent.
 type Options struct {
 	Version string // of Perdure
-	PID     int    // of the program, as people see it
-	// Dial joins a job; nil: as worker.Dial does.
+	PID     int    // of the program, as shown to users
+	// Dial joins a job; nil: worker.Dial.
 	Dial func(ctx context.Context, cfg worker.Config) (*worker.Client, error)
 }
 
@@ -51,15 +50,15 @@ type Agent struct {
 	mu     sync.Mutex
 	tables []*worker.Table
 	names  map[string]int
-	state  []byte // that was loaded, until it is fetched
+	state  []byte // loaded, and waiting to be fetched
 
-	cancels map[uint32]context.CancelFunc // of calls that go on, by number
+	cancels map[uint32]context.CancelFunc // by number of the pending call
 
 	all      sync.WaitGroup // channels
-	finished atomic.Bool    // the program has said so: it gives nothing up
+	finished atomic.Bool    // the program has finished, and does not give its slot up
 }
 
-// Serve works for the program at the other end of a socket, until it has said goodbye, or ctx ends because it is dead.
+// Serve serves the program at the other end of a socket until it says goodbye, or until ctx ends because it has died.
 // It returns nil in both cases.
 func Serve(ctx context.Context, socket *Socket, o Options) error {
 	if o.Dial == nil {
@@ -74,7 +73,7 @@ func Serve(ctx context.Context, socket *Socket, o Options) error {
 	}
 	a.all.Go(func() {
 		defer watch.Close()
-		watch.awaitEnd() // amid a call, too, that may wait for long
+		watch.awaitEnd() // also during a call, which may take long
 		end()
 	})
 	err = a.channel(ctx, end, socket)
@@ -85,18 +84,18 @@ func Serve(ctx context.Context, socket *Socket, o Options) error {
 		return err
 	}
 	if !a.finished.Load() {
-		_ = a.client.Leave() // who takes the slot over need not wait for silence
+		_ = a.client.Leave() // the next process of the slot need not wait for the failure detector
 	}
 	return errors.Join(err, a.client.Close())
 }
 
-// channel carries out the calls that come on a socket, one after the other, until its end or that of ctx. Calls on
-// other channels go on meanwhile, and cancellations come on these.
+// channel executes the calls that arrive on a socket one after the other, until the socket or ctx ends. Other channels
+// execute calls at the same time, and can cancel calls of this one.
 func (a *Agent) channel(ctx context.Context, end func(), socket *Socket) error {
 	stop := context.AfterFunc(ctx, socket.HangUp)
 	defer stop()
 	defer socket.Close()
-	in, out := make([]byte, packetMost), []byte(nil)
+	in, out := make([]byte, maxPacket), []byte(nil)
 	for {
 		text, files, err := socket.receive(in)
 		if err != nil || len(text) == 0 {
@@ -114,7 +113,7 @@ func (a *Agent) channel(ctx context.Context, end func(), socket *Socket) error {
 		closeAll(files)
 		out = answer.append(out[:0], r.id)
 		if err := socket.send(out); err != nil {
-			return nil // nobody waits for it
+			return nil // the program does not wait for the reply
 		}
 		if r.op == opGoodbye {
 			end()
@@ -123,7 +122,7 @@ func (a *Agent) channel(ctx context.Context, end func(), socket *Socket) error {
 	}
 }
 
-// begin has a call begin, which may be cancelled until it is over.
+// begin registers a call, which can be cancelled until over is called.
 func (a *Agent) begin(ctx context.Context, id uint32) (of context.Context, over func()) {
 	of, cancel := context.WithCancel(ctx)
 	a.mu.Lock()
@@ -137,7 +136,7 @@ func (a *Agent) begin(ctx context.Context, id uint32) (of context.Context, over 
 	}
 }
 
-// cancel ends a call that goes on. It reports false where there is none of that number: it has not begun, or is over.
+// cancel cancels a pending call. It returns false if no call with that number is pending.
 func (a *Agent) cancel(id uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +147,7 @@ func (a *Agent) cancel(id uint32) bool {
 	return end != nil
 }
 
-// call carries a call out, until ctx ends. Life and end are those of the agent.
+// call executes a call until ctx ends. life and end are those of the agent.
 func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []int) reply {
 	switch r.op {
 	case opChannel:
@@ -166,7 +165,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return a.hello(ctx, r.text)
 	case opMap:
 		if len(files) != 1 {
-			return failed(mistake("memory comes with one file, and not %d", len(files)))
+			return failed(mistake("mapping memory needs one file, not %d", len(files)))
 		}
 		address, err := a.arena.add(files[0], r.args[0])
 		return answer(err, address)
@@ -174,7 +173,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return answer(a.arena.remove(r.args[0]))
 	case opLend:
 		if len(files) != 1 {
-			return failed(mistake("memory to lend comes with one file, and not %d", len(files)))
+			return failed(mistake("lending memory needs one file, not %d", len(files)))
 		}
 		return answer(a.lender.open(files[0]))
 	}
@@ -182,15 +181,15 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 	c := a.client
 	a.greet.Unlock()
 	if c == nil {
-		return failed(mistake("the first call is the hello"))
+		return failed(mistake("the first call must be the hello"))
 	}
 	return a.work(ctx, c, r)
 }
 
-// open has another channel.
+// open adds a channel.
 func (a *Agent) open(ctx context.Context, end func(), files []int) reply {
 	if len(files) != 1 {
-		return failed(mistake("a channel comes with one socket, and not %d", len(files)))
+		return failed(mistake("a channel needs one socket, not %d", len(files)))
 	}
 	fd, err := unix.FcntlInt(uintptr(files[0]), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -200,17 +199,18 @@ func (a *Agent) open(ctx context.Context, end func(), files []int) reply {
 	if err != nil {
 		return failed(err)
 	}
-	a.all.Go(func() { _ = a.channel(ctx, end, socket) }) // its end is that of a thread
+	a.all.Go(func() { _ = a.channel(ctx, end, socket) }) // it ends with the program's thread
 	return reply{}
 }
 
-// greeting is what a program asks for when it joins.
+// greeting is the program's request to join a job.
 type greeting struct {
-	Protocol    int      `json:"protocol"`
-	Coordinator string   `json:"coordinator"` // "": as the environment says
-	SecretFile  string   `json:"secret_file"`
-	Keys        string   `json:"keys"` // the folder of its keys; "": the environment's; without one the job has none
-	Slot        *int32   `json:"slot"` // null: any that is free
+	Protocol    int    `json:"protocol"`
+	Coordinator string `json:"coordinator"` // "": from the environment
+	SecretFile  string `json:"secret_file"`
+	// directory of its keys; "": from the environment; without it the job has no keys
+	Keys        string   `json:"keys"`
+	Slot        *int32   `json:"slot"` // null: any free slot
 	Grow        bool     `json:"grow"`
 	Observer    bool     `json:"observer"`
 	SavesAtCuts bool     `json:"saves_at_cuts"`
@@ -221,13 +221,13 @@ type greeting struct {
 	LostAfter   *float64 `json:"lost_after"` // seconds; below 0: never
 }
 
-// welcome is what it is told.
+// welcome is the reply to a greeting.
 type welcome struct {
 	Version    string          `json:"version"`
 	Slot       perdure.Slot    `json:"slot"`
 	Job        perdure.JobSpec `json:"job"`
-	StateBytes int             `json:"state_bytes"`         // how large a state may be at most
-	StateWhy   string          `json:"state_why,omitempty"` // why it is 1 MiB only
+	StateBytes int             `json:"state_bytes"`         // maximum size of a slot state
+	StateWhy   string          `json:"state_why,omitempty"` // why that is only 1 MiB
 }
 
 // hello joins the job.
@@ -235,15 +235,15 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 	a.greet.Lock()
 	defer a.greet.Unlock()
 	if a.client != nil {
-		return failed(mistake("this agent has joined already"))
+		return failed(mistake("this agent has already joined"))
 	}
 	var g greeting
 	if err := json.Unmarshal(text, &g); err != nil {
-		return failed(mistake("the hello cannot be read: %v", err))
+		return failed(mistake("cannot read the hello: %v", err))
 	}
 	if g.Protocol != Protocol {
-		return failed(fmt.Errorf("%w: the program speaks protocol %d, and this agent (perdure %s) %d; install both of "+
-			"one version", perdure.ErrRefused, g.Protocol, a.Version, Protocol))
+		return failed(fmt.Errorf("%w: the program uses protocol %d, but this agent (perdure %s) uses %d; install "+
+			"both of one version", perdure.ErrRefused, g.Protocol, a.Version, Protocol))
 	}
 	cfg, err := a.config(&g)
 	if err != nil {
@@ -257,11 +257,11 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 	if why := a.client.Look().StateErr; why != nil && w.Slot >= 0 {
 		w.StateBytes, w.StateWhy = wire.PartBytes, plain.Text(why)
 	}
-	return told(&w)
+	return jsonReply(&w)
 }
 
-// retain is how many bytes of updates are kept at most, where the program does not say: a sixteenth of the memory.
-// Updates of whole models are large, and half of it is a checkpoint: 512 MiB would be one each six updates of 40 MB.
+// retain returns the default limit for updates that are kept, in bytes: a sixteenth of the memory. Updates of whole
+// models are large, and a checkpoint is made at half the limit: 512 MiB would mean one for every six updates of 40 MB.
 func retain(memory int64) int64 { return max(512<<20, memory/16) }
 
 func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
@@ -294,7 +294,7 @@ func (a *Agent) config(g *greeting) (cfg worker.Config, err error) {
 	return cfg, nil
 }
 
-// answer is a reply of numbers, or an error.
+// answer returns a reply of numbers, or an error.
 func answer(err error, args ...int64) (r reply) {
 	if err != nil {
 		return failed(err)
@@ -303,8 +303,8 @@ func answer(err error, args ...int64) (r reply) {
 	return r
 }
 
-// told is a reply of JSON.
-func told(v any) reply {
+// jsonReply returns a reply with JSON text.
+func jsonReply(v any) reply {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return failed(err)

@@ -30,11 +30,11 @@ type program struct {
 	testing.TB
 	socket *net.UnixConn
 	next   uint32
-	ended  chan error // Serve's
-	death  *death     // nil: it lives to its end
+	ended  chan error // the result of Serve
+	death  *death     // nil: it does not die
 }
 
-// pair are both ends of a socket of packets.
+// pair returns both ends of a packet socket.
 func pair(t testing.TB) (here *net.UnixConn, there *Socket) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -55,7 +55,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// start begins an agent, which lives as long as ctx.
+// start starts an agent that lives as long as ctx.
 func start(ctx context.Context, t testing.TB, o Options) *program {
 	t.Helper()
 	here, there := pair(t)
@@ -86,7 +86,7 @@ func inJob(t *testing.T, test func(t *testing.T, p *program, kill func())) {
 	}
 }
 
-// send makes a call, whose reply is still to come.
+// send makes a call without waiting for its reply.
 func (p *program) send(op op, table uint16, text string, file int, args ...int64) {
 	p.Helper()
 	p.next++
@@ -114,19 +114,19 @@ func (p *program) send(op op, table uint16, text string, file int, args ...int64
 func (p *program) hear() (r reply) {
 	p.Helper()
 	p.death.hears(p.socket)
-	b := make([]byte, packetMost)
+	b := make([]byte, maxPacket)
 	n, err := p.socket.Read(b)
 	must(p, err)
 	p.death.heard()
 	of, err := parse(b[:n])
 	must(p, err)
 	if of.id != p.next {
-		p.Fatalf("a reply to call %d, and not to %d", of.id, p.next)
+		p.Fatalf("a reply to call %d instead of %d", of.id, p.next)
 	}
 	return reply{code(of.op), of.args, of.text}
 }
 
-// call makes a call that succeeds.
+// call makes a call that must succeed.
 func (p *program) call(op op, table uint16, text string, args ...int64) reply {
 	p.Helper()
 	p.send(op, table, text, -1, args...)
@@ -137,7 +137,7 @@ func (p *program) call(op op, table uint16, text string, args ...int64) reply {
 	return r
 }
 
-// refused makes a call that fails.
+// refused makes a call that must fail.
 func (p *program) refused(want code, words string, op op, table uint16, text string, args ...int64) {
 	p.Helper()
 	p.send(op, table, text, -1, args...)
@@ -155,7 +155,7 @@ func (p *program) hello() {
 	}
 }
 
-// share maps memory of that many float32.
+// share maps memory for the given number of float32 values.
 func (p *program) share(floats int) (address int64, values []float32) {
 	p.Helper()
 	fd := memory(p, int64(4*floats), unix.F_SEAL_SHRINK)
@@ -181,18 +181,18 @@ func memory(t testing.TB, size int64, seals int) (fd int) {
 	return fd
 }
 
-// TestWork: a program works through a job by all calls, on two channels.
+// TestWork checks that a program can work through a job with all calls, on two channels.
 func TestWork(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
-		p.refused(codeUsage, "has joined", opHello, 0, `{"protocol":3}`)
-		p.refused(codeUsage, "no table 0", opFlush, 0, "")
+		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":3}`)
+		p.refused(codeUsage, "table 0 does not exist", opFlush, 0, "")
 		table := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		if !strings.Contains(string(table.text), `"rows":8`) || table.args[0] != 0 {
 			t.Fatalf("table %v, %s", table.args, table.text)
 		}
 		if again := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`); again.args[0] != 0 {
-			t.Fatalf("the same table is number %d", again.args[0])
+			t.Fatalf("the same table has number %d", again.args[0])
 		}
 		sparse := p.call(opTable, 0, `{"name":"s","sparse":true,"dim":1,"rule":{"kind":"add"}}`).args[0]
 		at, values := p.share(64)
@@ -216,7 +216,7 @@ func TestWork(t *testing.T) {
 		}
 		p.call(opFetch, 0, "", at+32)
 		if values[8] != 1 || values[9] != 2 {
-			t.Errorf("the state is %v", values[8:10])
+			t.Errorf("state %v", values[8:10])
 		}
 		p.call(opPrefetch, 0, "", 0, list, 2)
 		p.call(opGetRun, 0, "", at+64, 0, 4)
@@ -237,7 +237,7 @@ func TestWork(t *testing.T) {
 		}
 		p.call(opAwaitSlots, 0, "")
 		p.call(opUnmap, 0, "", list)
-		p.refused(codeUsage, "no shared memory", opGetRows, 0, "", at, list, 2)
+		p.refused(codeUsage, "not in shared memory", opGetRows, 0, "", at, list, 2)
 
 		other := p.channel()
 		other.call(opClock, 0, "")
@@ -252,7 +252,7 @@ func TestWork(t *testing.T) {
 	})
 }
 
-// channel opens another one.
+// channel opens another channel.
 func (p *program) channel() *program {
 	p.Helper()
 	here, there := pair(p)
@@ -265,17 +265,17 @@ func (p *program) channel() *program {
 	return &program{TB: p, socket: here, next: 1000, death: p.death}
 }
 
-// TestCancel: a call that waits ends when it is told to, and can be made again.
+// TestCancel checks that a blocked call ends when it is cancelled, and that it can be repeated.
 func TestCancel(t *testing.T) {
 	inJob(t, func(_ *testing.T, p *program, _ func()) {
 		p.hello()
 		other := p.channel()
 		if r := other.call(opCancel, 0, "", 7); r.args[0] != 0 {
-			p.Error("a call is cancelled that is over")
+			p.Error("a finished call was cancelled")
 		}
-		p.send(opFinish, 0, "", -1) // waits for clocks that nobody makes
+		p.send(opFinish, 0, "", -1) // waits for clocks that never end
 		for other.call(opCancel, 0, "", int64(p.next)).args[0] == 0 {
-			// It has not begun.
+			// It has not started.
 		}
 		if r := p.hear(); r.code != codeCancelled {
 			p.Errorf("code %d, %s", r.code, r.text)
@@ -284,8 +284,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestProgramDies: the agent gives the slot up, whatever the program was about to do, and however many copies of its
-// socket are open in other processes.
+// TestProgramDies checks that the agent gives up the slot whatever the program was about to do, and however many copies
+// of its socket other processes hold.
 func TestProgramDies(t *testing.T) {
 	inJob(t, func(_ *testing.T, p *program, kill func()) {
 		p.hello()
@@ -295,7 +295,7 @@ func TestProgramDies(t *testing.T) {
 	})
 }
 
-// TestHangsUp: an agent whose program has closed its socket ends.
+// TestHangsUp checks that an agent ends when its program closes the socket.
 func TestHangsUp(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
@@ -307,28 +307,28 @@ func TestHangsUp(t *testing.T) {
 	})
 }
 
-// TestHangsUpAmidACall: so does one that is carrying out a call, which may wait for long.
+// TestHangsUpAmidACall checks the same during a call that may block for long.
 func TestHangsUpAmidACall(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
 		other := p.channel()
-		other.send(opFinish, 0, "", -1) // waits for clocks that nobody makes
+		other.send(opFinish, 0, "", -1) // waits for clocks that never end
 		p.send(opFinish, 0, "", -1)
 		_ = p.socket.Close()
 		select {
 		case err := <-p.ended:
 			p.ended <- err
-		case <-time.After(mostEnding):
-			t.Fatalf("it goes on for %v", mostEnding)
+		case <-time.After(maxEnding):
+			t.Fatalf("the agent still runs after %v", maxEnding)
 		}
 	})
 }
 
-// TestMistakes: each is told in a line, and changes nothing.
+// TestMistakes checks that each mistake is reported in one line and changes nothing.
 func TestMistakes(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
-		p.refused(codeUsage, "first call is the hello", opNow, 0, "")
-		p.refused(codeUsage, "cannot be read", opHello, 0, "{")
+		p.refused(codeUsage, "first call must be the hello", opNow, 0, "")
+		p.refused(codeUsage, "cannot read", opHello, 0, "{")
 		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":1}`)
 		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":9}`)
 		p.hello()
@@ -341,26 +341,26 @@ func TestMistakes(t *testing.T) {
 			text  string
 			args  []int64
 		}{
-			{opTable, "cannot be read", "{", nil},
+			{opTable, "cannot read", "{", nil},
 			{opTable, `unknown field "inti"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add"},"inti":{}}`, nil},
 			{opTable, `unknown field "rat"`, `{"name":"v","rows":8,"dim":1,"rule":{"kind":"add","rat":1}}`, nil},
 			{opTable, "choose 1 to", `{"name":"v","rows":8,"dim":0,"rule":{"kind":"add"}}`, nil},
-			{opGetRun, "no shared memory", "", []int64{99 << placeBits, 0, 1}},
-			{opGetRun, "no shared memory", "", []int64{-1, 0, 1}},
+			{opGetRun, "not in shared memory", "", []int64{99 << placeBits, 0, 1}},
+			{opGetRun, "not in shared memory", "", []int64{-1, 0, 1}},
 			{opGetRun, "20 values", "", []int64{at, 0, 5}},
 			{opGetRun, "4 values", "", []int64{at + 52, 0, 1}},
 			{opGetRun, "multiple", "", []int64{at + 2, 0, 1}},
-			{opGetRun, "-1 rows", "", []int64{at, 0, -1}},
+			{opGetRun, "number of rows: -1", "", []int64{at, 0, -1}},
 			{opGetRun, "rows", "", []int64{at, 0, 1 << 62}},
 			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},
 			{opGetRows, "2 values of 8 bytes", "", []int64{at, at + 56, 2}},
 			{opSaveState, "-1 values", "", []int64{at, 0, -1}},
-			{opUnmap, "no shared memory", "", []int64{99 << placeBits}},
-			{opReport, "cannot be read", "[", nil},
+			{opUnmap, "not in shared memory", "", []int64{99 << placeBits}},
+			{opReport, "cannot read", "[", nil},
 			{opMap, "one file", "", []int64{64}},
 			{opChannel, "one socket", "", nil},
-			{op(99), "no call 99", "", nil},
-			{op(0), "no call 0", "", nil},
+			{op(99), "unknown call 99", "", nil},
+			{op(0), "unknown call 0", "", nil},
 		} {
 			p.refused(codeUsage, c.words, c.op, 0, c.text, c.args...)
 		}
@@ -380,8 +380,8 @@ func TestMistakes(t *testing.T) {
 			}
 		}
 		p.send(opChannel, 0, "", plainFile(t))
-		if r := p.hear(); r.code != codeUsage || !strings.Contains(string(r.text), "no socket") {
-			t.Errorf("a file as a channel: code %d, %q", r.code, r.text)
+		if r := p.hear(); r.code != codeUsage || !strings.Contains(string(r.text), "not a socket") {
+			t.Errorf("file as a channel: code %d, %q", r.code, r.text)
 		}
 		p.call(opNow, 0, "")
 	})
@@ -395,20 +395,20 @@ func plainFile(t testing.TB) int {
 	return int(f.Fd())
 }
 
-// TestPacket: what is no packet of the protocol ends the agent, with an error.
+// TestPacket checks that an invalid packet ends the agent with an error.
 func TestPacket(t *testing.T) {
 	p := start(t.Context(), t, Options{})
 	_, err := p.socket.Write(make([]byte, headBytes-1))
 	must(t, err)
 	if err := <-p.ended; err == nil {
-		t.Error("a packet that is too short is no error")
+		t.Error("a packet that is too short is accepted")
 	}
 	if _, err := Open(999); err == nil {
-		t.Error("a file that is not open is a socket")
+		t.Error("a file that is not open is accepted as a socket")
 	}
 }
 
-// TestCodes: each error that a worker returns has a code of its own.
+// TestCodes checks that each error that a worker returns has a code of its own.
 func TestCodes(t *testing.T) {
 	seen := map[code]bool{}
 	for _, of := range codes {
@@ -421,11 +421,11 @@ func TestCodes(t *testing.T) {
 		t.Errorf("ErrDone has code %d", r.code)
 	}
 	if r := failed(os.ErrClosed); r.code != codeOther {
-		t.Errorf("an error of no kind has code %d", r.code)
+		t.Errorf("an unknown error has code %d", r.code)
 	}
 }
 
-// TestWithParent: the parent of this process lives.
+// TestWithParent checks that the context lives while the parent lives.
 func TestWithParent(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	of, parent, err := WithParent(ctx)

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses are of memory that the program shares: the number of a region in the upper bits, and a place in it.
+// An address in shared memory consists of the number of a region in the upper bits and an offset in it.
 const (
-	placeBits   = 40
-	mostRegions = 1 << 16
+	placeBits  = 40
+	maxRegions = 1 << 16
 )
 
-// arena is the memory that a program shares with its agent. A region is in use while a call reads or writes it, and is
-// not unmapped before: so that a Get never writes into memory that has become something else.
+// arena is the memory that a program shares with its agent. A region is not unmapped while a call reads or writes it,
+// so that a Get never writes into memory with another use.
 type arena struct {
 	mu      sync.Mutex
 	regions map[int64]*region
@@ -25,12 +25,12 @@ type arena struct {
 }
 
 type region struct {
-	sync.RWMutex // held for reading by calls that use it
+	sync.RWMutex // held for reading by calls that use the region
 	bytes        []byte
 }
 
-// add maps a file of shared memory, and returns the address of its first byte. Its size must be sealed: an agent that
-// reads beyond the end of a file dies.
+// add maps a file of shared memory and returns the address of its first byte. The size of the file must be sealed,
+// because an agent that reads beyond the end of a file is killed.
 func (a *arena) add(fd int, size int64) (address int64, err error) {
 	if err := sealed(fd); err != nil {
 		return 0, err
@@ -40,20 +40,20 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 		return 0, err
 	}
 	if size < 1 || size > st.Size || size > 1<<placeBits || size > math.MaxInt {
-		return 0, mistake("%d bytes of shared memory of %d", size, st.Size)
+		return 0, mistake("invalid size of shared memory: %d bytes of %d", size, st.Size)
 	}
 	bytes, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return 0, mistake("memory cannot be mapped: %v", err)
+		return 0, mistake("cannot map the memory: %v", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.regions == nil {
 		a.regions = map[int64]*region{}
 	}
-	if len(a.regions) >= mostRegions {
+	if len(a.regions) >= maxRegions {
 		_ = unix.Munmap(bytes)
-		return 0, mistake("more than %d pieces of shared memory; free some", mostRegions)
+		return 0, mistake("more than %d regions of shared memory; free some", maxRegions)
 	}
 	at := a.next
 	a.next++
@@ -61,57 +61,58 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 	return at << placeBits, nil
 }
 
-// sealed refuses a file that may become shorter.
+// sealed returns an error for a file that may shrink.
 func sealed(fd int) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return mistake("the memory is no memfd with F_SEAL_SHRINK")
+		return mistake("the memory is not a memfd with F_SEAL_SHRINK")
 	}
 	return nil
 }
 
-// remove unmaps a region, once no call uses it.
+// remove unmaps a region once no call uses it.
 func (a *arena) remove(address int64) error {
 	a.mu.Lock()
 	r := a.regions[address>>placeBits]
 	delete(a.regions, address>>placeBits)
 	a.mu.Unlock()
 	if r == nil {
-		return mistake("address %x is of no shared memory", address)
+		return mistake("address %x is not in shared memory", address)
 	}
 	r.Lock()
 	defer r.Unlock()
 	return unix.Munmap(r.bytes)
 }
 
-// use returns count values of size bytes at an address, as they lie in memory. Done must be called, unless there is an
-// error.
+// use returns count values of size bytes at an address, without copying them. The caller must call done unless there is
+// an error.
 func (a *arena) use(address, count, size int64) (values []byte, done func(), err error) {
 	if count == 0 {
-		return nil, func() {}, nil // of what is nowhere, too
+		return nil, func() {}, nil // the address does not matter
 	}
 	a.mu.Lock()
 	r := a.regions[address>>placeBits]
 	if r != nil {
-		r.RLock() // waits for nobody: who locks it has taken it out before
+		r.RLock() // never blocks: remove deletes a region before it locks it
 	}
 	a.mu.Unlock()
 	if r == nil {
-		return nil, nil, mistake("address %x is of no shared memory", address)
+		return nil, nil, mistake("address %x is not in shared memory", address)
 	}
 	place, most := address&(1<<placeBits-1), int64(len(r.bytes))
 	switch {
 	case count < 0 || count > most/size || place > most-count*size:
 		r.RUnlock()
-		return nil, nil, mistake("%d values of %d bytes at %d, of %d bytes of shared memory", count, size, place, most)
+		return nil, nil, mistake("%d values of %d bytes at %d exceed the %d bytes of the shared memory", count, size,
+			place, most)
 	case place%size != 0:
 		r.RUnlock()
-		return nil, nil, mistake("address %x of values of %d bytes; it must be a multiple of that", address, size)
+		return nil, nil, mistake("address %x of values of %d bytes; it must be a multiple of their size", address, size)
 	}
 	return r.bytes[place : place+count*size], r.RUnlock, nil
 }
 
-// in are values of a type, where they lie in shared memory.
+// in returns values of a type in shared memory, without copying them.
 func in[T any](a *arena, address, count int64) (values []T, done func(), err error) {
 	var zero T
 	b, done, err := a.use(address, count, int64(unsafe.Sizeof(zero)))

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// work carries out a call of a program that has joined.
+// work executes a call of a program that has joined.
 func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opTable:
@@ -20,7 +20,7 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas:
 		t := a.at(r.table)
 		if t == nil {
-			return failed(mistake("there is no table %d", r.table))
+			return failed(mistake("table %d does not exist", r.table))
 		}
 		return a.rows(ctx, t, r)
 	case opClock:
@@ -36,11 +36,11 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		return a.states(ctx, c, r)
 	case opReport:
 		if c.Slot() < 0 {
-			return failed(mistake("an observer has no slot to report of"))
+			return failed(mistake("an observer has no slot to report for"))
 		}
 		var of worker.Report
 		if err := json.Unmarshal(r.text, &of); err != nil {
-			return failed(mistake("the report cannot be read: %v", err))
+			return failed(mistake("cannot read the report: %v", err))
 		}
 		of.Clock = c.Now()
 		c.AddSamples(int(r.args[0]))
@@ -48,10 +48,10 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 		return reply{}
 	case opAt:
 		if c.Slot() >= 0 {
-			return failed(mistake("slot %d reads at its own clock; at is for observers", c.Slot()))
+			return failed(mistake("slot %d reads at its own clock; at is only for observers", c.Slot()))
 		}
 		if r.args[0] < 0 {
-			return failed(mistake("clock %d; clocks begin with 0", r.args[0]))
+			return failed(mistake("invalid clock %d; clocks start at 0", r.args[0]))
 		}
 		c.At(perdure.Clock(r.args[0]))
 		return reply{}
@@ -60,10 +60,10 @@ func (a *Agent) work(ctx context.Context, c *worker.Client, r *request) reply {
 	case opFinish:
 		return answer(c.Finish(ctx))
 	}
-	return failed(mistake("there is no call %d", r.op))
+	return failed(mistake("unknown call %d", r.op))
 }
 
-// now are the clock, the end, the share of the slot and whether it has left.
+// now returns the clock, the end, the share of the slot and the generation.
 func now(c *worker.Client) reply {
 	rank, of := c.Share()
 	return answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
@@ -73,16 +73,16 @@ func now(c *worker.Client) reply {
 func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply {
 	var spec perdure.TableSpec
 	as := json.NewDecoder(bytes.NewReader(text))
-	as.DisallowUnknownFields() // a setting that is misspelled would be none
+	as.DisallowUnknownFields() // otherwise a misspelled setting would be ignored
 	if err := as.Decode(&spec); err != nil {
-		return failed(mistake("the table cannot be read: %v", err))
+		return failed(mistake("cannot read the table: %v", err))
 	}
 	spec.Rule = spec.Rule.WithDefaults()
 	t, err := c.Table(ctx, spec)
 	if err != nil {
 		return failed(err)
 	}
-	r := told(t.Spec())
+	r := jsonReply(t.Spec())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, known := a.names[spec.Name]
@@ -94,7 +94,7 @@ func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply 
 	return r
 }
 
-// at is the table of a number; nil: there is none.
+// at returns the table with a number, or nil if it does not exist.
 func (a *Agent) at(table uint16) *worker.Table {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,8 +104,8 @@ func (a *Agent) at(table uint16) *worker.Table {
 	return a.tables[table]
 }
 
-// rows carries out a call about rows: of a run from row args[1] on, or of those that are listed at address args[1].
-// There are args[2] of them, with values at address args[0].
+// rows executes a call on rows: on a run that starts with row args[1], or on the rows listed at address args[1].
+// args[2] is their number, and their values are at address args[0].
 func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	switch r.op {
 	case opFlush:
@@ -148,23 +148,23 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	return answer(t.Prefetch(list))
 }
 
-// valuesOf are the values that a call is about.
+// valuesOf returns the values that a call reads or writes.
 func (a *Agent) valuesOf(t *worker.Table, r *request) (values []float32, done func(), err error) {
 	dim := int64(t.Spec().Dim)
 	switch {
 	case r.op == opPrefetch:
 		return nil, func() {}, nil
 	case r.args[2] < 0 || r.args[2] > 1<<placeBits/dim:
-		return nil, nil, mistake("%d rows", r.args[2])
+		return nil, nil, mistake("invalid number of rows: %d", r.args[2])
 	}
 	return in[float32](&a.arena, r.args[0], r.args[2]*dim)
 }
 
-// deltas lends memory for the deltas of args[2] rows from row args[1] on: it says where it is in the file that is lent
-// from, how large the whole piece is, and how many pieces were given back so far.
+// deltas lends memory for the deltas of args[2] rows from row args[1] on. It returns the position in the lender's file,
+// the size of the whole piece, and the number of pieces returned so far.
 func (a *Agent) deltas(t *worker.Table, r *request) reply {
 	if r.args[2] < 0 || r.args[2] > 1<<placeBits/int64(t.Spec().Dim) {
-		return failed(mistake("%d rows", r.args[2]))
+		return failed(mistake("invalid number of rows: %d", r.args[2]))
 	}
 	values, err := t.Deltas(perdure.RowID(r.args[1]), int(r.args[2]))
 	if err != nil {
@@ -174,8 +174,8 @@ func (a *Agent) deltas(t *worker.Table, r *request) reply {
 	return answer(err, at[:]...)
 }
 
-// stored writes the numbers of the rows that a sparse table stores to an address, as many as there is room for, and
-// says how many there are.
+// stored writes the IDs of the rows that a sparse table stores to an address, up to the available space, and returns
+// their number.
 func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 	list, err := t.StoredRows(ctx)
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 	return answer(nil, int64(len(list)))
 }
 
-// states saves what the program must keep, or gives it what it had saved.
+// states saves a slot state or loads the saved one.
 func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opSaveState:

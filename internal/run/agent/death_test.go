@@ -24,26 +24,26 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// way is how far a program has come with a packet when it dies.
+// way is how much of a packet a program handles before it dies.
 type way string
 
 const (
-	halfHead   way = "with half a head sent"
-	halfText   way = "with half of a call's text sent"
-	sent       way = "with the call sent"
-	unread     way = "with the reply not read"
-	read       way = "with the reply read"
-	tick           = 2 * time.Millisecond
-	mostEnding     = 20 * time.Second // an agent takes milliseconds
+	halfHead  way = "with half a head sent"
+	halfText  way = "with half of a call's text sent"
+	sent      way = "with the call sent"
+	unread    way = "with the reply not read"
+	read      way = "with the reply read"
+	tick          = 2 * time.Millisecond
+	maxEnding     = 20 * time.Second // an agent takes milliseconds
 )
 
-// death says at which packet of its way a program dies: the calls are counted, and the replies are.
+// death determines at which packet a program dies, counting calls and replies.
 type death struct {
 	way
 	at, calls, replies int
 }
 
-// died is what ends a program.
+// died is the panic value that ends a program.
 type died struct{ d *death }
 
 func (d *death) sends(b []byte) []byte {
@@ -93,10 +93,10 @@ func (d *death) heard() {
 	}
 }
 
-// lifeClocks is how many clocks a program works before it leaves its slot to the next one.
+// lifeClocks is how many clocks a program works before it leaves its slot to the next program.
 const lifeClocks = 2
 
-// enters joins the job. It returns false where all of that was done before.
+// enters joins the job. It returns false if the job was done before.
 func (p *program) enters() bool {
 	p.Helper()
 	p.send(opHello, 0, `{"protocol":3,"coordinator":"x:1","slot":null}`, -1)
@@ -106,13 +106,13 @@ func (p *program) enters() bool {
 	case codeDone:
 		return false
 	default:
-		p.Fatalf("it is not let in: code %d, %s", r.code, r.text)
+		p.Fatalf("cannot join: code %d, %s", r.code, r.text)
 		return false
 	}
 }
 
-// works is a program that goes on where its slot stands, by all kinds of calls, and leaves the slot to the next. It
-// checks that the rows are those of a job in which nobody has died: each clock has counted once.
+// works is a program that continues at its slot's clock, with all kinds of calls, and leaves the slot to the next
+// program. It checks that the rows are those of a job without deaths: each clock has counted once.
 func (p *program) works() {
 	if !p.enters() {
 		p.Fatal("the job is done")
@@ -130,7 +130,7 @@ func (p *program) works() {
 	if size := p.call(opLoadState, 0, "").args[0]; now > 0 {
 		p.call(opFetch, 0, "", at)
 		if size != 4 || int64(values[0]) != now {
-			p.Errorf("at clock %d the state is of %d bytes, and says %v", now, size, values[0])
+			p.Errorf("clock %d: the state has %d bytes and value %v", now, size, values[0])
 		}
 	}
 	fill := func(v float32) {
@@ -144,7 +144,7 @@ func (p *program) works() {
 		for i, got := range values[:40] {
 			of := [...]float32{1, 1, 100, 100, 0, 10, 10, 0, 10, 10}[i/4]
 			if want := of * float32(now*(now+1)/2); got != want {
-				p.Fatalf("at clock %d value %d of row %d is %v, want %v", now, i%4, i/4, got, want)
+				p.Fatalf("clock %d: value %d of row %d is %v, want %v", now, i%4, i/4, got, want)
 			}
 		}
 		if now == end {
@@ -166,7 +166,7 @@ func (p *program) works() {
 		p.call(opSaveState, 0, "", at, 0, 4)
 		p.call(opReport, 0, `{"train_loss":1.5}`, 10)
 		if now++; p.call(opClock, 0, "").args[0] != now {
-			p.Fatalf("it is not at clock %d", now)
+			p.Fatalf("not at clock %d", now)
 		}
 		p.call(opPrefetch, sparse, "", 0, list, 2)
 		p.call(opForget, dense, "")
@@ -178,7 +178,7 @@ func (p *program) works() {
 	p.call(opGoodbye, 0, "", 0)
 }
 
-// ends is a program that works through the last clock of a job, if it is not done.
+// ends is a program that works through the last clock of a job unless the job is done.
 func (p *program) ends() {
 	if !p.enters() {
 		return
@@ -188,7 +188,7 @@ func (p *program) ends() {
 	now := p.call(opNow, 0, "").args[0]
 	p.call(opGetRun, 0, "", at, 0, 8)
 	if int64(values[31]) != now {
-		p.Fatalf("at clock %d the last value is %v", now, values[31])
+		p.Fatalf("clock %d: the last value is %v", now, values[31])
 	}
 	if now == 0 {
 		values[31] = 1
@@ -199,8 +199,8 @@ func (p *program) ends() {
 	p.call(opGoodbye, 0, "", 1)
 }
 
-// live is the life of a program and of its agent, in a job. Copies says that other processes have copies of its
-// sockets, so that its death closes none of them. It returns whether it has died.
+// live runs a program and its agent in a job until one of them ends. copies means that other processes hold copies of
+// its sockets, so that its death does not close them. It returns whether the program has died.
 func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *program)) (dead bool) {
 	t.Helper()
 	ctx, kill := context.WithCancel(context.Background())
@@ -230,19 +230,19 @@ func live(t *testing.T, h *rig.Hosts, d *death, copies bool, program func(p *pro
 	select {
 	case err := <-p.ended:
 		if err != nil && !(dead && d.way == halfHead && errors.Is(err, errPacket)) {
-			t.Errorf("the agent ends with %v", err)
+			t.Errorf("the agent ended with %v", err)
 		}
-	case <-time.After(mostEnding):
-		t.Fatalf("its program is dead, and the agent goes on for %v", mostEnding)
+	case <-time.After(maxEnding):
+		t.Fatalf("the program is dead, and the agent still runs after %v", maxEnding)
 	}
 	return dead
 }
 
-// silent is how long a slot whose worker says nothing is kept for it. A slot is free at once when its worker has left
-// it; but of who dies before its agent hears that it is welcome, nobody but the coordinator knows that it has one.
+// silent is how long a slot is kept for a silent worker. A slot is free immediately when its worker leaves it. But if a
+// program dies before its agent receives the welcome, only the coordinator knows that the slot is taken.
 const silent = 3 * time.Second
 
-// shortJob begins a job of one slot, in memory.
+// shortJob starts a job of one slot, in memory.
 func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -257,7 +257,7 @@ func shortJob(t *testing.T, clocks perdure.Clock) (h *rig.Hosts, end func()) {
 	return h, func() { cancel(); h.Wait() }
 }
 
-// open counts this process's sockets.
+// open returns the number of this process's sockets.
 func open(t *testing.T) (sockets int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -277,7 +277,7 @@ func eachWay(t *testing.T, test func(t *testing.T, w way, copies bool)) {
 		for _, w := range []way{halfHead, halfText, sent, unread, read} {
 			for _, copies := range []bool{false, true} {
 				if copies && (w == halfHead || w == halfText) {
-					continue // the packet says it all
+					continue // the packet has no text
 				}
 				t.Run(fmt.Sprintf("%s, copies %v", w, copies), func(t *testing.T) {
 					t.Parallel()
@@ -291,8 +291,8 @@ func eachWay(t *testing.T, test func(t *testing.T, w way, copies bool)) {
 	}
 }
 
-// TestProgramDiesAtEachStep: a program dies at each packet of its work, in each way. The agent ends, the next program
-// has the slot at once, and goes on, and what is done counts once.
+// TestProgramDiesAtEachStep kills a program at each packet of its work, in each way. The agent must end, the next
+// program must get the slot immediately and continue, and each clock must count once.
 func TestProgramDiesAtEachStep(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way, copies bool) {
 		h, end := shortJob(t, 1<<20)
@@ -302,29 +302,30 @@ func TestProgramDiesAtEachStep(t *testing.T) {
 			at++
 		}
 		if at < 40 || t.Failed() {
-			t.Errorf("the last one died %s, packet %d", w, at-1)
+			t.Errorf("the last program died %s, packet %d", w, at-1)
 		}
 	})
 }
 
-// TestProgramDiesAtTheEnd: likewise where the job ends; the next program does what is left, or hears that all is done.
+// TestProgramDiesAtTheEnd does the same at the end of the job. The next program does the remaining work or is notified
+// that the job is done.
 func TestProgramDiesAtTheEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way, copies bool) {
 		for at, dead := 1, true; dead; at++ {
-			t.Logf("it dies at packet %d", at)
+			t.Logf("the program dies at packet %d", at)
 			h, end := shortJob(t, 1)
 			if dead = live(t, h, &death{way: w, at: at}, copies, (*program).ends); dead {
 				live(t, h, nil, false, (*program).ends)
 			}
 			end()
 			if t.Failed() {
-				t.Fatalf("it died %s, packet %d", w, at)
+				t.Fatalf("the program died %s, packet %d", w, at)
 			}
 		}
 	})
 }
 
-// welcoming is a network on which something is done when a process is welcome, before it hears so.
+// welcoming is a network that calls a function when a process is welcome, before it receives the welcome.
 type welcoming struct {
 	transport.Network
 	do func()
@@ -348,7 +349,7 @@ func (c *welcomed) Recv(f *wire.Frame) error {
 	return err
 }
 
-// TestProgramDiesAsItJoins: the slot that it has been given is free for the next one.
+// TestProgramDiesAsItJoins checks that the slot of a program that dies while joining is free for the next one.
 func TestProgramDiesAsItJoins(t *testing.T) {
 	h, end := shortJob(t, 1)
 	defer end()

@@ -14,26 +14,27 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// leastCollect is how much is lent at least before the garbage collector is called for it: it does not see this memory.
-const leastCollect = 256 << 20
+// minCollect is how much memory is lent before the garbage collector is run for it. The collector does not see this
+// memory.
+const minCollect = 256 << 20
 
-// mostPieces is how many are lent at most. The system maps no more than twice as many.
-const mostPieces = 1 << 15
+// maxPieces limits the pieces that are lent at the same time. The system allows about twice as many mappings.
+const maxPieces = 1 << 15
 
-// lender is the memory in which a program computes what it does to rows, and from which that is sent. It lies in one
-// file, which the program has handed over and the agent makes longer. No place of it is lent for a second piece: what a
-// program writes where a piece was, nobody reads.
+// lender provides memory in which a program computes deltas of rows, and from which the worker sends them. The memory
+// is in one file, which the program has passed over and the agent extends. No part of the file is lent twice, so that
+// writes to a returned piece have no effect.
 type lender struct {
 	mu     sync.Mutex
 	file   int // 0: none yet
 	end    int64
-	pieces map[*float32]*piece // by where their values are
-	gone   int64               // pieces that were given back
-	bytes  int64               // of pieces
-	most   int64               // bytes at which unused ones are looked for
+	pieces map[*float32]*piece // by the address of their values
+	gone   int64               // returned pieces
+	bytes  int64               // size of all pieces
+	most   int64               // size at which the garbage collector runs
 }
 
-// piece is a part of the file, as it is mapped here.
+// piece is a mapped part of the file.
 type piece struct {
 	at    int64
 	bytes []byte
@@ -41,7 +42,7 @@ type piece struct {
 
 func (p *piece) first() *float32 { return (*float32)(unsafe.Pointer(unsafe.SliceData(p.bytes))) }
 
-// lent keeps a piece: it is unmapped when this cannot be reached any more.
+// lent keeps a piece mapped as long as it is reachable.
 type lent struct{ piece *piece }
 
 var _ worker.Memory = (*lender)(nil)
@@ -54,13 +55,13 @@ func (l *lender) open(fd int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != 0 {
-		return mistake("there is memory to lend already")
+		return mistake("there is already memory to lend from")
 	}
 	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 1)
 	if err != nil {
 		return err
 	}
-	l.file, l.most, l.pieces = fd, leastCollect, map[*float32]*piece{}
+	l.file, l.most, l.pieces = fd, minCollect, map[*float32]*piece{}
 	return nil
 }
 
@@ -71,18 +72,19 @@ func (l *lender) Take(n int) (values []float32, keeper any, err error) {
 	if l.file == 0 {
 		return nil, nil, mistake("there is no memory to lend from")
 	}
-	if len(l.pieces) >= mostPieces {
-		return nil, nil, mistake("%d pieces of memory are lent, of updates that are kept; Inc what is small instead",
+	if len(l.pieces) >= maxPieces {
+		return nil, nil, mistake("updates that are not safe yet use all %d pieces of lent memory; use Inc for small "+
+			"updates",
 			len(l.pieces))
 	}
 	page := int64(os.Getpagesize())
 	size := (4*int64(n) + page - 1) / page * page
 	if err := unix.Ftruncate(l.file, l.end+size); err != nil {
-		return nil, nil, mistake("%d bytes of shared memory cannot be had: %v", size, err)
+		return nil, nil, mistake("cannot allocate %d bytes of shared memory: %v", size, err)
 	}
 	b, err := unix.Mmap(l.file, l.end, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, nil, mistake("%d bytes of shared memory cannot be mapped: %v", size, err)
+		return nil, nil, mistake("cannot map %d bytes of shared memory: %v", size, err)
 	}
 	p := &piece{l.end, b}
 	l.end += size
@@ -90,7 +92,7 @@ func (l *lender) Take(n int) (values []float32, keeper any, err error) {
 	l.pieces[p.first()] = p
 	if l.bytes > l.most {
 		l.most = 2 * l.bytes
-		go runtime.GC() // updates that had to be sent again are found by it alone
+		go runtime.GC() // only the collector finds unused pieces of updates that were resent
 	}
 	k := &lent{p}
 	runtime.AddCleanup(k, l.drop, p)
@@ -100,7 +102,7 @@ func (l *lender) Take(n int) (values []float32, keeper any, err error) {
 // Give implements worker.Memory.
 func (l *lender) Give(keeper any) { l.drop(keeper.(*lent).piece) }
 
-// drop unmaps a piece, and gives its memory back to the system. It may be called again.
+// drop unmaps a piece and returns its memory to the system. It may be called more than once.
 func (l *lender) drop(p *piece) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,16 +116,16 @@ func (l *lender) drop(p *piece) {
 	p.bytes = nil
 	l.bytes -= size
 	l.gone++
-	l.most = max(leastCollect, 2*l.bytes)
+	l.most = max(minCollect, 2*l.bytes)
 }
 
-// where says where in the file values are that were lent, how large their piece is, and how many are gone.
+// where returns the position of lent values in the file, the size of their piece, and the number of returned pieces.
 func (l *lender) where(values []float32) (at [3]int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pieces[unsafe.SliceData(values)]
 	if p == nil {
-		return at, perdure.ErrRolledBack // just now: what was lent counts no more
+		return at, perdure.ErrRolledBack // the job has just rolled back, and the memory is no longer valid
 	}
 	return [3]int64{p.at, int64(len(p.bytes)), l.gone}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDeltas: what a program writes where the agent says is what it does to the rows; the same memory is lent again.
+// TestDeltas checks that values written to lent memory are the deltas of the rows, and that the memory is reused.
 func TestDeltas(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
@@ -31,7 +31,7 @@ func TestDeltas(t *testing.T) {
 		}
 		p.refused(codeUsage, "one file", opLend, 0, "")
 		p.refused(codeUsage, "it has rows 0 to 7", opDeltas, 0, "", 0, 7, 2)
-		p.refused(codeUsage, "-1 rows", opDeltas, 0, "", 0, 0, -1)
+		p.refused(codeUsage, "number of rows: -1", opDeltas, 0, "", 0, 0, -1)
 		at, values := p.share(32)
 		for clock := range int64(3) {
 			r := p.call(opDeltas, 0, "", 0, 2, 3)
@@ -53,7 +53,7 @@ func TestDeltas(t *testing.T) {
 				want[8+i] = float32(i) * float32(clock+1)
 			}
 			if !slices.Equal(values, want) {
-				t.Fatalf("behind clock %d the rows are %v, want %v", clock, values, want)
+				t.Fatalf("after clock %d the rows are %v, want %v", clock, values, want)
 			}
 		}
 		p.call(opFinish, 0, "")
@@ -61,7 +61,7 @@ func TestDeltas(t *testing.T) {
 	})
 }
 
-// TestLender: memory goes back to the system when it is given back, and when nothing keeps it.
+// TestLender checks that memory is returned to the system when a piece is given back and when it becomes unreachable.
 func TestLender(t *testing.T) {
 	fd := memory(t, 0, unix.F_SEAL_SHRINK)
 	l := &lender{}
@@ -81,7 +81,7 @@ func TestLender(t *testing.T) {
 		return keeper
 	}
 	kept, given := take(), take()
-	take() // which nothing keeps
+	take() // not kept
 	l.Give(given)
 	l.Give(given)
 	for gone := int64(0); gone < 2; {
@@ -91,7 +91,7 @@ func TestLender(t *testing.T) {
 		l.mu.Unlock()
 	}
 	if got := used(); l.gone != 2 || got < 400_000 || got >= 800_000 {
-		t.Errorf("%d pieces are gone, and %d bytes are in use; want 2, and the memory of one", l.gone, got)
+		t.Errorf("%d pieces returned, %d bytes in use; want 2, and the memory of one ", l.gone, got)
 	}
 	runtime.KeepAlive(kept)
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package agent is the worker of a program that is not written in Go; it needs Linux.
+// Package agent runs a worker on behalf of a program that is not written in Go. It is only implemented on Linux.
 package agent
 
 import (
@@ -12,25 +12,26 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Options are what an agent needs.
+// Options are the options of an agent.
 type Options struct {
 	Version string
 	PID     int
 	Dial    func(ctx context.Context, cfg worker.Config) (*worker.Client, error)
 }
 
-var errLinux = fmt.Errorf("%w: shared memory with a program in another language needs Linux", perdure.ErrUsage)
+var errLinux = fmt.Errorf("%w: shared memory with a program in another language is only supported on Linux",
+	perdure.ErrUsage)
 
-// Socket is none.
+// Socket is not implemented on this system.
 type Socket struct{}
 
-// Serve fails.
+// Serve returns an error.
 func Serve(context.Context, *Socket, Options) error { return errLinux }
 
-// Open fails.
+// Open returns an error.
 func Open(int) (*Socket, error) { return nil, errLinux }
 
-// WithParent fails.
+// WithParent returns an error.
 func WithParent(ctx context.Context) (of context.Context, parent int, err error) {
 	return ctx, os.Getppid(), errLinux
 }

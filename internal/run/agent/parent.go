@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// WithParent returns a context that ends when this process's parent has ended. A socket's end would not do: processes
-// that the parent has forked, to load data for example, keep it open.
+// WithParent returns a context that ends when this process's parent has ended. The end of a socket would not be
+// sufficient, since processes forked by the parent, for example to load data, keep it open.
 func WithParent(ctx context.Context) (of context.Context, parent int, err error) {
 	parent = os.Getppid()
 	fd, err := unix.PidfdOpen(parent, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return ctx, parent, fmt.Errorf("%w: this process cannot watch its parent: %w", perdure.ErrUsage, err)
+		return ctx, parent, fmt.Errorf("%w: cannot watch the parent process: %w", perdure.ErrUsage, err)
 	}
 	watch := os.NewFile(uintptr(fd), "parent")
 	raw, err := watch.SyscallConn()
@@ -27,10 +27,10 @@ func WithParent(ctx context.Context) (of context.Context, parent int, err error)
 		return ctx, parent, err
 	}
 	of, end := context.WithCancel(ctx)
-	context.AfterFunc(of, func() { _ = watch.Close() }) // the goroutine ends
+	context.AfterFunc(of, func() { _ = watch.Close() }) // ends the goroutine
 	go func() {
 		defer end()
-		_ = raw.Read(func(fd uintptr) bool { // it can be read when the process has ended
+		_ = raw.Read(func(fd uintptr) bool { // readable when the process has ended
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 		})

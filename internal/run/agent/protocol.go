@@ -12,20 +12,21 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Protocol is the version of what is said on the socket: one more for each change, a further call too. A program of
-// another one is refused.
+// Protocol is the version of the socket protocol. Every change increments it, including a new call. Programs with
+// another version are rejected.
 const Protocol = 3
 
-// Packets on the socket: a head, and then text, of most bytes together. All numbers are little-endian.
+// A packet on the socket consists of a header and text, of at most maxPacket bytes together. All numbers are
+// little-endian.
 const (
-	headBytes  = 40
-	packetMost = 64 << 10
+	headBytes = 40
+	maxPacket = 64 << 10
 )
 
-// op says what a program asks for.
+// op is the operation of a call.
 type op uint16
 
-// The calls. What their four numbers and their text are, docs/formats/agent.md says.
+// The calls. docs/formats/agent.md specifies their four numbers and their text.
 const (
 	opHello op = iota + 1
 	opChannel
@@ -62,14 +63,14 @@ const (
 type request struct {
 	op    op
 	table uint16
-	id    uint32   // the reply has it, too
-	args  [4]int64 // addresses, numbers of rows, …
+	id    uint32   // also in the reply
+	args  [4]int64 // addresses, numbers of rows, and so on
 	text  []byte
 }
 
-var errPacket = errors.New("a packet that is none of this protocol")
+var errPacket = errors.New("invalid packet")
 
-// parse reads a packet. The text is the packet's memory.
+// parse reads a packet. The text refers to the packet's memory.
 func parse(packet []byte) (r request, err error) {
 	if len(packet) < headBytes {
 		return r, errPacket
@@ -83,14 +84,14 @@ func parse(packet []byte) (r request, err error) {
 	return r, nil
 }
 
-// reply is the answer to a call.
+// reply is the reply to a call.
 type reply struct {
 	code code
 	args [4]int64
-	text []byte // of an error what it says; else JSON, or nothing
+	text []byte // an error message, JSON, or nothing
 }
 
-// append writes the reply to a call. A text that is too long is cut.
+// append appends the reply to a call, with its text truncated if necessary.
 func (r *reply) append(to []byte, id uint32) []byte {
 	to = binary.LittleEndian.AppendUint16(to, uint16(r.code))
 	to = binary.LittleEndian.AppendUint16(to, 0)
@@ -98,13 +99,13 @@ func (r *reply) append(to []byte, id uint32) []byte {
 	for _, a := range r.args {
 		to = binary.LittleEndian.AppendUint64(to, uint64(a))
 	}
-	return append(to, r.text[:min(len(r.text), packetMost-headBytes)]...)
+	return append(to, r.text[:min(len(r.text), maxPacket-headBytes)]...)
 }
 
-// code says how a call has ended.
+// code is the result of a call.
 type code uint16
 
-// The codes of replies. A program makes exceptions of them.
+// The result codes. Programs turn them into exceptions.
 const (
 	codeOK code = iota
 	codeUsage
@@ -121,7 +122,7 @@ const (
 	codeOther
 )
 
-// codes are those of errors: the first one that an error is.
+// codes maps errors to result codes. The first match counts.
 var codes = []struct {
 	is   error
 	code code
@@ -139,7 +140,7 @@ var codes = []struct {
 	{context.Canceled, codeCancelled},
 }
 
-// failed is the reply to a call that ended with an error.
+// failed returns the reply to a call that ended with an error.
 func failed(err error) reply {
 	r := reply{code: codeOther, text: []byte(plain.Text(err))}
 	for _, c := range codes {
@@ -151,7 +152,7 @@ func failed(err error) reply {
 	return r
 }
 
-// mistake is an error that a program can only have made itself.
+// mistake returns an error that only a bug in the program can cause.
 func mistake(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{perdure.ErrUsage}, args...)...)
 }

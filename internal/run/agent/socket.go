@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a socket of packets that this process has inherited. A goroutine that receives sits in the system call, and
-// is woken by the kernel: by way of the runtime's poller a call would take half as long again.
+// Socket is an inherited packet socket. A goroutine that receives blocks in the system call and is woken by the kernel:
+// with the runtime's poller a call would take half as long again.
 type Socket struct {
 	fd int
 
@@ -23,11 +23,11 @@ type Socket struct {
 func Open(fd int) (*Socket, error) {
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return nil, mistake("file %d is no socket: %v", fd, err)
+		return nil, mistake("file %d is not a socket: %v", fd, err)
 	}
 	of, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || of != unix.AF_UNIX || kind != unix.SOCK_SEQPACKET {
-		return nil, mistake("file %d is no Unix socket of packets", fd)
+		return nil, mistake("file %d is not a Unix packet socket", fd)
 	}
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err
@@ -36,15 +36,15 @@ func Open(fd int) (*Socket, error) {
 	return &Socket{fd: fd}, nil
 }
 
-// lookFor is how long a packet is looked for again and again before it is waited for. To wake who waits takes as long,
-// where its core sleeps meanwhile; and a program that calls often calls again soon.
-const lookFor = 50 * time.Microsecond
+// spinFor is how long receive polls for a packet before it blocks. Waking a blocked thread takes about as long if its
+// core sleeps, and a program that calls often calls again soon.
+const spinFor = 50 * time.Microsecond
 
-// receive waits for a packet, and the files that come with it. An empty one is the socket's end.
+// receive waits for a packet and the files that arrive with it. An empty packet is the end of the socket.
 func (s *Socket) receive(into []byte) (text []byte, files []int, err error) {
 	control := make([]byte, unix.CmsgSpace(4))
 	flags := unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
-	for until := time.Now().Add(lookFor); ; {
+	for until := time.Now().Add(spinFor); ; {
 		n, nc, _, _, err := unix.Recvmsg(s.fd, into, control, flags)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -75,13 +75,13 @@ func (s *Socket) send(b []byte) error {
 	}
 }
 
-// again is the same socket by a file of its own.
+// again returns the same socket with a file descriptor of its own.
 func (s *Socket) again() (*Socket, error) {
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	return &Socket{fd: fd}, err
 }
 
-// awaitEnd waits until the other side is closed, by all who have it, or this one hangs up.
+// awaitEnd waits until all holders of the other end have closed it, or until this end hangs up.
 func (s *Socket) awaitEnd() {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLRDHUP}}, -1)
@@ -91,7 +91,7 @@ func (s *Socket) awaitEnd() {
 	}
 }
 
-// HangUp has receive and awaitEnd return.
+// HangUp makes receive and awaitEnd return.
 func (s *Socket) HangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// filesIn are the files that have come with a packet.
+// filesIn returns the files that arrived with a packet.
 func filesIn(control []byte) (files []int) {
 	if len(control) == 0 {
 		return nil

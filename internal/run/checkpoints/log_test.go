@@ -107,7 +107,7 @@ func TestLogMistakes(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		"which log?":          verify(checkpoints.LogPlace{}),
-		"belong together":     verify(checkpoints.LogPlace{NATS: s.URL(), Cert: "x"}),
+		"both cert and key":   verify(checkpoints.LogPlace{NATS: s.URL(), Cert: "x"}),
 		"--most 0":            dump(checkpoints.LogPlace{}, checkpoints.LogPart{Most: &none}),
 		"there is no shard 7": dump(checkpoints.LogPlace{NATS: s.URL()}, checkpoints.LogPart{Shard: 7}),
 	} {

@@ -30,40 +30,40 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// The coordinator of a job of many hosts is a process that a person, systemd or Kubernetes starts. Its
-// directory has everything of the job: the first start makes it, and each later one continues the same job.
-// It listens, coordinates, and attends to the job as the parent of a job on one machine does: it records,
-// exports the model, and tells all processes when the job is over. A signal ends the process, not the job.
+// The coordinator of a job on several hosts is started by a person, by systemd or by Kubernetes. Its directory contains
+// the whole job: the first start creates it, and each later start continues the same job. The coordinator also does the
+// work of the parent process of a job on one machine: it records events, exports the model and notifies all processes
+// when the job is over. A signal ends the process, but not the job.
 //
 //	err := (&host.Coordinator{Job: job, Dir: dir, Listen: "10.0.0.5:7000", Log: log}).Run(ctx)
 //
 // A Coordinator runs once.
 
-// Coordinator is a coordinator that nobody else has started.
+// Coordinator is a coordinator that no supervisor has started.
 type Coordinator struct {
 	Job       Job
-	Dir       string         // the job's folder, of this job alone
-	Reach     settings.Reach // where processes of the job connect, and what they show
-	Advertise string         // what they are told; "": that
-	Control   string         // where the control API listens
-	Registry  string         // see store.OpenLocation; "": the folder's own
+	Dir       string         // directory of this job alone
+	Reach     settings.Reach // address for the job's processes, and their credentials
+	Advertise string         // address published to them; "": that of Reach
+	Control   string         // listen address of the control API
+	Registry  string         // see store.OpenLocation; "": in Dir
 	Log       *slog.Logger
 	Watch     role.Watched
 
-	eye    *httpdebug.Eye // what it is seen by, also while it stands by; nil: nobody can watch it
-	listed bool           // Prometheus was told where that is
+	eye    *httpdebug.Eye // metrics and health endpoints, also on standby; nil: none
+	listed bool           // listed in the file that Prometheus reads
 	shared bool           // other coordinators may share the registry
 }
 
-// Job is the job that somebody asks for.
+// Job is the requested job.
 type Job struct {
-	Name string // of the file that it stands in
-	Text []byte // of that file
+	Name string // name of the job's file
+	Text []byte // content of that file
 	*settings.Asked
-	Blame func(error) error // adds the place in the file to an error; nil: nothing
+	Blame func(error) error // adds the position in the file to an error; nil: nothing to add
 }
 
-// settings are those of the job that is asked for.
+// settings returns the settings of the requested job.
 func (j *Job) settings() (s settings.Run, err error) {
 	if s, err = j.New(); err != nil && j.Blame != nil {
 		err = j.Blame(err)
@@ -71,7 +71,7 @@ func (j *Job) settings() (s settings.Run, err error) {
 	return s, err
 }
 
-// Check makes the settings of the job, and refuses what no job of many hosts can have.
+// Check returns the settings of the job, or an error if they do not suit a job on several hosts.
 func (j *Job) Check() (s settings.Run, err error) {
 	if s, err = j.settings(); err == nil {
 		err = localrun.Spread(&s)
@@ -79,15 +79,15 @@ func (j *Job) Check() (s settings.Run, err error) {
 	return s, err
 }
 
-// askedFile is a copy of the text that a job was asked for with: where the same is asked for again, nothing
-// needs to be compared.
+// askedFile is a copy of the text that requested the job. If a later start has the same text, the settings
+// need not be compared.
 const askedFile = "job.yaml"
 
-// linger is how long the coordinator stays when the job is over, for those who are just being started again.
+// linger is how long the coordinator stays after the job is over, to notify processes that are just being restarted.
 const linger = 3 * time.Second
 
-// Run coordinates until the job is over, or ctx ends: then it leaves the job as it is. One that shares its registry,
-// and has lost the lease, stands by again.
+// Run coordinates until the job is over or ctx ends. In the latter case it leaves the job as it is. A coordinator that
+// shares its registry returns to standby after losing the lease.
 func (c *Coordinator) Run(ctx context.Context) (err error) {
 	httpdebug.Name(c.Log, "", string(wire.RoleCoordinator), 0)
 	if c.eye, err = c.Watch.Open(ctx, c.Log); err != nil {
@@ -97,19 +97,20 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	defer c.hideTarget()
 	for {
 		err := c.lead(ctx)
-		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway) // or not to be had
+		// the lease was lost or cannot be acquired
+		lost := errors.Is(err, perdure.ErrFenced) || errors.Is(err, registry.ErrAway)
 		if !c.shared || !lost || ctx.Err() != nil {
 			return err
 		}
-		c.Log.Warn("the coordinator leads no more", "err", err)
+		c.Log.Warn("this coordinator no longer leads", "err", err)
 	}
 }
 
-// lead coordinates, once it may.
+// lead waits for the lease if there is one, and then coordinates.
 func (c *Coordinator) lead(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.eye.Show(nil) // it begins anew
+	c.eye.Show(nil) // not ready yet
 	ring, err := reach.Ring(ctx, c.Reach.Keys, wire.RoleCoordinator, c.Log)
 	if err != nil {
 		return err
@@ -147,11 +148,11 @@ func (c *Coordinator) lead(ctx context.Context) error {
 	}
 	open.Eye = c.eye
 	err = c.attend(ctx, open, &s)
-	_, _ = open.Frames.Close(), open.Web.Close() // most of the time they are
+	_, _ = open.Frames.Close(), open.Web.Close() // usually they are already closed
 	return err
 }
 
-// guard refuses services of the job that are reached without encryption, or says which they are.
+// guard returns an error for services that are reached without encryption, or logs a warning if they are permitted.
 func (c *Coordinator) guard(s *settings.Run) error {
 	services := settings.Services{Registry: c.Registry, Store: s.Checkpoints.Store, Log: s.Log}
 	text, err := services.Exposed(&s.Reach)
@@ -161,7 +162,7 @@ func (c *Coordinator) guard(s *settings.Run) error {
 	return err
 }
 
-// listen opens the coordinator's sockets, and refuses addresses that others could not use.
+// listen opens the coordinator's sockets. It returns an error for addresses that other machines could not use.
 func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
 	o = &role.Opened{Linger: linger, Ring: ring}
 	at := c.Reach.Listen
@@ -185,22 +186,23 @@ func (c *Coordinator) listen(ring *keys.Ring) (o *role.Opened, err error) {
 	}
 	_, port, err := net.SplitHostPort(o.Web.Addr().String())
 	host, _, errHost := net.SplitHostPort(o.Addr)
-	if err == nil && errHost == nil { // under the name by which others reach this machine
+	if err == nil && errHost == nil { // under the name that other machines use for this one
 		o.Hosts = append(o.Hosts, net.JoinHostPort(host, port))
 	}
 	return o, nil
 }
 
-// cannotListen says in one line why an address cannot be had.
+// cannotListen returns an error of one line for an address that cannot be used.
 func cannotListen(flag, addr string, err error) error {
 	if _, _, bad := net.SplitHostPort(addr); bad != nil {
-		return fmt.Errorf("%w: %s %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000", perdure.ErrUsage,
+		return fmt.Errorf("%w: invalid %s %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000",
+			perdure.ErrUsage,
 			flag, addr)
 	}
 	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, plain.Cause(err), flag)
 }
 
-// settle makes the job's folder, or finds the job that it has, which must be the one that is asked for.
+// settle creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
 func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 	begun, err := rundir.Clear(c.Dir)
 	if err != nil {
@@ -211,7 +213,7 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 			return s, err
 		}
 		s.Reach = c.Reach
-		if c.shared { // all who share it make the same job
+		if c.shared { // coordinators that share the registry must create the same job
 			s.Job.ID = c.idOf()
 		}
 		if err := c.guard(&s); err != nil {
@@ -248,12 +250,12 @@ func (c *Coordinator) settle(ctx context.Context) (s settings.Run, err error) {
 
 func (c *Coordinator) keepText() error {
 	if err := os.WriteFile(filepath.Join(c.Dir, askedFile), c.Job.Text, 0o666); err != nil {
-		return fmt.Errorf("run folder: %w", plain.Cause(err))
+		return fmt.Errorf("run directory: %w", plain.Cause(err))
 	}
 	return nil
 }
 
-// attend coordinates, and looks after the job.
+// attend coordinates and does the work of the job's parent process.
 func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings.Run) error {
 	r, err := localrun.Attend(ctx, localrun.Attended{
 		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialledAddresses(open.Frames.Addr()),
@@ -262,8 +264,8 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	if err != nil {
 		return errors.Join(err, open.Frames.Close(), open.Web.Close())
 	}
-	defer func() { _ = r.Leave() }() // how the job has ended counts
-	c.greet(open, s)
+	defer func() { _ = r.Leave() }() // only the job's own result counts
+	c.announce(open, s)
 	life, end := context.WithCancel(ctx)
 	defer end()
 	coordinated := make(chan error, 1)
@@ -282,7 +284,7 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	}()
 	select {
 	case err := <-coordinated:
-		if err == nil { // it was asked to end, by who sees the job to its end
+		if err == nil { // See has asked it to end
 			job := <-saw
 			return c.over(job.err, &job.sum)
 		}
@@ -292,15 +294,15 @@ func (c *Coordinator) attend(ctx context.Context, open *role.Opened, s *settings
 	case job := <-saw:
 		if ctx.Err() != nil {
 			<-coordinated
-			c.Log.Info("the coordinator ends, and the job goes on without it; start it again with the same --dir")
+			c.Log.Info("the coordinator ends, and the job continues without it; start it again with the same --dir")
 			return nil
 		}
-		err := <-coordinated // once everybody has heard it
+		err := <-coordinated // after all processes were notified
 		return errors.Join(c.over(job.err, &job.sum), err)
 	}
 }
 
-// showTarget says for Prometheus where the coordinator can be watched, whether it leads or stands by.
+// showTarget lists the coordinator's metrics address for Prometheus, on standby too.
 func (c *Coordinator) showTarget(job, addr string) error {
 	if c.eye == nil {
 		return nil
@@ -311,43 +313,45 @@ func (c *Coordinator) showTarget(job, addr string) error {
 	})
 }
 
-// hideTarget says that it is there no more.
+// hideTarget removes the coordinator from the list.
 func (c *Coordinator) hideTarget() {
 	if !c.listed {
 		return
 	}
 	if err := metrics.WriteTargets(c.Dir, []metrics.Target{}); err != nil {
-		c.Log.Warn("the coordinator is still listed for Prometheus", "err", err)
+		c.Log.Warn("cannot remove the coordinator from the list for Prometheus", "err", err)
 	}
 }
 
-// greet says where the coordinator is, and how others join.
-func (c *Coordinator) greet(open *role.Opened, s *settings.Run) {
+// announce logs the coordinator's address and the command that hosts join with.
+func (c *Coordinator) announce(open *role.Opened, s *settings.Run) {
 	secret := filepath.Join(c.Dir, reach.SecretFile)
-	shows := fmt.Sprintf("--secret-file COPY, of %s and of %s%s beside it", secret, secret, reach.ServersExt)
+	shows := fmt.Sprintf("--secret-file COPY, where COPY is a copy of %s with a copy of %s%s next to it", secret,
+		secret, reach.ServersExt)
 	if open.Ring != nil {
-		shows = "--keys DIR, a folder with the folders server and worker of the job's keys"
+		shows = "--keys DIR, a directory with the directories server and worker of the job's keys"
 	}
 	c.Log.Info(fmt.Sprintf("the coordinator of job %s is at %s; on each machine: perdure host --join %s %s", s.Job.ID,
 		open.Addr, open.Addr, shows),
 		"address", open.Addr, "control", open.Web.Addr().String(), "folder", c.Dir)
 	at, err := netip.ParseAddrPort(open.Addr)
-	if lacks := lacksStore(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // others may reach it
+	if lacks := lacksStore(s); lacks != "" && (err != nil || !at.Addr().IsLoopback()) { // other machines may reach it
 		c.Log.Warn(lacks)
 	}
 }
 
-// lacksStore warns of a job of several machines that keeps checkpoints and names no store; "": it lacks none.
+// lacksStore returns a warning for a job on several machines that keeps checkpoints without a shared store. It returns
+// "" for any other job.
 func lacksStore(s *settings.Run) string {
 	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().Closes() {
-		return fmt.Sprintf("recovery %s keeps checkpoints, and no store is named: they are in a folder of each "+
-			"machine, and none finds those of others; name one that all reach with store: URL",
+		return fmt.Sprintf("recovery %s keeps checkpoints, but no store is named: each machine keeps its own in a "+
+			"local directory, where the others cannot read them; name a store that all machines reach with store: URL",
 			s.Job.Recovery)
 	}
 	return ""
 }
 
-// over says how the job has ended.
+// over reports how the job ended.
 func (c *Coordinator) over(err error, sum *rundir.Summary) error {
 	switch {
 	case errors.Is(err, localrun.ErrStopped):
@@ -358,7 +362,7 @@ func (c *Coordinator) over(err error, sum *rundir.Summary) error {
 	case err != nil:
 		return err
 	}
-	text := fmt.Sprintf("the job is done, at clock %d; what it has made is in %s", sum.Clocks, c.Dir)
+	text := fmt.Sprintf("the job is done, at clock %d; its results are in %s", sum.Clocks, c.Dir)
 	if sum.ModelSHA256 != nil {
 		text += "; model " + *sum.ModelSHA256
 	}

@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// job asks for a job of programs of the user's, in a file of that text.
+// job returns a request for a job of a user's programs, with the given file text.
 func job(text string, workers int) Job {
 	return Job{
 		Name: "job.yaml", Text: []byte(text),
@@ -36,8 +36,9 @@ func job(text string, workers int) Job {
 	}
 }
 
-// TestSettle: the first start makes the job, a later one finds the same, and another job is refused by the name of
-// what differs. What is not in run.json is asked anew. A folder whose making was cut short is made anew.
+// TestSettle checks that the first start creates the job, that a later one finds it, and that a different job is
+// rejected with the name of the difference. Values that are not in run.json are taken from the new request. An
+// incomplete directory is created again.
 func TestSettle(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "job")
 	c := &Coordinator{Dir: dir, Job: job("one", 2), Log: slog.New(slog.DiscardHandler)}
@@ -47,36 +48,36 @@ func TestSettle(t *testing.T) {
 	must(t, err)
 	grace := again.Checkpoints.Grace
 	if again.Job.ID != first.Job.ID || grace != first.Checkpoints.Grace || grace == 0 {
-		t.Errorf("a second start has job %s and grace %v; the first had %s and %v", again.Job.ID,
+		t.Errorf("second start: job %s and grace %v; the first had %s and %v", again.Job.ID,
 			again.Checkpoints.Grace, first.Job.ID, first.Checkpoints.Grace)
 	}
 	c.Job = job("another text", 2)
 	if again, err = c.settle(t.Context()); err != nil || again.Job.ID != first.Job.ID {
-		t.Errorf("the same job in other words: %v, %v", again.Job.ID, err)
+		t.Errorf("the same job with another text: %v, %v", again.Job.ID, err)
 	}
 	c.Job = job("three", 3)
 	_, err = c.settle(t.Context())
-	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "job.slots is 2 there, and 3 is asked for") {
-		t.Errorf("another job: %v", err)
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "job.slots is 2 there, but 3 is requested") {
+		t.Errorf("different job: %v", err)
 	}
 	must(t, os.Remove(filepath.Join(dir, rundir.RunFile)))
 	must(t, os.Remove(filepath.Join(dir, askedFile)))
 	third, err := c.settle(t.Context())
 	if err != nil || third.Job.ID == first.Job.ID || third.Job.Slots != 3 {
-		t.Errorf("a folder that was never a job's: %+v, %v", third.Job, err)
+		t.Errorf("after an incomplete start: %+v, %v", third.Job, err)
 	}
 	must(t, os.Remove(filepath.Join(dir, rundir.RunFile)))
 	must(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o666))
 	_, err = c.settle(t.Context())
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("a folder with somebody's files: %v", err)
+		t.Errorf("directory with other files: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mine")); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSignal: a signal ends the coordinator and not its job.
+// TestSignal checks that a signal ends the coordinator but not its job.
 func TestSignal(t *testing.T) {
 	c := &Coordinator{
 		Dir: filepath.Join(t.TempDir(), "job"), Job: job("", 1), Reach: settings.Reach{Listen: "127.0.0.1:0"},
@@ -97,7 +98,7 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// TestTarget: a coordinator says where it can be watched, at an address that others can dial, until it ends.
+// TestTarget checks that a coordinator lists its metrics under an address that other machines can dial, until it ends.
 func TestTarget(t *testing.T) {
 	c := &Coordinator{
 		Dir: t.TempDir(), Watch: role.Watched{Metrics: "0.0.0.0:0"}, Log: slog.New(slog.DiscardHandler),
@@ -107,10 +108,10 @@ func TestTarget(t *testing.T) {
 		must(t, err)
 		return strings.Join(strings.Fields(string(b)), "")
 	}
-	must(t, c.showTarget("j1", "10.0.0.5:7000")) // nobody can watch it
+	must(t, c.showTarget("j1", "10.0.0.5:7000")) // without metrics
 	c.hideTarget()
 	if _, err := os.Stat(filepath.Join(c.Dir, rundir.TargetsFile)); err == nil {
-		t.Error("one that nobody can watch is listed")
+		t.Error("a coordinator without metrics is listed")
 	}
 	var err error
 	c.eye, err = c.Watch.Open(t.Context(), c.Log)
@@ -120,16 +121,16 @@ func TestTarget(t *testing.T) {
 	_, port, _ := net.SplitHostPort(c.eye.Addr())
 	want := `[{"targets":["10.0.0.5:` + port + `"],"labels":{"id":"0","job":"j1","role":"coordinator"}}]`
 	if got := list(); got != want {
-		t.Errorf("it says %s; want %s", got, want)
+		t.Errorf("list %s; want %s", got, want)
 	}
 	c.hideTarget()
 	if got := list(); got != "[]" {
-		t.Errorf("in the end it says %s", got)
+		t.Errorf("list at the end: %s", got)
 	}
 }
 
-// TestSameRegistry: coordinators that name members of etcd in another order, or some of them, have the same job; other
-// prefixes and other texts are other jobs.
+// TestSameRegistry checks that coordinators that name the members of etcd in another order, or some of them, have the
+// same job, and that other prefixes and texts make other jobs.
 func TestSameRegistry(t *testing.T) {
 	id := func(registry, text string) string {
 		return (&Coordinator{Registry: registry, Job: job(text, 1)}).idOf()
@@ -141,6 +142,6 @@ func TestSameRegistry(t *testing.T) {
 		}
 	}
 	if id("etcd://a:1/jobs/two", "text") == first || id("etcd://a:1/jobs/one", "other") == first {
-		t.Error("another job has the same id")
+		t.Error("a different job has the same ID")
 	}
 }

@@ -1,15 +1,15 @@
-// Package host runs the processes of a job of many hosts: its coordinator (Coordinator), and the servers and
-// workers of one machine (Host).
+// Package host runs the processes of a job on several hosts: its coordinator (Coordinator), and the servers and workers
+// of one machine (Host).
 //
-// A Host finds the job by the addresses of its coordinators, starts its processes once the job is there, starts
-// each again when it ends, and ends them in order when it is asked to: workers first, which leave at a clock,
-// then servers, which hand over what they hold.
+// A Host finds the job by the addresses of its coordinators and starts its processes when the job answers. It restarts
+// each process that ends. On request it ends them gracefully: first workers, which leave at a clock, then servers,
+// which hand over their replicas.
 //
 //	err := (&host.Host{Join: "10.0.0.5:7000", Servers: 1, Workers: 2, Dir: dir, Log: log}).Run(ctx, atOnce)
 //
-// The processes are perdure's servers, and perdure's workers or a program of the user's. They join by
-// themselves: the host tells them where, and is no part of the job. It only looks, to know when the job is
-// over. A Host runs once.
+// The processes are perdure's servers, and perdure's workers or a user's program. They join the job themselves, at the
+// addresses that the host passes to them. The host is not a member of the job; its own connection only reports exits
+// and shows when the job is over. A Host runs once.
 package host
 
 import (
@@ -39,49 +39,51 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Host is what one machine does for a job.
+// Host runs one machine's processes of a job.
 type Host struct {
-	// Join are the addresses of its coordinators, with commas between them.
+	// Join holds the addresses of its coordinators, separated by commas.
 	Join string `help:"@host_join" placeholder:"HOST:PORT,…"`
-	// KeysDir has the keys of servers and workers; "": the job has none.
+	// KeysDir has the keys of servers and workers; "": the job has no keys.
 	KeysDir string `name:"keys" env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
-	// SecretFile is, where it is "", that beside the keys, or in Dir.
+	// SecretFile defaults to the file next to the keys, or to the one in Dir.
 	SecretFile string `name:"secret-file" env:"PERDURE_SECRET_FILE" help:"@secret" placeholder:"FILE" type:"path"`
 
-	Servers int `help:"@host_servers (default ${default})." default:"1" placeholder:"N"` // how many are kept alive
+	// number of servers to keep alive
+	Servers int `help:"@host_servers (default ${default})." default:"1" placeholder:"N"`
 	Workers int `help:"@host_workers (default ${default})." default:"0" placeholder:"N"`
-	// Dir is the host's own, of one job: logs, and the job's name.
+	// Dir belongs to this host and one job. It contains logs and the job's ID.
 	Dir string `help:"@host_dir (default ${default})." default:"perdure-host" placeholder:"DIR" type:"path"`
-	// Listen is where servers listen, see listens; "": where connections to the job go out.
+	// Listen is the address for servers, see listens; "": the address from which connections to the job go out.
 	Listen    string `help:"@host_listen" placeholder:"HOST[:PORT]"`
 	Advertise string `help:"@host_advertise" placeholder:"HOST[:PORT]"`
 	Zone      string `help:"@host_zone" placeholder:"NAME"`
 	Called    string `name:"name" help:"@host_name" placeholder:"NAME"`
 	Notice    Notice `embed:""`
 
-	Command []string `arg:"" optional:"" help:"@host_command"` // that is a worker; none: perdure's
+	Command []string `arg:"" optional:"" help:"@host_command"` // command of a worker; empty: perdure's worker
 
-	Output    *os.File         `kong:"-"` // what processes say goes there; nil: into files in Dir
-	Program   string           `kong:"-"` // perdure itself
+	Output    *os.File         `kong:"-"` // receives the output of the processes; nil: files in Dir
+	Program   string           `kong:"-"` // the perdure executable
 	Watch     role.Watched     `kong:"-"`
-	LogFormat httpdebug.Format `kong:"-"` // of servers and perdure's workers
+	LogFormat httpdebug.Format `kong:"-"` // for servers and perdure's workers
 	Log       *slog.Logger     `kong:"-"`
 
-	name   string // its own, which nobody guesses
-	listed bool   // Prometheus was told of it and its processes
-	taken  bool   // the command has said that the machine is to be taken
-	secret string // the file
+	name   string // random name of this process
+	listed bool   // listed in the file that Prometheus reads
+	taken  bool   // the command of --notice-command has announced the loss of the machine
+	secret string // path of the secret file
 	keys   wire.Keys
 	ring   *keys.Ring // nil: the job has no keys
 }
 
-// role is what the host calls itself in logs and metrics.
+// hostRole is the role of the host in logs and metrics.
 const hostRole = "host"
 
-// programGrace is how long workers may go on when the job is over, to write what they have learned for example.
+// programGrace is how long workers may continue after the job is over, for example to write their results.
 const programGrace = time.Minute
 
-// Run keeps the processes alive until the job is over. When ctx ends they end in order, when atOnce ends at once.
+// Run keeps the processes alive until the job is over. When ctx ends, they end gracefully; when atOnce ends, they end
+// immediately.
 func (h *Host) Run(ctx, atOnce context.Context) error {
 	h.name = rand.Text()
 	httpdebug.Name(h.Log, "", hostRole, -1)
@@ -93,8 +95,8 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return err
 	}
 	defer lock()
-	l := newLook(h)
-	k, err := newKeeper(h, l.tell)
+	l := newJobConn(h)
+	k, err := newKeeper(h, l.report)
 	if err != nil {
 		return err
 	}
@@ -141,17 +143,18 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 	}
 	go func() {
 		if err := <-ended; err != nil && atOnce.Err() == nil {
-			k.over() // who waits for others to take over waits no more: all hear it
+			k.over() // without the job, no process can take over, so do not wait
 		}
 	}()
 	h.handOver(ctx, atOnce, k, why, notice)
 	return nil
 }
 
-// jobEnds ends the host's processes once the job is over, or goes on without this host.
+// jobEnds ends the host's processes after the job is over or has rejected this host.
 func (h *Host) jobEnds(ctx, atOnce context.Context, k *keeper, why error) error {
 	if errors.Is(why, perdure.ErrRefused) {
-		h.handOver(ctx, atOnce, k, plain.Text(why), cmp.Or(h.Notice.For, programGrace)) // others may be no servers
+		// the other processes may not be servers
+		h.handOver(ctx, atOnce, k, plain.Text(why), cmp.Or(h.Notice.For, programGrace))
 		return why
 	}
 	k.over()
@@ -159,10 +162,11 @@ func (h *Host) jobEnds(ctx, atOnce context.Context, k *keeper, why error) error 
 	return h.over(why)
 }
 
-// Taken reports, once Run has ended, whether it has since the command said that the machine is to be taken.
+// Taken reports, after Run has returned, whether it returned because the notice command announced the loss of the
+// machine.
 func (h *Host) Taken() bool { return h.taken }
 
-// ready prepares what is needed before anything is started.
+// ready prepares everything that is needed before any process starts.
 func (h *Host) ready(ctx context.Context) error {
 	if err := h.check(); err != nil {
 		return err
@@ -170,21 +174,23 @@ func (h *Host) ready(ctx context.Context) error {
 	return h.identify(ctx)
 }
 
-// check refuses what cannot be, before anything is started.
+// check returns an error for invalid settings before anything is started.
 func (h *Host) check() (err error) {
 	switch {
 	case h.Join == "":
-		return fmt.Errorf("%w: which job? write --join HOST:PORT with the address that its coordinator has printed",
+		return fmt.Errorf("%w: no job is named; write --join HOST:PORT with the address that its coordinator has "+
+			"printed",
 			perdure.ErrUsage)
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
-		return fmt.Errorf("%w: --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
+		return fmt.Errorf("%w: invalid --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
 	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: --workers %d; choose 0 to %d", perdure.ErrUsage, h.Workers, perdure.MaxSlots)
+		return fmt.Errorf("%w: invalid --workers %d; choose 0 to %d", perdure.ErrUsage, h.Workers, perdure.MaxSlots)
 	case h.Servers+h.Workers == 0:
-		return fmt.Errorf("%w: a host of no servers and no workers has nothing to do; write --servers N or --workers N",
+		return fmt.Errorf("%w: a host without servers and workers has nothing to do; write --servers N or --workers N",
 			perdure.ErrUsage)
 	case len(h.Command) > 0 && h.Workers == 0:
-		return fmt.Errorf("%w: %s is the command of a worker, and there are none; add --workers N", perdure.ErrUsage,
+		return fmt.Errorf("%w: %s is the command of a worker, but the host has no workers; add --workers N",
+			perdure.ErrUsage,
 			h.Command[0])
 	}
 	if err := cmp.Or(transport.CheckAddress("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
@@ -197,13 +203,13 @@ func (h *Host) check() (err error) {
 	}
 	if len(h.Command) > 0 {
 		if _, err := exec.LookPath(h.Command[0]); err != nil {
-			return fmt.Errorf("%w: %s cannot be run: %w", perdure.ErrUsage, h.Command[0], plain.Cause(err))
+			return fmt.Errorf("%w: cannot run %s: %w", perdure.ErrUsage, h.Command[0], plain.Cause(err))
 		}
 	}
 	return nil
 }
 
-// identify finds what the host and its processes show: keys, or a secret.
+// identify finds the credentials of the host and its processes: keys or a secret.
 func (h *Host) identify(ctx context.Context) (err error) {
 	needs := wire.RoleWorker
 	if h.Servers > 0 {
@@ -225,16 +231,17 @@ func (h *Host) identify(ctx context.Context) (err error) {
 		from = filepath.Join(h.Dir, reach.SecretFile)
 	}
 	if h.secret = from; h.ring != nil && h.SecretFile == "" {
-		h.secret = "" // its processes find theirs beside their keys
+		h.secret = "" // its processes find theirs next to their keys
 	}
 	h.keys, err = reach.ReadSecrets(from, "", needs)
 	return err
 }
 
-// hold makes the host's folder, and keeps others out of it. Who lets it go is listed there no more.
+// hold creates the host's directory and locks it against other hosts. release also removes the host from the list for
+// Prometheus.
 func (h *Host) hold() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write into %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
+		return nil, fmt.Errorf("%w: cannot write to %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
 			plain.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
@@ -252,15 +259,15 @@ func (h *Host) hold() (release func(), err error) {
 	}
 	return func() {
 		h.hideTargets()
-		_ = lock.Close() // it ends with the process anyway
+		_ = lock.Close() // the lock ends with the process anyway
 	}, nil
 }
 
-// begin starts the processes, of a job that has answered.
+// begin starts the processes after the job has answered.
 func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 	httpdebug.Name(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
-		return fmt.Errorf("%w: the workers of this job are programs of your own; write how one is started: "+
+		return fmt.Errorf("%w: the workers of this job are programs of your own; add the command that starts one: "+
 			"perdure host … -- COMMAND", perdure.ErrUsage)
 	}
 	if err := h.sameJob(w.Job.ID); err != nil {
@@ -273,7 +280,8 @@ func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 	if err := h.showTargets(w.Job.ID); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("job %s answers: %d servers and %d workers are kept alive here", w.Job.ID, h.Servers, h.Workers)
+	text := fmt.Sprintf("job %s answers: this host keeps %d servers and %d workers alive", w.Job.ID, h.Servers,
+		h.Workers)
 	if h.Output == nil {
 		text += "; their logs are in " + filepath.Join(h.Dir, logsDir)
 	}
@@ -281,15 +289,16 @@ func (h *Host) begin(k *keeper, w *wire.Welcome) error {
 	return k.begin(specs)
 }
 
-// jobFile has the name of the job whose processes' logs are in the host's folder.
+// jobFile contains the ID of the job whose logs are in the host's directory.
 const jobFile = "job"
 
-// sameJob refuses the folder of another job, and notes of which it is.
+// sameJob returns an error if the directory belongs to another job. Otherwise it records the job's ID.
 func (h *Host) sameJob(id string) error {
 	path := filepath.Join(h.Dir, jobFile)
 	if was, err := os.ReadFile(path); err == nil {
 		if text := string(was); text != id+"\n" {
-			return fmt.Errorf("%w: %s is of job %.40q; the job at %s is %s; choose another --dir", perdure.ErrUsage,
+			return fmt.Errorf("%w: %s belongs to job %.40q, but the job at %s is %s; choose another --dir",
+				perdure.ErrUsage,
 				h.Dir, text[:max(0, len(text)-1)], strings.Join(transport.Addresses(h.Join), ","), id)
 		}
 		return nil
@@ -300,7 +309,7 @@ func (h *Host) sameJob(id string) error {
 	return nil
 }
 
-// over says how the job has ended, where that is why the host ends.
+// over reports how the job ended, if that is why the host ends.
 func (h *Host) over(err error) error {
 	switch {
 	case errors.Is(err, perdure.ErrDone):
@@ -317,25 +326,26 @@ func (h *Host) over(err error) error {
 	return err
 }
 
-// look is the host's own connection to the job. It says which of its processes have ended, and hears when the
-// job is over.
-type look struct {
+// jobConn is the host's own connection to the job. It reports which processes have ended, and receives orders and the
+// end of the job.
+type jobConn struct {
 	h       *Host
 	joined  chan wire.Welcome  // capacity 1: the first answer
-	ordered chan time.Duration // capacity 1: an operator has told the host to end, with that notice
-	job     string             // once there was one
-	lost    bool               // nobody answers, and that was told
+	ordered chan time.Duration // capacity 1: an operator's order to end, with its notice
+	job     string             // ID of the job once it has answered
+	lost    bool               // no coordinator answers, and a warning was logged
 
-	mu     sync.Mutex     // guards what follows
-	conn   transport.Conn // nil while there is none
-	untold []wire.Frame   // until there is one
+	mu      sync.Mutex     // guards the fields below
+	conn    transport.Conn // nil while not connected
+	pending []wire.Frame   // waiting for a connection
 }
 
-// mostUntold bounds what is kept for a coordinator that is away. It finds out by itself what it is not told.
-const mostUntold = 1024
+// maxPending limits the reports that are kept for an unavailable coordinator. It detects dead processes itself if a
+// report is dropped.
+const maxPending = 1024
 
-// tell tells the coordinator that a process has ended, now or when it is back.
-func (l *look) tell(e wire.Exited) {
+// report notifies the coordinator that a process has ended, now or when it is available again.
+func (l *jobConn) report(e wire.Exited) {
 	e.Host = l.h.name
 	f := wire.Control(wire.KindExited, e)
 	l.mu.Lock()
@@ -343,26 +353,26 @@ func (l *look) tell(e wire.Exited) {
 	if l.conn != nil && transport.Tell(l.conn, f) == nil {
 		return
 	}
-	if len(l.untold) < mostUntold {
-		l.untold = append(l.untold, f)
+	if len(l.pending) < maxPending {
+		l.pending = append(l.pending, f)
 	}
 }
 
-// connect notes the present connection; nil: there is none.
-func (l *look) connect(c transport.Conn) {
+// connect sets the current connection; nil while not connected.
+func (l *jobConn) connect(c transport.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn = c; c != nil && len(l.untold) > 0 && transport.Tell(c, l.untold...) == nil {
-		l.untold = nil
+	if l.conn = c; c != nil && len(l.pending) > 0 && transport.Tell(c, l.pending...) == nil {
+		l.pending = nil
 	}
 }
 
-func newLook(h *Host) *look {
-	return &look{h: h, joined: make(chan wire.Welcome, 1), ordered: make(chan time.Duration, 1)}
+func newJobConn(h *Host) *jobConn {
+	return &jobConn{h: h, joined: make(chan wire.Welcome, 1), ordered: make(chan time.Duration, 1)}
 }
 
-// run looks until the job is over, or ctx ends.
-func (l *look) run(ctx context.Context) error {
+// run keeps the connection until the job is over or ctx ends.
+func (l *jobConn) run(ctx context.Context) error {
 	link := transport.Link{
 		Network: transport.TCP{Keys: l.h.ring}, Addr: l.h.Join, Wants: keys.Coordinator,
 		Hello: func() wire.Hello {
@@ -374,15 +384,15 @@ func (l *look) run(ctx context.Context) error {
 		Down: func(_ transport.Conn, err error) {
 			l.connect(nil)
 			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) {
-				return // it is told when the link ends
+				return // reported when the link ends
 			}
 			l.lost = true
-			l.h.Log.Warn("the coordinator is away; servers and workers go on without it", "err", err)
+			l.h.Log.Warn("the coordinator is unavailable; servers and workers continue without it", "err", err)
 		},
 		Patient: func(attempts int, err error) bool {
 			if !l.lost && attempts >= len(transport.Addresses(l.h.Join)) {
 				l.lost = true
-				l.h.Log.Warn("no coordinator answers; it is tried again", "addresses",
+				l.h.Log.Warn("no coordinator answers; trying again", "addresses",
 					strings.Join(transport.Addresses(l.h.Join), ","), "err", err)
 			}
 			return true
@@ -391,16 +401,16 @@ func (l *look) run(ctx context.Context) error {
 	return link.Run(ctx)
 }
 
-func (l *look) up(c transport.Conn, f *wire.Frame) {
+func (l *jobConn) up(c transport.Conn, f *wire.Frame) {
 	var w wire.Welcome
 	if err := wire.ParseControl(f, &w); err != nil {
-		l.h.Log.Error("the coordinator's answer", "err", err)
+		l.h.Log.Error("invalid answer from the coordinator", "err", err)
 		c.Close()
 		return
 	}
 	l.connect(c)
 	if l.lost && l.job != "" {
-		l.h.Log.Info("the coordinator is back")
+		l.h.Log.Info("the coordinator is available again")
 	}
 	if l.lost = false; l.job == "" {
 		l.job = w.Job.ID

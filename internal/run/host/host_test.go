@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestSpecs: each process has an address of its own, and is told where the job is.
+// TestSpecs checks that each process gets an address of its own and the address of the job.
 func TestSpecs(t *testing.T) {
 	port, next := twoPorts(t)
 	h := &Host{
@@ -57,18 +57,18 @@ func TestSpecs(t *testing.T) {
 	}
 	const joins = " --join 127.0.0.1:7 --secret-file /s --beside 1 "
 	if c := strings.Join(specs[0].Command, " "); c != "p server"+joins+"--listen 127.0.0.1:0 --zone a" {
-		t.Errorf("a server without addresses is %s", c)
+		t.Errorf("server without addresses: %s", c)
 	}
 	if specs[0].Output != os.Stdout || specs[0].LogPath != "" {
-		t.Errorf("a server's log goes to %s, not to the host's output", specs[0].LogPath)
+		t.Errorf("the log of a server goes to %s, not to the host's output", specs[0].LogPath)
 	}
 	if c := strings.Join(specs[1].Command, " "); c != "p worker"+joins+"--waits" {
-		t.Errorf("a worker without a command is %s", c)
+		t.Errorf("worker without a command: %s", c)
 	}
 }
 
-// TestTargets: whoever is watched has the three labels that the board and the alerts count on, each process of all
-// hosts an id of its own, and an address that others can dial.
+// TestTargets checks the three labels that the dashboard and the alerts use, that the processes of all hosts have
+// unique IDs, and that other machines can dial the addresses.
 func TestTargets(t *testing.T) {
 	h := &Host{
 		Servers: 2, Workers: 1, Dir: t.TempDir(), Called: "a", Advertise: "a.example.org:7100",
@@ -98,11 +98,11 @@ func TestTargets(t *testing.T) {
 	}
 	h.hideTargets()
 	if got := read(); len(got) != 0 {
-		t.Errorf("in the end there are %+v", got)
+		t.Errorf("at the end there are %+v", got)
 	}
 }
 
-// twoPorts are two free ones, one after the other.
+// twoPorts returns two free consecutive ports.
 func twoPorts(t *testing.T) (first, second string) {
 	t.Helper()
 	for range 100 {
@@ -119,16 +119,16 @@ func twoPorts(t *testing.T) (first, second string) {
 			return fmt.Sprint(port), fmt.Sprint(port + 1)
 		}
 	}
-	t.Fatal("no two free ports")
+	t.Fatal("found no two free consecutive ports")
 	return "", ""
 }
 
-// TestShifted: servers that listen at fixed ports have one after the other, and no port is beyond the last.
+// TestShifted checks that servers with fixed ports get consecutive ones, and that no port exceeds the maximum.
 func TestShifted(t *testing.T) {
 	for _, c := range []struct {
 		addr string
 		by   int
-		want string // "": it is refused
+		want string // "": error
 	}{
 		{"a:7000", 2, "a:7002"},
 		{"a:0", 2, "a:0"},
@@ -141,15 +141,15 @@ func TestShifted(t *testing.T) {
 		{"a:b", 0, ""},
 		{"", 0, ""},
 	} {
-		got, err := shifted("--listen", c.addr, c.by)
+		got, err := offsetAddress("--listen", c.addr, c.by)
 		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("the %d-th after %q is %q, %v; want %q", c.by, c.addr, got, err, c.want)
+			t.Errorf("address %d after %q: %q, %v; want %q", c.by, c.addr, got, err, c.want)
 		}
 	}
 }
 
-// TestExits: who ends is replaced, with growing pauses; one of perdure's own that says what is wrong with what was
-// asked for ends the host, and a program of the user's does not; when the job is over nobody comes after anybody.
+// TestExits checks that processes that end are replaced, with growing pauses. A perdure process that reports an invalid
+// request ends the host, and a user's program does not. Once the job is over, no process is replaced.
 func TestExits(t *testing.T) {
 	h := &Host{Servers: 1, Workers: 1, Command: []string{"x"}, Log: quiet()}
 	var told []wire.Exited
@@ -164,40 +164,40 @@ func TestExits(t *testing.T) {
 		t.Errorf("pauses %d and %d", first, second)
 	}
 	if k.onExit(program) == supervisor.Never {
-		t.Error("a program of the user's is not replaced")
+		t.Error("a user's program is not replaced")
 	}
 	if program.Code = 0; k.onExit(program) < supervisor.Restart(leavePause) {
-		t.Error("who has ended in order is replaced before it is known whether the job is over")
+		t.Error("a process that ended gracefully is replaced before it is known whether the job is over")
 	}
 	server.Code, server.Signal, server.LastLine = usageCode, "", "perdure: wrong secret"
 	if k.onExit(server) != supervisor.Never || (<-k.fatal).Error() != "server-0: wrong secret" {
-		t.Error("a server that was asked for what cannot be is replaced")
+		t.Error("a server with an invalid request is replaced")
 	}
 	if _, why := k.look(); why != "server-0: wrong secret" {
 		t.Errorf("the host is not ready: %s", why)
 	}
 	server.Code = supervisor.ExitDrained
 	if k.onExit(server) != supervisor.Never || k.drained != 1 {
-		t.Error("a server that was drained is replaced")
+		t.Error("a drained server is replaced")
 	}
 	select {
 	case <-k.idle:
-		t.Error("a host with a worker has nothing left to do")
+		t.Error("a host with a worker is idle")
 	default:
 	}
 	k.over()
 	program.PID = 7
 	if k.onExit(program) != supervisor.Never {
-		t.Error("somebody is replaced when the job is over")
+		t.Error("a process is replaced after the job is over")
 	}
 	if len(told) != 1 || told[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.How}) {
-		t.Errorf("the coordinator is told %+v, where one has begun", told)
+		t.Errorf("reports to the coordinator: %+v, want one of the process that ran", told)
 	}
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// TestOver: a host reports that its job has failed, and nothing of one that is done or was stopped.
+// TestOver checks that a host returns an error if its job has failed, and none if the job is done or was stopped.
 func TestOver(t *testing.T) {
 	h := &Host{Log: slog.New(slog.DiscardHandler)}
 	for _, why := range []error{perdure.ErrDone, perdure.ErrStopped, perdure.ErrFailed} {

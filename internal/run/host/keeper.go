@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	// leavePause is how long the next process waits at least after one that ended by itself: if that was since the job
-	// is over, or was the last failure that is allowed, this will be known by then.
+	// leavePause is the shortest time between a process that ended by itself and its replacement. If the process ended
+	// because the job is over, or failed for the last permitted time, the host is notified within that time.
 	leavePause = 250 * time.Millisecond
-	// usageCode is how perdure's own processes end that say what is wrong with what was asked for: it would be
-	// wrong again.
+	// usageCode is the exit code of perdure's own processes that report an invalid request. A restart would fail again.
 	usageCode = supervisor.ExitUsage
 )
 
@@ -29,18 +28,18 @@ const (
 type keeper struct {
 	log    *slog.Logger
 	group  *supervisor.Group
-	own    bool              // workers are programs of the user's
-	tell   func(wire.Exited) // the coordinator, of each end
-	fatal  chan error        // capacity 1: why the host cannot go on
-	idle   chan struct{}     // closed: all its processes were drained
+	own    bool              // workers are the user's own programs
+	tell   func(wire.Exited) // reports each exit to the coordinator
+	fatal  chan error        // capacity 1: why the host cannot continue
+	idle   chan struct{}     // closed when all its processes were drained
 	counts map[wire.Role]int
 
-	mu       sync.Mutex // guards what follows
-	last     bool       // who ends is not replaced
-	why      string     // the host does not do its work; "": it does
+	mu       sync.Mutex // guards the fields below
+	last     bool       // processes that end are not replaced
+	why      string     // why the host does not do its work; "": it does
 	backoffs map[[2]string]*supervisor.Backoff
 	restarts map[wire.Role]int
-	drained  int // servers that somebody has had hand over: they are not started again
+	drained  int // servers that an operator has drained, which are not restarted
 }
 
 func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
@@ -64,10 +63,10 @@ func (k *keeper) begin(specs []supervisor.Spec) error {
 	return nil
 }
 
-// name is what people call one of the host's processes: its number is the host's, and not the job's.
+// name returns the name of one of the host's processes in logs. The number is the host's, not the job's.
 func name(role wire.Role, index int) string { return fmt.Sprintf("%s-%d", role, index) }
 
-// onExit is told of every process that ends, and says when the next one takes its place.
+// onExit handles the exit of a process and returns when to start its replacement.
 func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,20 +81,20 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 		return supervisor.Never
 	}
 	if e.Role == wire.RoleServer && e.Code == supervisor.ExitDrained {
-		log.Info(who + " was drained; it is not started again")
+		log.Info(who + " was drained and is not started again")
 		if k.drained++; k.drained == k.counts[wire.RoleServer]+k.counts[wire.RoleWorker] {
-			log.Info("all that was kept alive here was drained; there is nothing left to do")
+			log.Info("all processes of this host were drained; nothing is left to do")
 			close(k.idle)
 		}
 		return supervisor.Never
 	}
 	own := k.own && e.Role == wire.RoleWorker
 	if !own && e.Code == usageCode {
-		said := cmp.Or(e.LastLine, e.How+", and has said why")
+		said := cmp.Or(e.LastLine, e.How+", and has printed the reason")
 		k.why = fmt.Sprintf("%s: %s", who, strings.TrimPrefix(said, "perdure: "))
 		select {
 		case k.fatal <- errors.New(k.why):
-		default: // another one was first
+		default: // another process was first
 		}
 		return supervisor.Never
 	}
@@ -112,7 +111,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	if e.Code != 0 && e.Signal == "" && e.LastLine != "" {
 		text += ": " + strings.TrimPrefix(e.LastLine, "perdure: ")
 	}
-	if text += "; the next one takes its place"; pause > 0 {
+	if text += "; it is replaced"; pause > 0 {
 		text += fmt.Sprintf(" in %v", pause)
 	}
 	level := slog.LevelWarn
@@ -123,7 +122,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	return supervisor.Restart(pause)
 }
 
-// exited is what the coordinator is told of a process that has ended. It needs k.mu.
+// exited returns the report about a process that has ended. The caller must hold k.mu.
 func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
 	if e.Role != wire.RoleWorker || k.last || !k.own && e.Code == usageCode {
 		return wire.Exited{Role: e.Role, PID: e.PID, How: e.How}
@@ -131,7 +130,7 @@ func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
 	return e.Worker(k.own)
 }
 
-// look is how the processes are, for those who watch.
+// look returns the state of the processes for metrics and health checks.
 func (k *keeper) look() (all []metrics.Kept, why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +154,7 @@ func (k *keeper) look() (all []metrics.Kept, why string) {
 	return all, why
 }
 
-// over says that who ends is not replaced any more.
+// over stops replacing processes.
 func (k *keeper) over() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,8 +162,8 @@ func (k *keeper) over() {
 	k.group.NoMore()
 }
 
-// drain has all processes end in order: workers, and then servers, which others may need until then. Where time is
-// short, all are told at once: a worker's clock may take longer than that.
+// drain ends all processes gracefully: first workers and then servers, which other processes may need until then. If
+// time is short, all are asked at the same time, since a worker's clock may take longer than the notice.
 func (k *keeper) drain(until context.Context, short bool) {
 	k.over()
 	roles := []wire.Role{wire.RoleWorker, wire.RoleServer}
@@ -179,20 +178,20 @@ func (k *keeper) drain(until context.Context, short bool) {
 	}
 }
 
-// kill ends all that are left.
+// kill kills all remaining processes.
 func (k *keeper) kill() {
 	k.each(wire.RoleWorker, k.group.Kill)
 	k.each(wire.RoleServer, k.group.Kill)
 }
 
-// each does something to all processes of a role. One that has ended: all the better.
+// each applies do to all processes of a role. Errors mean that a process has already ended.
 func (k *keeper) each(role wire.Role, do func(wire.Role, int) error) {
 	for i := range k.counts[role] {
 		_ = do(role, i)
 	}
 }
 
-// await waits until all processes of a role have ended, for a time at most.
+// await waits until all processes of a role have ended, or for at most the given time.
 func (k *keeper) await(ctx context.Context, role wire.Role, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -205,6 +204,6 @@ func (k *keeper) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := k.group.Stop(ctx); err != nil {
-		k.log.Error("some processes do not end", "err", err)
+		k.log.Error("some processes have not ended", "err", err)
 	}
 }

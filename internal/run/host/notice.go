@@ -13,16 +13,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// Notice says how a host hears that its machine is to be taken, beside a signal and an operator's word, and how long it
-// has then.
+// Notice configures how a host learns that its machine will be taken away, in addition to a signal and an operator's
+// order, and how much time it has then.
 type Notice struct {
-	// For is how long it has from then on; 0: as long as it takes.
+	// For is the time from the notice until the machine is gone; 0: unlimited.
 	For time.Duration `name:"notice" help:"@host_notice" placeholder:"TIME"`
-	// Probe is a command of a shell: the machine is to be taken once it ends with 0; "": there is none.
+	// Probe is a shell command. When it ends with 0, the machine is about to be taken away. "": none.
 	Probe string `name:"notice-command" help:"@host_notice_command" placeholder:"COMMAND"`
 }
 
-// noticePause is how long after the command the next one is run.
+// noticePause is the time between two runs of the command.
 const noticePause = 2 * time.Second
 
 // shell runs the command.
@@ -30,30 +30,30 @@ const shell = "sh"
 
 func (n *Notice) check() error {
 	if n.For < 0 || n.For > control.MostNotice {
-		return fmt.Errorf("%w: --notice %v; choose a time above 0, and of %v at most", perdure.ErrUsage, n.For,
+		return fmt.Errorf("%w: invalid --notice %v; choose a time above 0 and at most %v", perdure.ErrUsage, n.For,
 			control.MostNotice)
 	}
 	if n.Probe == "" {
 		return nil
 	}
 	if _, err := exec.LookPath(shell); err != nil {
-		return fmt.Errorf("%w: --notice-command needs a shell, and there is no %s", perdure.ErrUsage, shell)
+		return fmt.Errorf("%w: --notice-command needs a shell, but %s is not installed", perdure.ErrUsage, shell)
 	}
 	return nil
 }
 
-// hostNames are what people may call a host: it stands in lines and on command lines.
+// hostNames matches valid host names, which appear in log lines and on command lines.
 var hostNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 func checkName(name string) error {
 	if !hostNames.MatchString(name) {
-		return fmt.Errorf("%w: %.40q cannot be a host's name; use letters, digits, dots, dashes and underscores, for "+
+		return fmt.Errorf("%w: invalid host name %.40q; use letters, digits, dots, dashes and underscores, for "+
 			"example --name rack-a-7", perdure.ErrUsage, name)
 	}
 	return nil
 }
 
-// watch runs the command until it ends with 0; what it returns is closed then.
+// watch runs the command until it ends with 0, and then closes the returned channel.
 func (h *Host) watch(ctx context.Context) <-chan struct{} {
 	noticed := make(chan struct{})
 	if h.Notice.Probe == "" {
@@ -63,7 +63,7 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 		said := ""
 		for ctx.Err() == nil {
 			cmd := exec.CommandContext(ctx, shell, "-c", h.Notice.Probe)
-			cmd.WaitDelay = time.Second // what it has started may hold its output
+			cmd.WaitDelay = time.Second // child processes may keep its output open
 			err := cmd.Run()
 			if err == nil {
 				close(noticed)
@@ -72,7 +72,7 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 			if code := cmd.ProcessState.ExitCode(); code < 0 || code >= cannotRun {
 				if why := err.Error(); why != said && ctx.Err() == nil {
 					said = why
-					h.Log.Warn("the command that is to say when this machine is taken fails; it is tried again",
+					h.Log.Warn("the command of --notice-command fails; trying again",
 						"command", h.Notice.Probe, "err", why)
 				}
 			}
@@ -85,24 +85,25 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 	return noticed
 }
 
-// cannotRun is the least code of a shell that could not run its command.
+// cannotRun is the smallest exit code of a shell that reports that it could not run a command.
 const cannotRun = 126
 
-// ending is a host's end in order.
+// ending is the graceful end of a host.
 type ending struct {
 	h      *Host
-	cancel context.CancelFunc // nobody is waited for any more
+	cancel context.CancelFunc // stops waiting for processes
 	once   sync.Once
 }
 
-// within ends the host anyway when a notice is over.
+// within ends the host when the notice has expired.
 func (e *ending) within(notice time.Duration) (stop func()) {
 	if notice <= 0 {
 		return func() {}
 	}
 	t := time.AfterFunc(notice, func() {
 		e.once.Do(func() {
-			e.h.Log.Warn("the notice is over: whoever is left here ends now, with what others have not taken over",
+			e.h.Log.Warn("the notice is over: the remaining processes end now, even if others have not taken over "+
+				"their replicas",
 				"notice", notice)
 		})
 		e.cancel()
@@ -110,10 +111,10 @@ func (e *ending) within(notice time.Duration) (stop func()) {
 	return func() { t.Stop() }
 }
 
-// handOver has all processes end in order: workers leave, and servers hand over what they hold. When the notice is
-// over they end anyway. ctx ends when a signal has told the host to end, perhaps later than somebody else did.
+// handOver ends all processes gracefully: workers leave, and servers hand over their replicas. When the notice expires,
+// the remaining processes are killed. ctx ends on a signal, which may follow another request.
 func (h *Host) handOver(ctx, atOnce context.Context, k *keeper, why string, notice time.Duration) {
-	h.begins(why, notice)
+	h.announceDrain(why, notice)
 	until, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	e := &ending{h: h, cancel: cancel}
@@ -127,17 +128,17 @@ func (h *Host) handOver(ctx, atOnce context.Context, k *keeper, why string, noti
 	}
 }
 
-// begins is what the host says when it is to end.
-func (h *Host) begins(why string, notice time.Duration) {
-	within, how := "", "workers leave, then servers hand over what they hold"
+// announceDrain logs that the host is about to end.
+func (h *Host) announceDrain(why string, notice time.Duration) {
+	within, how := "", "workers leave, then servers hand over their replicas"
 	if notice > 0 {
-		within, how = fmt.Sprintf(" within %v", notice), "workers leave, and servers hand over what they hold"
+		within, how = fmt.Sprintf(" within %v", notice), "workers leave, and servers hand over their replicas"
 	}
-	h.Log.Info(fmt.Sprintf("the host is to end%s: %s; told again, it ends at once", within, how), "why", why)
+	h.Log.Info(fmt.Sprintf("the host is ending%s: %s; a second request ends it immediately", within, how), "why", why)
 }
 
-// order hears what the coordinator orders.
-func (l *look) order(f *wire.Frame) error {
+// order handles an order of the coordinator.
+func (l *jobConn) order(f *wire.Frame) error {
 	if f.Kind != wire.KindOrder {
 		return nil
 	}
@@ -148,7 +149,7 @@ func (l *look) order(f *wire.Frame) error {
 	if o.Kind == wire.OrderDrain {
 		select {
 		case l.ordered <- time.Duration(o.Notice()) * time.Millisecond:
-		default: // it was told already
+		default: // already ordered
 		}
 	}
 	return nil

@@ -19,10 +19,10 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// logsDir is where the processes' logs are, in the host's folder.
+// logsDir is the directory of the processes' logs in the host's directory.
 const logsDir = "logs"
 
-// specs says what runs at each place.
+// specs returns all processes of the host.
 func (h *Host) specs() (all []supervisor.Spec, err error) {
 	for i := range h.Servers {
 		s, err := h.server(i)
@@ -41,18 +41,18 @@ func (h *Host) specs() (all []supervisor.Spec, err error) {
 	return all, nil
 }
 
-// server says what runs as a server.
+// server returns the specification of a server.
 func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	listen, err := h.listens(index)
 	if err != nil {
 		return s, err
 	}
-	if err := free(listen); err != nil {
+	if err := checkFree(listen); err != nil {
 		return s, err
 	}
 	args := []string{"--listen", listen}
 	if h.Advertise != "" {
-		told, err := shifted("--advertise", h.Advertise, index)
+		told, err := offsetAddress("--advertise", h.Advertise, index)
 		if err != nil {
 			return s, err
 		}
@@ -67,7 +67,8 @@ func (h *Host) server(index int) (s supervisor.Spec, err error) {
 	return h.own(wire.RoleServer, index, index, args...)
 }
 
-// worker says what runs as a worker: perdure's, or the user's program, which is told where the job is.
+// worker returns the specification of a worker: perdure's, or the user's program with the job's address in its
+// environment.
 func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	at := h.Servers + index
 	if len(h.Command) == 0 {
@@ -90,7 +91,7 @@ func (h *Host) worker(index int) (s supervisor.Spec, err error) {
 	return s, err
 }
 
-// own says what runs as a process of perdure's own, which is the host's at-th.
+// own returns the specification of one of perdure's own processes, which is the host's at-th process.
 func (h *Host) own(role wire.Role, index, at int, more ...string) (s supervisor.Spec, err error) {
 	beside := h.Servers
 	if role == wire.RoleWorker {
@@ -124,22 +125,22 @@ func (h *Host) spec(role wire.Role, index int, command []string) supervisor.Spec
 	return s
 }
 
-// listens is where a server listens.
+// listens returns the listen address of a server.
 func (h *Host) listens(index int) (string, error) {
 	if h.Listen != "" {
-		return shifted("--listen", h.Listen, index)
+		return offsetAddress("--listen", h.Listen, index)
 	}
 	for _, addr := range transport.Addresses(h.Join) {
 		if host := transport.LeadingAddress(addr); host != "" {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
-	return "", fmt.Errorf("%w: it is not known which address of this machine leads to %s; say where servers listen "+
-		"with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.Addresses(h.Join), ","))
+	return "", fmt.Errorf("%w: cannot determine which address of this machine leads to %s; name the listen address "+
+		"of servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.Addresses(h.Join), ","))
 }
 
-// free refuses an address that somebody else has.
-func free(addr string) error {
+// checkFree returns an error if another process uses an address.
+func checkFree(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, plain.Cause(err))
@@ -147,9 +148,9 @@ func free(addr string) error {
 	return l.Close()
 }
 
-// shifted is the address of the by-th of several that follow one another; one without a port, or with port 0,
-// is that of all.
-func shifted(flag, addr string, by int) (string, error) {
+// offsetAddress returns the by-th of several consecutive addresses. An address without a port or with port 0 is
+// returned for all of them.
+func offsetAddress(flag, addr string, by int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		host, port = addr, "0"
@@ -158,17 +159,17 @@ func shifted(flag, addr string, by int) (string, error) {
 	if n > 0 {
 		n += uint64(by)
 	}
-	if err != nil || host == "" || n > mostPort {
-		return "", fmt.Errorf("%w: %s %s: write HOST:PORT; each server has the port after that of the one before",
+	if err != nil || host == "" || n > maxPort {
+		return "", fmt.Errorf("%w: invalid %s %s: write HOST:PORT; servers use consecutive ports from that one on",
 			perdure.ErrUsage, flag, addr)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-const mostPort = 1<<16 - 1
+const maxPort = 1<<16 - 1
 
-// metricsAt is where the host's at-th process shows how it does; "": nowhere. The host itself has the port
-// before those of its processes.
+// metricsAt returns the metrics address of the host's at-th process, or "" without metrics. The host itself
+// uses the port before those of its processes.
 func (h *Host) metricsAt(at int) (string, error) {
 	if h.Watch.Metrics == "" {
 		return "", nil
@@ -177,17 +178,17 @@ func (h *Host) metricsAt(at int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	host, port, _ := net.SplitHostPort(addr) // Loopback has looked
+	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
 	n, err := strconv.ParseUint(port, 10, 16)
-	if n += uint64(at) + 1; err != nil || port == "0" || n > mostPort {
-		return "", fmt.Errorf("%w: --metrics %s: choose a port of 1 to %d: each process has one, after the host's",
-			perdure.ErrUsage, h.Watch.Metrics, mostPort-h.Servers-h.Workers)
+	if n += uint64(at) + 1; err != nil || port == "0" || n > maxPort {
+		return "", fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d: each process needs one, after the host's",
+			perdure.ErrUsage, h.Watch.Metrics, maxPort-h.Servers-h.Workers)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// targets are where the host and its processes can be watched. What is there is the same for as long as the host lives,
-// so an id is the host's name, and that of a process after it, and not the place that it has in the job.
+// targets returns the metrics addresses of the host and its processes. They stay the same for the life of the host, so
+// a process's ID consists of the host's name and the process's name. It does not use the process's index in the job.
 func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	own, err := httpdebug.Loopback(h.Watch.Metrics)
 	if err != nil {
@@ -209,7 +210,7 @@ func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	return all, nil
 }
 
-// showTargets says for Prometheus where the host and its processes can be watched.
+// showTargets lists the host and its processes for Prometheus.
 func (h *Host) showTargets(job string) error {
 	if h.Watch.Metrics == "" {
 		return nil
@@ -222,12 +223,12 @@ func (h *Host) showTargets(job string) error {
 	return err
 }
 
-// hideTargets says that nobody is there any more.
+// hideTargets removes them from the list.
 func (h *Host) hideTargets() {
 	if !h.listed {
 		return
 	}
 	if err := metrics.WriteTargets(h.Dir, []metrics.Target{}); err != nil {
-		h.Log.Warn("who has ended is still listed for Prometheus", "err", err)
+		h.Log.Warn("cannot remove this host from the list for Prometheus", "err", err)
 	}
 }

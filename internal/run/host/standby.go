@@ -18,11 +18,12 @@ import (
 	"github.com/perdure/perdure/internal/run/role"
 )
 
-// This file has several coordinators of one job, on several machines: they share a registry. Whoever has its lease
-// leads. The others stand by: they do not listen, so that who looks for the leader goes on to the next address at once.
+// This file lets several coordinators on different machines serve one job. They share a registry, and the holder of its
+// lease leads. The others are on standby. They do not listen, so that processes that look for the leader try the next
+// address immediately.
 
-// again is how long one that stands by waits before it asks for the lease again.
-const again = 100 * time.Millisecond
+// leasePause is the time between two attempts of a standby coordinator to acquire the lease.
+const leasePause = 100 * time.Millisecond
 
 // shares reports whether other coordinators may share the registry.
 func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
@@ -38,21 +39,22 @@ func (c *Coordinator) shares(ring *keys.Ring) (bool, error) {
 	}
 	if ring == nil {
 		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
-			"secrets; give each the same keys with --keys DIR, which perdure keys new makes", perdure.ErrUsage, at)
+			"secrets; give each coordinator the same keys with --keys DIR; perdure keys new makes them",
+			perdure.ErrUsage, at)
 	}
 	return true, nil
 }
 
-// idOf is the name of the job that all make who share a registry, and are asked for the same.
-// It does not depend on which members of etcd each names, nor in which order.
+// idOf returns a job ID that is equal for all coordinators with the same registry and the same requested job. It
+// depends neither on the members of etcd that each names nor on their order.
 func (c *Coordinator) idOf() string {
-	at, _ := registry.ParseLocation(c.Registry) // as shares has
+	at, _ := registry.ParseLocation(c.Registry) // shares has checked it
 	sum := sha256.Sum256(append([]byte(at.Identity()+"\n"), c.Job.Text...))
 	return hex.EncodeToString(sum[:8])
 }
 
-// standBy waits for the lease, and then listens. What was open until then was only to see whether it can be. nil: ctx
-// has ended before.
+// standBy waits for the lease and then listens. The listeners in tried were only opened to check the addresses. It
+// returns nil if ctx ends first.
 func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job string) (*role.Opened, error) {
 	known, ring := tried.Keys, tried.Ring
 	if err := errors.Join(tried.Frames.Close(), tried.Web.Close()); err != nil {
@@ -81,8 +83,8 @@ func (c *Coordinator) standBy(ctx context.Context, tried *role.Opened, job strin
 	return open, nil
 }
 
-// isOver reports whether the job is over that a shared registry has: the coordinator that led it has written what it
-// has made. It refuses the registry of another job.
+// isOver reports whether the job in a shared registry is over. The coordinator that led it has then written the
+// results. isOver returns an error if the registry contains another job.
 func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool, error) {
 	doc, revision, err := from.Load(ctx)
 	if err != nil || revision == 0 {
@@ -90,34 +92,35 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	}
 	var f membership.Facts
 	if err := json.Unmarshal(doc, &f); err != nil {
-		return false, fmt.Errorf("facts in the registry: %w", err)
+		return false, fmt.Errorf("job record in the registry: %w", err)
 	}
 	if f.Job.ID != c.idOf() {
-		at, _ := registry.ParseLocation(c.Registry) // as shares has
-		return false, fmt.Errorf("%w: --registry %s has job %s, and %s asks for another one; choose another prefix",
+		at, _ := registry.ParseLocation(c.Registry) // shares has checked it
+		return false, fmt.Errorf("%w: --registry %s contains job %s, but %s requests another one; choose another "+
+			"prefix",
 			perdure.ErrUsage, at, f.Job.ID, c.Job.Name)
 	}
 	if f.Failed != "" {
 		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, f.Failed)
 	}
 	if f.View.Done {
-		c.Log.Info("the job is done; what it has made is with the coordinator that led it")
+		c.Log.Info("the job is done; its results are with the coordinator that led it")
 	}
 	return f.View.Done, nil
 }
 
-// await waits for the lease of a shared registry. Meanwhile it can be watched.
+// await waits for the lease of a shared registry, with metrics and health endpoints.
 func (c *Coordinator) await(ctx context.Context, facts registry.Registry, job string) (registry.Lease, error) {
 	stands := newStanding()
 	c.eye.Show(metrics.Standby(stands.look, c.Watch.Who(job, wire.RoleCoordinator, 0)))
-	defer c.eye.Show(nil) // what comes then only begins
+	defer c.eye.Show(nil) // the leader is not ready yet
 	return c.take(ctx, facts, stands)
 }
 
-// take waits for the lease, whoever has it.
+// take waits for the lease.
 func (c *Coordinator) take(ctx context.Context, facts registry.Registry, stands *standing) (registry.Lease, error) {
 	defer close(stands.ended)
-	tick := time.NewTicker(again)
+	tick := time.NewTicker(leasePause)
 	defer tick.Stop()
 	told := ""
 	for {

@@ -8,42 +8,43 @@ import (
 )
 
 const (
-	// slowTry is how long a registry takes at least that is said to keep one waiting who stands by. It is less than
-	// who looks waits.
+	// slowTry is the time after which a request for the lease counts as slow. It is shorter than a health check's
+	// timeout.
 	slowTry = time.Second
-	// longestTry is more than any registry takes over one try, also one that is away: whoever waits longer is stuck.
+	// longestTry is longer than any request to a registry can take, even to an unavailable one. A longer wait means
+	// that the loop is stuck.
 	longestTry = 30 * time.Second
 )
 
-// standing is how a coordinator stands by, for whoever watches it. The loop that asks for the lease answers itself,
-// between two tries.
+// standing is the state of a standby coordinator for health checks. The loop that requests the lease answers between
+// two requests.
 type standing struct {
-	asks  chan chan<- string // the loop says why it stands by
-	ended chan struct{}      // closed when it stands by no more
+	asks  chan chan<- string // the loop replies with the reason for the standby
+	ended chan struct{}      // closed when the standby ends
 
 	mu    sync.Mutex // guards since
-	since time.Time  // when the try began that is under way; zero: none is
+	since time.Time  // start of the pending request; zero: none is pending
 }
 
 func newStanding() *standing {
 	return &standing{asks: make(chan chan<- string), ended: make(chan struct{})}
 }
 
-// begin notes that the registry is asked for the lease now.
+// begin records the start of a request for the lease.
 func (s *standing) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = time.Now()
 }
 
-// end notes that it has answered.
+// end records that the registry has answered.
 func (s *standing) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = time.Time{}
 }
 
-// waits reports whether the loop waits for a registry that may take so long.
+// waits reports whether the loop waits for a slow registry but is not stuck.
 func (s *standing) waits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +52,7 @@ func (s *standing) waits() bool {
 	return !s.since.IsZero() && t >= slowTry && t < longestTry
 }
 
-// look asks the loop.
+// look asks the loop for the state.
 func (s *standing) look() httpdebug.Look {
 	again := time.NewTicker(slowTry / 20)
 	defer again.Stop()
@@ -61,11 +62,11 @@ func (s *standing) look() httpdebug.Look {
 		case s.asks <- why:
 			return httpdebug.Look{NotReady: "it stands by: " + <-why}
 		case <-s.ended:
-			return httpdebug.Look{NotReady: "it stands by no more, and begins to lead or ends"}
+			return httpdebug.Look{NotReady: "it no longer stands by, and starts to lead or ends"}
 		case <-again.C:
 		}
 		if s.waits() {
-			return httpdebug.Look{Waits: "it stands by, and waits for its registry"}
+			return httpdebug.Look{Waits: "it stands by and waits for its registry"}
 		}
 	}
 }

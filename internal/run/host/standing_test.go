@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/run/role"
 )
 
-// frozen is a registry that answers nobody until it is told to.
+// frozen is a registry that does not answer until the test lets it.
 type frozen struct {
 	registry.Registry
 	goesOn chan struct{}
@@ -26,8 +26,8 @@ func (f *frozen) Acquire(ctx context.Context, h registry.Holder) (registry.Lease
 	return f.Registry.Acquire(ctx, h)
 }
 
-// TestStandingBy: the loop that asks for the lease says that it stands by. While a registry is slow it waits, and that
-// is well; for ever is not.
+// TestStandingBy checks that the loop that requests the lease reports its standby state. Waiting for a slow registry is
+// healthy, waiting forever is not.
 func TestStandingBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := registry.NewMemory()
@@ -47,23 +47,24 @@ func TestStandingBy(t *testing.T) {
 		}
 		<-time.After(longestTry)
 		if seen := probe.Ask(t.Context()); seen.Err == nil {
-			t.Errorf("after %v in one try: %+v", longestTry, seen)
+			t.Errorf("after %v in one request: %+v", longestTry, seen)
 		}
 		close(f.goesOn)
 		synctest.Wait()
 		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it stands by: ") || seen.Err != nil ||
 			seen.Waits != "" || !strings.Contains(seen.NotReady, registry.Self().Host) {
-			t.Errorf("while somebody else leads: %+v", seen)
+			t.Errorf("while another coordinator leads: %+v", seen)
 		}
 		must(t, held.Release())
 		must(t, <-taken)
-		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it stands by no more") {
+		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it no longer stands by") {
 			t.Errorf("with the lease: %+v", seen)
 		}
 	})
 }
 
-// TestStandbyIsWatched: one that stands by answers at its address: it is healthy, not ready, and leads nobody.
+// TestStandbyIsWatched checks that a standby coordinator answers health checks: it is healthy, but not ready, and does
+// not lead.
 func TestStandbyIsWatched(t *testing.T) {
 	first := registry.NewMemory()
 	held, err := first.Acquire(t.Context(), registry.Self())
@@ -91,7 +92,7 @@ func TestStandbyIsWatched(t *testing.T) {
 		return answer.StatusCode
 	}
 	until := time.Now().Add(time.Minute)
-	for asks("/readyz", "it stands by") == 0 && time.Now().Before(until) { // it has just begun
+	for asks("/readyz", "it stands by") == 0 && time.Now().Before(until) { // it has just started
 	}
 	if code := asks("/healthz", "goes on"); code != http.StatusOK {
 		t.Errorf("it is not healthy: %d", code)

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/run/screen"
 )
 
-// view logs what whoever looks after the job says itself. What the coordinator says is in the log already.
+// view logs messages of this process. The coordinator logs its own messages.
 type view struct {
 	screen.Silent
 	Log *slog.Logger

@@ -20,35 +20,36 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// This file has a job of many hosts: its coordinator is in this process, and others start its servers and
-// workers. What a run's parent does beside that is done here: it keeps the record, exports the model,
-// writes how it all went, and ends the job as somebody asks.
+// This file runs a job on several hosts. The coordinator is in this process, and the hosts start the servers and
+// workers. This file does the rest of a parent process's work: it keeps the record, exports the model, writes the
+// summary and ends the job on request.
 
-// Attended is what Lay and Attend are told.
+// Attended holds the arguments of Lay and Attend.
 type Attended struct {
 	Settings settings.Run
 	Folder   string
-	// Coordinator and Control are where this process reaches the coordinator, and its control API.
+	// Coordinator and Control are the addresses of the coordinator and of its control API for this process.
 	Coordinator, Control string
-	Ring                 *keys.Ring  // what this process shows there; nil: the job has no keys
-	View                 screen.View // nil: nobody looks
+	Ring                 *keys.Ring  // credentials of this process; nil: the job has no keys
+	View                 screen.View // nil: the run is not shown
 }
 
-// Spread refuses settings of a job that many hosts cannot have.
+// Spread returns an error for settings that a job on several hosts cannot have.
 func Spread(s *settings.Run) error {
 	if len(s.Faults) > 0 {
-		return fmt.Errorf("%w: fault: no fault reaches the processes of many hosts; leave it out, and make them fail "+
-			"there", perdure.ErrUsage)
+		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; leave it out, and "+
+			"stop processes on the hosts themselves", perdure.ErrUsage)
 	}
 	if s.HasOwnLog() {
-		return fmt.Errorf("%w: recovery %s needs an update log that all hosts reach; name it with log: "+
+		return fmt.Errorf("%w: recovery %s needs an update log that all hosts can reach; name it with log: "+
 			"perdure://HOST:4222 (perdure log --keys serves one), or nats://", perdure.ErrUsage, s.Job.Recovery)
 	}
 	return nil
 }
 
-// Lay makes the folder of a job of many hosts, all of it or none that counts: run.json comes last. What is
-// not settled before a run begins is completed in the settings. shared: other coordinators have the same job.
+// Lay creates the directory of a job on several hosts. It writes run.json last, so that an incomplete directory does
+// not count. It completes the settings that are chosen before a run starts. shared means that other coordinators have
+// the same job.
 func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err error) {
 	s.Job.AwaitExport, s.Job.FixedEnd = true, s.Job.Workload != settings.OwnWorkload && s.Until.Metric == ""
 	if err := sizeLog(s, folder); err != nil {
@@ -83,11 +84,11 @@ func Lay(ctx context.Context, s *settings.Run, folder string, shared bool) (err 
 	return dir.WriteRun(*s)
 }
 
-// Attendant looks after a job of many hosts.
+// Attendant runs a job on several hosts.
 type Attendant struct{ *Run }
 
-// Attend looks after the job of many hosts that is in a folder: Lay has made it, now or long ago. Settings are
-// those of its run.json. See sees it to its end.
+// Attend starts to run the job in a directory that Lay created, possibly long ago. The settings are those of its
+// run.json. The caller then calls See.
 func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
@@ -113,7 +114,7 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(o.Folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
-		return nil, fmt.Errorf("run folder: %w", err)
+		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	if err := r.supervise(ctx, "", nil, false); err != nil {
 		return nil, err
@@ -121,12 +122,12 @@ func Attend(ctx context.Context, o Attended) (_ *Attendant, err error) {
 	return &Attendant{r}, nil
 }
 
-// See sees a job of many hosts to its end, and returns how it went. When ctx ends it leaves the job as it
-// is: another process may go on with it.
+// See runs the job to its end and returns its summary. When ctx ends, See leaves the job as it is, so that another
+// process can continue it.
 func (r *Attendant) See(ctx context.Context) (sum rundir.Summary, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
-	if sum, err = rundir.ReadSummary(r.dir.Path()); err == nil { // only its end is not told yet
+	if sum, err = rundir.ReadSummary(r.dir.Path()); err == nil { // everything is done except reporting the end
 		return sum, r.sayOver(ctx, ended)
 	}
 	if r.workers {
@@ -157,10 +158,11 @@ func (r *Attendant) See(ctx context.Context) (sum rundir.Summary, err error) {
 	}
 }
 
-// sayOver tells everybody that the job is done. Programs of others' may read its tables until they end.
+// sayOver notifies all processes that the job is done. Programs that Perdure did not start may read its tables until
+// they end.
 func (r *Attendant) sayOver(ctx context.Context, ended <-chan error) error {
 	r.job.Over()
-	r.await(ctx, func(p *wire.Progress) bool { return p.Done }) // the coordinator has it
+	r.await(ctx, func(p *wire.Progress) bool { return p.Done }) // until the coordinator has recorded it
 	if !r.workers {
 		r.await(ctx, func(p *wire.Progress) bool {
 			return !slices.ContainsFunc(p.Places, func(p wire.PlaceProgress) bool {
@@ -177,7 +179,7 @@ func (r *Attendant) sayOver(ctx context.Context, ended <-chan error) error {
 	return nil
 }
 
-// await waits until the coordinator tells that something is so, for as long as programs may go on at most.
+// await waits until the coordinator's progress satisfies so, for at most programGrace.
 func (r *Attendant) await(ctx context.Context, so func(p *wire.Progress) bool) {
 	ctx, cancel := context.WithTimeout(ctx, programGrace)
 	defer cancel()
@@ -195,7 +197,8 @@ func (r *Attendant) await(ctx context.Context, so func(p *wire.Progress) bool) {
 	}
 }
 
-// endedEarly says how to go on where somebody has asked for the job's end; else it returns why it has ended.
+// endedEarly returns an error that says how to continue the job if its end was requested. Otherwise it returns why the
+// job ended.
 func (r *Attendant) endedEarly(why error) error {
 	if !errors.Is(why, supervisor.ErrStopAsked) {
 		return why
@@ -204,15 +207,15 @@ func (r *Attendant) endedEarly(why error) error {
 	has := fmt.Sprintf("with a checkpoint of clock %d", p.Durable)
 	switch lost := keeps.MayResume(); {
 	case lost != nil:
-		return fmt.Errorf("%w at clock %d, and nothing is left to go on from: %w", ErrStopped, p.Clock, lost)
+		return fmt.Errorf("%w at clock %d, and there is nothing to resume from: %w", ErrStopped, p.Clock, lost)
 	case keeps.Traits().Logged():
 		has = "and all updates are in its log"
 	}
-	return fmt.Errorf("%w at clock %d, %s; it goes on when its coordinator is started again in %s", ErrStopped,
+	return fmt.Errorf("%w at clock %d, %s; it continues when its coordinator is started again in %s", ErrStopped,
 		p.Clock, has, r.dir.Path())
 }
 
-// Leave lets go of a job of many hosts, and does nothing to it.
+// Leave releases this process's resources and leaves the job unchanged.
 func (r *Attendant) Leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// What is left of a job of many hosts that was ended early depends on its strategy, and people are told.
+// TestEndedEarly checks what the user is told when a job on several hosts was ended early: what remains depends on the
+// recovery strategy.
 func TestEndedEarly(t *testing.T) {
 	dir, err := rundir.Create(filepath.Join(t.TempDir(), "job"))
 	if err != nil {
@@ -21,10 +22,10 @@ func TestEndedEarly(t *testing.T) {
 	}
 	defer dir.Close()
 	for strategy, want := range map[string]string{
-		"checkpoint:20": "at clock 0, with a checkpoint of clock 0; it goes on when its coordinator is",
-		"stateless":     "at clock 0, and all updates are in its log; it goes on when",
-		"chain:2":       "at clock 0, and nothing is left to go on from: a run under chain:2 keeps no checkpoints",
-		"none":          "and nothing is left to go on from: a run under none keeps no checkpoints",
+		"checkpoint:20": "at clock 0, with a checkpoint of clock 0; it continues when its coordinator is",
+		"stateless":     "at clock 0, and all updates are in its log; it continues when",
+		"chain:2":       "at clock 0, and there is nothing to resume from: a run under chain:2 keeps no checkpoints",
+		"none":          "and there is nothing to resume from: a run under none keeps no checkpoints",
 	} {
 		recovery, err := perdure.ParseRecovery(strategy)
 		if err != nil {
@@ -38,6 +39,6 @@ func TestEndedEarly(t *testing.T) {
 		}
 	}
 	if why := errors.New("another reason"); (&Attendant{&Run{}}).endedEarly(why) != why {
-		t.Error("another reason is not told")
+		t.Error("the original reason is not returned")
 	}
 }

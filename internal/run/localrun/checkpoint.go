@@ -14,24 +14,24 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// kept is where a run has its checkpoints, and its snapshots.
+// kept is the store of a run's checkpoints, with that of its snapshots.
 type kept struct {
 	store.Store
-	snapshots store.Store // nil: it has none
+	snapshots store.Store // nil: the job has no snapshots
 	s         *settings.Run
-	own       bool // this run has taken the store, and not another coordinator of its job
+	own       bool // this process claimed the store, rather than another coordinator of the job
 }
 
-// keep opens the run's store and takes it, and brings the checkpoint there that the run goes on from.
-// shared: other coordinators of the same job may have taken it.
+// keep opens and claims the run's store, and copies the checkpoint there that the run resumes from. shared means that
+// another coordinator of the same job may have claimed it.
 func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k kept, err error) {
-	ctx = context.WithoutCancel(ctx) // what is said at the end of a run is looked up there
+	ctx = context.WithoutCancel(ctx) // the store is still read when the run is ending
 	in, err := s.OpenStore(ctx, folder)
 	if err != nil {
 		return k, fmt.Errorf("--store: %w", err)
 	}
 	own := false
-	if s.Checkpoints.Store != "" { // the run's folder is its own
+	if s.Checkpoints.Store != "" { // otherwise it is in the run's own directory
 		claim := checkpoints.Share
 		if !shared {
 			claim = func(in store.Store, job *perdure.JobSpec) (bool, error) { return true, checkpoints.Claim(in, job) }
@@ -57,7 +57,7 @@ func keep(ctx context.Context, s *settings.Run, folder string, shared bool) (k k
 	return k, nil
 }
 
-// begin writes the model that the run begins with, which is not needed in memory after that.
+// begin writes the model that the run starts with, and then releases its memory.
 func (k kept) begin() error {
 	saved, err := k.s.Checkpoints.Init.Model.Write(k, &k.s.Job, k.s.Tables, time.Now())
 	if err != nil {
@@ -70,7 +70,7 @@ func (k kept) begin() error {
 	return nil
 }
 
-// goOn brings what the run goes on from.
+// goOn copies or writes the state that the run resumes from.
 func (k kept) goOn(ctx context.Context) (err error) {
 	if k.s.Checkpoints.Ended != nil {
 		if err := k.bringStates(ctx); err != nil {
@@ -95,7 +95,7 @@ func (k kept) goOn(ctx context.Context) (err error) {
 	return nil
 }
 
-// bringStates brings what slots have saved that the shards of an ended job only refer to.
+// bringStates copies the slot states that the shards of an ended job only refer to.
 func (k kept) bringStates(ctx context.Context) error {
 	files := k.s.Checkpoints.Ended.States()
 	if len(files) == 0 {
@@ -113,8 +113,7 @@ func (k kept) bringStates(ctx context.Context) error {
 	return nil
 }
 
-// leave gives a store back that has nothing yet which anybody needs. Nobody else has put anything
-// there.
+// leave releases the store while it contains nothing that is needed. Only this run can have written to it.
 func (k kept) leave() error {
 	if !k.own {
 		return nil
@@ -129,11 +128,11 @@ func (k kept) leave() error {
 	return err
 }
 
-// bring copies objects from one store to another that has none of them.
+// bring copies objects from one store to another that must not contain them.
 func bring(from, to store.Store, names []string) error {
 	for _, name := range names {
 		if n, err := store.Size(to, name); err == nil {
-			return fmt.Errorf("%s/%s, of %d bytes, is there already: %w", to, name, n, fs.ErrExist)
+			return fmt.Errorf("%s/%s, of %d bytes, already exists: %w", to, name, n, fs.ErrExist)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

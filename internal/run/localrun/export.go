@@ -22,21 +22,21 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// mostOwn is how many bytes of values the tables of a program of one's own may have for its model to be written: all
-// are in this process's memory, beside the servers of the same machine. A checkpoint of more can be exported.
-const mostOwn = 4 << 30
+// maxOwnModelBytes limits the tables of a user's own program whose model is written, in bytes. All values are kept in
+// the memory of this process, on the machine of the servers. Larger models can be exported from a checkpoint.
+const maxOwnModelBytes = 4 << 30
 
-// made is what a job has made.
+// made is the model of a job.
 type made struct {
 	tensors   []safetensors.Tensor
 	eval      workload.Eval
 	findings  []string
-	constants map[string]string // that predictions need beside the tensors
+	constants map[string]string // needed for predictions in addition to the tensors
 	data      string            // the data set's name
 }
 
-// export reads the whole model as of the job's end from the servers, judges it on the test set where
-// it is a workload's, and writes it. Without tables, or of too large ones, there is none: nil.
+// export reads the whole model at the job's end from the servers and writes it. If a workload made it, export also
+// evaluates it on the test set. It returns nil if there are no tables or they are too large.
 func (r *Run) export(ctx context.Context) (*finalModel, error) {
 	network, err := r.s.Network(wire.RoleObserver, 0, r.ring)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *Run) export(ctx context.Context) (*finalModel, error) {
 		})
 }
 
-// trained is what a workload has trained.
+// trained returns the model that a workload has trained.
 func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, error) {
 	w, err := workload.New(s.Job.Workload, s.WorkParams())
 	if err != nil {
@@ -98,16 +98,16 @@ func trained(ctx context.Context, c *worker.Client, s *settings.Run) (*made, err
 	return m, err
 }
 
-// ownTables are those that programs of others have made; nil: there are none, or they are too large.
+// ownTables returns the tables that a user's own programs made, or nil if there are none or they are too large.
 func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 	v, err := r.Control().View(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the model's tables: %w", err)
+		return nil, fmt.Errorf("read the model's tables: %w", err)
 	}
 	m := &made{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
 	bytes := int64(0)
 	for _, spec := range v.Tables {
-		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > mostOwn {
+		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > maxOwnModelBytes {
 			break
 		}
 		t, err := c.Table(ctx, spec.Asked())
@@ -122,9 +122,9 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 			bytes += 4 * int64(len(more[0].Data))
 		}
 	}
-	if bytes > mostOwn {
-		r.view.Say(fmt.Sprintf("no model is written: its tables have more than %d GiB; perdure checkpoint export "+
-			"makes one of a checkpoint", mostOwn>>30))
+	if bytes > maxOwnModelBytes {
+		r.view.Say(fmt.Sprintf("no model is written, because its tables have more than %d GiB; perdure checkpoint "+
+			"export can write one from a checkpoint", maxOwnModelBytes>>30))
 		return nil, nil
 	}
 	if len(m.tensors) == 0 {
@@ -133,11 +133,11 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*made, error) {
 	return m, nil
 }
 
-// modelFile is what the model is called, in the run's folder and in the store of its checkpoints.
+// modelFile is the name of the model in the run's directory and in the store of its checkpoints.
 const modelFile = "model.safetensors"
 
-// keepModel writes the model into the run's folder, and into the store that the run was given: what it leaves is then
-// there whatever becomes of this machine.
+// keepModel writes the model to the run's directory and to the run's store if one was given. The result then survives
+// the loss of this machine.
 func (r *Run) keepModel(ctx context.Context, write func(io.Writer) error) error {
 	path := filepath.Join(r.dir.Path(), modelFile)
 	err := r.insist(ctx, "the model", func() error { return disk.WriteFile(disk.OS(), path, write) })
@@ -147,7 +147,7 @@ func (r *Run) keepModel(ctx context.Context, write func(io.Writer) error) error 
 	return r.insist(ctx, "the model", func() error { return r.kept.Put(modelFile, write) })
 }
 
-// tensorsOf reads a whole table: of a sparse one, the rows that it stores.
+// tensorsOf reads a whole table, or the stored rows of a sparse table.
 func tensorsOf(ctx context.Context, t *worker.Table) ([]safetensors.Tensor, error) {
 	spec := t.Spec()
 	if !spec.Sparse {

@@ -31,7 +31,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// small are the settings of a job that takes a moment.
+// small returns the settings of a job that ends quickly.
 func small(t *testing.T, recovery string) settings.Run {
 	t.Helper()
 	startsItself(t)
@@ -54,10 +54,10 @@ func small(t *testing.T, recovery string) settings.Run {
 	return s
 }
 
-// record is a view that notes what it is shown.
+// record is a view that records its calls.
 type record struct {
 	screen.Silent
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []wire.Event
 	began  string
 	ended  *rundir.Summary
@@ -75,8 +75,8 @@ func (v *record) Event(_ *screen.State, e wire.Event) {
 
 func (v *record) End(s *rundir.Summary, _ string, _ []supervisor.Fault) { v.ended = s }
 
-// TestRun: a job runs through the death of a server, without a command line, and makes the
-// model that it makes in peace; its folder has what it left.
+// TestRun checks that a job survives the death of a server, without a command line, and makes the same model as an
+// undisturbed one. The run's directory contains the results.
 func TestRun(t *testing.T) {
 	var hashes []string
 	for _, faults := range [][]string{nil, {"kill:server:0@clock:10"}} {
@@ -91,26 +91,26 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(sum.Failures) != len(faults) || *sum.UpdatesLost != 0 || sum.Clocks != 30 {
-			t.Errorf("with the faults %v: %+v", faults, sum)
+			t.Errorf("faults %v: %+v", faults, sum)
 		}
 		hashes = append(hashes, *sum.ModelSHA256)
 		read, err := rundir.ReadSummary(dir)
 		must(t, err)
 		if *read.ModelSHA256 != *sum.ModelSHA256 || v.began != dir || v.ended == nil || !v.closed ||
 			len(v.events) == 0 {
-			t.Errorf("its folder has the model %s; shown: %+v", *read.ModelSHA256, v)
+			t.Errorf("model in the run's directory: %s; shown: %+v", *read.ModelSHA256, v)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err != nil {
 			t.Error(err)
 		}
 	}
 	if hashes[0] != hashes[1] {
-		t.Errorf("the model of the disturbed job is %s, not %s", hashes[1], hashes[0])
+		t.Errorf("model of the disturbed job is %s, want %s", hashes[1], hashes[0])
 	}
 }
 
-// TestInterrupted: a run that is told to end makes a checkpoint, and says how to go on; what
-// goes on from there has another folder.
+// TestInterrupted checks that an interrupted run makes a checkpoint and says how to continue. The resumed run has a
+// directory of its own.
 func TestInterrupted(t *testing.T) {
 	t.Run("folder", func(t *testing.T) { interrupted(t, "", "") })
 	t.Run("store", func(t *testing.T) {
@@ -140,45 +140,46 @@ func interrupted(t *testing.T, here, there string) {
 	_, err = r.Wait(ctx, t.Context())
 	must(t, r.Close())
 	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "perdure train --resume "+dir) {
-		t.Fatalf("it ends with %v", err)
+		t.Fatalf("ended with %v", err)
 	}
 	if asks := strings.Contains(err.Error(), dir+" --store URL"); asks != (here != "") {
-		t.Errorf("a store is asked for: %v", err)
+		t.Errorf("hint about the store: %v", err)
 	}
 	again, err := (&settings.Asked{Store: there, Given: map[string]bool{"store": there != ""}}).Resume(dir)
 	must(t, err)
 	if again.Cut < 5 || again.Job.ID != s.Job.ID || again.Resumed != dir {
-		t.Errorf("from a checkpoint of clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
+		t.Errorf("resumed at clock %d of job %s in %s", again.Cut, again.Job.ID, again.Resumed)
 	}
 	to := t.TempDir()
 	from, err := again.OpenEarlier(t.Context())
 	must(t, err)
 	must(t, bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From))
 	if err := bring(from, store.Folder(disk.OS(), to), again.Checkpoints.From); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("over what is there: %v", err)
+		t.Errorf("copying over existing objects: %v", err)
 	}
 	if files, err := os.ReadDir(to); err != nil || len(files) < 5 || len(files) != len(again.Checkpoints.From) {
 		t.Errorf("%v, %v", files, err)
 	}
 }
 
-// TestStartRefuses: what cannot be is told before anything is started, and nothing stays.
+// TestStartRefuses checks that invalid settings are reported before anything is started and that nothing remains.
 func TestStartRefuses(t *testing.T) {
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o666))
 	faulty := small(t, "none")
 	faulty.Faults = []string{"kill:server:9@1s"}
 	for want, o := range map[string]Options{
-		"is not empty":         {Settings: small(t, "none"), Folder: full},
-		"has no name":          {Settings: small(t, "none")},
-		"there is no server:9": {Settings: faulty, Folder: filepath.Join(t.TempDir(), "run")}, // once there is a folder
+		"is not empty": {Settings: small(t, "none"), Folder: full},
+		"has no name":  {Settings: small(t, "none")},
+		// checked once the directory exists
+		"there is no server:9": {Settings: faulty, Folder: filepath.Join(t.TempDir(), "run")},
 		"write HOST:PORT":      {Settings: settings.Run{Reach: settings.Reach{Listen: "here"}}, Folder: "x"},
 		"name the one address": {Settings: settings.Run{Reach: settings.Reach{Listen: ":0"}}, Folder: "x"},
 	} {
 		v := &record{}
 		o.View, o.Workers = v, true
 		if r, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) || !v.closed {
-			t.Errorf("%+v: %v, want %s; its view is closed: %t", r, err, want, v.closed)
+			t.Errorf("%+v: %v, want %s; view closed: %t", r, err, want, v.closed)
 		}
 	}
 	warned := ""
@@ -190,12 +191,12 @@ func TestStartRefuses(t *testing.T) {
 	if warned != "" || !transport.IsLoopback("127.0.0.1:7000") || !transport.IsLoopback("[::1]:7000") ||
 		transport.IsLoopback("192.0.2.1:7000") ||
 		transport.IsLoopback("host:7000") {
-		t.Errorf("of addresses of this machine only it warns: %s", warned)
+		t.Errorf("warning for addresses of this machine only: %s", warned)
 	}
 }
 
-// TestProgramNotThere: a program that does not exist is refused before the run's folder is made. Commands that only a
-// shell can resolve are left to it.
+// TestProgramNotThere checks that a missing program is reported before the run's directory is created. Commands that
+// only a shell can resolve are not checked.
 func TestProgramNotThere(t *testing.T) {
 	for _, command := range []string{"./nothere", "nothere --flag", filepath.Join(t.TempDir(), "nothere") + " x"} {
 		folder := filepath.Join(t.TempDir(), "run")
@@ -204,7 +205,7 @@ func TestProgramNotThere(t *testing.T) {
 			t.Errorf("%s: %v", command, err)
 		}
 		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the run's folder: %v", command, err)
+			t.Errorf("%s: run directory: %v", command, err)
 		}
 	}
 	for _, command := range []string{"", "sh -c 'exit 0'", `"$HOME/train"`, "$(which train)", "'my program'"} {
@@ -214,19 +215,19 @@ func TestProgramNotThere(t *testing.T) {
 	}
 }
 
-// TestStartLetsGo: a run that cannot start leaves its address to the next one.
+// TestStartLetsGo checks that a run that cannot start releases its address.
 func TestStartLetsGo(t *testing.T) {
 	s := small(t, "none")
 	free, err := listen(AnyPort)
 	must(t, err)
 	s.Reach.Listen = free.addr
 	must(t, free.file.Close())
-	folder := t.TempDir() // it is there already
+	folder := t.TempDir() // the directory is not empty
 	must(t, os.WriteFile(filepath.Join(folder, "mine"), nil, 0o600))
 	for range 2 {
-		o := Options{Settings: s, Folder: folder, Workers: true} // nobody looks
+		o := Options{Settings: s, Folder: folder, Workers: true} // without a view
 		if _, err := Start(t.Context(), o); err == nil || strings.Contains(err.Error(), "cannot listen") {
-			t.Fatalf("a run in a folder that is not its own: %v", err)
+			t.Fatalf("a run in a directory that is in use: %v", err)
 		}
 	}
 }

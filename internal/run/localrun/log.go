@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/perdure/perdure/internal/run/rundir"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -21,31 +19,31 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/plain"
+	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// leaveLog removes, once the job's processes have ended, the streams that it has in a log
-// elsewhere: nothing needs them any more if its model is safe. Else somebody may want to see
-// them, and is told.
+// leaveLog removes the job's streams from an external log after the job's processes have ended. If the model is safe,
+// the streams are not needed any more. Otherwise leaveLog keeps them for inspection and notifies the user.
 func (r *Run) leaveLog() {
 	if r.s.Log == nil || r.s.HasOwnLog() {
 		return
 	}
 	rm := howToRemove(&r.s.Job)
 	if !r.safe {
-		r.tell("the updates of this run stay in its log, and take room there, until you remove them: " + rm)
+		r.tell("the updates of this run stay in its log, and use space there, until you remove them: " + rm)
 	} else if err := checkpoints.RemoveLogOf(&r.s); err != nil {
-		r.tell(fmt.Sprintf("the updates of this run cannot be removed from its log (%s); try again later: %s",
+		r.tell(fmt.Sprintf("cannot remove the updates of this run from its log (%s); try again later: %s",
 			plain.Text(err), rm))
 	}
 }
 
-// leftLog says what an earlier run, from which this one goes on, has left in a log elsewhere; "": nothing.
+// leftLog returns a line about the streams of the earlier run that remain in an external log, or "" if nothing remains.
 func leftLog(s *settings.Run) string {
 	if s.Checkpoints.Ended == nil || s.HasOwnLog() {
 		return ""
 	}
-	return "the updates of the earlier run stay in its log, and take room there, until you remove them: " +
+	return "the updates of the earlier run stay in its log, and use space there, until you remove them: " +
 		howToRemove(&s.Checkpoints.Ended.Job)
 }
 
@@ -54,7 +52,7 @@ func howToRemove(job *perdure.JobSpec) string {
 	return fmt.Sprintf("nats stream rm perdure-%s-N, for N from 0 to %d", job.ID, job.Shards-1)
 }
 
-// sizeLog sees that there is room for the log of a run that will be in a folder.
+// sizeLog checks that there is space for the log of a run in the given directory.
 func sizeLog(s *settings.Run, run string) (err error) {
 	if !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		s.Log = nil
@@ -68,10 +66,10 @@ func sizeLog(s *settings.Run, run string) (err error) {
 	return s.Log.Fit(&s.Job, run)
 }
 
-// placeLog says where the job's log is to be: on the cluster of --log, or a free port of this machine,
-// which asks for the run's secret, as its process finds it in its folder. Until hold is closed,
-// nobody else is given the port: not the job's servers, which take any while the log's
-// process starts, nor others while it is dead.
+// placeLog chooses the address of the job's log: the cluster of --log, or a free port of this machine. A log on this
+// machine requires the run's secret, which its process finds in the run's directory. The port stays reserved until hold
+// is closed. Otherwise the job's servers, which take any free port, could take it while the log's process starts, and
+// other processes while it is dead.
 func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.Secret) (hold io.Closer, err error) {
 	if s.Job.Log, s.Job.LogSecret = "", false; s.Log == nil {
 		return io.NopCloser(nil), nil
@@ -98,13 +96,13 @@ func placeLog(ctx context.Context, s *settings.Run, run string, secret perdure.S
 			[]byte(updatelog.Authorized(s.Job.Log, secret.Reveal())+"\n"), 0o600)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run folder: %w", err), hold.Close())
+		return nil, errors.Join(fmt.Errorf("run directory: %w", err), hold.Close())
 	}
 	return hold, nil
 }
 
-// tryLog makes the job's streams in a log elsewhere, before anything is started; it refuses
-// one that cannot be used, and leaves nothing behind there.
+// tryLog creates the job's streams in an external log before anything is started. It returns an error if the log cannot
+// be used, and then leaves nothing there.
 func tryLog(ctx context.Context, s *settings.Run) error {
 	ctx, cancel := context.WithTimeout(ctx, checkpoints.LogPatience)
 	defer cancel()
@@ -116,7 +114,7 @@ func tryLog(ctx context.Context, s *settings.Run) error {
 		s.LogOptions(updatelog.Options{Job: s.Job.ID, Shards: s.Job.Shards}, access))
 }
 
-// logAddr is where the job's own log listens.
+// logAddr returns the listen address of the job's own log.
 func logAddr(s *settings.Run) string {
 	u, err := url.Parse(s.Job.Log)
 	if err != nil || !s.HasOwnLog() {
@@ -125,7 +123,7 @@ func logAddr(s *settings.Run) string {
 	return u.Host
 }
 
-// logCommand is the command line of the job's own log.
+// logCommand returns the command line of the job's own log.
 func logCommand(s *settings.Run, exe, run string) []string {
 	args := []string{
 		exe, string(supervisor.RoleLog), "--dir", settings.LogFolder(run), "--listen", logAddr(s),
@@ -137,7 +135,7 @@ func logCommand(s *settings.Run, exe, run string) []string {
 	return args
 }
 
-// logUsed returns the bytes of the files of a job's own log; nil: it has none.
+// logUsed returns the size of the files of a job's own log, or nil if the job has none.
 func (r *Run) logUsed() *int64 {
 	if !r.s.HasOwnLog() {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestLogPort: the port of a job's own log, which its process is still to take, is nobody
-// else's until it is let go.
+// TestLogPort checks that the port reserved for a job's own log cannot be taken by another process until the
+// reservation is released.
 func TestLogPort(t *testing.T) {
 	s := settings.Run{Reach: settings.Reach{Listen: AnyPort}, Log: &settings.Log{Sync: updatelog.SyncInterval}}
 	dir := t.TempDir()
@@ -28,9 +28,9 @@ func TestLogPort(t *testing.T) {
 		return err
 	}}
 	if l, err := alone.Listen(t.Context(), "tcp", logAddr(&s)); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("%s is somebody else's: %v, %v", logAddr(&s), l, err)
+		t.Errorf("another process can listen on %s: %v, %v", logAddr(&s), l, err)
 	}
-	l, err := net.Listen("tcp", logAddr(&s)) // as the log does
+	l, err := net.Listen("tcp", logAddr(&s)) // as the log's process does
 	must(t, err)
 	must(t, l.Close())
 	must(t, hold.Close())

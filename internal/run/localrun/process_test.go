@@ -18,7 +18,7 @@ import (
 // asProcess is set in the environment of processes of a job.
 const asProcess = "PERDURE_TEST_AS_PROCESS"
 
-// startsItself makes this test binary the program that a test's jobs start for each of their processes.
+// startsItself makes the test's jobs start this test binary for each of their processes.
 func startsItself(t *testing.T) {
 	t.Helper()
 	t.Setenv(asProcess, "1")
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// process is the process of a role, as the command is with the same arguments.
+// process runs a role, as the command does with the same arguments.
 func process(name string, args []string) error {
 	if err := supervisor.DieWithParent(); err != nil {
 		return err

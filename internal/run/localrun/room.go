@@ -11,21 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// What a process of a job takes in memory, as was measured with the three workloads: an amount
-// by itself, and a multiple of what it works on, which counts copies, buffers and what the
-// garbage collector leaves.
+// Memory of one process of a job, as measured with the three workloads: a fixed amount, plus a multiple of the data it
+// works on. The multiple covers copies, buffers and garbage.
 const (
 	workerBytes     = 32e6
 	workerPerData   = 2
 	workerPerModel  = 12
 	serverBytes     = 24e6
 	serverPerModel  = 4
-	manyProcesses   = 64 // from here on people are told what a job takes
+	manyProcesses   = 64 // from this number on, users are told how much memory a job needs
 	surelyTooLittle = 0.75
 )
 
-// needs is about what the job's processes take together, in bytes. Of programs of the
-// user's own neither their number nor the model is known.
+// needs returns about how much memory the job's processes need together, in bytes. For the user's own programs neither
+// their number nor the size of the model is known.
 func needs(s *settings.Run, workers bool) float64 {
 	model := 4 * float64(s.Trained.Parameters)
 	all := float64(s.Job.Servers)*serverBytes +
@@ -37,8 +36,8 @@ func needs(s *settings.Run, workers bool) float64 {
 	return all
 }
 
-// room refuses a job that this machine's memory cannot hold, and says what a large one takes;
-// "" of others.
+// room returns an error if the job does not fit into this machine's memory. For a large job it returns a line about the
+// memory it needs.
 func room(s *settings.Run, workers bool) (says string, err error) {
 	free, known := machine.FreeMemory()
 	bytes := needs(s, workers)
@@ -48,21 +47,21 @@ func room(s *settings.Run, workers bool) (says string, err error) {
 		processes, what = processes+most, fmt.Sprintf("%d workers and %s", most, what)
 	}
 	if known && bytes*surelyTooLittle > free {
-		return "", fmt.Errorf("%w: %s take about %.0f GB of memory, and this machine has %.0f GB free; choose fewer "+
+		return "", fmt.Errorf("%w: %s need about %.0f GB of memory, and this machine has %.0f GB free; choose fewer "+
 			"--workers or --servers, or smaller --data",
 			perdure.ErrUsage, what, bytes/1e9, free/1e9)
 	}
 	if processes < manyProcesses && (!known || bytes < free/2) {
 		return "", nil
 	}
-	says = fmt.Sprintf("%s on %d cores take about %.1f GB of memory", what, runtime.NumCPU(), bytes/1e9)
+	says = fmt.Sprintf("%s on %d cores need about %.1f GB of memory", what, runtime.NumCPU(), bytes/1e9)
 	if known {
-		says += fmt.Sprintf(", of %.1f GB that are free", free/1e9)
+		says += fmt.Sprintf("; %.1f GB are free", free/1e9)
 	}
 	return says + "; starting them may take a while", nil
 }
 
-// findRoom refuses a job that has none, and tells people of a large one.
+// findRoom returns an error if the job does not fit into memory, and shows the memory needed by a large job.
 func findRoom(s *settings.Run, workers bool, v screen.View) error {
 	says, err := room(s, workers)
 	if says != "" {

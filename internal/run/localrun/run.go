@@ -1,19 +1,18 @@
-// Package localrun runs a job on this machine: its coordinator, its servers and, unless they are the user's own
-// programs, its workers, as child processes. It makes the run's folder, starts everything, carries faults out,
-// starts anew what dies, keeps the record and shows it; and in the end it exports the model and writes how it all
-// went.
+// Package localrun runs a job on this machine, with its coordinator, servers and workers as child processes. The user's
+// own programs may take the place of the workers. The package creates the run's directory, starts all processes,
+// injects faults, replaces processes that die, keeps the record and shows it. At the end it exports the model and
+// writes the summary.
 //
 //	r, err := localrun.Start(ctx, localrun.Options{Settings: s, Folder: "runs/first", Workers: true, View: v})
 //	sum, err := r.Wait(ctx, atOnce)
 //	err = r.Close()
 //
-// What runs as a process of the job is a program that knows the roles: COMMAND coordinator,
-// server, worker and log, with the flags that spawn writes (cmd/perdure, or a test). Start
-// refuses what cannot be before anything is started, and leaves nothing running when it fails.
+// The processes of a job run the current executable, which must implement the roles: COMMAND coordinator, server,
+// worker and log, with the flags that spawn passes (cmd/perdure, or a test). Start reports invalid settings before it
+// starts anything, and leaves nothing running when it fails.
 //
-// Between Start and Close a Run is safe for concurrent use. One goroutine calls Wait, and
-// Close once it has returned; in place of Wait, one may call Job().Run() and see to the rest
-// oneself, as benchmarks do.
+// Between Start and Close a Run is safe for concurrent use. One goroutine calls Wait, and calls Close after Wait
+// returns. Instead of Wait, a caller may use Job().Run() and do the rest itself, as benchmarks do.
 package localrun
 
 import (
@@ -39,25 +38,25 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// ErrOver ends a run from which nothing more is wanted: its model is exported, say.
+// ErrOver ends a run that is finished: its model is exported.
 var ErrOver = errors.New("the model is exported")
 
-// Options are what Start is told.
+// Options are the arguments of Start.
 type Options struct {
-	// Settings are what somebody has checked: Asked has made them, or Check has completed them; or,
-	// where workers are others' programs, Shape.Job has made their job. Start does not check again.
+	// Settings must have been checked, because Start does not check them again: Asked made them, or Check completed
+	// them. If the workers are the user's own programs, Shape.Job made their job.
 	Settings settings.Run
-	Folder   string // of the run, empty or new
-	Workers  bool   // workers are processes of the run, and train its workload; else they are others' programs
-	Exec     string // a command line of the shell, that runs others' program in each slot; "": others start it
-	// View shows the run; nil: nobody looks. From Start on it is the run's, which closes it: Start
-	// itself where it fails, else Close.
+	Folder   string // directory of the run, empty or new
+	Workers  bool   // the run starts workers that train its workload; otherwise they are the user's own programs
+	Exec     string // shell command line that starts the user's program in each slot; "": the user starts it
+	// View shows the run; nil: the run is not shown. The run owns the view and closes it: in Start if that fails,
+	// otherwise in Close.
 	View    screen.View
 	Watched Watched
-	Warn    func(string) // tells people what they must know even if they want to see nothing; nil: nobody is told
+	Warn    func(string) // shows warnings even if the user asked for no output; nil: they are dropped
 }
 
-// Run is one run of a job on this machine, as its parent sees it.
+// Run is one run of a job on this machine, in the parent process.
 type Run struct {
 	s       settings.Run
 	workers bool
@@ -67,23 +66,23 @@ type Run struct {
 	addr    string // the coordinator's
 	web     string // the control API's
 	watched Watched
-	targets *targets // nil: nobody can watch the processes
+	targets *targets // nil: the processes have no metrics addresses
 	view    screen.View
 	secrets *reach.Secrets
-	ring    *keys.Ring  // an operator's; nil: the job has no keys
+	ring    *keys.Ring  // of an operator; nil: the job has no keys
 	held    []io.Closer // addresses that outlive the processes that listen there
 	tally   *jobTally
 
 	mu          sync.Mutex // guards recordWaits
-	recordWaits bool       // the run's folder has no room for it
+	recordWaits bool       // the record waits for space on the disk of the run's directory
 
-	safe     bool          // its model is: nothing needs its log any more
-	complete chan struct{} // closed when nothing is left to do but to export
+	safe     bool          // the model is safe, and the log is not needed any more
+	complete chan struct{} // closed when only the export is left
 	once     sync.Once
 }
 
-// Start makes the run's folder and starts all processes. Where it fails, nothing runs, and its
-// view is closed.
+// Start creates the run's directory and starts all processes. If it fails, no process is left running and the view is
+// closed.
 func Start(ctx context.Context, o Options) (*Run, error) {
 	o.Settings.Job.AwaitExport = true
 	if o.Workers {
@@ -127,7 +126,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("find this program: %w", err), r.letGo())
+		return nil, errors.Join(fmt.Errorf("cannot find the perdure executable: %w", err), r.letGo())
 	}
 	var worker func(slot int) supervisor.Spec
 	if r.workers {
@@ -177,7 +176,7 @@ func (r *Run) listen(warn func(string)) (frames, web socket, err error) {
 	return frames, web, err
 }
 
-// openKeys opens what this process shows to others, and checks that its processes have theirs.
+// openKeys opens the credentials of this process, and checks that the job's processes have theirs.
 func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 	if dir == "" {
 		return nil, nil
@@ -190,21 +189,20 @@ func openKeys(ctx context.Context, dir string) (*keys.Ring, error) {
 	return reach.Ring(ctx, dir, wire.Role(keys.Operator), slog.New(slog.DiscardHandler))
 }
 
-// Exposed says what to know of an address that others than this machine reach, and refuses one that they must not; "":
-// nothing.
+// Exposed returns a warning if other machines can reach an address, or "". It returns an error if they must not.
 func Exposed(addr string, of *settings.Reach) (text string, err error) {
 	switch {
 	case transport.IsLoopback(addr) || of.Keys != "":
 		return "", nil
 	case !of.Insecure:
 		return "", fmt.Errorf("%w: others can reach %s, and nothing is encrypted: make keys with perdure keys new DIR "+
-			"and write --keys DIR, or --insecure if you trust everybody on that network", perdure.ErrUsage, addr)
+			"and use --keys DIR, or use --insecure if you trust everyone on that network", perdure.ErrUsage, addr)
 	}
-	return fmt.Sprintf("INSECURE: others can reach %s: they are asked for the run's secret, but nothing is encrypted, "+
-		"and whoever can listen there has the secret, too", addr), nil
+	return fmt.Sprintf("INSECURE: others can reach %s: they need the run's secret, but nothing is encrypted, "+
+		"and anyone who can listen on the network learns the secret", addr), nil
 }
 
-// secretsOf are a new run's secrets: those beside its keys, where there are some, or new ones.
+// secretsOf returns a new run's secrets: those stored with its keys if there are any, or new ones.
 func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	if of.Keys == "" {
 		return reach.NewKeys(), nil
@@ -216,7 +214,7 @@ func secretsOf(of *settings.Reach) (wire.Keys, error) {
 	return reach.ReadSecrets(beside, "", wire.RoleServer)
 }
 
-// prepare makes the run's folder, with all that the processes find there.
+// prepare creates the run's directory with all files that the processes need.
 func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	if err := errors.Join(findRoom(&r.s, r.workers, r.view), sizeLog(&r.s, folder)); err != nil {
 		return err
@@ -238,7 +236,7 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 			err = errors.Join(err, r.kept.leave())
 		}
 	}
-	if err != nil { // the folder has nothing yet, and may be asked for again
+	if err != nil { // the directory is still empty, and the next run may use it
 		err = errors.Join(err, r.dir.Close(), os.RemoveAll(folder))
 		r.dir = nil
 		return err
@@ -250,13 +248,13 @@ func (r *Run) prepare(ctx context.Context, folder string) (err error) {
 	r.targets.in(folder)
 	r.tally = newTally(&r.s, time.Now())
 	if err := os.WriteFile(filepath.Join(folder, "control"), []byte(r.web+"\n"), 0o666); err != nil {
-		return fmt.Errorf("run folder: %w", err)
+		return fmt.Errorf("run directory: %w", err)
 	}
 	return nil
 }
 
-// supervise makes the job, whose processes this one is the parent of; worker says what
-// workers are, nil: there are none. Where the control API is given the coordinator is watched.
+// supervise creates the job, whose processes are children of this one. worker returns the command of a worker; nil
+// means that there are none. If control is set, the coordinator's control API is polled.
 func (r *Run) supervise(
 	ctx context.Context, control string, worker func(slot int) supervisor.Spec, own bool,
 ) error {
@@ -278,9 +276,9 @@ func (r *Run) supervise(
 	return err
 }
 
-// Wait runs the job to its end, and returns how it went. When ctx ends it ends the job in
-// order, with a last checkpoint, and says how to go on; when atOnce ends it does not wait for
-// that. Of a job whose workers are others' programs the model is what is in its tables, and nobody judges it.
+// Wait runs the job to its end and returns its summary. When ctx ends, Wait ends the job gracefully with a final
+// checkpoint, and returns an error that says how to continue. When atOnce ends, it does not wait for that. If the
+// workers are the user's own programs, the model consists of the job's tables and is not evaluated.
 func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
@@ -317,7 +315,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 	}
 }
 
-// exported is what has come of an export.
+// exported is the result of an export.
 type exported struct {
 	model *finalModel
 	err   error
@@ -337,17 +335,17 @@ func exporting(ctx context.Context, r *Run) <-chan exported {
 	return done
 }
 
-// Close ends the processes, and lets go of their addresses and of the folder's files.
+// Close ends the processes and releases their addresses and the run's files.
 func (r *Run) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	r.job.End(ErrOver) // does nothing if it has ended
+	r.job.End(ErrOver) // has no effect if the job has ended
 	err := r.job.Group().Stop(ctx)
 	r.leaveLog()
 	return errors.Join(err, r.letGo())
 }
 
-// letGo closes what the run has opened so far, and its view.
+// letGo closes everything that the run has opened so far, and its view.
 func (r *Run) letGo() (err error) {
 	r.view.Close()
 	for _, h := range r.held {
@@ -359,32 +357,32 @@ func (r *Run) letGo() (err error) {
 	return err
 }
 
-// Job is the job as its supervisor has it: its processes, and the faults to come.
+// Job returns the supervisor's job: its processes and the pending faults.
 func (r *Run) Job() *supervisor.Job { return r.job }
 
-// Settings are what the run was asked to be, with what Start has completed.
+// Settings returns the run's settings as Start completed them.
 func (r *Run) Settings() *settings.Run { return &r.s }
 
-// Dir is the run's folder.
+// Dir returns the run's directory.
 func (r *Run) Dir() *rundir.Dir { return r.dir }
 
-// Secrets are the run's, and the file that workers find theirs in.
+// Secrets returns the run's secrets, and the file in which workers find theirs.
 func (r *Run) Secrets() *reach.Secrets { return r.secrets }
 
-// Coordinator is the coordinator's address.
+// Coordinator returns the coordinator's address.
 func (r *Run) Coordinator() string { return r.addr }
 
-// Control calls the run's control API.
+// Control returns a client of the run's control API.
 func (r *Run) Control() *control.Client { return control.NewClient(r.web, r.secrets.Job, r.ring) }
 
-// Clock is the job's clock, as was told last.
+// Clock returns the job's clock as last reported by the coordinator.
 func (r *Run) Clock() perdure.Clock { return r.tally.Told().Clock }
 
-// Told is what the coordinator told last.
+// Told returns the coordinator's last progress report.
 func (r *Run) Told() wire.Progress { return r.tally.Told() }
 
-// LastEvent is what happened last.
+// LastEvent returns the text of the latest event.
 func (r *Run) LastEvent() string { return r.tally.LastEvent() }
 
-// Complete is closed when all clocks are done, and nothing is left but to export.
+// Complete returns a channel that is closed when all clocks are done and only the export is left.
 func (r *Run) Complete() <-chan struct{} { return r.complete }

@@ -15,16 +15,17 @@ type socket struct {
 	file *os.File
 }
 
-// AnyPort is a free port of this machine, for itself only.
+// AnyPort is any free port of this machine's loopback address.
 const AnyPort = "127.0.0.1:0"
 
 func listen(addr string) (s socket, err error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return s, fmt.Errorf("%w: --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage, addr)
+		return s, fmt.Errorf("%w: invalid --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage,
+			addr)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return s, fmt.Errorf("%w: --listen %s: name the one address under which workers reach this machine",
+		return s, fmt.Errorf("%w: invalid --listen %s: name the one address at which workers reach this machine",
 			perdure.ErrUsage, addr)
 	}
 	l, err := net.Listen("tcp", addr)

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// spawn starts the processes; program says what workers are, nil: there are none.
+// spawn starts the processes. program returns the command of a worker; nil means no workers.
 func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) supervisor.Spec) error {
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
 		return r.job.Group().Start(r.spec(exe, out, role, index, files, args...))
@@ -57,7 +57,7 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 			break
 		}
 		if i < len(r.s.Slots) && !r.s.Slots[i].Has(r.s.Cut) {
-			continue // it had left before the checkpoint that the run goes on from
+			continue // it left before the checkpoint that the run resumes from
 		}
 		if err := r.job.Group().Start(program(i)); err != nil {
 			return err
@@ -66,27 +66,27 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 	return nil
 }
 
-// EnvRun tells a program of the user's the folder of the run, where it may read it.
+// EnvRun is the environment variable with the run's directory, for a user's program that may read it.
 const EnvRun = "PERDURE_RUN"
 
-// programGrace is how long programs of the user's may go on when the job is done, to write what they have learned for
-// example, before they are told to end.
+// programGrace is how long a user's programs may continue after the job is done, for example to write their results,
+// before they are asked to end.
 const programGrace = time.Minute
 
-// awaitPrograms waits until programs of the user's have ended.
+// awaitPrograms waits until the user's programs have ended.
 func awaitPrograms(ctx context.Context, g *supervisor.Group) {
 	ctx, cancel := context.WithTimeout(ctx, programGrace)
 	defer cancel()
 	g.Await(ctx, wire.RoleWorker)
 }
 
-// ownProgram says what runs in a slot whose worker is a program of the user's. The shell is replaced by
-// it, so that a signal reaches the program itself.
+// ownProgram returns the process of a slot whose worker is a user's program. The program replaces the shell, so that
+// signals reach the program itself.
 func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 	env := []string{
 		worker.EnvCoordinator + "=" + r.addr, worker.EnvSecretFile + "=" + r.secrets.Path,
 		worker.EnvSlot + "=" + fmt.Sprint(slot), EnvRun + "=" + r.dir.Path(),
-		wire.HostVariable + "=" + rand.Text(), // by which processes of one slot are known
+		wire.HostVariable + "=" + rand.Text(), // identifies the processes of one slot
 	}
 	if r.s.Reach.Keys != "" {
 		env = append(env, worker.EnvKeys+"="+r.s.Reach.Keys)
@@ -100,11 +100,11 @@ func (r *Run) ownProgram(command string, slot int) supervisor.Spec {
 	}
 }
 
-// plainWord is a word that the shell takes as it stands.
+// plainWord matches a word that the shell does not interpret.
 var plainWord = regexp.MustCompile(`^[\w./+,:@%-]+$`)
 
-// findProgram reports whether a command line of the shell names a program that is not there, as far as that shows: each
-// of its processes would fail, and the run's folder would stay.
+// findProgram returns an error if a shell command line names a program that does not exist, as far as that can be seen
+// without a shell. Otherwise each process would fail, and the run's directory would remain.
 func findProgram(command string) error {
 	words := strings.Fields(command)
 	if len(words) == 0 || !plainWord.MatchString(words[0]) {
@@ -117,7 +117,7 @@ func findProgram(command string) error {
 	return nil
 }
 
-// spec says what runs at a place.
+// spec returns the process for a role and index.
 func (r *Run) spec(exe, out string, role wire.Role, index int, files []*os.File, args ...string) supervisor.Spec {
 	name := string(role)
 	if role != wire.RoleCoordinator {

@@ -13,72 +13,71 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// jobTally has the statistics of a job that the run's parent knows: the newest report of every process, also of dead
-// ones, and what programs reported. It makes what people are shown while the run goes on (Now), the rows of series.csv
-// (Point) and the run's summary (Summary).
+// jobTally collects the statistics of a job in the run's parent. It has the newest report of every process, including
+// dead ones, and the reports of the user's programs. It produces the live display (Now), the rows of series.csv (Point)
+// and the run's summary (Summary).
 //
-// Reports may come late, twice and from processes that are gone. Workers' counters are summed over all processes that
-// ever worked, the newest report of each. What is in the model is as of the newest moment at which the job was
-// complete, once it was: a shard whose chain is just changing reports less later on.
+// Reports may arrive late, twice, or from processes that have ended. Workers' counters are summed over all processes
+// that ever worked, with the newest report of each. Once the job was complete, the number of updates in the model is
+// that of the latest moment at which it was complete: a shard whose chain is changing reports fewer later.
 //
-// Times are arguments. A jobTally is safe for concurrent use.
+// Callers pass the time. A jobTally is safe for concurrent use.
 type jobTally struct {
 	run settings.Run
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	began     time.Time
-	progress  wire.Progress         // as told last; its places are never nil once they were told
-	whole     bool                  // the job was complete once
-	updatesIn int64                 // as of then; later a shard's chain may be changing, and not say
-	workers   map[string]workerWord // by process
+	progress  wire.Progress           // as last reported; its places stay set once they have been reported
+	whole     bool                    // the job was complete at some time
+	updatesIn int64                   // at that time; later a shard's chain may be changing and report nothing
+	workers   map[string]workerReport // by process
 	train     trainMeasures
 	test      testMeasures
 	met       met
 	last      sample
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
-	untrained map[perdure.Slot]string // data that slots have not trained
+	untrained map[perdure.Slot]string // data that slots have not trained on
 	speed     words.Rate
 	mbRate    float64
 }
 
-// workerWord is the newest word of one worker process.
-type workerWord struct {
+// workerReport is the newest report of one worker process.
+type workerReport struct {
 	slot int
 	perdure.WorkerCounters
 }
 
-// trainMeasures is how good the model is on what it is trained on, as was reported last.
+// trainMeasures are the last reported measures on the training data.
 type trainMeasures struct{ loss, rmse *float64 }
 
-// testMeasures is how good it is on the test set.
+// testMeasures are the last reported measures on the test set.
 type testMeasures struct {
 	loss, accuracy, rmse *float64
 	backlog              bool // the rows of the last evaluation lacked some updates
-	fresh                bool // it has come since the last point of the series
+	fresh                bool // reported since the last point of the series
 }
 
-// seriesEvery is the time between two points of the series, unless there is a test result to
-// write.
+// seriesEvery is the time between two points of the series unless a test result must be written.
 const seriesEvery = 500 * time.Millisecond
 
-// newTally begins a tally of a run.
+// newTally returns an empty jobTally for a run.
 func newTally(run *settings.Run, now time.Time) *jobTally {
 	return &jobTally{
 		run: *run, began: now, last: sample{at: now},
-		workers: map[string]workerWord{}, peak: map[wire.Role]int64{}, untrained: map[perdure.Slot]string{},
+		workers: map[string]workerReport{}, peak: map[wire.Role]int64{}, untrained: map[perdure.Slot]string{},
 	}
 }
 
-// Event notes something that happened to the job.
+// Event records the latest event of the job.
 func (t *jobTally) Event(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastEvent = text
 }
 
-// Report notes what a worker reported, since the first clock began. It returns whether that
-// was an evaluation, which is a point of the series.
+// Report records a worker's report at a time since the first clock started. It returns whether the report was an
+// evaluation, which is written as a point of the series.
 func (t *jobTally) Report(r wire.Report, since time.Duration) (evaluated bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,8 +101,8 @@ func (t *jobTally) Report(r wire.Report, since time.Duration) (evaluated bool) {
 	return true
 }
 
-// Judged notes an evaluation by the run's parent, of the rows as of a time since the first
-// clock began, and returns its point of the series. Nothing else is known of that moment.
+// Judged records an evaluation by the run's parent, of the rows at a time since the first clock started. It returns the
+// evaluation's point of the series, which has no other values.
 func (t *jobTally) Judged(e workload.Eval, backlog bool, since time.Duration, clock perdure.Clock) rundir.SeriesPoint {
 	p := rundir.SeriesPoint{
 		Seconds: since.Seconds(), Clock: clock, Backlog: &backlog,
@@ -116,7 +115,7 @@ func (t *jobTally) Judged(e workload.Eval, backlog bool, since time.Duration, cl
 	return p
 }
 
-// Final notes how good the model is that the run has made: the next point of the series says it.
+// Final records the evaluation of the exported model for the next point of the series.
 func (t *jobTally) Final(e workload.Eval) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +124,7 @@ func (t *jobTally) Final(e workload.Eval) {
 	}
 }
 
-// Progress notes what the coordinator told. It returns whether a point of the series is due.
+// Progress records the coordinator's progress report. It returns whether a point of the series is due.
 func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,10 +134,10 @@ func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
 	}
 	for _, d := range p.Places {
 		if d.Worker != nil {
-			t.workers[d.Process] = workerWord{slot: d.Index, WorkerCounters: *d.Worker}
+			t.workers[d.Process] = workerReport{slot: d.Index, WorkerCounters: *d.Worker}
 		}
 	}
-	if p.Generation == t.progress.Generation { // a new coordinator knows it only once all have reported
+	if p.Generation == t.progress.Generation { // a new coordinator knows the clock only once all workers have reported
 		p.Clock = max(p.Clock, t.progress.Clock)
 	}
 	if t.whole = t.whole || p.Complete; p.Complete || !t.whole {
@@ -152,21 +151,21 @@ func (t *jobTally) Progress(p wire.Progress, now time.Time) (due bool) {
 	return now.Sub(t.last.at) >= seriesEvery
 }
 
-// Told returns what the coordinator told last, completed with what was known before.
+// Told returns the coordinator's last progress report, completed from earlier ones.
 func (t *jobTally) Told() wire.Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.progress
 }
 
-// LastEvent returns what happened last.
+// LastEvent returns the text of the latest event.
 func (t *jobTally) LastEvent() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lastEvent
 }
 
-// Now returns the job as it is, since the first clock began.
+// Now returns the job's current state for the display; since is the time since the first clock started.
 func (t *jobTally) Now(since time.Duration, now time.Time) screen.State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,7 +180,7 @@ func (t *jobTally) Now(since time.Duration, now time.Time) screen.State {
 	return n
 }
 
-// clocksPerSecond returns how fast the job is; nil: that is not known yet. It needs t.mu.
+// clocksPerSecond returns the job's speed, or nil while it is unknown. The caller must hold t.mu.
 func (t *jobTally) clocksPerSecond(now time.Time) *float64 {
 	v, known := t.speed.PerSecond(now.Sub(t.began).Seconds())
 	if !known {
@@ -190,7 +189,7 @@ func (t *jobTally) clocksPerSecond(now time.Time) *float64 {
 	return &v
 }
 
-// totals sums the counters of all workers, living and dead. It needs t.mu.
+// totals sums the counters of all workers, living and dead. The caller must hold t.mu.
 func (t *jobTally) totals() (w perdure.WorkerCounters) {
 	w.ClockDifferential, w.ReadLag, w.MissingUpdates = map[int64]int64{}, map[int64]int64{}, map[int64]int64{}
 	for _, c := range t.workers {

@@ -11,17 +11,17 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// met is the evaluation that reached the goal and made the job end. The exported model is of the clock at which all
-// stopped, which may be later.
+// met is the evaluation that reached the goal and ended the job. The exported model is that of the clock at which all
+// workers stopped, which may be later.
 type met struct {
-	at         time.Duration // since the first clock began
+	at         time.Duration // since the first clock started
 	clock      perdure.Clock
 	value      float64
-	generation perdure.Generation // 0: it was not reached
+	generation perdure.Generation // 0: the goal was not reached
 }
 
-// meets notes that an evaluation reaches the goal: the first that does, unless a roll-back takes it back or a later
-// one misses the goal, so that training continues.
+// meets records the first evaluation that reaches the goal. A rollback discards it, as does a later evaluation that
+// misses the goal, because training then continues.
 func (m *met) meets(g settings.Goal, e workload.Eval, now met) {
 	switch reached := g.Reached(e); {
 	case reached && m.generation != now.generation:
@@ -31,8 +31,8 @@ func (m *met) meets(g settings.Goal, e workload.Eval, now met) {
 	}
 }
 
-// goalMet is what the summary says of the goal: nil unless the final model reaches it. Where no evaluation before did,
-// last is that of the final model.
+// goalMet returns the goal for the summary, or nil unless the final model reaches it. last describes the final model,
+// and is used if no earlier evaluation reached the goal.
 func (m *met) goalMet(g settings.Goal, final workload.Eval, last met) *rundir.Goal {
 	if !g.Reached(final) {
 		return nil
@@ -47,7 +47,8 @@ func (m *met) goalMet(g settings.Goal, final workload.Eval, last met) *rundir.Go
 	}
 }
 
-// missed says that the final model misses the goal; empty: it reaches it, or there is none of a measure.
+// missed returns a line if the final model misses the goal. It returns "" if the model reaches it or lacks the goal's
+// measure.
 func missed(g settings.Goal, final workload.Eval) string {
 	if v := g.Of(final); !math.IsNaN(v) && !g.Reached(final) {
 		return fmt.Sprintf("the goal %s:%v is missed: the exported model has %.4f", g.Metric, g.Value, v)

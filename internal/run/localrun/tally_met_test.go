@@ -9,21 +9,22 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// TestGoalMet: the summary names the first evaluation that reached the goal, unless a roll-back took it back or a later
-// one missed the goal, and the final model's figure. A final model that misses the goal has not met it.
+// TestGoalMet checks that the summary names the first evaluation that reached the goal, unless a rollback discarded it
+// or a later evaluation missed the goal, and the final model's value. A final model that misses the goal has not met
+// it.
 func TestGoalMet(t *testing.T) {
 	accuracy := func(v float64) workload.Eval { return workload.Eval{Accuracy: v, Loss: 1 - v} }
 	g, m := settings.Goal{Metric: "accuracy", Value: 0.83}, met{}
 	last := met{at: 9 * time.Second, clock: 40}
 	got := m.goalMet(g, accuracy(0.9), last)
 	if got == nil || got.Clock != 40 || *got.Met != 0.9 || got.Seconds != 9 {
-		t.Errorf("a goal that only the final model reaches: %+v", got)
+		t.Errorf("goal that only the final model reaches: %+v", got)
 	}
 	for i, e := range []struct {
 		v          float64
 		clock      int
 		generation int
-		want       int // the clock at which it was reached
+		want       int // clock at which it was reached
 	}{
 		{0.8, 10, 1, 0},
 		{0.835, 20, 1, 20},
@@ -47,7 +48,7 @@ func TestGoalMet(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := m.goalMet(g, accuracy(0.825), last); got != nil || missed(g, accuracy(0.825)) == "" {
-		t.Errorf("a model that misses the goal: %+v", got)
+		t.Errorf("model that misses the goal: %+v", got)
 	}
 	if line := missed(settings.Goal{}, accuracy(0.825)); line != "" {
 		t.Error(line)

@@ -9,10 +9,10 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// roleUsage is what the processes of each role use.
+// roleUsage is the resource usage of the processes of each role.
 type roleUsage = map[wire.Role]supervisor.Usage
 
-// sample is what rates are computed from: the difference of two of them.
+// sample is one of two measurements between which a rate is computed.
 type sample struct {
 	at             time.Time
 	samples        int64
@@ -21,12 +21,12 @@ type sample struct {
 	usage          roleUsage
 }
 
-// leastRated is the least time, in seconds, of what is told as a rate of what workers count:
-// they say it ten times a second.
-const leastRated = 0.4
+// minRated is the shortest time, in seconds, over which a rate of the workers' counters is computed. Workers report
+// them ten times a second.
+const minRated = 0.4
 
-// Point returns a point of the series at a clock, since the first clock began. used is what
-// the processes use now.
+// Point returns a point of the series at a clock; since is the time since the first clock started. used is the current
+// usage of the processes.
 func (t *jobTally) Point(clock perdure.Clock, since time.Duration, used roleUsage, now time.Time) rundir.SeriesPoint {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,11 +55,11 @@ func (t *jobTally) Point(clock perdure.Clock, since time.Duration, used roleUsag
 	return p
 }
 
-// rates completes a point with what was done in a second since the last sample, unless that
-// is too short ago: then the next point has it. It needs t.mu.
+// rates sets the point's rates since the last sample. If that was too recent, it leaves them to the next point. The
+// caller must hold t.mu.
 func (t *jobTally) rates(p *rundir.SeriesPoint, now sample) {
 	seconds := now.at.Sub(t.last.at).Seconds()
-	if seconds < leastRated {
+	if seconds < minRated {
 		return
 	}
 	rate := func(a, b int64, scale float64) *float64 {
@@ -79,7 +79,7 @@ func (t *jobTally) rates(p *rundir.SeriesPoint, now sample) {
 	t.last = now
 }
 
-// outages returns what workers did in outages, nil where they wait. It needs t.mu.
+// outages returns the workers' statistics of outages, or nil if workers wait during outages. The caller must hold t.mu.
 func (t *jobTally) outages(w *perdure.WorkerCounters) *rundir.Outage {
 	if !t.run.Job.OnOutage.Continue {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// spent is what workers' time went to.
+// spent is how workers spent their time.
 type spent struct{ compute, staleness, communication time.Duration }
 
 func (s spent) add(c *perdure.WorkerCounters) spent {
@@ -20,8 +20,8 @@ func (s spent) add(c *perdure.WorkerCounters) spent {
 	}
 }
 
-// since returns what was spent after before. A wait counts when it ends, and as
-// computing until then: so the one may seem to have shrunk, which is none.
+// since returns the time spent after before. A wait counts as computing until it ends, so the computing time may seem
+// to shrink; that counts as 0.
 func (s spent) since(before spent) spent {
 	return spent{
 		max(0, s.compute-before.compute), max(0, s.staleness-before.staleness),
@@ -29,7 +29,7 @@ func (s spent) since(before spent) spent {
 	}
 }
 
-// shares returns the parts as fractions of the whole, nil where there is none.
+// shares returns each part as a fraction of the whole, or nil if the whole is 0.
 func (s spent) shares() (compute, staleness, communication *float64) {
 	whole := s.compute + s.staleness + s.communication
 	if whole <= 0 {
@@ -42,8 +42,7 @@ func (s spent) shares() (compute, staleness, communication *float64) {
 	return share(s.compute), share(s.staleness), share(s.communication)
 }
 
-// spentBySlot sums the time of each slot's processes, living and dead. It needs
-// t.mu.
+// spentBySlot sums the time of each slot's processes, living and dead. The caller must hold t.mu.
 func (t *jobTally) spentBySlot() map[int]spent {
 	bySlot := map[int]spent{}
 	for _, w := range t.workers {
@@ -52,7 +51,7 @@ func (t *jobTally) spentBySlot() map[int]spent {
 	return bySlot
 }
 
-// spentInAll sums the time of all workers. It needs t.mu.
+// spentInAll sums the time of all workers. The caller must hold t.mu.
 func (t *jobTally) spentInAll() (s spent) {
 	for _, w := range t.workers {
 		s = s.add(&w.WorkerCounters)
@@ -60,8 +59,8 @@ func (t *jobTally) spentInAll() (s spent) {
 	return s
 }
 
-// timeSplit is the summary's part about time, nil as long as no worker has told
-// of any. It needs t.mu.
+// timeSplit returns the time part of the summary, or nil until a worker has reported any time. The caller must hold
+// t.mu.
 func (t *jobTally) timeSplit() *rundir.TimeSplit {
 	compute, staleness, communication := t.spentInAll().shares()
 	if compute == nil {
@@ -78,12 +77,12 @@ func (t *jobTally) timeSplit() *rundir.TimeSplit {
 	return split
 }
 
-// roleUsage is the summary's part about what processes used. It needs t.mu.
+// roleUsage returns the resource usage part of the summary. The caller must hold t.mu.
 func (t *jobTally) roleUsage(used map[wire.Role]supervisor.Usage) map[string]rundir.RoleUsage {
 	byRole := map[string]rundir.RoleUsage{}
 	for role, u := range used {
 		r := rundir.RoleUsage{CPUSeconds: u.CPU.Seconds(), MBPeak: float64(t.peak[role]) / 1e6}
-		if u.Written > 0 { // every process writes: else nobody counted
+		if u.Written > 0 { // every process writes; 0 means that writes were not counted
 			written, stored := float64(u.Written)/1e6, float64(u.Stored)/1e6
 			r.MBWritten, r.MBStored = &written, &stored
 		}

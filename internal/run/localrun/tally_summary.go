@@ -16,35 +16,35 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// finalModel is what a job has made.
+// finalModel is the model that a job has made.
 type finalModel struct {
 	Clock    perdure.Clock
 	SHA256   string
 	Eval     workload.Eval
-	Findings []string // what the workload has to say of it
+	Findings []string // remarks of the workload about the model
 }
 
-// ending is what a tally is not told before a run has ended.
+// ending holds the values that are known only when a run has ended.
 type ending struct {
 	Since    time.Duration // the first clock began
 	Used     roleUsage
-	LogBytes *int64 // of the files of the run's own log; nil: it has none
+	LogBytes *int64 // of the run's own log; nil: it has none
 	Failures []supervisor.Failure
-	Model    *finalModel // nil: it is not known
+	Model    *finalModel // nil: unknown
 }
 
-// Summary is how the run has ended. Later words do not change it.
+// Summary returns the summary of the run. Later reports do not change it.
 func (t *jobTally) Summary(end ending) rundir.Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	job := &t.run.Job
 	w := t.totals()
-	// Every slot has one update of each of its clocks for each shard.
-	// Copies: words of the coordinator may come until the processes are gone.
+	// Each slot has one update per clock and shard. These are copies, since the coordinator may report until the
+	// processes have ended.
 	applied, redone := t.updatesIn, t.progress.ClocksRedone
 	lost := t.progress.UpdatesDue - applied
 	if job.SuspendMs > 0 {
-		lost = max(0, lost) // some shards may have more of a slot that was suspended
+		lost = max(0, lost) // some shards may have more updates of a slot that was suspended
 	}
 	sum := rundir.Summary{
 		Workload: job.Workload, Data: t.data(), Workers: job.Slots, Servers: job.Servers, Shards: job.Shards,
@@ -83,7 +83,7 @@ func (t *jobTally) Summary(end ending) rundir.Summary {
 	return sum
 }
 
-// data names what was trained on.
+// data returns the name of the training data.
 func (t *jobTally) data() string {
 	switch t.run.Job.Workload {
 	case settings.OwnWorkload:
@@ -94,8 +94,8 @@ func (t *jobTally) data() string {
 	return t.run.Params.DataName()
 }
 
-// missingBound is how many updates a read may lack at most, with as many slots as there were;
-// nil: there is no bound. It needs t.mu.
+// missingBound returns the largest number of updates that a read may lack, for the largest number of slots. It returns
+// nil if the number is unbounded. The caller must hold t.mu.
 func (t *jobTally) missingBound() *int64 {
 	most := t.run.Job
 	for _, d := range t.progress.Places {
@@ -109,7 +109,7 @@ func (t *jobTally) missingBound() *int64 {
 	return nil
 }
 
-// failure is a failure as a summary has it.
+// failure converts a failure to its form in a summary.
 func failure(f *supervisor.Failure) rundir.Failure {
 	ms := func(d *time.Duration) *float64 {
 		if d == nil {
@@ -125,7 +125,7 @@ func failure(f *supervisor.Failure) rundir.Failure {
 	}
 }
 
-// texts makes keys of JSON of a histogram's numbers.
+// texts converts a histogram's numbers to JSON keys.
 func texts(h map[int64]int64) map[string]int64 {
 	out := make(map[string]int64, len(h))
 	for k, n := range h {

@@ -19,8 +19,8 @@ var begin = time.Unix(1000, 0)
 
 func tallyOf(job perdure.JobSpec) *jobTally { return newTally(&settings.Run{Job: job}, begin) }
 
-// TestSummaryCounts: what the rows contain is counted when the job is complete, not while
-// a shard's chain changes after that.
+// TestSummaryCounts checks that updates are counted when the job is complete, and not later while a shard's chain
+// changes.
 func TestSummaryCounts(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	for _, c := range []struct {
@@ -29,14 +29,13 @@ func TestSummaryCounts(t *testing.T) {
 	}{{3, 3, false}, {2, 2, false}, {9, 9, true}, {5, 9, false}, {6, 9, false}, {8, 8, true}, {1, 8, false}} {
 		y.Progress(wire.Progress{UpdatesIn: c.told, Complete: c.complete}, begin)
 		if sum := y.Summary(ending{}); *sum.UpdatesApplied != c.want {
-			t.Errorf("told of %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete,
+			t.Errorf("reported %d updates (complete: %v), the summary has %d, want %d", c.told, c.complete,
 				*sum.UpdatesApplied, c.want)
 		}
 	}
 }
 
-// TestSummaryStands: a summary that was made is not changed by what the
-// coordinator tells afterwards.
+// TestSummaryStands checks that later reports of the coordinator do not change a summary.
 func TestSummaryStands(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	tell := func(n int64) {
@@ -53,8 +52,8 @@ func TestSummaryStands(t *testing.T) {
 	}
 }
 
-// TestClockOfNewCoordinator: a coordinator that has just begun knows no clocks; a roll-back
-// takes some back.
+// TestClockOfNewCoordinator checks that the clock does not decrease when a new coordinator starts without knowing it,
+// and does after a rollback.
 func TestClockOfNewCoordinator(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	for _, c := range []struct {
@@ -62,20 +61,20 @@ func TestClockOfNewCoordinator(t *testing.T) {
 	}{{1, 10, 10}, {1, 0, 10}, {1, 12, 12}, {2, 5, 5}, {2, 3, 5}} {
 		y.Progress(wire.Progress{Generation: perdure.Generation(c.generation), Clock: perdure.Clock(c.clock)}, begin)
 		if got := y.Told().Clock; int(got) != c.want {
-			t.Errorf("told of clock %d in generation %d: clock %d, want %d", c.clock, c.generation, got, c.want)
+			t.Errorf("reported clock %d in generation %d: clock %d, want %d", c.clock, c.generation, got, c.want)
 		}
 	}
 }
 
-// TestSpeed: the speed that a run tells and records is that of the last seconds, however
-// many rows there are of one clock, and while clocks wait for an evaluation.
+// TestSpeed checks that the displayed and recorded speed is that of the last seconds, even with many rows of one clock,
+// and while clocks wait for an evaluation.
 func TestSpeed(t *testing.T) {
 	y, now, points := tallyOf(perdure.JobSpec{Clocks: 5000}), begin, 0
 	point := func(clock perdure.Clock) {
 		points++
 		p := y.Point(clock, now.Sub(begin), nil, now)
 		if v := p.ClocksPerSecond; v == nil || *v < 150 || *v > 260 {
-			t.Errorf("clock %d: %v clocks per second; 180 to 250 were done", clock, v)
+			t.Errorf("clock %d: %v clocks per second; want 180 to 250", clock, v)
 		}
 	}
 	for clock := range perdure.Clock(400) {
@@ -83,7 +82,7 @@ func TestSpeed(t *testing.T) {
 		if y.Progress(wire.Progress{Clock: clock, End: 5000}, now) {
 			point(clock)
 		}
-		if clock%100 == 0 && clock > 0 { // while it is evaluated the others wait
+		if clock%100 == 0 && clock > 0 { // the others wait for the evaluation
 			now = now.Add(120 * time.Millisecond)
 			if y.Report(wire.Report{Clock: clock, TestLoss: new(1.0)}, now.Sub(begin)) {
 				point(clock)
@@ -102,8 +101,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestMeasures: what worker processes count is summed over all of them, by slot
-// where the summary says so, and each process's newest word holds.
+// TestMeasures checks that the counters of worker processes are summed over all of them, by slot where the summary does
+// so, from each process's newest report.
 func TestMeasures(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{Slots: 2, Consistency: perdure.Consistency{Kind: perdure.ESSP, Staleness: 2}})
 	word := func(process string, slot int, compute, staleness, comm time.Duration,
@@ -123,12 +122,12 @@ func TestMeasures(t *testing.T) {
 		word("first", 0, time.Second, 0, 0, map[int64]int64{0: 1}),
 		word("second", 1, time.Second, time.Second, time.Second, map[int64]int64{0: 5, 3: 1}),
 		wire.PlaceProgress{Role: wire.RoleServer, Index: 0, Process: "server"})
-	tell(2*time.Second, // slot 0 has a new process, of which nothing was heard before
+	tell(2*time.Second, // slot 0 has a new process without earlier reports
 		word("first", 0, 3*time.Second, 0, 0, map[int64]int64{0: 10}),
 		word("second", 1, time.Second, 2*time.Second, time.Second, map[int64]int64{0: 6, 3: 1}),
 		word("third", 0, 0, 0, time.Second, map[int64]int64{-1: 2}))
 	if want := [][]float64{{0.5, 0.25, 0.25}, {0.5, 0.25, 0.25}}; !reflect.DeepEqual(split, want) {
-		t.Errorf("series: time went to %v, want %v", split, want)
+		t.Errorf("series: time split %v, want %v", split, want)
 	}
 	sum := y.Summary(ending{})
 	want := &rundir.TimeSplit{
@@ -149,8 +148,8 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-// TestNoMeasures: what no worker has told of is not known, rather than 0, and
-// without a bound in clocks no number of updates bounds what a read lacks.
+// TestNoMeasures checks that values without a report are unknown rather than 0. Without a bound in clocks, the number
+// of updates that a read lacks is unbounded.
 func TestNoMeasures(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{
 		Slots: 2, Consistency: perdure.Consistency{Kind: perdure.BSP},
@@ -168,28 +167,27 @@ func TestNoMeasures(t *testing.T) {
 	}
 }
 
-// TestTestedOnce: an evaluation is in one point of the series.
+// TestTestedOnce checks that an evaluation is in exactly one point of the series.
 func TestTestedOnce(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	if y.Report(wire.Report{TrainLoss: new(1.0)}, 0) {
-		t.Error("a loss on what is trained on is an evaluation")
+		t.Error("a training loss counts as an evaluation")
 	}
 	if !y.Report(wire.Report{TestAccuracy: new(0.5), Backlog: true}, 0) {
-		t.Error("an accuracy on the test set is none")
+		t.Error("a test accuracy does not count as an evaluation")
 	}
 	if p := y.Point(1, 0, nil, begin); p.TestAccuracy == nil || p.Backlog == nil || !*p.Backlog || *p.TrainLoss != 1 {
 		t.Errorf("%+v", p)
 	}
 	if p := y.Point(2, 0, nil, begin); p.TestAccuracy != nil || p.Backlog != nil || *p.TrainLoss != 1 {
-		t.Errorf("the next one: %+v", p)
+		t.Errorf("the next point: %+v", p)
 	}
 	if sum := y.Summary(ending{Model: &finalModel{SHA256: "x"}}); *sum.ModelSHA256 != "x" || *sum.TestAccuracy != 0 {
 		t.Errorf("%+v", sum)
 	}
 }
 
-// TestDataIsNamed: a summary says what was trained on, and where that is nothing, that too.
-// TestFinal: the last point of the series says how good the model is that the run has made.
+// TestFinal checks that the last point of the series has the evaluation of the exported model.
 func TestFinal(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	early := 0.5
@@ -202,10 +200,11 @@ func TestFinal(t *testing.T) {
 		t.Errorf("the last point has %v, %v and %v", p.TestLoss, p.TestAccuracy, p.TestRMSE)
 	}
 	if p.Backlog == nil || *p.Backlog {
-		t.Error("the last point does not say that the model has all updates")
+		t.Error("the last point does not report that the model has all updates")
 	}
 }
 
+// TestDataIsNamed checks that a summary names the training data, or reports that there is none.
 func TestDataIsNamed(t *testing.T) {
 	for _, c := range []struct{ workload, data, want string }{
 		{"softmax", "", "embedded"},
@@ -221,7 +220,7 @@ func TestDataIsNamed(t *testing.T) {
 	}
 }
 
-// The summary has a line for each slot that had not trained all of its data, by slot.
+// TestUntrained checks that the summary has a line for each slot that did not train on all of its data, sorted by slot.
 func TestUntrained(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{})
 	left := int64(19)
@@ -239,6 +238,6 @@ func TestUntrained(t *testing.T) {
 		fmt.Sprintf(done, 3, "19 of 60 steps were not trained"),
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("the summary says %q, want %q", got, want)
+		t.Errorf("summary %q, want %q", got, want)
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Watched says how the run's processes let themselves be watched.
+// Watched configures the logs and the metrics of the run's processes.
 type Watched struct {
-	// Metrics is where the coordinator shows how it does, as HOST:PORT; the others do so at the next ports, or, if the
-	// port is 0, each at a free one. "": nobody can look.
+	// Metrics is the address of the coordinator's metrics, as HOST:PORT. The other processes use the next ports or, if
+	// the port is 0, any free ones. "" means no metrics.
 	Metrics string `group:"run" placeholder:"HOST:PORT"`
-	// LogFormat is that of the processes' logs; "": text.
+	// LogFormat is the format of the processes' logs; "": text.
 	LogFormat httpdebug.Format `group:"run" default:"text" enum:"text,json" placeholder:"HOW"`
 }
 
-// flags are how a process is told of its log.
+// flags returns the flags of a process for its log.
 func (w *Watched) flags() []string {
 	if w.LogFormat == "" {
 		return nil
@@ -35,7 +35,7 @@ func (w *Watched) flags() []string {
 	return []string{"--log-format", string(w.LogFormat)}
 }
 
-// seat is a place of the run.
+// seat is a role and index of the run, which successive processes may hold.
 type seat struct {
 	role  wire.Role
 	index int
@@ -48,28 +48,28 @@ func (s seat) String() string {
 	return fmt.Sprintf("%s:%d", s.role, s.index)
 }
 
-// targets are where the run's processes can be watched: an address for each place, whoever is in it. Prometheus reads
-// them in the run's folder.
+// targets holds the metrics address of each seat of the run, whichever process holds it. Prometheus reads the addresses
+// in the run's directory.
 type targets struct {
 	host    string
-	port    int // the coordinator's; 0: each has a free one
+	port    int // the coordinator's; 0: any free port for each
 	servers int
 
-	mu     sync.Mutex // guards what follows
-	folder string     // of the run; "": not yet
+	mu     sync.Mutex // guards the fields below
+	folder string     // of the run; "": not yet known
 	job    string
-	addrs  map[seat]string  // "": it has none
-	order  []seat           // those that have one
-	left   map[seat]bool    // nobody comes there any more
+	addrs  map[seat]string  // "": it has no address
+	order  []seat           // seats with an address
+	left   map[seat]bool    // no process will hold the seat again
 	held   []io.Closer      // ports
-	listed []metrics.Target // as the file has it
-	failed bool             // it could not be written
+	listed []metrics.Target // content of the file
+	failed bool             // the file could not be written
 }
 
-const mostPort = 1<<16 - 1
+const maxPort = 1<<16 - 1
 
-// newTargets finds addresses for all places that a run has at its begin, and refuses ports that are in use; nil: nobody
-// is to look.
+// newTargets chooses addresses for all seats of a run at its start. It returns an error if a port is in use, and nil
+// without metrics.
 func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err error) {
 	if w.Metrics == "" {
 		return nil, nil
@@ -78,15 +78,15 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
-	host, port, _ := net.SplitHostPort(addr) // Loopback has looked
+	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
 	t = &targets{host: host, servers: s.Job.Servers, job: s.Job.ID, addrs: map[seat]string{}, left: map[seat]bool{}}
 	last := 1 + s.Job.Servers + s.Job.Slots
-	if t.port, err = strconv.Atoi(port); err != nil || t.port < 0 || t.port > mostPort-last {
-		return nil, fmt.Errorf("%w: --metrics %s: choose a port of 1 to %d, since each process has one, or 0 for "+
-			"free ones", perdure.ErrUsage, w.Metrics, mostPort-last)
+	if t.port, err = strconv.Atoi(port); err != nil || t.port < 0 || t.port > maxPort-last {
+		return nil, fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d, since each process needs one, or 0 for "+
+			"free ones", perdure.ErrUsage, w.Metrics, maxPort-last)
 	}
 	if warn != nil && !transport.IsLoopback(addr) {
-		warn(fmt.Sprintf("others can reach the metrics at %s, and nothing is asked of them; use a network that "+
+		warn(fmt.Sprintf("others can reach the metrics at %s without any credentials; use a network that "+
 			"you trust", host))
 	}
 	seats := []seat{{wire.RoleCoordinator, 0}}
@@ -104,7 +104,7 @@ func newTargets(w *Watched, s *settings.Run, warn func(string)) (t *targets, err
 	return t, nil
 }
 
-// try refuses a run one of whose ports cannot be had.
+// try returns an error if the seat's port is not available.
 func (t *targets) try(p seat) error {
 	if t.port == 0 {
 		addr, hold, err := transport.Reserve(t.host)
@@ -122,7 +122,7 @@ func (t *targets) try(p seat) error {
 	return l.Close()
 }
 
-// fixed is a place's address, if there is a port for it.
+// fixed returns a seat's address, or "" if it has no valid port.
 func (t *targets) fixed(p seat) string {
 	port := t.port
 	switch p.role {
@@ -131,13 +131,13 @@ func (t *targets) fixed(p seat) string {
 	case wire.RoleWorker:
 		port += 1 + t.servers + p.index
 	}
-	if port > mostPort {
+	if port > maxPort {
 		return ""
 	}
 	return net.JoinHostPort(t.host, strconv.Itoa(port))
 }
 
-// at is where the process of a place shows how it does; "": nowhere.
+// at returns the metrics address of a seat; "" if it has none.
 func (t *targets) at(role wire.Role, index int) (addr string) {
 	if t == nil {
 		return ""
@@ -155,18 +155,18 @@ func (t *targets) at(role wire.Role, index int) (addr string) {
 		if addr, hold, err = transport.Reserve(t.host); err == nil {
 			t.held = append(t.held, hold)
 		} else {
-			addr = "" // a worker that joins works without being watched
+			addr = "" // a worker that joins works without metrics
 		}
 	}
 	t.addrs[p] = addr
 	if addr != "" {
-		t.list(p)
+		t.listLocked(p)
 	}
 	return addr
 }
 
-// list has a place in the file. It needs t.mu.
-func (t *targets) list(p seat) {
+// listLocked adds a seat to the file. The caller must hold t.mu.
+func (t *targets) listLocked(p seat) {
 	for _, o := range t.order {
 		if o == p {
 			return
@@ -175,13 +175,14 @@ func (t *targets) list(p seat) {
 	t.order = append(t.order, p)
 }
 
-// show writes the file of a run's folder, if it is to be another one. places are what was told of the run's.
+// show writes the file in the run's directory if its content has changed. places are those that the coordinator
+// reported.
 func (t *targets) show(places []wire.PlaceProgress, tell func(string)) {
 	if t == nil {
 		return
 	}
 	if err := t.publish(places); err != nil {
-		tell(fmt.Sprintf("cannot say where the processes can be watched (%v); it is tried again", err))
+		tell(fmt.Sprintf("cannot write the addresses of the processes' metrics (%v); trying again", err))
 	}
 }
 
@@ -197,11 +198,11 @@ func (t *targets) publish(places []wire.PlaceProgress) error {
 			all = append(all, metrics.NewTarget(t.job, string(p.role), strconv.Itoa(p.index), t.addrs[p]))
 		}
 	}
-	return t.write(all)
+	return t.writeLocked(all)
 }
 
-// write replaces the file. It needs t.mu.
-func (t *targets) write(all []metrics.Target) error {
+// writeLocked replaces the file. The caller must hold t.mu.
+func (t *targets) writeLocked(all []metrics.Target) error {
 	if t.folder == "" || t.listed != nil && reflect.DeepEqual(t.listed, all) {
 		return nil
 	}
@@ -211,20 +212,20 @@ func (t *targets) write(all []metrics.Target) error {
 		return nil
 	}
 	if t.failed {
-		return nil // it was told
+		return nil // already reported
 	}
 	t.failed = true
-	return fmt.Errorf("run folder: %w", err)
+	return fmt.Errorf("run directory: %w", err)
 }
 
-// in says in which folder the file is.
+// in sets the directory of the file.
 func (t *targets) in(folder string) {
 	if t != nil {
 		t.folder = folder
 	}
 }
 
-// Close takes all places off, and gives the ports back.
+// Close removes all seats from the file and releases the ports.
 func (t *targets) Close() (err error) {
 	if t == nil {
 		return nil
@@ -232,7 +233,7 @@ func (t *targets) Close() (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.listed != nil {
-		err = t.write([]metrics.Target{})
+		err = t.writeLocked([]metrics.Target{})
 	}
 	for _, h := range t.held {
 		err = errors.Join(err, h.Close())

@@ -22,7 +22,7 @@ func runOf(servers, workers int) *settings.Run {
 	return &settings.Run{Job: perdure.JobSpec{ID: "j1", Servers: servers, Slots: workers}}
 }
 
-// listed are the addresses and the places that a run's folder has, without the job, which all have.
+// listed returns the addresses and seats in a run's directory, without the job, which is the same for all.
 func listed(t *testing.T, folder string) (addrs, places []string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(folder, rundir.TargetsFile))
@@ -35,14 +35,15 @@ func listed(t *testing.T, folder string) (addrs, places []string) {
 	}
 	for _, a := range all {
 		if len(a.Targets) != 1 || len(a.Labels) != 3 || a.Labels["job"] != "j1" {
-			t.Errorf("a target %+v", a)
+			t.Errorf("target %+v", a)
 		}
 		addrs, places = append(addrs, a.Targets...), append(places, a.Labels["role"]+":"+a.Labels["id"])
 	}
 	return addrs, places
 }
 
-// TestTargets: an address is that of a place, for good; the file follows who comes and leaves, and is empty in the end.
+// TestTargets checks that the address of a seat never changes. The file follows processes that join and leave, and is
+// empty at the end.
 func TestTargets(t *testing.T) {
 	folder := t.TempDir()
 	r, err := newTargets(&Watched{Metrics: ":0"}, runOf(1, 2), nil)
@@ -57,28 +58,28 @@ func TestTargets(t *testing.T) {
 	r.show(nil, tell)
 	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:0"}) ||
 		addrs[0] != first || first != r.at(wire.RoleCoordinator, 0) || !strings.HasPrefix(first, "127.0.0.1:") {
-		t.Errorf("it begins with %v at %v", places, addrs)
+		t.Errorf("at the start: %v at %v", places, addrs)
 	}
-	r.at(wire.RoleWorker, 7) // which joins, and was not thought of
+	r.at(wire.RoleWorker, 7) // it joins without having been planned
 	left := []wire.PlaceProgress{{Role: wire.RoleWorker, State: "left"}, {Role: wire.RoleServer, State: "dead"}}
 	r.show(left, tell)
 	if addrs, places := listed(t, folder); !slices.Equal(places, []string{"coordinator:0", "server:0", "worker:7"}) {
-		t.Errorf("then there are %v at %v", places, addrs)
+		t.Errorf("later: %v at %v", places, addrs)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, places := listed(t, folder); len(places) > 0 {
-		t.Errorf("in the end there are %v", places)
+		t.Errorf("at the end: %v", places)
 	}
 	var none *targets
 	none.show(left, tell)
 	if none.at(wire.RoleServer, 0) != "" || none.Close() != nil {
-		t.Error("a run that nobody is to watch has targets")
+		t.Error("a run without metrics has targets")
 	}
 }
 
-// TestFixedPorts: each place has a port that one can know, and one that is in use is refused in one line.
+// TestFixedPorts checks that each seat has a predictable port, and that a port in use is reported in one line.
 func TestFixedPorts(t *testing.T) {
 	r := &targets{host: "127.0.0.1", port: 9464, servers: 2}
 	for want, p := range map[int]seat{
@@ -90,7 +91,7 @@ func TestFixedPorts(t *testing.T) {
 		}
 	}
 	if got := r.fixed(seat{wire.RoleWorker, 60_000}); got != "" {
-		t.Errorf("a worker is at %s", got)
+		t.Errorf("worker without a port has address %s", got)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +111,7 @@ func TestFixedPorts(t *testing.T) {
 	warned := ""
 	r, err = newTargets(&Watched{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
 	if err != nil || !strings.Contains(warned, "others can reach") {
-		t.Errorf("where others can reach it: %q, %v", warned, err)
+		t.Errorf("on an address that others can reach: %q, %v ", warned, err)
 	} else if err := r.Close(); err != nil {
 		t.Error(err)
 	}

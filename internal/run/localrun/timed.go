@@ -16,11 +16,10 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What a run does by the time and not by the clock is evaluations at regular times, and an end
-// after some time. The run's parent does both, so that they go on whatever becomes of the
-// workers.
+// A run does two things by wall time rather than by clock: regular evaluations, and an end after a given duration. The
+// run's parent does both, so that they continue when workers die.
 
-// byTime starts what is done by the time, and returns what ends it.
+// byTime starts the timed actions and returns a function that stops them.
 func (r *Run) byTime(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -36,8 +35,8 @@ func (r *Run) byTime(ctx context.Context) (stop func()) {
 	}
 }
 
-// endByTime asks for the job's end when the time is over, again and again: who is
-// asked may be dead.
+// endByTime requests the job's end when the time is over. It repeats the request, since the process that receives it
+// may be dead.
 func (r *Run) endByTime(ctx context.Context) {
 	limit := time.Duration(r.s.Until.Value * float64(time.Second))
 	for {
@@ -52,7 +51,7 @@ func (r *Run) endByTime(ctx context.Context) {
 	}
 }
 
-// sleep is false if the job is complete, or ctx ends, before the time is over.
+// sleep returns false if the job is complete or ctx ends before the time is over.
 func (r *Run) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -64,10 +63,9 @@ func (r *Run) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// judgeByTime evaluates the newest rows that servers have, at multiples of EvalMs
-// since the first clock began. Where an evaluation takes longer, or waits for a
-// shard that has no server, those that were due meanwhile are left out: the series
-// has a gap, and no row is told as of a time at which it could not be read.
+// judgeByTime evaluates the servers' newest rows at multiples of EvalMs since the first clock started. If an evaluation
+// takes longer, or waits for a shard without a server, the evaluations due in that time are skipped. The series then
+// has a gap, and no row is reported for a time at which it could not be read.
 func (r *Run) judgeByTime(ctx context.Context) {
 	every := time.Duration(r.s.EvalMs) * time.Millisecond
 	o := &onlooker{r: r}
@@ -78,7 +76,7 @@ func (r *Run) judgeByTime(ctx context.Context) {
 			return
 		}
 		if r.job.Since() < every {
-			continue // the first clock began meanwhile
+			continue // the first clock has just started
 		}
 		if e, ok := o.evaluate(ctx); ok {
 			r.judged(e, o.t.at, o.t.clock)
@@ -86,7 +84,7 @@ func (r *Run) judgeByTime(ctx context.Context) {
 	}
 }
 
-// judged notes an evaluation of the rows as of at, after the first clock began.
+// judged records an evaluation of the rows at a time after the first clock started.
 func (r *Run) judged(e role.Evaluation, at time.Duration, clock perdure.Clock) {
 	r.keep(r.dir.Point(r.tally.Judged(e.Eval, e.Backlog, at, clock)))
 	if r.s.Until.Reached(e.Eval) {
@@ -94,7 +92,7 @@ func (r *Run) judged(e role.Evaluation, at time.Duration, clock perdure.Clock) {
 	}
 }
 
-// onlooker evaluates a job's model from outside.
+// onlooker evaluates a job's model as an observer.
 type onlooker struct {
 	r *Run
 	w workload.Workload
@@ -102,12 +100,12 @@ type onlooker struct {
 	t *timedTables
 }
 
-// timedTables notes when rows were read last.
+// timedTables records when rows were last read.
 type timedTables struct {
 	*role.Tables
 	r     *Run
-	at    time.Duration // since the first clock began
-	clock perdure.Clock // the job's, then
+	at    time.Duration // since the first clock started
+	clock perdure.Clock // the job's clock at that time
 }
 
 func (t *timedTables) Get(ctx context.Context, table string, first perdure.RowID, dst []float32) error {
@@ -122,8 +120,7 @@ func (t *timedTables) GetRows(ctx context.Context, table string, rows []perdure.
 
 func (t *timedTables) note() { t.at, t.clock = t.r.job.Since(), t.r.Clock() }
 
-// evaluate evaluates the newest rows. It is not ok where rows cannot be read now,
-// or were of two courses of training.
+// evaluate evaluates the newest rows. ok is false if rows cannot be read now, or if the job rolled back in between.
 func (o *onlooker) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
 	err := o.open(ctx)
 	if err == nil {
@@ -132,7 +129,7 @@ func (o *onlooker) evaluate(ctx context.Context) (e role.Evaluation, ok bool) {
 		ok = err == nil && o.c.Generation() == generation
 	}
 	if err != nil {
-		o.close() // to begin anew, next time
+		o.close() // reconnect next time
 	}
 	return e, ok
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/run/screen"
 )
 
-// What the supervisor hears of the job goes into the tally and into the run's folder, and to
-// the view.
+// The supervisor's events and reports go to the tally, to the run's directory and to the view.
 
-// shown is how the run stands, for the view.
+// shown returns the current state of the run for the view.
 func (r *Run) shown() *screen.State {
 	stands := r.tally.Now(r.job.Since(), time.Now())
 	return &stands
@@ -58,8 +57,8 @@ func (r *Run) point(clock perdure.Clock) {
 	r.keep(r.dir.Point(r.tally.Point(clock, r.job.Since(), r.job.Group().Usage(), time.Now())))
 }
 
-// keep notes a failure to write to the run's folder, and ends the job: a run that leaves no
-// record is worth nothing. On a full disk it goes on; that is told.
+// keep ends the job if a write to the run's directory has failed, since a run without a record is worthless. If the
+// disk is full, the run continues and keep notifies the user.
 func (r *Run) keep(err error) {
 	if err != nil {
 		r.job.End(err)
@@ -72,29 +71,29 @@ func (r *Run) keep(err error) {
 	r.mu.Unlock()
 	switch {
 	case waits && !did:
-		r.tell("the disk of " + r.dir.Path() + " is full: what is to be recorded there waits; make room")
+		r.tell("the disk of " + r.dir.Path() + " is full: the run's record waits until there is space; free some")
 	case did && !waits:
-		r.tell("there is room in " + r.dir.Path() + " again: what waited is recorded")
+		r.tell("there is space in " + r.dir.Path() + " again: the waiting record is written")
 	}
 }
 
-// tell shows a line of the run's parent's own.
+// tell shows a line of the run's parent.
 func (r *Run) tell(text string) {
 	r.view.Event(r.shown(), wire.Event{Kind: "trouble", Clock: r.Clock(), Text: text})
 }
 
-// insistPause is the time between two tries to write to a full disk.
+// insistPause is the time between two attempts to write to a full disk.
 const insistPause = time.Second
 
-// insist writes something into the run's folder, or its store; while the disk is full, or the store away, it says
-// so, and tries again.
+// insist writes to the run's directory or its store. While the disk is full or the store is unavailable, it notifies
+// the user once and tries again.
 func (r *Run) insist(ctx context.Context, what string, write func() error) error {
 	told := false
 	return disk.Retry{Pause: insistPause, Passes: store.Passes}.Do(ctx, func() error {
 		err := write()
 		if store.Passes(err) && !told {
 			told = true
-			until := "there is room"
+			until := "there is space"
 			if errors.Is(err, store.ErrAway) {
 				until = "it answers"
 			}
@@ -104,7 +103,7 @@ func (r *Run) insist(ctx context.Context, what string, write func() error) error
 	})
 }
 
-// Summary is how the run has gone so far; model is nil where it is not known.
+// Summary returns the summary of the run so far; model is nil if it is not known.
 func (r *Run) Summary(model *finalModel) rundir.Summary {
 	if model != nil {
 		r.tally.Final(model.Eval)

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rule is one of Prometheus' relabel_configs, of which the page has those that keep and those that replace.
+// rule is an entry of Prometheus's relabel_configs. The page uses the actions keep and replace.
 type rule struct {
 	Sources     []string `yaml:"source_labels"`
 	Separator   string
@@ -21,7 +21,7 @@ type rule struct {
 	Action      string
 }
 
-// scraped is how Prometheus is told of targets.
+// scraped is an entry of Prometheus's scrape_configs.
 type scraped struct {
 	Name   string `yaml:"job_name"`
 	Static []struct {
@@ -32,7 +32,7 @@ type scraped struct {
 	Relabel []rule                  `yaml:"relabel_configs"`
 }
 
-// configured are the lists of targets that the page for users has.
+// configured returns the scrape configurations in the user documentation.
 func configured(t *testing.T) (all []scraped) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "watch.md"))
@@ -49,7 +49,7 @@ func configured(t *testing.T) (all []scraped) {
 	return all
 }
 
-// relabel does what Prometheus does with the labels of what it has found, and reports whether it keeps that.
+// relabel applies relabel rules to labels as Prometheus does, and reports whether the target is kept.
 func relabel(t *testing.T, rules []rule, labels map[string]string) bool {
 	t.Helper()
 	for _, r := range rules {
@@ -67,14 +67,14 @@ func relabel(t *testing.T, rules []rule, labels map[string]string) bool {
 		case r.Action == "":
 			labels[r.Target] = string(whole.ExpandString(nil, cmp.Or(r.Replacement, "$1"), text, matches))
 		default:
-			t.Fatalf("the test knows no action %s", r.Action)
+			t.Fatalf("the test does not support action %s", r.Action)
 		}
 	}
 	return true
 }
 
-// TestConfigured: with what the page for users tells Prometheus, every process has the labels that the board and the
-// alerts count on: on machines, and in pods of the chart.
+// TestConfigured checks that, with the documented configuration, every process has the labels that the dashboard and
+// the alerts depend on, both on machines and in the chart's pods.
 func TestConfigured(t *testing.T) {
 	all := configured(t)
 	if len(all) != 2 || len(all[0].Static) == 0 || len(all[1].Pods) != 1 || all[1].Pods[0].Role != "pod" {
@@ -114,9 +114,9 @@ func TestConfigured(t *testing.T) {
 	if relabel(t, all[1].Relabel, map[string]string{
 		label + "app_kubernetes_io_name": "other", "__meta_kubernetes_pod_container_port_name": "metrics",
 	}) {
-		t.Error("a pod of something else is kept")
+		t.Error("an unrelated pod is kept")
 	}
-	// The labels are those that the chart gives to pods, and JobSet to those that it makes.
+	// The chart and JobSet set these labels.
 	chart, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "kubernetes", "perdure.yaml"))
 	must(t, err)
 	for _, l := range []string{

@@ -16,56 +16,56 @@ var (
 	inCoordinator = known(&ofCoordinator)
 
 	leads = inCoordinator(httpdebug.Gauge, "perdure_coordinator_leads",
-		"1 if this coordinator leads the job; 0 while it stands by, when it has none of what follows.")
+		"1 if this coordinator leads the job; 0 on standby, when it has none of the metrics below.")
 	epoch = inCoordinator(httpdebug.Gauge, "perdure_coordinator_view_revision",
-		"Revision of the view: one more with each change.")
+		"Revision of the view; each change increments it.")
 	generation = inCoordinator(httpdebug.Gauge, "perdure_coordinator_generation",
-		"1, and one more each time that the whole job was rolled back.")
+		"Generation of the job: 1, plus 1 for each rollback of the whole job.")
 	minClock = inCoordinator(httpdebug.Gauge, "perdure_coordinator_min_clock",
-		"MinClock: the least clock of all slots.")
+		"MinClock: the smallest clock of all slots.")
 	end = inCoordinator(httpdebug.Gauge, "perdure_coordinator_end_clock",
-		"Clock at which the job ends; 0: it is not known yet.")
+		"Clock at which the job ends; 0 while it is unknown.")
 	durable = inCoordinator(httpdebug.Gauge, "perdure_coordinator_durable_clock",
-		"Clock of the newest checkpoint that is durable.")
+		"Clock of the newest durable checkpoint.")
 	complete = inCoordinator(httpdebug.Gauge, "perdure_coordinator_complete",
-		"1 if every slot has done its last clock.")
+		"1 if every slot has finished its last clock.")
 	serving = inCoordinator(httpdebug.Gauge, "perdure_coordinator_serving",
 		"1 if every shard serves and every slot works.")
 	shards  = inCoordinator(httpdebug.Gauge, "perdure_coordinator_shards", "Shards of the job.")
 	orphans = inCoordinator(httpdebug.Gauge, "perdure_coordinator_shards_without_server",
 		"Shards that no server holds.")
 	places = inCoordinator(httpdebug.Gauge, "perdure_coordinator_places",
-		"Places of servers and slots of workers by how they are: alive, silent, dead, waiting (nobody is "+
-			"there), left.",
+		"Servers and worker slots by state: alive, silent, dead, waiting (no process yet), left.",
 		"place_role", "state")
 	alive = inCoordinator(httpdebug.Gauge, "perdure_coordinator_place_alive",
-		"1 if a process is in the place and is heard.", "place")
-	active = inCoordinator(httpdebug.Gauge, "perdure_coordinator_slots_active", "Slots of workers that take part.")
+		"1 if the place has a process that is not silent.", "place")
+	active = inCoordinator(httpdebug.Gauge, "perdure_coordinator_slots_active", "Worker slots that take part.")
 	events = inCoordinator(httpdebug.Counter, "perdure_coordinator_events_total",
-		"What has happened, by the kind that events.jsonl has, since this coordinator began.", "kind")
+		"Events since this coordinator started, by their kind in events.jsonl.", "kind")
 	deaths = inCoordinator(httpdebug.Counter, "perdure_coordinator_deaths_total",
-		"Deaths that were noticed since this coordinator began, by what has died.", "of")
+		"Deaths detected since this coordinator started, by kind.", "of")
 	recoveries = inCoordinator(httpdebug.Counter, "perdure_coordinator_recoveries_total",
-		"What works again after it was missed, since this coordinator began.", "of")
+		"Recoveries since this coordinator started, by kind.", "of")
 	outage = inCoordinator(httpdebug.Counter, "perdure_coordinator_outage_seconds_total",
-		"Seconds in which not every shard served and every slot worked, since this coordinator began and all did.")
+		"Seconds in which a shard did not serve or a slot did not work, since this coordinator first saw all of them "+
+			"work.")
 	updatesIn = inCoordinator(httpdebug.Gauge, "perdure_coordinator_updates_contained",
-		"Updates that the rows of all shards contain: it falls where the job goes back.")
+		"Updates that the rows of all shards contain; it falls when the job rolls back.")
 	updatesLost = inCoordinator(httpdebug.Counter, "perdure_coordinator_updates_lost_total",
-		"Updates of the job that are lost for good.")
+		"Updates of the job that are permanently lost.")
 	redone = inCoordinator(httpdebug.Counter, "perdure_coordinator_clocks_redone_total",
-		"Clocks of slots that were done, wholly or in part, and then done again.")
+		"Clocks of slots that were done, completely or in part, and then repeated.")
 	turnedAway = inCoordinator(httpdebug.Counter, "perdure_coordinator_connections_refused_total",
-		"Connections that were refused since their peer had as many as one may have.")
+		"Connections refused because their peer already had the maximum number.")
 	saves = inCoordinator(httpdebug.Summary, "perdure_coordinator_registry_save_seconds",
-		"Saves of the job's facts in the registry: how many, and how long they took.")
+		"Saves of the job record in the registry: their number and total time.")
 	saveFailures = inCoordinator(httpdebug.Counter, "perdure_coordinator_registry_failures_total",
-		"Tries to save the job's facts in the registry that have failed.")
+		"Failed attempts to save the job record in the registry.")
 	saveWaits = inCoordinator(httpdebug.Gauge, "perdure_coordinator_registry_waiting_seconds",
-		"How long the save that is under way has waited for the registry; 0: none is under way.")
+		"How long the current save has waited for the registry; 0 if none is in progress.")
 )
 
-// Coordinator asks a coordinator's loop, as long as ctx lasts.
+// Coordinator returns a probe of a coordinator's loop, which works as long as ctx.
 func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted, who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() httpdebug.Look { return askLoop(ctx, co, reg) }, func() []httpdebug.Sample {
 		r := reg.Counts()
@@ -74,15 +74,16 @@ func Coordinator(ctx context.Context, co *coordinator.Coordinator, reg *registry
 	})
 }
 
-// Standby asks a coordinator that stands by. It has no job to tell of.
+// Standby returns a probe of a standby coordinator, which has no job to report.
 func Standby(look func() httpdebug.Look, who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, look, func() []httpdebug.Sample { return append(common(&who), leads.Is(0)) })
 }
 
-// slow is how long a save in the registry takes at least that is said to keep the loop waiting. It is less than Bound.
+// slow is the time after which a save in the registry counts as delaying the loop. It is shorter than Bound.
 const slow = time.Second
 
-// askLoop asks the loop how the job is. It does not wait for a registry that does not answer, for which the loop waits.
+// askLoop asks the loop for the state of the job. It does not wait while the loop is blocked on a registry that does
+// not answer.
 func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Counted) (l httpdebug.Look) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,7 +111,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 		}
 		cancel()
 		if err := <-answered; err != nil {
-			l = httpdebug.Look{Waits: "it waits for its registry: what is not saved there is not decided"}
+			l = httpdebug.Look{Waits: "it waits for its registry: changes that are not saved there have no effect yet"}
 			if r.Failing != "" {
 				l.Waits += ": " + r.Failing
 			}
@@ -119,7 +120,7 @@ func askLoop(ctx context.Context, co *coordinator.Coordinator, reg *registry.Cou
 	}
 }
 
-// lookAt is how the job is, as its core knows.
+// lookAt returns the state of the job according to its core.
 func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 	f := core.Facts()
 	l.Does = fmt.Sprintf("it leads job %s, at clock %d", f.Job.ID, core.MinClock())
@@ -150,7 +151,7 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 	for kind, n := range t.Events {
 		add(events.Is(float64(n), kind))
 	}
-	for _, of := range []string{"server", "worker", "shards"} { // there, also while they are 0
+	for _, of := range []string{"server", "worker", "shards"} { // always present, even if 0
 		add(deaths.Is(float64(t.Deaths[of]), of))
 	}
 	for _, of := range []string{"server", "worker", "shards", "log", "store"} {
@@ -159,7 +160,7 @@ func lookAt(core *membership.Core, t *coordinator.Tally) (l httpdebug.Look) {
 	return l
 }
 
-// addPlaces adds how the places of a kind are.
+// addPlaces adds the states of the places of a kind.
 func addPlaces(l *httpdebug.Look, core *membership.Core, k membership.Kind, n int) {
 	states := map[string]int{"alive": 0, "silent": 0, "dead": 0, "waiting": 0, "left": 0}
 	for i := range n {

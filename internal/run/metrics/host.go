@@ -11,18 +11,18 @@ var (
 	inHost = known(&ofHost)
 
 	keptAlive = inHost(httpdebug.Gauge, "perdure_host_processes",
-		"Processes that the host keeps alive and that run now.", "process_role")
+		"Running processes that the host keeps alive.", "process_role")
 	restarted = inHost(httpdebug.Counter, "perdure_host_restarts_total",
-		"Processes of the host that ended and were started again.", "process_role")
+		"Processes of the host that ended and were restarted.", "process_role")
 )
 
-// Kept is what a host knows of its processes of one role.
+// Kept describes a host's processes of one role.
 type Kept struct {
 	Role              string
 	Running, Restarts int
 }
 
-// Host asks a host how it is. why says why it does not do its work; "": it does.
+// Host returns a probe of a host. why is the reason why the host does not do its work, or "".
 func Host(look func() (all []Kept, why string), who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		all, why := look()

@@ -18,14 +18,14 @@ var (
 	logStored      = inLog(httpdebug.Gauge, "perdure_log_stored_bytes", "Bytes of these records.")
 	logConnections = inLog(httpdebug.Gauge, "perdure_log_connections", "Connections of workers and servers.")
 	logFull        = inLog(httpdebug.Gauge, "perdure_log_full",
-		"1 if updates wait, since the disk is full or fails.")
+		"1 if updates wait because the disk is full or fails.")
 	logReceived = inLog(httpdebug.Counter, "perdure_log_received_bytes_total",
-		"Bytes that came from others, since the streams were opened.")
+		"Bytes received since the streams were opened.")
 	logSent = inLog(httpdebug.Counter, "perdure_log_sent_bytes_total",
-		"Bytes that went to others, since the streams were opened.")
+		"Bytes sent since the streams were opened.")
 )
 
-// Log asks whoever serves an update log, as long as ctx lasts.
+// Log returns a probe of the process that serves an update log, which works as long as ctx.
 func Log(ctx context.Context, look func(context.Context) (logserver.State, error), who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() httpdebug.Look {
 		s, err := look(ctx)

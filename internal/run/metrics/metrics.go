@@ -1,7 +1,7 @@
-// Package metrics defines the metrics of all processes of a job, and collects them: for each role, who is asked
-// and which part of the answer becomes which metric. Package httpdebug serves them.
+// Package metrics defines and collects the metrics of all processes of a job. For each role it defines which component
+// is queried and how its state maps to metrics. Package httpdebug serves them.
 //
-// A name that is here is a promise to boards and alerts that people have made.
+// The names of metrics are stable, because users' dashboards and alerts depend on them.
 package metrics
 
 import (
@@ -13,21 +13,22 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Bound is how long whoever does the work of a process may take to answer, before the process counts as stuck.
+// Bound is how long a process's main loop may take to answer before the process counts as stuck.
 const Bound = 2 * time.Second
 
-// Of every process.
+// Metrics of every process.
 var (
 	info = httpdebug.NewMetric(httpdebug.Gauge, "perdure_process_info",
-		"1; who the process is, and which version of Perdure.", "perdure_job", "perdure_role", "perdure_id",
+		"1; labelled with the identity of the process and the version of Perdure.", "perdure_job", "perdure_role",
+		"perdure_id",
 		"version", "go")
 	received = httpdebug.NewMetric(httpdebug.Counter, "perdure_network_received_bytes_total",
-		"Bytes that came from other processes of the job.")
+		"Bytes received from other processes of the job.")
 	sent = httpdebug.NewMetric(httpdebug.Counter, "perdure_network_sent_bytes_total",
-		"Bytes that went to other processes of the job.")
+		"Bytes sent to other processes of the job.")
 )
 
-// All are all metrics of Perdure, by role; "" is every role.
+// All returns all metrics of Perdure by role; "" is every role.
 func All() map[string][]*httpdebug.Metric {
 	return map[string][]*httpdebug.Metric{
 		"":            {info, httpdebug.Healthy, httpdebug.Ready, httpdebug.Answer, received, sent},
@@ -39,19 +40,19 @@ func All() map[string][]*httpdebug.Metric {
 	}
 }
 
-// Who is a process.
+// Who is the identity of a process.
 type Who struct {
 	Job, Role, Version string
-	ID                 int // -1: not known
+	ID                 int // -1: unknown
 }
 
-// common are samples that nobody need be asked for.
+// common returns samples that need no query.
 func common(w *Who) []httpdebug.Sample {
 	in, out := transport.Traffic()
 	return []httpdebug.Sample{w.info(), received.Is(float64(in)), sent.Is(float64(out))}
 }
 
-// info is the sample that says who the process is.
+// info returns the sample with the process's identity.
 func (w *Who) info() httpdebug.Sample {
 	id := ""
 	if w.ID >= 0 {
@@ -60,7 +61,7 @@ func (w *Who) info() httpdebug.Sample {
 	return info.Is(1, w.Job, w.Role, id, w.Version, runtime.Version())
 }
 
-// known makes a list of metrics as they are made.
+// known returns a constructor of metrics that also appends them to list.
 func known(list *[]*httpdebug.Metric) func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
 	return func(kind httpdebug.Kind, name, help string, labels ...string) *httpdebug.Metric {
 		m := httpdebug.NewMetric(kind, name, help, labels...)
@@ -69,7 +70,7 @@ func known(list *[]*httpdebug.Metric) func(kind httpdebug.Kind, name, help strin
 	}
 }
 
-// is is 1 or 0.
+// is returns 1 for true and 0 for false.
 func is(so bool) float64 {
 	if so {
 		return 1

@@ -29,10 +29,10 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// sick is a registry that takes nothing while it is told to.
+// sick is a registry that can be made to fail.
 type sick struct {
 	registry.Registry
-	fails chan bool // of one element
+	fails chan bool // has capacity 1
 }
 
 type sickLease struct {
@@ -61,7 +61,7 @@ func (s *sick) set(fails bool) {
 	s.fails <- fails
 }
 
-// job is one of a worker and a server in memory, with what looks at each process.
+// job is a job of one worker and one server in memory, with a probe of each process.
 type job struct {
 	coordinator, server, worker *httpdebug.Probe
 
@@ -95,7 +95,7 @@ func begin(t *testing.T, ctx context.Context, h *rig.Hosts) *job {
 	return j
 }
 
-// clock does one.
+// clock does one clock.
 func (j *job) clock(t *testing.T, ctx context.Context) {
 	t.Helper()
 	must(t, j.t.GetRun(ctx, 0, make([]float32, 16)))
@@ -120,11 +120,11 @@ func gatherer(p *httpdebug.Probe) prometheus.Gatherer {
 	return httpdebug.Gatherer(func() *httpdebug.Probe { return p })
 }
 
-// ended lets processes end as the test does.
+// ended ignores the ends of processes.
 var ended = rig.Options{Ended: func(*rig.Process, error) {}}
 
-// TestExported: each role shows the metrics that All says, but for those that depend on the job, and no other; and
-// Prometheus' own linter has nothing to say.
+// TestExported checks that each role exports the metrics of All, except those that depend on the job, and no others,
+// and that Prometheus's linter finds no problem.
 func TestExported(t *testing.T) {
 	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
@@ -132,7 +132,7 @@ func TestExported(t *testing.T) {
 		for range 5 {
 			j.clock(t, ctx)
 		}
-		depends := []string{"perdure_server_log_unread_records"} // a job without a log has none
+		depends := []string{"perdure_server_log_unread_records"} // a job without a log lacks it
 		probes := map[string]*httpdebug.Probe{"coordinator": j.coordinator, "server": j.server, "worker": j.worker}
 		for role, p := range probes {
 			g := gatherer(p)
@@ -161,7 +161,7 @@ func TestExported(t *testing.T) {
 	})
 }
 
-// TestStuckLoop: a coordinator whose loop stands still is not healthy, until it goes on.
+// TestStuckLoop checks that a coordinator whose loop is stuck is unhealthy until the loop continues.
 func TestStuckLoop(t *testing.T) {
 	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
@@ -171,7 +171,8 @@ func TestStuckLoop(t *testing.T) {
 		}
 		at, goOn := make(chan struct{}), make(chan struct{})
 		h.Go(func() {
-			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-goOn }) // it waits for no end
+			// does not wait for an end
+			_ = j.lead.Ask(ctx, func(*membership.Core, coordinator.Latest) { close(at); <-goOn })
 		})
 		<-at
 		if seen := j.coordinator.Ask(ctx); seen.Err == nil || seen.Took != metrics.Bound {
@@ -184,20 +185,21 @@ func TestStuckLoop(t *testing.T) {
 	})
 }
 
-// TestSickRegistry: a coordinator that cannot save its facts is healthy and not ready, and shows why.
+// TestSickRegistry checks that a coordinator that cannot save the job record is healthy but not ready, and reports the
+// reason.
 func TestSickRegistry(t *testing.T) {
 	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
 		defer j.end(t)
 		j.sick.set(true)
 		table := make(chan error, 1)
-		h.Go(func() { // it changes the view
+		h.Go(func() { // changes the view
 			spec := perdure.TableSpec{Name: "u", Rows: 4, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd}}
 			_, err := j.w.Table(ctx, spec)
 			table <- err
 		})
 		seen := j.coordinator.Ask(ctx)
-		for seen.Waits == "" && seen.Err == nil { // it may not have heard of the table yet
+		for seen.Waits == "" && seen.Err == nil { // the coordinator may not have received the table yet
 			<-time.After(time.Millisecond)
 			seen = j.coordinator.Ask(ctx)
 		}
@@ -207,7 +209,7 @@ func TestSickRegistry(t *testing.T) {
 		n, err := testutil.GatherAndCount(gatherer(j.coordinator), "perdure_coordinator_registry_failures_total",
 			"perdure_coordinator_min_clock")
 		if err != nil || n != 1 {
-			t.Errorf("%d of two metrics, of which one needs the loop: %v", n, err)
+			t.Errorf("%d of two metrics, one of which needs the loop: %v", n, err)
 		}
 		j.sick.set(false)
 		must(t, <-table)
@@ -217,7 +219,7 @@ func TestSickRegistry(t *testing.T) {
 	})
 }
 
-// TestEndedWorker: a client that has ended is not ready.
+// TestEndedWorker checks that a client that has ended is not ready.
 func TestEndedWorker(t *testing.T) {
 	rig.In(t, time.Minute, ended, func(t *testing.T, ctx context.Context, h *rig.Hosts) {
 		j := begin(t, ctx, h)
@@ -231,7 +233,7 @@ func TestEndedWorker(t *testing.T) {
 	})
 }
 
-// all are the names of all series that are shown.
+// all returns all exported series by name.
 func all() map[string]*httpdebug.Metric {
 	names := map[string]*httpdebug.Metric{}
 	for _, list := range metrics.All() {
@@ -245,7 +247,7 @@ func all() map[string]*httpdebug.Metric {
 	return names
 }
 
-// example is a file for those who watch.
+// example returns one of the example files for monitoring.
 func example(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "watch", file))
@@ -253,7 +255,7 @@ func example(t *testing.T, file string) []byte {
 	return text
 }
 
-// TestNamed: what the board and the alerts name is there.
+// TestNamed checks that the metrics in the dashboard and the alerts exist.
 func TestNamed(t *testing.T) {
 	names := all()
 	name := regexp.MustCompile(`\bperdure_[a-z_]+\b`)
@@ -264,26 +266,26 @@ func TestNamed(t *testing.T) {
 		}
 		for _, n := range found {
 			if names[n] == nil {
-				t.Errorf("%s names %s, which nobody shows", file, n)
+				t.Errorf("%s names %s, which is not exported", file, n)
 			}
 		}
 	}
 }
 
-// TestDiscovery: the files that Prometheus is to read have names that it takes, and those that runs write.
+// TestDiscovery checks that the files in Prometheus's configuration have valid names, and that runs write them.
 func TestDiscovery(t *testing.T) {
 	list := regexp.MustCompile(`- files: \[([^,\]]*)\]`)
 	files := list.FindAllStringSubmatch(string(example(t, "prometheus.yml")), -1)
 	if len(files) != 1 {
 		t.Fatalf("it reads %v", files)
 	}
-	valid := regexp.MustCompile(`^[^*]*(\*[^/]*)?\.(json|yml|yaml)$`) // as Prometheus has it
+	valid := regexp.MustCompile(`^[^*]*(\*[^/]*)?\.(json|yml|yaml)$`) // as in Prometheus
 	if file := files[0][1]; !valid.MatchString(file) || filepath.Base(file) != rundir.TargetsFile {
 		t.Errorf("it reads %s", file)
 	}
 }
 
-// labelled are the labels that what an expression asks for may have: those of every target, and those of its metrics.
+// labelled returns the labels that the metrics in an expression have, including those of every target.
 func labelled(t *testing.T, expr string) (may []string) {
 	t.Helper()
 	if by := regexp.MustCompile(`by \(([^)]*)\)`).FindStringSubmatch(expr); by != nil {
@@ -292,14 +294,14 @@ func labelled(t *testing.T, expr string) (may []string) {
 	for _, n := range regexp.MustCompile(`\bperdure_[a-z_]+\b`).FindAllString(expr, -1) {
 		m := all()[n]
 		if m == nil {
-			t.Fatalf("nobody shows %s", n)
+			t.Fatalf("%s is not exported", n)
 		}
 		may = append(may, m.Labels...)
 	}
 	return append(may, slices.Collect(maps.Keys(metrics.NewTarget("", "", "", "").Labels))...)
 }
 
-// TestLabels: what the board and the alerts call things by is a label that these have, in every job.
+// TestLabels checks that the labels in the dashboard and the alerts exist in every job.
 func TestLabels(t *testing.T) {
 	var board struct {
 		Panels []struct {
@@ -331,9 +333,9 @@ func TestLabels(t *testing.T) {
 			}
 		}
 	}
-	inside := regexp.MustCompile(`[{,]\s*([a-z_]+)\s*(?:=|!)`) // of {…}
+	inside := regexp.MustCompile(`[{,]\s*([a-z_]+)\s*(?:=|!)`) // in {…}
 	within := regexp.MustCompile(`by \([^)]*\)`)
-	matches := func(where, expr string) { // what is summed up may be chosen by other labels
+	matches := func(where, expr string) { // sums may be selected by other labels
 		check(where, within.ReplaceAllString(expr, ""), expr, inside)
 		for _, by := range within.FindAllString(expr, -1) {
 			check(where, within.ReplaceAllString(expr, ""), by, regexp.MustCompile(`([a-z_]+)(?:,|\))`))
@@ -351,7 +353,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestPage: the page for users has a table of all metrics.
+// TestPage checks that the user documentation has a table of all metrics.
 func TestPage(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "watch.md"))
 	must(t, err)
@@ -371,7 +373,7 @@ func TestPage(t *testing.T) {
 	names := all()
 	for _, n := range regexp.MustCompile("(?m)^\\| `(perdure_[a-z_]+)").FindAllStringSubmatch(page, -1) {
 		if names[n[1]] == nil {
-			t.Errorf("the page has %s, which nobody shows", n[1])
+			t.Errorf("the page has %s, which is not exported", n[1])
 		}
 	}
 }

@@ -12,37 +12,37 @@ var (
 	inServer = known(&ofServer)
 
 	held = inServer(httpdebug.Gauge, "perdure_server_shards",
-		"Replicas of shards that the server holds, by their part in the chain: head, middle, tail, joining. "+
-			"One that is alone is the head.", "part")
+		"Replicas of shards that the server holds, by their position in the chain: head, middle, tail, joining. "+
+			"A single replica is the head.", "part")
 	unready = inServer(httpdebug.Gauge, "perdure_server_shards_unready",
-		"Of these, replicas that do not serve yet: their rows are being restored, or read from the log.")
+		"Replicas of these that do not serve yet: their rows are being restored or read from the log.")
 	serverClock = inServer(httpdebug.Gauge, "perdure_server_min_clock",
-		"The least MinClock of the shards that the server holds.")
+		"The smallest MinClock of the shards that the server holds.")
 	rows     = inServer(httpdebug.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.", "table")
 	rowBytes = inServer(httpdebug.Gauge, "perdure_server_row_bytes",
-		"Bytes of these rows, with the state of their rule, by table.", "table")
+		"Bytes of these rows, with the state of their update rule, by table.", "table")
 	applied = inServer(httpdebug.Counter, "perdure_server_updates_applied_total",
-		"Updates applied to replicas here: one is of one slot, clock and shard. Those read from the log "+
-			"again count, too.")
-	answered = inServer(httpdebug.Counter, "perdure_server_reads_answered_total", "Reads that were answered.")
+		"Updates applied to replicas on this server: one for each slot, clock and shard. Updates read from the "+
+			"log again count as well.")
+	answered = inServer(httpdebug.Counter, "perdure_server_reads_answered_total", "Answered reads.")
 	waiting  = inServer(httpdebug.Gauge, "perdure_server_reads_waiting",
-		"Reads that wait until their MinClock is reached.")
+		"Reads that wait for a MinClock.")
 	clients = inServer(httpdebug.Gauge, "perdure_server_connections",
 		"Connections of workers, observers and other servers.")
 	crowded = inServer(httpdebug.Counter, "perdure_server_connections_refused_total",
-		"Connections that were refused since their peer had as many as one may have.")
+		"Connections refused because their peer already had the maximum number.")
 	written = inServer(httpdebug.Summary, "perdure_server_checkpoint_save_seconds",
-		"Segments of checkpoints, and snapshots beside an update log, that were written: how many, and how "+
-			"long it took.")
-	writtenBytes = inServer(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total", "Bytes of these.")
+		"Segments of checkpoints, and snapshots for an update log, that were written: their number and total "+
+			"time.")
+	writtenBytes = inServer(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total", "Bytes of these files.")
 	failures     = inServer(httpdebug.Counter, "perdure_server_checkpoint_save_failures_total",
-		"Tries to write one that have failed.")
+		"Failed attempts to write such a file.")
 	unread = inServer(httpdebug.Gauge, "perdure_server_log_unread_records",
-		"Records of the update log that the rows lack; it is missing where there is no log, or it does not answer.")
-	logWaits = inServer(httpdebug.Gauge, "perdure_server_log_waiting", "1 if what goes to the update log waits.")
+		"Records of the update log that the rows lack; absent without a log, or if the log does not answer.")
+	logWaits = inServer(httpdebug.Gauge, "perdure_server_log_waiting", "1 if writes to the update log wait.")
 )
 
-// Server asks a server.
+// Server returns a probe of a server.
 func Server(sv server.Eye, who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		at := sv.Look()

@@ -12,39 +12,40 @@ var (
 	ofWorker []*httpdebug.Metric
 	inWorker = known(&ofWorker)
 
-	clock = inWorker(httpdebug.Gauge, "perdure_worker_clock", "Clock that the worker works on.")
+	clock = inWorker(httpdebug.Gauge, "perdure_worker_clock", "Clock that the worker is working on.")
 	spent = inWorker(httpdebug.Counter, "perdure_worker_time_seconds_total",
-		"Where the time went since the first read, by cause: staleness (a read, or under vap a push, waited "+
-			"for other workers), communication (all else in calls that waited or ended a clock), compute (the "+
-			"program's own).", "cause")
+		"Time since the first read, by cause: staleness (a read, or under vap a push, waited for other "+
+			"workers), communication (all other calls that waited or ended a clock), compute (the program's "+
+			"own).", "cause")
 	outageTime = inWorker(httpdebug.Counter, "perdure_worker_outage_wait_seconds_total",
-		"Seconds in calls that waited while a shard was out, where the worker goes on without it.")
+		"Seconds in calls that waited while a shard was unavailable, if the worker continues without it.")
 	outClocks = inWorker(httpdebug.Counter, "perdure_worker_outage_clocks_total",
-		"Clocks that were ended while a shard was out.")
-	outShards = inWorker(httpdebug.Gauge, "perdure_worker_shards_out", "Shards that the worker goes on without.")
+		"Clocks finished while a shard was unavailable.")
+	outShards = inWorker(httpdebug.Gauge, "perdure_worker_shards_out", "Unavailable shards that the worker continues "+
+		"without.")
 	staleRows = inWorker(httpdebug.Counter, "perdure_worker_stale_rows_total",
-		"Rows that were read beyond their bound in outages.")
+		"Rows read beyond their staleness bound in outages.")
 	made = inWorker(httpdebug.Counter, "perdure_worker_updates_sent_total",
-		"Updates that were made and sent, one for each shard.")
-	resent = inWorker(httpdebug.Counter, "perdure_worker_updates_resent_total", "Updates that were sent again.")
+		"Updates created and sent, one for each shard.")
+	resent = inWorker(httpdebug.Counter, "perdure_worker_updates_resent_total", "Updates that were resent.")
 	kept   = inWorker(httpdebug.Gauge, "perdure_worker_updates_kept",
-		"Updates that are not safe yet, and may be sent again.")
-	outboxBytes = inWorker(httpdebug.Gauge, "perdure_worker_outbox_bytes", "Bytes of these.")
+		"Updates that are not safe yet and may be resent.")
+	outboxBytes = inWorker(httpdebug.Gauge, "perdure_worker_outbox_bytes", "Bytes of these updates.")
 	pushed      = inWorker(httpdebug.Counter, "perdure_worker_pushed_bytes_total",
-		"Bytes of updates that went to servers.")
+		"Bytes of updates sent to servers.")
 	pulled = inWorker(httpdebug.Counter, "perdure_worker_pulled_bytes_total",
-		"Bytes of rows that came from servers.")
+		"Bytes of rows received from servers.")
 	samples = inWorker(httpdebug.Counter, "perdure_worker_samples_total",
-		"Examples that the program has worked through.")
+		"Examples that the program has processed.")
 	beyond = inWorker(httpdebug.Counter, "perdure_worker_updates_beyond_bound_total",
-		"Updates that alone exceeded the bound of vap, and went alone.")
+		"Updates that alone exceeded the bound of vap and were sent alone.")
 	statesLost = inWorker(httpdebug.Counter, "perdure_worker_states_lost_total",
-		"States of the slot that were given to it older than the last that was acknowledged.")
+		"Slot states loaded that were older than the last acknowledged one.")
 	storeWaits = inWorker(httpdebug.Gauge, "perdure_worker_store_waiting",
-		"1 if what goes to the update log or the store of states waits.")
+		"1 if writes to the update log or the store of slot states wait.")
 )
 
-// Worker asks a worker's client.
+// Worker returns a probe of a worker's client.
 func Worker(client *worker.Client, who Who) *httpdebug.Probe {
 	return httpdebug.NewProbe(Bound, func() (l httpdebug.Look) {
 		at := client.Look()

@@ -5,7 +5,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Mend changes a model's tensors as its workload has it, before they are written.
+// Mend lets the workload adjust a model's tensors before they are written.
 func Mend(w workload.Workload, tensors []safetensors.Tensor) {
 	m, is := w.(workload.Mender)
 	if !is {

@@ -1,8 +1,8 @@
-// Package modelfile reads the models that runs have made, and predicts with them. Another run can begin with one.
-// What such a run begins with it writes as a checkpoint of clock 0 ([Model.Write]), so that whoever loses rows before
-// anything else is saved has them from there.
+// Package modelfile reads the models that runs have made, and makes predictions with them. Another run can start with
+// such a model. It writes the model as a checkpoint of clock 0 ([Model.Write]), so that rows that are lost before
+// anything else is saved can be restored from there.
 //
-// A Model is read once and not changed; then it is safe for concurrent use.
+// A Model does not change after it was read, and is then safe for concurrent use.
 package modelfile
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Name is what a run calls its model.
+// Name is the file name of a run's model.
 const Name = "model.safetensors"
 
-// Model is what a model's file has.
+// Model is the content of a model file.
 type Model struct {
 	Path    string
 	Tensors []safetensors.Tensor
 	Meta    map[string]string
 }
 
-// Open reads a model's file, or that of a run whose folder is named.
+// Open reads a model file, or the model in a run's directory.
 func Open(path string) (*Model, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -36,7 +36,7 @@ func Open(path string) (*Model, error) {
 	}
 	f, err := disk.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the model %s cannot be read: %w", perdure.ErrUsage, path, plain.Cause(err))
+		return nil, fmt.Errorf("%w: cannot read the model %s: %w", perdure.ErrUsage, path, plain.Cause(err))
 	}
 	defer func() { _ = f.Close() }() // only read
 	if info, err = f.Stat(); err != nil {
@@ -49,7 +49,7 @@ func Open(path string) (*Model, error) {
 	return m, nil
 }
 
-// Diverged says which value is no finite number; "": all are.
+// Diverged describes the first value that is not finite, or returns "" if all are.
 func (m *Model) Diverged() string {
 	for i := range m.Tensors {
 		t := &m.Tensors[i]
@@ -59,17 +59,17 @@ func (m *Model) Diverged() string {
 		if at < 0 {
 			continue
 		}
-		values := 1 // of a row
+		values := 1 // per row
 		for _, n := range t.Shape[min(1, len(t.Shape)):] {
 			values *= int(n)
 		}
-		return fmt.Sprintf("value %d of row %d of its table %s is %v, and no number; choose a model that has not "+
-			"diverged", at%values, at/values, t.Name, t.Data[at])
+		return fmt.Sprintf("value %d of row %d of its table %s is %v, not a finite number; choose a model that has "+
+			"not diverged", at%values, at/values, t.Name, t.Data[at])
 	}
 	return ""
 }
 
-// find returns the tensor of a name; nil: there is none.
+// find returns the tensor with a name, or nil.
 func (m *Model) find(name string) *safetensors.Tensor {
 	for i := range m.Tensors {
 		if m.Tensors[i].Name == name {

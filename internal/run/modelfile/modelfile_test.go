@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// bowl is a workload of one table x of 2 rows of 2 values, and a model's file that fits it.
+// bowl returns a workload with one table x of 2 rows of 2 values, and a model file that fits it.
 func bowl(t testing.TB, sparse bool) (w workload.Workload, file []byte) {
 	t.Helper()
 	w, err := workload.New("quadratic", workload.Params{
@@ -39,8 +39,8 @@ func bowl(t testing.TB, sparse bool) (w workload.Workload, file []byte) {
 	return w, b.Bytes()
 }
 
-// FuzzFits: whatever a file has, it is refused as malformed or as not fitting, or it is a model that has every value of
-// the table: nothing panics.
+// FuzzFits checks that any file is rejected as malformed or as not fitting, or yields a model with every value of the
+// table. Nothing may panic.
 func FuzzFits(f *testing.F) {
 	for _, sparse := range []bool{false, true} {
 		w, file := bowl(f, sparse)
@@ -56,7 +56,7 @@ func FuzzFits(f *testing.F) {
 			err = m.Fits(f.Context(), w, w.Tables())
 		}
 		if err != nil {
-			f.Errorf("a model that fits is refused: %v", err)
+			f.Errorf("a model that fits is rejected: %v", err)
 		}
 	}
 	f.Fuzz(func(t *testing.T, file []byte, sparse bool) {
@@ -82,15 +82,15 @@ func FuzzFits(f *testing.F) {
 	})
 }
 
-// TestFitsIDs: what is wrong with the numbers of a sparse table's rows is told.
+// TestFitsIDs checks the errors for invalid row IDs of a sparse table.
 func TestFitsIDs(t *testing.T) {
 	w, _ := bowl(t, true)
 	name := w.Tables()[0].Name
 	rows := safetensors.Tensor{Name: name, Shape: []int64{2, 2}, Data: []float32{1, 2, 3, 4}}
 	for says, ids := range map[string]safetensors.Tensor{
-		"m: its table x has row 1 twice":                                   {Shape: []int64{2}, Ints: []int64{1, 1}},
-		"m: its table x has the shape [2 2], and its row numbers have [1]": {Shape: []int64{1}, Ints: []int64{1}},
-		"m: the row numbers of its table x are of float32, and not of int64": {
+		"m: its table x has row 1 twice":                               {Shape: []int64{2}, Ints: []int64{1, 1}},
+		"m: its table x has the shape [2 2], but its row IDs have [1]": {Shape: []int64{1}, Ints: []int64{1}},
+		"m: the row IDs of its table x are float32 instead of int64": {
 			Shape: []int64{2}, Data: []float32{0, 1},
 		},
 	} {

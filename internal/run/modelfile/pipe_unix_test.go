@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestOpenPipe: what is no regular file is refused, and nobody waits for who writes into it.
+// TestOpenPipe checks that special files are rejected without waiting for a writer.
 func TestOpenPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), Name)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -31,7 +31,7 @@ func TestOpenPipe(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: it waits", name)
+			t.Fatalf("%s: Open blocks", name)
 		}
 	}
 }

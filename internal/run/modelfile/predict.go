@@ -22,21 +22,21 @@ import (
 	"github.com/perdure/perdure/internal/run/workload/mf"
 )
 
-// Prediction is what is to be predicted, as flags of perdure predict.
+// Prediction holds the flags of perdure predict.
 type Prediction struct {
 	Model string   `arg:"" help:"@predict_model" type:"path"`
 	Users []string `name:"user" help:"@predict_user" placeholder:"NAME" sep:"none"`
-	Best  *int     `help:"mf: how many items of each user (default 10)." placeholder:"N"` // nil: usualBest
+	Best  *int     `help:"mf: how many items of each user (default 10)." placeholder:"N"` // nil: defaultBest
 	Known string   `help:"@predict_known" placeholder:"FILE" type:"path"`
 	Pairs string   `help:"mf: a file of lines user,item, each of which is predicted." placeholder:"FILE" type:"path"`
-	Data  string   `help:"@predict_data" placeholder:"PATH"` // "": the examples inside the program
+	Data  string   `help:"@predict_data" placeholder:"PATH"` // "": the built-in examples
 	JSON  bool     `name:"json" help:"Print JSON, for programs."`
 }
 
-// usualBest is how many items of a user are predicted unless another number is asked for.
-const usualBest = 10
+// defaultBest is the default number of items that are predicted for a user.
+const defaultBest = 10
 
-// Predict writes predictions, and to people what came of those whose answers are known.
+// Predict writes predictions to out. It writes the accuracy to told if the correct answers are known.
 func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
 	m, err := Open(a.Model)
 	if err != nil {
@@ -55,40 +55,40 @@ func Predict(ctx context.Context, out, told io.Writer, a Prediction) error {
 	case name == mf.Name:
 		err = ratings(w, m, &a)
 	case name == "":
-		return fmt.Errorf("%w: predict: %s does not say which workload it is of", perdure.ErrUsage, a.Model)
+		return fmt.Errorf("%w: predict: %s does not name its workload", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs are for models of mf, and this is one of "+
-			"%.40q", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to models of mf, and this is "+
+			"one of %.40q", perdure.ErrUsage, name)
 	case !classifies(name):
-		return fmt.Errorf("%w: predict: a model of %.40q predicts nothing", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: a model of %.40q cannot make predictions", perdure.ErrUsage, name)
 	default:
 		err = classes(ctx, w, told, m, &a)
 	}
 	return errors.Join(err, w.end(err))
 }
 
-// classifies reports whether there is a workload of that name that says of which class an example is.
+// classifies reports whether the named workload exists and predicts classes of examples.
 func classifies(name string) bool {
 	info, err := workload.Find(name)
 	return err == nil && slices.Contains(info.Measures, "accuracy")
 }
 
-// ratings predicts what users think of items.
+// ratings predicts users' ratings of items.
 func ratings(w *writer, m *Model, a *Prediction) error {
 	if len(a.Users) == 0 && a.Pairs == "" {
-		return fmt.Errorf("%w: predict: say for whom: --user NAME for the best items of a user, or --pairs FILE",
+		return fmt.Errorf("%w: predict: choose --user NAME for the best items of a user, or --pairs FILE",
 			perdure.ErrUsage)
 	}
 	if len(a.Users) == 0 && (a.Best != nil || a.Known != "") {
-		return fmt.Errorf("%w: predict: --best and --known are about the items of --user NAME; leave them out",
+		return fmt.Errorf("%w: predict: --best and --known apply only to the items of --user NAME; leave them out",
 			perdure.ErrUsage)
 	}
-	most := usualBest
+	most := defaultBest
 	if a.Best != nil {
 		most = *a.Best
 	}
 	if most < 1 {
-		return fmt.Errorf("%w: predict: --best %d; choose at least 1", perdure.ErrUsage, most)
+		return fmt.Errorf("%w: predict: invalid --best %d; choose at least 1", perdure.ErrUsage, most)
 	}
 	p, err := mf.NewPredictor(m.Tensors, m.Meta)
 	if err != nil {
@@ -130,7 +130,7 @@ func ratings(w *writer, m *Model, a *Prediction) error {
 	})
 }
 
-// classes predicts of which class examples are.
+// classes predicts the classes of examples.
 func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Prediction) error {
 	name := m.Meta["workload"]
 	var labels []string
@@ -138,13 +138,13 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 		labels = strings.Split(m.Meta["classes"], "\n")
 	}
 	opened, err := workload.New(name, workload.Params{
-		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // which nothing takes
+		Slots: 1, Batch: 1, Data: a.Data, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: 1}, // not used
 		Trained: m.Meta,
 	})
 	if err != nil {
 		return err
 	}
-	c := opened.(workload.Classifier) // see classifies
+	c := opened.(workload.Classifier) // as classifies has checked
 	t, err := m.Tables(opened.Tables())
 	if err != nil {
 		return fmt.Errorf("predict: %s does not fit the data %s: %w", a.Model, opened.Describe().Data, err)
@@ -152,7 +152,7 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 	constants := opened.Constants()
 	for _, key := range slices.Sorted(maps.Keys(constants)) {
 		if m.Meta[key] == "" && constants[key] != "" {
-			fmt.Fprintf(told, "%s does not say %s, as an export without its run does not: %s\n", a.Model, key,
+			fmt.Fprintf(told, "%s lacks %s, like any export without its run: %s\n", a.Model, key,
 				withoutKey[key])
 		}
 	}
@@ -176,21 +176,21 @@ func classes(ctx context.Context, w *writer, told io.Writer, m *Model, a *Predic
 		if opened.Describe().Marked || dataset.IsMadeUp(a.Data) {
 			examples = "synthetic examples"
 		}
-		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are of the class that is predicted\n",
+		fmt.Fprintf(told, "accuracy %.4f: %d of %d %s are classified correctly\n",
 			float64(right)/float64(known), right, known, examples)
 	}
 	return nil
 }
 
-// withoutKey says what is taken where a model's file lacks a constant.
+// withoutKey describes the replacement for each constant that a model file may lack.
 var withoutKey = map[string]string{
-	dataset.MeansKey:      "taken of the training part of the data",
-	dataset.DeviationsKey: "taken of the training part of the data",
-	cnn.FinalReLUKey:      "taken to be false",
+	dataset.MeansKey:      "computed from the training part of the data",
+	dataset.DeviationsKey: "computed from the training part of the data",
+	cnn.FinalReLUKey:      "assumed to be false",
 	logreg.HashedKey:      "the first feature of the data decides",
 }
 
-// className is what people call a class: its number, where they have no labels; "": it is not known.
+// className returns the label of a class, or its number without labels; "" if it is unknown.
 func className(class int, labels []string) any {
 	switch {
 	case labels == nil:
@@ -201,7 +201,7 @@ func className(class int, labels []string) any {
 	return ""
 }
 
-// likeliest is the class of the highest score, and its probability.
+// likeliest returns the class with the highest score and its probability.
 func likeliest(scores []float32) (class int, probability float64) {
 	most := slices.Max(scores)
 	sum := 0.0
@@ -211,7 +211,7 @@ func likeliest(scores []float32) (class int, probability float64) {
 	return slices.Index(scores, most), 1 / sum
 }
 
-// writer writes lines of CSV, or a JSON list of the same.
+// writer writes lines of CSV, or a JSON list with the same content.
 type writer struct {
 	out    io.Writer
 	json   bool
@@ -226,7 +226,7 @@ func (w *writer) head(keys ...string) {
 	if !w.json {
 		w.buffer = bufio.NewWriter(w.out)
 		w.csv = csv.NewWriter(w.buffer)
-		_ = w.csv.Write(keys) // an error stays with it
+		_ = w.csv.Write(keys) // end reports the error
 	}
 }
 
@@ -247,10 +247,10 @@ func (w *writer) row(values ...any) {
 			texts[i] = fmt.Sprint(v)
 		}
 	}
-	_ = w.csv.Write(texts) // likewise
+	_ = w.csv.Write(texts) // end reports the error
 }
 
-// end writes what is left, unless there was a mistake.
+// end writes the remaining output unless there was an error.
 func (w *writer) end(mistake error) error {
 	switch {
 	case w.keys == nil || mistake != nil:

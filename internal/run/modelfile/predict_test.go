@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// TestPredictRefused: a file of which no prediction follows is refused in one line, and nothing is written.
+// TestPredictRefused checks that a model without predictions is rejected with an error of one line and without output.
 func TestPredictRefused(t *testing.T) {
 	examples := filepath.Join(t.TempDir(), "x.svm")
 	must(t, os.WriteFile(examples, []byte("0 1:1\n1 2:1\n"), 0o666))
@@ -26,13 +26,13 @@ func TestPredictRefused(t *testing.T) {
 		name    string
 		meta    map[string]string
 		tensors []safetensors.Tensor
-		want    string // "": it predicts
+		want    string // "": it makes predictions
 	}{
 		{"whole", logreg, []safetensors.Tensor{w(2, 1, 2), ids}, ""},
 		{
 			"dense, of no row", logreg,
 			[]safetensors.Tensor{w(0)},
-			"table w has the shape [0 1] and is dense, and is to have [n 1], sparse",
+			"table w has the shape [0 1] and is dense, but must have [n 1], sparse",
 		},
 		{
 			"NaN", logreg,
@@ -51,10 +51,10 @@ func TestPredictRefused(t *testing.T) {
 			[]safetensors.Tensor{w(2, 1, 2), ids},
 			"does not name its classes",
 		},
-		{"lda", map[string]string{"workload": "lda"}, nil, `a model of "lda" predicts nothing`},
-		{"quadratic", map[string]string{"workload": "quadratic"}, nil, `a model of "quadratic" predicts nothing`},
-		{"own", map[string]string{"workload": "own\x1b[31m"}, nil, `a model of "own\x1b[31m" predicts nothing`},
-		{"none", nil, nil, "does not say which workload"},
+		{"lda", map[string]string{"workload": "lda"}, nil, `a model of "lda" cannot make predictions`},
+		{"quadratic", map[string]string{"workload": "quadratic"}, nil, `"quadratic" cannot make predictions`},
+		{"own", map[string]string{"workload": "own\x1b[31m"}, nil, `a model of "own\x1b[31m" cannot make predictions`},
+		{"none", nil, nil, "does not name its workload"},
 	} {
 		model := filepath.Join(t.TempDir(), "m")
 		f, err := os.Create(model)

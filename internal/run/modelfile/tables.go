@@ -9,17 +9,17 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// Tables give a workload the rows of a model's file.
+// Tables gives a workload access to the rows of a model file.
 type Tables map[string]*rows
 
-// rows are those of one table; a row that a sparse one does not have is zeros.
+// rows are the rows of one table. Rows that a sparse table lacks are zeros.
 type rows struct {
 	dim    int
 	values []float32
-	at     map[perdure.RowID]int // of a sparse table; nil: each row is where its number says
+	at     map[perdure.RowID]int // of a sparse table; nil: a row's index is its ID
 }
 
-// Tables finds the tables that a workload has, or says what does not fit.
+// Tables returns the tables of a workload, or an error if the file does not have them.
 func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
 	t := Tables{}
 	for _, s := range specs {
@@ -29,13 +29,13 @@ func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
 		}
 		n := of.Shape[0]
 		if of.Shape[1] != int64(s.Dim) || ids == nil && (s.Sparse || n != s.Rows) {
-			return nil, fmt.Errorf("%w: its table %s has the shape %v and is %s, and is to have %s", perdure.ErrUsage,
+			return nil, fmt.Errorf("%w: its table %s has the shape %v and is %s, but must have %s", perdure.ErrUsage,
 				s.Name, of.Shape, kindOf(ids != nil), shapeOf(&s))
 		}
 		r := &rows{dim: s.Dim, values: of.Data}
 		if ids != nil {
 			if int64(len(ids.Ints)) != n {
-				return nil, fmt.Errorf("%w: its table %s has %d rows and %d numbers of them", perdure.ErrUsage, s.Name,
+				return nil, fmt.Errorf("%w: its table %s has %d rows and %d row IDs", perdure.ErrUsage, s.Name,
 					n, len(ids.Ints))
 			}
 			r.at = make(map[perdure.RowID]int, n)
@@ -78,8 +78,8 @@ func (t Tables) GetRows(_ context.Context, table string, ids []perdure.RowID, ds
 	return nil
 }
 
-// errRead is what a change of a model's file would come to.
-var errRead = errors.New("a model that is read is not changed")
+// errRead is the error for changing a model that was read from a file.
+var errRead = errors.New("models read from a file cannot be changed")
 
 // Inc implements workload.Tables.
 func (Tables) Inc(context.Context, string, perdure.RowID, []float32) error { return errRead }

@@ -13,9 +13,9 @@ import (
 	"github.com/perdure/perdure/internal/data/table"
 )
 
-// Write writes the model as what a job begins with, at clock 0 of the generation before its first: a checkpoint, or,
-// where rows are saved by themselves, the first running checkpoint, whose files are returned by shard. What rules keep
-// beside rows is as at the beginning: see [table.Assume]. The model Fits the tables.
+// Write writes the model as the initial state of a job, at clock 0 of the generation before its first. That is a
+// checkpoint or, if the strategy saves rows separately, the first running checkpoint, whose files are returned by
+// shard. The state of update rules is initial: see [table.Assume]. The model must fit the tables.
 func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.TableSpec, now time.Time,
 ) (saved [][]words.SavedFile, err error) {
 	if err := to.Prepare(); err != nil {
@@ -50,7 +50,7 @@ func (m *Model) Write(to store.Store, job *perdure.JobSpec, specs []perdure.Tabl
 	return nil, checkpoint.Publish(to, cut)
 }
 
-// part makes a shard's part of a table.
+// part returns a shard's part of a table.
 func (m *Model) part(job *perdure.JobSpec, id perdure.TableID, spec *perdure.TableSpec, shard perdure.ShardID,
 ) *table.Part {
 	values := m.find(spec.Name).Data

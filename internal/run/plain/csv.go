@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Record writes values as cells of a table; what is not known is empty.
+// Record formats values as cells of a table. Unknown values (NaN or nil) are empty cells.
 func Record(values ...any) (row []string) {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -32,10 +32,10 @@ func Record(values ...any) (row []string) {
 	return row
 }
 
-// WriteCSV writes rows, of which the first is the header; a header alone is of a part
-// that did not run, and makes no file.
+// WriteCSV writes rows to a file. The first row is the header. It writes no file if there is only a header, since then
+// a part of the program did not run.
 func WriteCSV(file string, rows [][]string) error {
-	if len(rows) == 1 { // nothing but the header: the part did not run
+	if len(rows) == 1 { // only a header
 		return nil
 	}
 	return disk.WriteFile(disk.OS(), filepath.ToSlash(file), func(w io.Writer) error {

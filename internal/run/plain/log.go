@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Errors makes a log for a process whose standard error is that of somebody's program: of errors only, each in one line
-// that says whose it is.
+// Errors returns a log for a process that shares its standard error with a user's program. It logs only errors, each as
+// one line with the prefix "perdure: ".
 func Errors(out io.Writer) *slog.Logger { return slog.New(spoken{out, ""}) }
 
 // spoken is the handler of such a log.
 type spoken struct {
 	out   io.Writer
-	facts string // that are in all of its lines
+	facts string // attributes of all lines
 }
 
 func (s spoken) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }

@@ -9,11 +9,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestErrors: what somebody must look after is one line, and nothing else is said.
+// TestErrors checks that errors are one line each and that nothing else is logged.
 func TestErrors(t *testing.T) {
 	var out strings.Builder
 	log := Errors(&out)
-	log.Warn("a shard is out")
+	log.Warn("a shard is unavailable")
 	log.Error("it does not answer", "coordinator", "a:1", "for", 10*time.Second,
 		"err", fmt.Errorf("%w: no way\nleads there", perdure.ErrRefused))
 	log.With("slot", 2).WithGroup("of").Error("more")

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Format writes a number in the fewest digits that give it back.
+// Format formats a number with the fewest digits that represent it exactly.
 func Format(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// Short writes a number in four digits; what is not finite is a word.
+// Short formats a number with four digits, and NaN and infinities as symbols.
 func Short(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -27,7 +27,7 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(max(math.Abs(v), 1))))), 64)
 }
 
-// Count writes a number of things.
+// Count formats a number of things.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -35,7 +35,7 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Roughly writes how long something will take.
+// Roughly formats an approximate duration.
 func Roughly(d time.Duration) string {
 	if d < 90*time.Second {
 		return fmt.Sprintf("about %.0f s", d.Seconds())
@@ -43,8 +43,8 @@ func Roughly(d time.Duration) string {
 	return fmt.Sprintf("about %.0f min", d.Minutes())
 }
 
-// Percent0 writes a share in whole percents.
+// Percent0 formats a fraction as a whole percentage.
 func Percent0(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 
-// Percent1 is a share in percent, with a digit behind the point.
+// Percent1 formats a fraction as a percentage with one decimal.
 func Percent1(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }

@@ -23,7 +23,7 @@ func TestCSV(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none.csv")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a table of no rows: %v", err)
+		t.Errorf("table without rows: %v", err)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestNumbers(t *testing.T) {
 		1.5e7: "1.50e+07", -2.5: "-2.500",
 	} {
 		if got := Short(v); got != want {
-			t.Errorf("%v is written %s, want %s", v, got, want)
+			t.Errorf("%v is formatted as %s, want %s", v, got, want)
 		}
 	}
 	if a, b := Roughly(50*time.Second), Roughly(40*time.Minute); a != "about 50 s" || b != "about 40 min" {

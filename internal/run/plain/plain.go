@@ -1,5 +1,5 @@
-// Package plain formats errors and numbers for people (an error is one line, without the words by which programs
-// tell errors apart), and results for programs: JSON and CSV. It is safe for concurrent use.
+// Package plain formats errors and numbers for people, and results for programs as JSON and CSV. An error is formatted
+// as one line without the text of sentinel errors. The package is safe for concurrent use.
 package plain
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// Text takes the sentinel's own words out of a message, which say to people
-// only what the exit code says already.
+// Text returns an error's message without the text of sentinel errors, which repeats the meaning of the exit code.
 func Text(err error) string {
 	text := err.Error()
 	for _, s := range []error{
@@ -29,7 +28,7 @@ func Text(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, "perdure: "), "updatelog: ", "")
 }
 
-// Cause returns what the system said, without the words around it.
+// Cause returns the operating system's error without the operation and the path.
 func Cause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -49,34 +48,34 @@ func JSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Teller tells what a command does: people a line at a time, programs in one document, in the end. It is for one
-// goroutine.
+// Teller prints the output of a command: line by line for people, or as one document at the end for programs. It must
+// be used by one goroutine.
 type Teller struct {
 	out    io.Writer
 	asJSON bool
 	notes  []string
 }
 
-// Tell makes a teller.
+// Tell returns a Teller.
 func Tell(out io.Writer, asJSON bool) *Teller { return &Teller{out: out, asJSON: asJSON} }
 
-// Line tells people a line, and programs nothing: their document has it in other words.
+// Line prints a line for people. Programs get the same information in their document.
 func (t *Teller) Line(format string, args ...any) {
 	if !t.asJSON {
 		fmt.Fprintf(t.out, format+"\n", args...)
 	}
 }
 
-// Note tells people a line, which is kept for the document of programs.
+// Note prints a line for people and keeps it for the document for programs.
 func (t *Teller) Note(format string, args ...any) {
 	t.Line(format, args...)
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// Notes returns what was noted, in its order; it is never nil.
+// Notes returns the notes in order; it is never nil.
 func (t *Teller) Notes() []string { return append([]string{}, t.notes...) }
 
-// End gives programs their document, and people nothing.
+// End prints the document for programs, and nothing for people.
 func (t *Teller) End(document any) error {
 	if !t.asJSON {
 		return nil
@@ -84,7 +83,7 @@ func (t *Teller) End(document any) error {
 	return JSON(t.out, document)
 }
 
-// Listed joins with commas and an "and".
+// Listed joins strings with commas and "and".
 func Listed(all []string) string {
 	if n := len(all); n > 1 {
 		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]

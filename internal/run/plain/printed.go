@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Printed writes to a file, and keeps the first error: what was asked for is done
-// all the same.
+// Printed writes to a file and keeps the first error, so that a command completes even if its output cannot be written.
 type Printed struct {
 	File *os.File
 	mu   sync.Mutex // guards err
@@ -26,15 +25,15 @@ func (p *Printed) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Fd is the file's descriptor.
+// Fd returns the file's descriptor.
 func (p *Printed) Fd() uintptr { return p.File.Fd() }
 
-// Lost says that something that was printed is lost; nil: nothing is.
+// Lost returns an error if some output was lost.
 func (p *Printed) Lost() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil {
 		return nil
 	}
-	return fmt.Errorf("cannot write to standard output: %w; what is printed there is not whole", Cause(p.err))
+	return fmt.Errorf("cannot write to standard output: %w; the output is incomplete", Cause(p.err))
 }

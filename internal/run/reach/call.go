@@ -18,11 +18,11 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// mostAddress bounds what is read of a file that has an address, in bytes.
-const mostAddress = 1 << 12
+// maxAddress limits how much of an address file is read, in bytes.
+const maxAddress = 1 << 12
 
-// Control returns a client of a running job's control API: at an address, or of the run in a
-// folder, which is the newest in runs/ where none is named. found is the folder.
+// Control returns a client of a running job's control API: at an address, or of the run in a directory. Without both,
+// it uses the newest run in runs/. found is the directory.
 func Control(address, run, secretFile, keysDir string) (c *control.Client, found string, err error) {
 	if address != "" {
 		ring, err := CallerRing(keysDir)
@@ -30,7 +30,7 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 			return nil, run, err
 		}
 		file := secretOf(secretFile, ring)
-		if ring != nil && file == "" && run == "" { // what the certificate says counts
+		if ring != nil && file == "" && run == "" { // the certificate authenticates the caller
 			return control.NewClient(address, "", ring), run, nil
 		}
 		k, err := ReadSecrets(file, run, wire.RoleWorker)
@@ -51,7 +51,8 @@ func Control(address, run, secretFile, keysDir string) (c *control.Client, found
 	return control.NewClient(at, k.Job, ring), run, err
 }
 
-// keysOf is where the run in a folder has said that its keys are; "": it has none, or they are not here.
+// keysOf returns the keys directory in the settings of the run in a directory. It returns "" if the run has no keys or
+// they are not on this machine.
 func keysOf(run string) string {
 	s, err := settings.Read(filepath.Join(run, "run.json"))
 	if err != nil || s.Reach.Keys == "" {
@@ -63,8 +64,9 @@ func keysOf(run string) string {
 	return s.Reach.Keys
 }
 
-// ByToken returns a client of a running job's control API that shows a token instead of a certificate. Whom to trust is
-// in the file ca.pem in keysDir, or, where none is named, beside the token. found is the folder, as of Control.
+// ByToken returns a client of a running job's control API that authenticates with a token instead of a certificate. It
+// trusts the authority in the file ca.pem in keysDir or, without keysDir, next to the token. found is the directory, as
+// for Control.
 func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found string, err error) {
 	text, err := keys.ReadToken(tokenFile)
 	if err != nil {
@@ -80,7 +82,7 @@ func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found 
 	}
 	ring, err := keys.Trusting(dir, job)
 	if err != nil {
-		return nil, run, fmt.Errorf("%w; copy the file ca/ca.pem of the job's keys beside the token", err)
+		return nil, run, fmt.Errorf("%w; copy the file ca/ca.pem of the job's keys next to the token", err)
 	}
 	if address == "" {
 		if address, run, err = controlOf(run); err != nil {
@@ -90,10 +92,10 @@ func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found 
 	return control.NewClient(address, text, ring), run, nil
 }
 
-// controlOf is where the control API of the run in a folder is called; of the newest run, where none is named.
+// controlOf returns the address of the control API of the run in a directory, or of the newest run.
 func controlOf(run string) (address, found string, err error) {
 	if run == "" {
-		runs, _ := filepath.Glob("runs/*/control") // the pattern is right
+		runs, _ := filepath.Glob("runs/*/control") // the pattern is valid
 		if len(runs) == 0 {
 			return "", "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT",
 				perdure.ErrUsage)
@@ -101,9 +103,9 @@ func controlOf(run string) (address, found string, err error) {
 		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
 		run = filepath.Dir(newest)
 	}
-	b, err := disk.ReadRegular(filepath.Join(run, "control"), mostAddress)
+	b, err := disk.ReadRegular(filepath.Join(run, "control"), maxAddress)
 	if err != nil {
-		return "", run, fmt.Errorf("%s is no run's folder: %w", run, err)
+		return "", run, fmt.Errorf("%s is not a run's directory: %w", run, err)
 	}
 	return strings.TrimSpace(string(b)), run, nil
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// Remains is what is left of a drain.
+// Remains is the part of a drain that is not complete.
 type Remains struct {
-	Servers []string // that hold something, or have not ended
-	Shards  int      // that these hold
-	Bytes   int64    // of their rows, as far as they have said
+	Servers []string // that hold replicas, or have not ended
+	Shards  int      // held by these servers
+	Bytes   int64    // of their rows, as far as reported
 	Workers []string // that have not left
-	Lost    []string // servers that are gone before others had all
+	Lost    []string // servers that ended before other servers had all of their replicas
 }
 
-// Over reports whether nothing is left.
+// Over reports whether the drain is complete.
 func (r *Remains) Over() bool { return len(r.Servers)+len(r.Workers) == 0 }
 
 func (r *Remains) String() string {
@@ -37,7 +37,7 @@ func (r *Remains) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Left is what is left of a drain, as a status says.
+// Left returns the incomplete part of a drain according to a status.
 func Left(s *control.Status, d *control.Draining) (r Remains) {
 	for _, at := range d.Places {
 		i := slices.IndexFunc(s.Processes, func(p control.Process) bool {
@@ -68,14 +68,14 @@ func Left(s *control.Status, d *control.Draining) (r Remains) {
 
 const (
 	drainLook = 100 * time.Millisecond
-	// awayPatience is how long the coordinator may be away while a drain is waited for: the next one goes on.
-	awayPatience = 30 * time.Second
-	// noticeLate is how long after a notice its processes may still be seen.
+	// awayTimeout is how long the coordinator may be unavailable during a drain: the next coordinator continues it.
+	awayTimeout = 30 * time.Second
+	// noticeLate is how long after a notice its processes may still appear in the status.
 	noticeLate = 10 * time.Second
 )
 
-// AwaitDrained waits until a drain is over, and tells what is left whenever that changes. An error says what was not
-// handed over.
+// AwaitDrained waits until a drain is complete, and calls tell whenever the remaining part changes. The error names
+// replicas that were not handed over.
 func AwaitDrained(ctx context.Context, client control.Backend, d *control.Draining, notice time.Duration,
 	tell func(*Remains),
 ) error {
@@ -84,10 +84,10 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.Draini
 	for {
 		s, err := client.Status(ctx)
 		switch {
-		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < awayPatience:
+		case errors.Is(err, control.ErrUnreachable) && time.Since(heard) < awayTimeout:
 		case err != nil:
 			return err
-		case s.RegistryAway != nil: // what ends now is not recorded, and so not decided
+		case s.RegistryAway != nil: // an end during this time is neither recorded nor decided
 			heard = time.Now()
 		default:
 			heard = time.Now()
@@ -99,29 +99,30 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.Draini
 				tell(&r)
 			}
 			if last = r; s.State == control.StateDone {
-				return fmt.Errorf("%w: the job is done: nobody need hand over anything any more", perdure.ErrStopped)
+				return fmt.Errorf("%w: the job is done, so nothing has to be handed over", perdure.ErrStopped)
 			}
 		}
 		if notice > 0 && time.Since(began) > notice+noticeLate {
-			return fmt.Errorf("the notice of %v is over, and not all have ended: %s; see perdure status", notice, &last)
+			return fmt.Errorf("the notice of %v has expired, and some processes have not ended: %s; see perdure "+
+				"status", notice, &last)
 		}
 		select {
 		case <-time.After(drainLook):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: nobody waits any more; the drain goes on: see perdure status", ctx.Err())
+			return fmt.Errorf("%w: stopped waiting; the drain continues: see perdure status", ctx.Err())
 		}
 	}
 }
 
-// end is how a drain has ended, given what was left when that was seen last.
+// end returns the result of a drain, given the remaining part when it was last seen.
 func (r *Remains) end(last *Remains, s *control.Status) error {
 	if len(r.Lost) == 0 {
 		return nil
 	}
-	what := "what they held was not all handed over"
+	what := "not all of their replicas were handed over"
 	if last.Shards > 0 {
 		what = fmt.Sprintf("about %d shards with %.1f MB were not handed over", last.Shards, float64(last.Bytes)/1e6)
 	}
-	return fmt.Errorf("%s: ended before others had all: %s; the job goes on as recovery %s says",
+	return fmt.Errorf("%s: ended before other servers had all replicas: %s; the job continues with recovery %s",
 		strings.Join(r.Lost, ", "), what, s.Recovery)
 }

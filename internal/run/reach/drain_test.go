@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// TestLeft: who is to end is left until others have all that it held, or its slot is free. A server that is gone before
-// is lost, also where another process has its place.
+// TestLeft checks that a draining process remains until other servers have all its replicas or its slot is free. A
+// server that ends before that is lost, even if another process has replaced it.
 func TestLeft(t *testing.T) {
 	ends := &control.Draining{Places: []control.DrainedPlace{
 		{Role: "server", Index: 0, Incarnation: 2}, {Role: "worker", Index: 1, Incarnation: 3},
@@ -51,10 +51,10 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// says is a job that says how it is as often as it is asked.
+// says is a job with a list of successive statuses.
 type says struct {
 	control.Backend
-	next []control.Status // the last one for ever
+	next []control.Status // the last one repeats
 }
 
 func (s *says) Status(context.Context) (now control.Status, err error) {
@@ -64,8 +64,8 @@ func (s *says) Status(context.Context) (now control.Status, err error) {
 	return now, nil
 }
 
-// TestDrainAway: what a coordinator shows while its registry is away decides nothing about a drain, however long that
-// is so.
+// TestDrainAway checks that a coordinator's statuses while its registry is unavailable decide nothing about a drain,
+// however long that lasts.
 func TestDrainAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ends := &control.Draining{Places: []control.DrainedPlace{{Role: "server", Incarnation: 2}}}

@@ -17,38 +17,38 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Job is where a server or a worker finds its job. Its parent says all of it but Join; a
-// person says Join, and the rest where the job's own word is not enough, by flags. Find completes it.
+// Job holds the flags that a server or a worker needs to find its job. Its parent sets all of them except Join. A
+// person sets Join, and the others only if the job's own information is not sufficient. Find completes them.
 type Job struct {
-	// Join are addresses of a running job's coordinators, with commas between them.
+	// Join holds addresses of a running job's coordinators, separated by commas.
 	Join string `help:"@join_join" placeholder:"HOST:PORT"`
-	// KeysDir has the process's keys, or those of all roles; "": the job has none.
+	// KeysDir has the process's keys or those of all roles; "": the job has no keys.
 	KeysDir string `name:"keys" env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
-	// SecretFile is, where it is "", that of the folder of keys, or of the run.
+	// SecretFile defaults to the file in the directory of the keys or of the run.
 	SecretFile string `name:"secret-file" env:"PERDURE_SECRET_FILE" help:"@secret" placeholder:"FILE" type:"path"`
-	// Run is the run's folder, or a copy; "": where the job says that it is.
+	// Run is the run's directory or a copy; "": the directory that the job reports.
 	Run         string `help:"@join_run" placeholder:"DIR" type:"path"`
 	Coordinator string `hidden:"" help:"@join_coordinator"`
 
 	Log  *slog.Logger `kong:"-"`
-	Keys wire.Keys    `kong:"-"` // that Find has found
-	Ring *keys.Ring   `kong:"-"` // likewise; nil: the job has no keys
-	Told bool         `kong:"-"` // the job's folder is not here, and its coordinator has told the settings
+	Keys wire.Keys    `kong:"-"` // set by Find
+	Ring *keys.Ring   `kong:"-"` // set by Find; nil: the job has no keys
+	// the run's directory is not on this machine, and the coordinator has sent the settings
+	Told bool `kong:"-"`
 }
 
-// FirstFD is the first descriptor that a process inherits from its parent: of all roles but the
-// coordinator's, which inherits sockets before, it has the first secret.
+// FirstFD is the first descriptor that a process inherits from its parent. It is the first secret for all roles except
+// the coordinator, which inherits sockets before it.
 const FirstFD = 3
 
-// directPatience is how long who listens at an address may take for a coordinator's answer before it is asked for
-// that of a control API, too.
-const directPatience = 500 * time.Millisecond
+// directTimeout is how long an address may take to answer as a coordinator before it is also queried as a control API.
+const directTimeout = 500 * time.Millisecond
 
-// joinPatience is how long a job may take to answer somebody who would join it.
-const joinPatience = 5 * time.Second
+// joinTimeout is how long a job may take to answer a process that wants to join.
+const joinTimeout = 5 * time.Second
 
-// Find completes the flags, and returns the run's settings; of a job whose folder
-// is not here, what the job itself tells.
+// Find completes the flags and returns the run's settings. If the run's directory is not on this machine, it returns
+// the settings that the job sends.
 func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
@@ -62,7 +62,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		}
 		return f.ask(ctx)
 	case f.Coordinator == "" || f.Run == "":
-		return s, fmt.Errorf("%w: which job? write --join HOST:PORT with the address that perdure status shows",
+		return s, fmt.Errorf("%w: no job is named; write --join HOST:PORT with the address that perdure status shows",
 			perdure.ErrUsage)
 	}
 	if f.Keys, err = InheritedSecrets(role, FirstFD); err != nil {
@@ -78,16 +78,16 @@ func (f *Job) runSettings() (settings.Run, error) {
 	return settings.Read(filepath.Join(f.Run, "run.json"))
 }
 
-// ask asks the job at f.Join for what it is.
+// ask queries the job at f.Join.
 func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	if err := transport.CheckAddress("--join", f.Join); err != nil {
 		return s, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinPatience)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	welcome, err := f.find(ctx)
 	if errors.Is(err, perdure.ErrRefused) {
-		return s, fmt.Errorf("the job at %s refuses this process: %w", f.Join, plain.Cause(err))
+		return s, fmt.Errorf("the job at %s rejected this process: %w", f.Join, plain.Cause(err))
 	}
 	if err != nil {
 		return s, fmt.Errorf("no job answers at %s: %w; perdure status shows a running job's address", f.Join,
@@ -98,7 +98,7 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 			return s, err
 		}
 		if s.Job.ID != welcome.Job.ID {
-			return s, fmt.Errorf("%w: %s is the folder of job %s; the job at %s is %s", perdure.ErrUsage, f.Run,
+			return s, fmt.Errorf("%w: %s is the directory of job %s, but the job at %s is %s", perdure.ErrUsage, f.Run,
 				s.Job.ID, f.Join, welcome.Job.ID)
 		}
 		return s, nil
@@ -117,8 +117,8 @@ func (f *Job) ask(ctx context.Context) (s settings.Run, err error) {
 	}, nil
 }
 
-// find asks who listens at f.Join, which may be the address of the control API, and notes where the
-// coordinator is. Who listens there may be silent if asked as the other, so that is not waited for.
+// find queries f.Join, which may be the address of the control API, and sets the coordinator's address. A listener may
+// never answer if it is queried as the other kind, so find does not wait for that.
 func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,10 +127,10 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	defer stop()
 	go func() {
 		select {
-		case <-time.After(directPatience):
+		case <-time.After(directTimeout):
 		case <-direct.Done():
 		}
-		at := f.behindControl(ctx)
+		at := f.coordinatorVia(ctx)
 		if behind <- at; at != "" {
 			stop()
 		}
@@ -138,7 +138,7 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	f.Coordinator = f.Join
 	welcome, err := Visit(direct, f.Coordinator, f.Keys.Job, f.Ring)
 	if err != nil {
-		stop() // it is asked as the other at once
+		stop() // query it as a control API immediately
 	}
 	if err == nil || errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrStopped) {
 		return welcome, err
@@ -150,8 +150,8 @@ func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
 	return welcome, err
 }
 
-// behindControl is the coordinator's address where f.Join is its control API's; "": it is not.
-func (f *Job) behindControl(ctx context.Context) string {
+// coordinatorVia returns the coordinator's address if f.Join is the address of its control API, and "" otherwise.
+func (f *Job) coordinatorVia(ctx context.Context) string {
 	for _, addr := range transport.Addresses(f.Join) {
 		if status, err := control.NewClient(addr, f.Keys.Job, f.Ring).Status(ctx); err == nil {
 			return status.Coordinator
@@ -160,7 +160,7 @@ func (f *Job) behindControl(ctx context.Context) string {
 	return ""
 }
 
-// Visit asks a coordinator, at one of some addresses, which job it has; ring is nil for a job without keys.
+// Visit asks a coordinator at one of some addresses which job it has. ring is nil for a job without keys.
 func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.Ring) (w wire.Welcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,18 +181,18 @@ func Visit(ctx context.Context, addrs string, secret perdure.Secret, ring *keys.
 	return w, err
 }
 
-// Asking is the hello of who only looks, and wants to know what the job is.
+// Asking returns the hello of an observer that requests a description of the job.
 func Asking(secret perdure.Secret) wire.Hello {
 	return wire.Hello{
 		Role: wire.RoleObserver, Index: int(perdure.NoSlot), Process: ProcessName(), Asks: true, Secret: secret,
 	}
 }
 
-// NeedsFolder says why a process cannot do without the run's folder, if it cannot.
+// NeedsFolder returns an error with the reason if the run's directory is missing.
 func (f *Job) NeedsFolder(why string) error {
 	if f.Run != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the job's folder is not on this machine, and %s; name it, or a copy of it, with --run, or "+
-		"have the job keep them in a --store that all machines reach", perdure.ErrUsage, why)
+	return fmt.Errorf("%w: the job's directory is not on this machine, and %s; name it or a copy of it with --run, or "+
+		"let the job use a --store that all machines reach", perdure.ErrUsage, why)
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// lookPatience is how long a coordinator may take for an answer.
-const lookPatience = time.Second
+// lookTimeout is how long a coordinator may take to answer.
+const lookTimeout = time.Second
 
-// Look asks a job how it is. A coordinator that is dead or stands still answers
-// with an error soon.
+// Look queries the state of a job. If the coordinator is dead or stalled, Look soon returns an error.
 func Look(ctx context.Context, api *control.Client) (s control.Status, v words.View, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	if s, err = api.Status(ctx); err == nil {
 		v, err = api.View(ctx)
@@ -24,7 +23,7 @@ func Look(ctx context.Context, api *control.Client) (s control.Status, v words.V
 	return s, v, err
 }
 
-// ProcessOf is what a status says of a process; the zero Process where it says nothing.
+// ProcessOf returns a status's entry for a process, or the zero Process if it has none.
 func ProcessOf(s *control.Status, t supervisor.Target) control.Process {
 	at := slices.IndexFunc(s.Processes, func(p control.Process) bool {
 		return p.Role == string(t.Role) && p.Index == t.Index

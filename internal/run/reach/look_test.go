@@ -24,9 +24,9 @@ func TestProcessOf(t *testing.T) {
 		}
 	}
 	if got := reach.ProcessOf(s, supervisor.Target{Role: wire.RoleWorker}); !reflect.DeepEqual(got, control.Process{}) {
-		t.Errorf("nobody is %+v", got)
+		t.Errorf("missing worker: %+v", got)
 	}
 	if _, _, err := reach.Look(t.Context(), control.NewClient("127.0.0.1:1", "", nil)); err == nil {
-		t.Error("nobody answers, and says how he is")
+		t.Error("an address without a coordinator answers")
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// ProcessName is unique to this process, whatever the wall clock shows: in containers numbers of processes are all the
-// same. A host that has started it knows how it begins.
+// ProcessName returns a name that is unique to this process and does not depend on the clock: in containers, process
+// IDs are often the same. The name starts with a prefix that a host that started the process knows.
 func ProcessName() string {
 	pid := os.Getpid()
 	return fmt.Sprintf("%s%d-%d", wire.OfHost(os.Getenv(wire.HostVariable), pid), pid, rand.Uint64())
 }
 
-// Observe joins a job as one who only looks: it has no slot, and no clock waits for it.
+// Observe joins a job as an observer: without a slot, and without delaying any clock.
 func Observe(ctx context.Context, c worker.Config) (*worker.Client, error) {
 	c.Observer, c.Process = true, ProcessName()
 	return worker.Dial(ctx, c)

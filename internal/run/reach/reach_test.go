@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// folder makes a run's folder whose control API is at an address.
+// folder creates a run's directory whose control API is at an address.
 func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) {
 	t.Helper()
 	must(t, os.MkdirAll(path, 0o777))
@@ -36,13 +36,13 @@ func folder(t *testing.T, path, addr string, at time.Time) (job perdure.Secret) 
 	return s.Job
 }
 
-// TestControl: a run is found by its folder, by an address, or as the newest there is, and
-// whoever calls it shows that run's secret.
+// TestControl checks that a run is found by directory, by address or as the newest run, and that the caller presents
+// that run's secret.
 func TestControl(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, _, err := reach.Control("", "", "", ""); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "there is no run in runs/") {
-		t.Errorf("where no run is: %v", err)
+		t.Errorf("without a run: %v", err)
 	}
 	srv := httptest.NewUnstartedServer(nil)
 	addr, shown := srv.Listener.Addr().String(), ""
@@ -70,19 +70,19 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s: found in %q, want %q", name, found, c.found)
 		}
 		if _, err := client.Status(t.Context()); err == nil || !strings.Contains(shown, c.secret.Reveal()) {
-			t.Errorf("%s: another secret was shown; %v", name, err)
+			t.Errorf("%s: presented another secret; %v", name, err)
 		}
 	}
 	if _, _, err := reach.Control(addr, "", "", ""); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("an address without a secret: %v", err)
 	}
 	if _, _, err := reach.Control("", t.TempDir(), "", ""); err == nil ||
-		!strings.Contains(err.Error(), "is no run's folder") {
-		t.Errorf("a folder of no run: %v", err)
+		!strings.Contains(err.Error(), "is not a run's directory") {
+		t.Errorf("not a run's directory: %v", err)
 	}
 }
 
-// TestFind: what a process must be told to find its job.
+// TestFind checks the errors for processes that lack information to find their job.
 func TestFind(t *testing.T) {
 	run := t.TempDir()
 	folder(t, run, "127.0.0.1:1", time.Now())
@@ -90,9 +90,9 @@ func TestFind(t *testing.T) {
 	must(t, err)
 	must(t, closed.Close())
 	for want, job := range map[string]reach.Job{
-		"which job? write --join":             {Run: run},
+		"no job is named; write --join":       {Run: run},
 		"leave --coordinator out":             {Join: "127.0.0.1:1", Coordinator: "127.0.0.1:1"},
-		"the run asks for its secret":         {Join: "127.0.0.1:1"},
+		"the run requires its secret":         {Join: "127.0.0.1:1"},
 		"no job answers at " + addrOf(closed): {Join: addrOf(closed), Run: run},
 	} {
 		if _, err := job.Find(t.Context(), wire.RoleWorker); err == nil || !strings.Contains(err.Error(), want) {
@@ -101,14 +101,14 @@ func TestFind(t *testing.T) {
 	}
 	if err := (&reach.Job{}).NeedsFolder("its rows are there"); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "its rows are there") {
-		t.Errorf("without a folder: %v", err)
+		t.Errorf("without a directory: %v", err)
 	}
 	must(t, (&reach.Job{Run: run}).NeedsFolder(""))
 }
 
 func addrOf(l net.Listener) string { return l.Addr().String() }
 
-// TestNames: no two processes have one name.
+// TestNames checks that process names are unique.
 func TestNames(t *testing.T) {
 	if a, b := reach.ProcessName(), reach.ProcessName(); a == b {
 		t.Errorf("twice %s", a)

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 )
 
-// Ring opens the keys of a process of a role, in dir or in the role's folder there, and looks until ctx ends whether
-// they are renewed, or others revoked. Without dir there are none: nil.
+// Ring opens the keys of a process with the given role, in dir or in the role's directory below it. Until ctx ends, it
+// watches for renewed and revoked keys. It returns nil if dir is "".
 func Ring(ctx context.Context, dir string, role wire.Role, log *slog.Logger) (*keys.Ring, error) {
 	if dir == "" {
 		return nil, nil
@@ -24,21 +24,21 @@ func Ring(ctx context.Context, dir string, role wire.Role, log *slog.Logger) (*k
 	return ring, err
 }
 
-// OpenRing opens the keys of a process of a role.
+// OpenRing opens the keys of a process with the given role.
 func OpenRing(dir string, role wire.Role) (*keys.Ring, error) {
 	ring, err := keys.Open(keys.Folder(dir, keys.Role(role)))
 	if err != nil {
 		return nil, err
 	}
 	if is := ring.Identity(); is.Role != keys.Role(role) {
-		return nil, fmt.Errorf("%w: the keys in %s are those of %s, and a %s needs its own", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: the keys in %s belong to %s, but a %s needs its own", perdure.ErrUsage,
 			ring.Dir(),
 			is, role)
 	}
 	return ring, nil
 }
 
-// CallerRing opens the keys of somebody who calls a job's control API: an operator's, or whatever is in dir.
+// CallerRing opens the keys of a caller of a job's control API: an operator's, or those directly in dir.
 func CallerRing(dir string) (*keys.Ring, error) {
 	if dir == "" {
 		return nil, nil
@@ -46,7 +46,7 @@ func CallerRing(dir string) (*keys.Ring, error) {
 	return keys.Open(keys.Folder(dir, keys.Operator))
 }
 
-// secretOf is the file with a run's secret: the one that was named, or that beside the keys; "": neither is there.
+// secretOf returns the file with a run's secret: the named one, or the one next to the keys; "" if there is neither.
 func secretOf(file string, ring *keys.Ring) string {
 	if ring == nil {
 		return file

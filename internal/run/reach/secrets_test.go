@@ -23,7 +23,7 @@ func draw(t *testing.T) (s *reach.Secrets, run string) {
 	return s, run
 }
 
-// TestInherits: workers inherit nothing that is servers'.
+// TestInherits checks that workers do not inherit the servers' secret.
 func TestInherits(t *testing.T) {
 	s, _ := draw(t)
 	for role, want := range map[wire.Role]int{wire.RoleWorker: 1, wire.RoleServer: 2, wire.RoleCoordinator: 2} {
@@ -33,12 +33,12 @@ func TestInherits(t *testing.T) {
 	}
 }
 
-// TestReadSecrets: a process that joins finds in the run's folder, or in a copy, what its role may know.
+// TestReadSecrets checks that a joining process finds the secrets for its role in the run's directory or in a copy.
 func TestReadSecrets(t *testing.T) {
 	s, run := draw(t)
 	other, otherRun := draw(t)
 	if s.Job == other.Job || s.Job == s.Servers {
-		t.Fatal("two secrets are one")
+		t.Fatal("two secrets are equal")
 	}
 	file := filepath.Join(run, reach.SecretFile)
 	for name, c := range map[string]struct {
@@ -77,18 +77,18 @@ func TestReadSecrets(t *testing.T) {
 		}
 	}
 	if _, err := reach.ReadSecrets("", "", wire.RoleWorker); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("without a file or a folder: %v", err)
+		t.Errorf("without a file or a directory: %v", err)
 	}
 	if err := os.Remove(file + reach.ServersExt); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reach.ReadSecrets(file, "", wire.RoleServer); err == nil ||
-		!strings.Contains(err.Error(), "a server needs the file secret.servers") {
-		t.Errorf("a server without the servers' secret: %v", err)
+		!strings.Contains(err.Error(), "a server also needs the file secret.servers") {
+		t.Errorf("server without the servers' secret: %v", err)
 	}
 }
 
-// TestDrawnOnce: nobody writes over the secrets of a run.
+// TestDrawnOnce checks that the secrets of a run are never overwritten.
 func TestDrawnOnce(t *testing.T) {
 	s, run := draw(t)
 	if again, err := reach.PutSecrets(run, reach.NewKeys()); err == nil {
@@ -96,19 +96,19 @@ func TestDrawnOnce(t *testing.T) {
 		_ = again.Close()
 	}
 	if k, err := reach.ReadSecrets("", run, wire.RoleServer); err != nil || k != s.Keys {
-		t.Errorf("they have changed: %v", err)
+		t.Errorf("the secrets have changed: %v", err)
 	}
 	kept, err := reach.KeptSecrets(run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if kept.Keys != s.Keys || kept.Path != s.Path || len(kept.Inherits(wire.RoleServer)) != 2 {
-		t.Errorf("what is kept is %v", kept.Path)
+		t.Errorf("kept secrets: %v", kept.Path)
 	}
 	if err := kept.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := reach.KeptSecrets(t.TempDir()); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("of a folder without secrets: %v", err)
+		t.Errorf("directory without secrets: %v ", err)
 	}
 }

@@ -194,7 +194,7 @@ func TestBad(t *testing.T) {
 	p := pageOf(t, root)
 	problems := strings.Join(p.Problems, "\n")
 	for _, want := range []string{
-		"its summary cannot be read", "no run's settings: it is empty", "what was measured cannot be read",
+		"cannot read its summary", "a run's settings file: it is empty", "what was measured cannot be read",
 	} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("%q is missing in:\n%s", want, problems)

@@ -12,13 +12,13 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Agent is the process of a worker whose program is not written in Go, and has started it.
+// Agent is the process of a worker for a program that is not written in Go. That program has started it.
 type Agent struct {
-	FD    int // the open file that is the socket to the program
+	FD    int // descriptor of the socket to the program
 	Watch Watched
 }
 
-// Run works for the program until it says goodbye, or is dead.
+// Run serves the program until it says goodbye or dies.
 func (c *Agent) Run(ctx context.Context) error {
 	ctx, parent, err := agent.WithParent(ctx)
 	if err != nil {
@@ -28,13 +28,13 @@ func (c *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	eye, err := c.Watch.Open(ctx, slog.New(slog.DiscardHandler)) // what is printed here is the program's
+	eye, err := c.Watch.Open(ctx, slog.New(slog.DiscardHandler)) // standard error is the program's
 	if err != nil {
 		return err
 	}
 	defer eye.Close()
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
-		cfg.Log = plain.Errors(os.Stderr) // which is the program's, too
+		cfg.Log = plain.Errors(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
 			eye.Show(metrics.Worker(client, c.Watch.Who(client.Job().ID, wire.RoleWorker, int(client.Slot()))))

@@ -31,7 +31,7 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 			return
 		}
 		if ch.Add == 0 && len(ch.Leave) == 0 {
-			accepted = fmt.Sprintf("nothing changes: %d workers take part already", s.Workers)
+			accepted = fmt.Sprintf("nothing changes: %d workers already take part", s.Workers)
 		}
 		refused = core.Scale(ch)
 	})
@@ -41,7 +41,8 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 // Drain implements control.Backend.
 func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.Draining, err error) {
 	if d.Notice < 0 || d.Notice > control.MostNotice {
-		return ends, fmt.Errorf("%w: a notice of %v; choose 0 to %v", perdure.ErrUsage, d.Notice, control.MostNotice)
+		return ends, fmt.Errorf("%w: invalid notice of %v; choose 0 to %v", perdure.ErrUsage, d.Notice,
+			control.MostNotice)
 	}
 	var all []coordinator.Drained
 	var refused error
@@ -56,16 +57,16 @@ func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.Drai
 	return ends, errors.Join(err, refused)
 }
 
-// backend answers the control API in the coordinator's process.
+// backend implements the control API in the coordinator's process.
 type backend struct {
 	co   *coordinator.Coordinator
 	run  string
 	log  bool   // a process of the job serves its update log
-	addr string // where processes of the job connect
-	// alone says that nobody here has started the job's other processes.
+	addr string // address for processes of the job
+	// alone means that the job's other processes were not started by this process's parent.
 	alone bool
 
-	began time.Time // this process
+	began time.Time // start of this process
 }
 
 func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
@@ -108,7 +109,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				if d.Server != nil {
 					p.Bytes = d.Server.Bytes()
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining && d.State != "dead"
-					if p.State == control.ProcessLive { // else it is not heard of
+					if p.State == control.ProcessLive { // otherwise its state is unknown
 						p.Unread = d.Server.Unread()
 					}
 				}
@@ -129,11 +130,11 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 	return s, err
 }
 
-// settleFor is how long after its beginning a coordinator is asked again, before it is
-// taken by its word: it knows the clocks of workers only once they have come back.
+// settleFor is how long after its start a coordinator is polled before its answer counts. It knows the clocks of
+// workers only once they have reconnected.
 const settleFor = 2 * time.Second
 
-// settle waits until a coordinator that has just begun has heard of all workers.
+// settle waits until a new coordinator has received the clocks of all workers.
 func (b *backend) settle(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, b.began.Add(settleFor))
 	defer cancel()
@@ -189,8 +190,8 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 		return "", err
 	}
 	if b.alone && f.Target.Role != supervisor.RoleShards {
-		return "", fmt.Errorf("%w: the processes of this job are of many hosts, which no fault reaches; make them "+
-			"fail there, or let shards fail with kill:shards:PART", perdure.ErrUsage)
+		return "", fmt.Errorf("%w: faults cannot be injected into this job, because its processes run on several "+
+			"hosts; stop processes on the hosts, or let shards fail with kill:shards:PART", perdure.ErrUsage)
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/rig"
 )
 
-// absent is a registry that saves nothing while it is away.
+// absent is a registry that saves nothing while it is unavailable.
 type absent struct {
 	registry.Registry
 	away *atomic.Bool
@@ -38,8 +38,8 @@ func (a absentLease) Save(ctx context.Context, doc []byte, previous uint64) (uin
 	return a.Lease.Save(ctx, doc, previous)
 }
 
-// TestStatusAway: the status and the view of a coordinator whose registry is away come within a second together, say
-// since when, and have nothing that is not recorded; what changes something waits.
+// TestStatusAway checks that status and view arrive within one second together while the registry is unavailable. They
+// show since when it is, and nothing that is not recorded. Changes wait.
 func TestStatusAway(t *testing.T) {
 	rig.In(t, time.Hour, rig.Options{Ended: func(*rig.Process, error) {}}, func(t *testing.T, ctx context.Context,
 		h *rig.Hosts,
@@ -69,35 +69,35 @@ func TestStatusAway(t *testing.T) {
 		before, viewBefore := look()
 		away.Store(true)
 		if err := co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
-			core.Join(membership.Worker, 0, membership.Newcomer{Process: "w", PID: 7}) // which makes it a place
+			core.Join(membership.Worker, 0, membership.Newcomer{Process: "w", PID: 7}) // this creates a place
 		}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(10 * time.Second)
 		s, v := look()
 		if a := s.RegistryAway; a == nil || a.Seconds < 10 || a.Seconds > 11 || a.Why != registry.ErrAway.Error() {
-			t.Errorf("it says of its registry %+v", a)
+			t.Errorf("registry status: %+v", a)
 		}
 		of := func(s *control.Status) control.Process { return s.Processes[len(s.Processes)-2] }
 		if got := of(&s); got.PID != 0 || got.Incarnation != 0 || v.Revision != viewBefore.Revision {
-			t.Errorf("it shows what is not recorded: %+v, view %d after %d", got, v.Revision, viewBefore.Revision)
+			t.Errorf("shows an unrecorded state: %+v, view %d after %d", got, v.Revision, viewBefore.Revision)
 		}
 		soon, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		if _, err := b.Scale(soon, control.Scale{Workers: 3}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a change meanwhile: %v", err)
+			t.Errorf("a change during the outage: %v", err)
 		}
 		away.Store(false)
 		<-time.After(2 * time.Second)
 		after, viewAfter := look()
 		if got := of(&after); before.RegistryAway != nil || after.RegistryAway != nil || got.PID != 7 ||
 			viewAfter.Revision <= viewBefore.Revision {
-			t.Errorf("once it is back: %+v, view %d after %d, away %v and %v", got, viewAfter.Revision,
+			t.Errorf("after the outage: %+v, view %d after %d, away %v and %v", got, viewAfter.Revision,
 				viewBefore.Revision, before.RegistryAway, after.RegistryAway)
 		}
 		p.Stop()
 		if err := p.Wait(); !errors.Is(err, context.Canceled) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("ended with %v", err)
 		}
 	})
 }

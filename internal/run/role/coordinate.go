@@ -27,38 +27,40 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Descriptors that the supervisor hands to the coordinator: sockets that stay
-// open while no coordinator lives, so that its address is never lost.
+// Descriptors that the supervisor passes to the coordinator. The sockets stay open while no coordinator runs, so that
+// its address is never lost.
 const (
 	framesFD  = 3
 	controlFD = 4
-	secretsFD = 5 // of other roles reach.FirstFD
+	secretsFD = 5 // for other roles reach.FirstFD
 )
 
 // Coordinator is the process of a job's coordinator.
 type Coordinator struct {
-	Folder string // the run's
-	Keys   string // the folder of its keys; "": it has none
+	Folder string // the run's directory
+	Keys   string // directory of its keys; "": the job has no keys
 	Log    *slog.Logger
 	Watch  Watched
-	// Open is what the process has opened itself; nil: it inherits its sockets and its secrets from the run's parent.
+	// Open holds resources that the process has opened itself; nil: it inherits sockets and secrets from the run's
+	// parent.
 	Open *Opened
 }
 
-// Opened is what a coordinator that has no parent has opened. It belongs to the coordinator, which closes it.
+// Opened holds the resources of a coordinator without a parent process. The coordinator owns and closes them.
 type Opened struct {
-	Frames   transport.Listener // where processes of the job connect
-	Web      net.Listener       // where the control API is called
+	Frames   transport.Listener // for processes of the job
+	Web      net.Listener       // for callers of the control API
 	Keys     wire.Keys
 	Ring     *keys.Ring // nil: the job has no keys
-	Addr     string     // that others are told
-	Hosts    []string   // by which the control API is called, beside the address at which it listens
-	Registry string     // where it is, see registry.OpenLocation
-	// Facts is the registry, and Lease its lease, of who has waited for it; nil: the coordinator opens and takes them.
+	Addr     string     // published to other processes
+	Hosts    []string   // accepted addresses of the control API in addition to the listen address
+	Registry string     // see registry.OpenLocation
+	// Facts and Lease are an open registry and its lease, if the caller has waited for the lease; nil: the coordinator
+	// opens and acquires them.
 	Facts  registry.Registry
 	Lease  registry.Lease
-	Linger time.Duration // as of the coordinator
-	// Eye is what the process is seen by already, which the coordinator does not close; nil: it opens one itself.
+	Linger time.Duration // see coordinator.Config
+	// Eye serves the process's metrics and health checks, and stays open; nil: the coordinator opens its own.
 	Eye *httpdebug.Eye
 }
 
@@ -82,7 +84,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		open.Web = tls.NewListener(open.Web, open.Ring.Web())
 	}
 	go func() { _ = srv.Serve(open.Web) }() // ends with the process
-	defer func() {                          // the caller that asked to stop hears that it was done
+	defer func() {                          // the caller that requested the stop gets a reply
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // the process ends anyway
@@ -90,15 +92,15 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return c.coordinate(ctx, api, &open)
 }
 
-// RegistryOf is the registry of a run that has its own.
+// RegistryOf returns the location of the registry in a run's directory.
 func RegistryOf(folder string) string { return filepath.Join(folder, "registry", "facts") }
 
-// errNoParent is what a coordinator says that somebody has started as the run's parent does.
-var errNoParent = errors.New("a run's coordinator is started, and started again, by perdure train or perdure up, " +
-	"which listen for it; write --job and --dir to start one by itself")
+// errNoParent is the error of a coordinator that was started by hand with the flags of a run's parent.
+var errNoParent = errors.New("a run's coordinator is started and restarted by perdure train or perdure up, " +
+	"which open its sockets; write --job and --dir to start one by itself")
 
-// inherit opens what the process has from its parent, but for the socket of frames, for which it is
-// not ready yet.
+// inherit opens the resources inherited from the parent, except the socket for frames, because the coordinator cannot
+// serve it yet.
 func (o *Opened) inherit(ctx context.Context, c *Coordinator) (err error) {
 	o.Web, err = net.FileListener(os.NewFile(controlFD, "control"))
 	if err != nil {
@@ -113,7 +115,7 @@ func (o *Opened) inherit(ctx context.Context, c *Coordinator) (err error) {
 	return nil
 }
 
-// listen completes what the process has from its parent.
+// listen opens the inherited socket for frames unless a listener is open.
 func (o *Opened) listen() (err error) {
 	if o.Frames != nil {
 		return nil
@@ -125,7 +127,7 @@ func (o *Opened) listen() (err error) {
 	return nil
 }
 
-// coordinate is the coordinator itself, which may wait for its disk.
+// coordinate runs the coordinator. It may block on the disk.
 func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened) error {
 	eye, err := open.Eye, error(nil)
 	if eye == nil {
@@ -166,7 +168,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	if err != nil {
 		return err
 	}
-	if s.Checkpoints.Store == "" { // workers of this machine save states there under each strategy
+	if s.Checkpoints.Store == "" { // workers on this machine save slot states there with every strategy
 		if err := in.Prepare(); err != nil && !store.Passes(err) {
 			return err
 		}
@@ -193,7 +195,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *lateAPI, open *Opened
 	return quiet(co.Run(ctx))
 }
 
-// quiet makes the end by a signal no error.
+// quiet returns nil for the error of a process that was ended by a signal.
 func quiet(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, perdure.ErrStopped) {
 		return nil

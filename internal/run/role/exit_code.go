@@ -5,10 +5,10 @@ import "fmt"
 // ExitCode is the exit code of a process.
 type ExitCode int
 
-// Validate is called by kong.
+// Validate implements kong's interface for validation.
 func (c ExitCode) Validate() error {
 	if c < 0 || c > 255 {
-		return fmt.Errorf("%d; choose 0 to 255", int(c))
+		return fmt.Errorf("invalid exit code %d; choose 0 to 255", int(c))
 	}
 	return nil
 }

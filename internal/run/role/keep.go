@@ -23,7 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// Log is the process of an update log: one job's own, or one for jobs on many machines.
+// Log is the process of an update log, for a single job or for jobs on many machines.
 type Log struct {
 	Dir      string `required:"" help:"@serve_dir" placeholder:"DIR" type:"path"`
 	Listen   string `help:"@serve_listen" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
@@ -31,9 +31,9 @@ type Log struct {
 	MB       int    `name:"mb" help:"@serve_mb" placeholder:"N"`
 	Keys     string `env:"PERDURE_KEYS" help:"@serve_keys" placeholder:"DIR" type:"path"`
 	Insecure bool   `help:"@insecure"`
-	Inherits bool   `hidden:"" help:"It inherits its secret, of the run that it belongs to."`
+	Inherits bool   `hidden:"" help:"Inherit the secret of the run that the log belongs to."`
 
-	Out   io.Writer    `kong:"-"` // what people are told
+	Out   io.Writer    `kong:"-"` // output for the user
 	Log   *slog.Logger `kong:"-"`
 	Watch Watched      `kong:"-"`
 }
@@ -41,7 +41,7 @@ type Log struct {
 // Run serves the log until ctx ends.
 func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MostLogMB {
-		return fmt.Errorf("%w: --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
+		return fmt.Errorf("%w: invalid --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MostLogMB)
 	}
 	httpdebug.Name(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.Garbage(1)
@@ -68,7 +68,7 @@ func (c *Log) Run(ctx context.Context) error {
 		return err
 	}
 	if ring != nil && !c.Inherits {
-		fmt.Fprintf(c.Out, "the log listens at %s, and asks for keys\n", s.URL())
+		fmt.Fprintf(c.Out, "the log listens at %s and requires keys\n", s.URL())
 	} else {
 		fmt.Fprintf(c.Out, "the log listens; its URL, which is secret, is in %s\n", filepath.Join(c.Dir, "url"))
 	}
@@ -76,25 +76,26 @@ func (c *Log) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// ring opens the keys that the log shows. One that others can reach has some, unless somebody says that it needs none;
-// of a run's own its parent has seen to that.
+// ring opens the credentials of the log. A log that other machines can reach needs keys unless the user passes
+// --insecure. The parent of a run has already checked that for the run's own log.
 func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	if c.Keys != "" {
 		return reach.Ring(ctx, c.Keys, wire.Role(logkeys.Shows), c.Log)
 	}
 	at := c.Listen
-	if a, err := net.ResolveTCPAddr("tcp", at); err == nil { // else Serve says what is wrong with it
+	if a, err := net.ResolveTCPAddr("tcp", at); err == nil { // otherwise Serve reports the error
 		at = a.String()
 	}
 	switch {
 	case c.Inherits || transport.IsLoopback(at):
 	case !c.Insecure:
 		return nil, fmt.Errorf("%w: others can reach a log at %s, and nothing is encrypted: make keys with perdure "+
-			"keys new DIR and write --keys DIR, or --insecure if you trust everybody on that network", perdure.ErrUsage,
+			"keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
+			perdure.ErrUsage,
 			c.Listen)
 	default:
-		c.Log.Warn(fmt.Sprintf("INSECURE: others can reach the log at %s: they are asked for the secret of its URL, "+
-			"but nothing is encrypted, and whoever can listen there has the secret, too", c.Listen))
+		c.Log.Warn(fmt.Sprintf("INSECURE: others can reach the log at %s: they need the secret of its URL, "+
+			"but nothing is encrypted, and anyone who can listen on the network learns the secret", c.Listen))
 	}
 	return nil, nil
 }

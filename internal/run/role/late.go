@@ -7,15 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 )
 
-// lateAPI is a control API that comes once the disk has been read. Who asks for it waits.
+// lateAPI is a control API that becomes available once the disk has been read. Callers wait until then.
 type lateAPI struct {
-	there   chan struct{} // closed when there is a handler
+	there   chan struct{} // closed when the handler is set
 	handler http.Handler
 	co      *coordinator.Coordinator
 }
 
-// alive returns when the coordinator shows that it is: at once while its disk is read,
-// which takes as long as it takes.
+// alive checks that the coordinator's loop responds. It returns immediately while the disk is being read, which may
+// take any time.
 func (a *lateAPI) alive(ctx context.Context) error {
 	select {
 	case <-a.there:
@@ -25,7 +25,7 @@ func (a *lateAPI) alive(ctx context.Context) error {
 	}
 }
 
-// serve is called once.
+// serve sets the handler. It must be called once.
 func (a *lateAPI) serve(co *coordinator.Coordinator, h http.Handler) {
 	a.co, a.handler = co, h
 	close(a.there)

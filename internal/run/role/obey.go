@@ -8,9 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Obey makes this process's own network, or its computing, fail as asked:
-// "cut 0 2s", "slow 3 0s", "jitter 2 1s"; "end 0 0s" makes a worker end the job.
-// Jitter is drawn of the seed.
+// Obey injects a fault into this process's network or computing: "cut 0 2s", "slow 3 0s", "jitter 2 1s". "end 0 0s"
+// makes a worker end the job. The jitter is drawn from seed.
 func Obey(o wire.Order, faults *transport.FaultLayer, p *pacer, seed uint64) {
 	var kind, duration string
 	var factor float64

@@ -20,9 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/run/role"
 )
 
-// TestLog: an update log is a role that needs nothing but a folder.
+// TestLog checks that the role of an update log needs nothing but a directory.
 func TestLog(t *testing.T) {
-	t.Setenv("GOGC", "100") // the pace of this process stays as it is
+	t.Setenv("GOGC", "100") // keeps the collector's setting of this process
 	dir := filepath.Join(t.TempDir(), "log")
 	ctx, cancel := context.WithCancel(t.Context())
 	var out told
@@ -30,16 +30,16 @@ func TestLog(t *testing.T) {
 		defer cancel()
 		url, err := updatelog.ReadURL(dir)
 		if err != nil {
-			t.Errorf("it says that it listens: %v", err)
+			t.Errorf("after it reported that it listens: %v", err)
 			return
 		}
 		i, err := updatelog.Inspect(ctx, url, updatelog.DialOptions{})
 		if err != nil {
-			t.Errorf("it says that it listens: %v", err)
+			t.Errorf("after it reported that it listens: %v", err)
 			return
 		}
 		if streams, err := i.Streams(ctx); err != nil || len(streams) > 0 {
-			t.Errorf("a new log has the streams %v, %v", streams, err)
+			t.Errorf("a new log has streams %v, %v", streams, err)
 		}
 		_ = i.Close() // only read
 	}
@@ -52,7 +52,7 @@ func TestLog(t *testing.T) {
 	}
 	if want := "the log listens; its URL, which is secret, is in " + filepath.Join(dir, "url") +
 		"\n"; out.String() != want {
-		t.Errorf("told %q, want %q", out.String(), want)
+		t.Errorf("output %q, want %q", out.String(), want)
 	}
 	l.MB = -1
 	if err := l.Run(t.Context()); !errors.Is(err, perdure.ErrUsage) {
@@ -60,7 +60,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// told does something once it is told something.
+// told calls a function on the first output.
 type told struct {
 	bytes.Buffer
 	when func()
@@ -72,15 +72,16 @@ func (t *told) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestMistakes: what a role refuses before it looks for its job, and what it finds over.
+// TestMistakes checks the errors that a role reports before it looks for its job, and the jobs that it finds to be
+// over.
 func TestMistakes(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&role.Server{Zone: "a/b"}).Run(t.Context(), t.Context()); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "--zone") {
-		t.Errorf("an odd zone: %v", err)
+		t.Errorf("invalid zone: %v", err)
 	}
 	if err := (&role.Worker{LostAfter: -time.Second}).Run(t.Context()); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("a worker that is lost before it begins: %v", err)
+		t.Errorf("negative --lost-after: %v", err)
 	}
 	run := t.TempDir()
 	drawn, err := reach.PutSecrets(run, reach.NewKeys())
@@ -94,23 +95,23 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = nobody.Close() // nothing came
+	_ = nobody.Close() // it never answered
 	work := func() error {
 		w := role.Worker{Job: reach.Job{Run: run, Join: nobody.Addr().String()}, Out: &out}
 		return w.Run(t.Context())
 	}
 	if err := work(); err == nil || !strings.Contains(err.Error(), "no job answers") || out.Len() > 0 {
-		t.Errorf("where no job is: %v, %s", err, &out)
+		t.Errorf("without a job: %v, %s", err, &out)
 	}
 	if err := os.WriteFile(filepath.Join(run, "summary.json"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := work(); err != nil || !strings.HasPrefix(out.String(), "the job is done") {
-		t.Errorf("a run that has its summary: %v, %s", err, &out)
+		t.Errorf("run with a summary: %v, %s", err, &out)
 	}
 }
 
-// TestObey: an order makes this process's network fail as it says, and nonsense nothing.
+// TestObey checks that an order makes this process's network fail, and that an invalid order has no effect.
 func TestObey(t *testing.T) {
 	faults := transport.Faulty(transport.TCP{})
 	l, err := faults.Listen("127.0.0.1:0")
@@ -133,6 +134,6 @@ func TestObey(t *testing.T) {
 		}
 	}
 	if role.Obey(wire.Order{Spec: "cut 0 1h"}, faults, nil, 1); reached() {
-		t.Error("the network was to be cut")
+		t.Error("the network was not cut")
 	}
 }

@@ -25,9 +25,9 @@ import (
 // Server is the process of a server.
 type Server struct {
 	Job    reach.Job `embed:""`
-	Index  int       `hidden:"" help:"The server's number." default:"-1"` // below 0: one that the job chooses
-	Beside int       `hidden:"" help:"How many servers this machine has."`
-	// Listen is where workers reach it, and Advertise the address that others are told; "": that.
+	Index  int       `hidden:"" help:"The server's index." default:"-1"` // below 0: the job chooses one
+	Beside int       `hidden:"" help:"The number of servers on this machine."`
+	// Listen is the listen address for workers, and Advertise the address that is published; "": that of Listen.
 	Listen    string        `help:"@server_listen (default ${default})." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Zone      string        `help:"@server_zone" placeholder:"NAME"`
 	Advertise string        `help:"@server_advertise" placeholder:"HOST[:PORT]"`
@@ -37,11 +37,12 @@ type Server struct {
 	Log   *slog.Logger `kong:"-"`
 }
 
-// ErrDrained is how a server ends that the job has ordered to hand over what it holds: it is not to be started again.
+// ErrDrained reports that a server ended because the job ordered it to hand over its replicas. It must not be
+// restarted.
 var ErrDrained = server.ErrDrained
 
-// Run serves until the job ends. When ctx ends it hands over what it holds, and then ends;
-// when atOnce ends, it ends at once.
+// Run serves until the job ends. When ctx ends, the server hands over its replicas and then ends. When atOnce ends, it
+// ends immediately.
 func (c *Server) Run(ctx, atOnce context.Context) error {
 	if c.Zone != "" {
 		if err := settings.CheckZone(c.Zone); err != nil {
@@ -70,17 +71,17 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 			return err
 		}
 	case strategy.Logged():
-		return c.Job.NeedsFolder("its servers keep snapshots there")
+		return c.Job.NeedsFolder("its servers keep snapshots in it")
 	case strategy.Keeps():
-		return c.Job.NeedsFolder("its servers keep checkpoints there")
+		return c.Job.NeedsFolder("its servers keep checkpoints in it")
 	case s.Job.Init != "":
-		return c.Job.NeedsFolder("its servers read there what it begins with")
+		return c.Job.NeedsFolder("its servers read the initial model from it")
 	}
 	here := cmp.Or(c.Beside, s.Job.Servers)
 	machine.Garbage(here)
 	machine.Cores(here)
 	if strategy.Logged() {
-		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // to read the log while what was read is applied
+		machine.UseCores(max(2, runtime.GOMAXPROCS(0))) // one to read the log and one to apply it
 	}
 	faults, err := s.Network(wire.RoleServer, c.Index, c.Job.Ring)
 	if err != nil {

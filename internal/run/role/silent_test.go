@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// TestCoordinatorAwaitsDisk: a coordinator that still reads its disk says that it lives;
-// a call that asks for more waits.
+// TestCoordinatorAwaitsDisk checks that a coordinator that is still reading its disk reports that it is alive, and that
+// other calls wait.
 func TestCoordinatorAwaitsDisk(t *testing.T) {
 	const secret = perdurelib.Secret("the run's")
-	api := &lateAPI{there: make(chan struct{})} // and its disk never answers
+	api := &lateAPI{there: make(chan struct{})} // the disk never answers
 	srv := httptest.NewUnstartedServer(nil)
 	addr := srv.Listener.Addr().String()
 	srv.Config.Handler = (&control.Gate{Secret: secret, Addrs: []string{addr}, Alive: api.alive}).Guard(api)
@@ -25,12 +25,12 @@ func TestCoordinatorAwaitsDisk(t *testing.T) {
 	r, err := http.Get(srv.URL + control.AlivePath)
 	must(t, err)
 	if must(t, r.Body.Close()); r.StatusCode != http.StatusOK {
-		t.Errorf("asked whether it lives it says %s", r.Status)
+		t.Errorf("the health check answers %s", r.Status)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if s, err := control.NewClient(addr, secret, nil).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without its disk it says of the job: %+v, %v", s, err)
+		t.Errorf("without its disk it reports the job: %+v, %v", s, err)
 	}
 }
 

@@ -12,13 +12,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// lastClock is how long a worker that must leave may still take to finish its
-// clock. Others may have left before, and then it cannot.
+// lastClock is how long a worker that must leave may take to finish its clock. If other workers have left before, it
+// cannot finish.
 const lastClock = 500 * time.Millisecond
 
-// train is what a worker process does: it works from its slot's clock to the
-// job's end, through roll-backs. When ctx ends (a SIGTERM) it finishes its
-// clock, if it can, and leaves.
+// train is the main loop of a worker process. It works from its slot's clock to the job's end, through rollbacks. When
+// ctx ends (on SIGTERM), it finishes its clock if possible and leaves.
 func train(
 	ctx context.Context, c *worker.Client, w workload.Workload, s settings.Run, p *pacer,
 	observe func(context.Context) (*worker.Client, error),
@@ -61,7 +60,7 @@ func train(
 	}
 }
 
-// trainer is one worker's training.
+// trainer is the training loop of one worker.
 type trainer struct {
 	c     *worker.Client
 	w     workload.Workload
@@ -69,16 +68,15 @@ type trainer struct {
 	s     settings.Run
 	p     *pacer
 	judge *evaluator
-	lost  time.Time     // when the last train loss was reported
-	good  perdure.Clock // whose model was seen to reach the goal, nothing else in it; 0: none was
+	lost  time.Time     // when the last training loss was reported
+	good  perdure.Clock // its model alone was seen to reach the goal; 0: none was
 }
 
-// finish waits for the others; a SIGTERM meanwhile is no reason to leave early
-// as long as the job may roll back, so only the job's end or ctx's ends it.
+// finish waits for the other workers. A SIGTERM does not make the worker leave early while the job may roll back: only
+// the end of the job or of ctx does.
 func (tr *trainer) finish(ctx context.Context) error { return tr.c.Finish(ctx) }
 
-// step does one clock: it may evaluate the model first, and asks for the job's
-// end when its goal is reached.
+// step does one clock. It may evaluate the model first, and requests the job's end when the goal is reached.
 func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	if tr.c.Slot() == 0 && tr.s.EvalEvery > 0 && clock > 0 && clock%tr.s.EvalEvery == 0 {
 		reached, err := tr.evaluate(ctx, clock)
@@ -96,7 +94,8 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		if end := tr.c.End(); end > 0 && clock >= end {
 			return nil
 		}
-		// Others are ahead: all stop where the first of them stands. Or the model of this clock misses the goal.
+		// Other workers are ahead: all stop at the clock of the first of them. Or the model of this clock misses the
+		// goal.
 	}
 	begin := time.Now()
 	tr.t.waited = 0
@@ -119,8 +118,9 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 	return tr.p.wait(ctx, time.Since(begin)-tr.t.waited)
 }
 
-// end ends the job, if the model that it leaves reaches the goal. With two-step clocks the job ends at this clock, and
-// its model is known before. Else the model is known once every slot has stopped: the end is tentative until then.
+// end ends the job if the resulting model reaches the goal. With two-step clocks the job ends at this clock, whose
+// model is already known. Otherwise the model is known once every slot has stopped, and the end is tentative until
+// then.
 func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
 	switch {
 	case tr.s.Until.Metric == settings.OverTime || tr.good == clock:
@@ -135,7 +135,7 @@ func (tr *trainer) end(ctx context.Context, clock perdure.Clock) error {
 	return tr.c.EndJob(ctx)
 }
 
-// final evaluates the model of the present clock, at which the job may end, and returns whether it reaches the goal.
+// final evaluates the model of the current clock, at which the job may end, and returns whether it reaches the goal.
 func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 	clock, generation := tr.c.Now(), tr.c.Generation()
 	same, end := tr.c.Unbroken(ctx)
@@ -153,7 +153,7 @@ func (tr *trainer) final(ctx context.Context) (reached bool, err error) {
 	return false, nil
 }
 
-// evaluate reports how good the model is, and whether it is as good as is wanted.
+// evaluate reports an evaluation of the model, and returns whether the goal is reached.
 func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached bool, err error) {
 	generation := tr.c.Generation()
 	whole, end := tr.c.Whole(ctx)
@@ -161,11 +161,11 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	e, err := tr.judge.evaluate(whole, &tr.s.Job)
 	switch {
 	case err != nil && whole.Err() != nil && ctx.Err() == nil:
-		return false, nil // in an outage nobody has the newest rows; training goes on
+		return false, nil // in an outage the newest rows are not available, and training continues
 	case err != nil:
 		return false, err
 	case tr.c.Generation() != generation:
-		return false, perdure.ErrRolledBack // it may be of either
+		return false, perdure.ErrRolledBack // the rows may be from before and after the rollback
 	}
 	tr.report(clock, e)
 	reached = tr.s.Until.Reached(e.Eval)
@@ -175,7 +175,7 @@ func (tr *trainer) evaluate(ctx context.Context, clock perdure.Clock) (reached b
 	return reached, nil
 }
 
-// report tells the run's parent how good the model is.
+// report sends an evaluation to the run's parent.
 func (tr *trainer) report(clock perdure.Clock, e Evaluation) {
 	tr.c.Report(worker.Report{
 		Clock: clock, TestLoss: rundir.Finite(e.Loss), TestAccuracy: rundir.Finite(e.Accuracy),

@@ -10,11 +10,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// evaluator evaluates the model while it is trained. Where all tables are bsp it reads
-// what the slot trains on, the model of exactly this clock. Else the slot's own rows
-// may be older than the model by as much as the tables allow, and reads of the slot
-// are measured and pushed: so it reads the newest rows that servers have, through a
-// client that has no slot.
+// evaluator evaluates the model during training. If all tables are bsp, it reads the slot's own rows, which are the
+// model of exactly this clock. Otherwise the slot's rows may be older than the model, as far as the tables allow, and
+// the slot's reads are measured and pushed. It then reads the servers' newest rows through a client without a slot.
 type evaluator struct {
 	w       workload.Workload
 	own     *Tables
@@ -24,19 +22,18 @@ type evaluator struct {
 	t *Tables
 }
 
-// backlogPatience is how long an evaluation waits for shards that apply what came while they
-// were away.
+// backlogPatience is how long an evaluation waits for shards that are applying the updates of an outage.
 const backlogPatience = 2 * time.Second
 
-// Evaluation is an evaluation, and whether the rows lacked updates that had been made: some
-// shard had just come back.
+// Evaluation is an evaluation of the model. Backlog reports whether the rows lacked some updates because a shard had
+// just become available again.
 type Evaluation struct {
 	workload.Eval
 	Backlog bool
 }
 
-// EvaluateAtRest judges the rows of a moment: once no shard is behind, or after backlogPatience, and
-// again if a shard was away in the middle of it.
+// EvaluateAtRest evaluates the rows at one moment: once no shard lags behind, or after backlogPatience. It repeats the
+// evaluation if a shard was unavailable during it.
 func EvaluateAtRest(
 	ctx context.Context, c *worker.Client, judge func() (workload.Eval, error),
 ) (v Evaluation, err error) {
@@ -46,7 +43,7 @@ func EvaluateAtRest(
 			return v, err
 		}
 		before := c.Opens()
-		c.At(0) // any rows, and none that were read before
+		c.At(0) // any rows, but none that were read before
 		if v.Eval, err = judge(); err != nil {
 			return v, err
 		}
@@ -64,8 +61,8 @@ func (j *evaluator) stale(job *perdure.JobSpec) bool {
 		func(t perdure.TableSpec) bool { return job.ConsistencyOf(t.Name).Kind != perdure.BSP })
 }
 
-// exact evaluates the model of a clock that no slot passes before it returns: all updates of earlier clocks are in it,
-// and no other.
+// exact evaluates the model of a clock that no slot passes before exact returns. The model contains all updates of
+// earlier clocks and no others.
 func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdure.Clock) (workload.Eval, error) {
 	if !j.stale(job) {
 		return j.w.Evaluate(ctx, j.own)
@@ -77,7 +74,7 @@ func (j *evaluator) exact(ctx context.Context, job *perdure.JobSpec, clock perdu
 	return j.w.Evaluate(ctx, j.t)
 }
 
-// open connects a client without a slot, unless there is one.
+// open connects a client without a slot unless one is connected.
 func (j *evaluator) open(ctx context.Context) error {
 	if j.c != nil {
 		return nil

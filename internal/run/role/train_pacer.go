@@ -8,23 +8,22 @@ import (
 	"time"
 )
 
-// pacer is what a worker is told from outside: it makes it slow on purpose, or end
-// the job.
+// pacer controls a worker from outside: it slows the worker down on purpose, or makes it end the job.
 type pacer struct {
-	Least  time.Duration // of each clock's computing, before a fault makes it longer
-	enough atomic.Bool   // the goal is reached, the run's parent says
+	Least  time.Duration // minimum computing time of a clock, before faults extend it
+	enough atomic.Bool   // the run's parent has reported that the goal is reached
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	kind   string
 	factor float64
-	until  time.Time // zero: to the end
+	until  time.Time // zero: until the job ends
 	rng    *rand.Rand
 }
 
 // End makes the worker end the job after its clock.
 func (p *pacer) End() { p.enough.Store(true) }
 
-// Set makes clocks take longer, by a kind of fault and its factor, for some time; 0: to the end.
+// Set extends clocks by a kind of fault and its factor for a duration; 0 means until the job ends.
 func (p *pacer) Set(kind string, factor float64, d time.Duration, seed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,7 +34,7 @@ func (p *pacer) Set(kind string, factor float64, d time.Duration, seed uint64) {
 	p.rng = rand.New(rand.NewPCG(seed, 1))
 }
 
-// wait makes a clock that computed for so long compute for as long as it should.
+// wait extends a clock that computed for the given time to its target time.
 func (p *pacer) wait(ctx context.Context, took time.Duration) error {
 	left := p.target(took) - took
 	if left <= 0 {
@@ -49,8 +48,8 @@ func (p *pacer) wait(ctx context.Context, took time.Duration) error {
 	}
 }
 
-// target is how long a clock that computed for so long should: the least there
-// is, and as many times longer as the fault says.
+// target returns how long a clock that computed for the given time should take: at least the minimum, multiplied by the
+// fault's factor.
 func (p *pacer) target(took time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

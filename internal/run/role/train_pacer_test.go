@@ -10,8 +10,7 @@ import (
 
 const ms = time.Millisecond
 
-// TestPacer: a clock's computing takes at least what was asked for, and a fault
-// makes that longer.
+// TestPacer checks that a clock takes at least the minimum time, and that a fault extends it.
 func TestPacer(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -54,17 +53,17 @@ func TestPacer(t *testing.T) {
 				}
 				first := clocks(1)
 				if clocks(1) != first {
-					t.Error("the same seed drew other times")
+					t.Error("the same seed drew different times")
 				}
 				if (clocks(2) != first) != c.drawn {
-					t.Errorf("another seed drew other times: %t, want %t", !c.drawn, c.drawn)
+					t.Errorf("another seed drew different times: %t, want %t", !c.drawn, c.drawn)
 				}
 			})
 		})
 	}
 }
 
-// TestPacerRecovers: when a fault is over, clocks take what they took before.
+// TestPacerRecovers checks that clocks take their usual time after a fault.
 func TestPacerRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pacer{Least: 10 * ms}
@@ -77,7 +76,7 @@ func TestPacerRecovers(t *testing.T) {
 	})
 }
 
-// TestPacerEnds: a worker that only lets time pass goes when it is told to.
+// TestPacerEnds checks that a worker that only waits ends when its context ends.
 func TestPacerEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

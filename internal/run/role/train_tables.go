@@ -9,14 +9,14 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Tables gives a workload its tables through a client.
+// Tables gives a workload access to its tables through a client.
 type Tables struct {
 	tables map[string]*worker.Table
-	waited time.Duration // in Get, since it was set to 0
+	waited time.Duration // in Get, since it was last reset
 	list   []perdure.RowID
 }
 
-// OpenTables creates or attaches to the workload's tables.
+// OpenTables creates the workload's tables or attaches to them.
 func OpenTables(ctx context.Context, c *worker.Client, w workload.Workload) (*Tables, error) {
 	t := &Tables{tables: map[string]*worker.Table{}}
 	for _, spec := range w.Tables() {
@@ -29,7 +29,7 @@ func OpenTables(ctx context.Context, c *worker.Client, w workload.Workload) (*Ta
 	return t, nil
 }
 
-// Table returns the table of a name that the workload has.
+// Table returns one of the workload's tables by name.
 func (t *Tables) Table(name string) *worker.Table { return t.tables[name] }
 
 // Get implements workload.Tables.
@@ -61,7 +61,7 @@ func (t *Tables) IncRows(_ context.Context, table string, rows []perdure.RowID, 
 	return t.tables[table].IncRows(rows, delta)
 }
 
-// weigh gives this clock's updates their weight, the examples that they are of, where tables ask for it.
+// weigh sets the weight of this clock's updates, the number of examples, for tables that need it.
 func (t *Tables) weigh(samples int) error {
 	for _, to := range t.tables {
 		if to.Spec().Combine != perdure.CombineWeighted {
@@ -74,7 +74,7 @@ func (t *Tables) weigh(samples int) error {
 	return nil
 }
 
-// rows names n rows from the first on. The list is valid until the next call.
+// rows returns the IDs of n rows from first on. The list is valid until the next call.
 func (t *Tables) rows(first perdure.RowID, n int) []perdure.RowID {
 	t.list = t.list[:0]
 	for i := range n {

@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure/internal/run/metrics"
 )
 
-// Watched says how a process lets itself be watched.
+// Watched configures the metrics and health endpoints of a process.
 type Watched struct {
-	Metrics string // HOST:PORT where it shows how it does; "": nowhere
-	Insist  bool   // it goes on where that address is in use, and tries again
+	Metrics string // HOST:PORT of the endpoints; "": none
+	Insist  bool   // start although that address is in use, and keep trying to listen
 	Version string // of Perdure
 }
 
-// Open opens what the process is seen by; nil: nobody can watch it.
+// Open opens the process's endpoints. It returns nil without an address.
 func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Eye, error) {
 	if w.Metrics == "" {
 		return nil, nil
@@ -32,12 +32,12 @@ func (w *Watched) Open(ctx context.Context, log *slog.Logger) (*httpdebug.Eye, e
 	}
 	e, err := httpdebug.Open(addr, log)
 	if err == nil {
-		log.Info("can be watched", "address", e.Addr())
+		log.Info("serving metrics", "address", e.Addr())
 	}
 	return e, err
 }
 
-// Who is the process, for whoever watches it.
+// Who returns the identity of the process for its metrics.
 func (w *Watched) Who(job string, role wire.Role, id int) metrics.Who {
 	return metrics.Who{Job: job, Role: string(role), ID: id, Version: w.Version}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// farewell says why a worker ends whose slot has left.
+// farewell prints why a worker ends whose slot has left.
 func farewell(out io.Writer, w *worker.Client) {
 	if at, left := w.Left(); left {
 		fmt.Fprintf(out, "worker:%d has left the job: clock %d was its last\n", w.Slot(), at-1)
@@ -34,23 +34,23 @@ func farewell(out io.Writer, w *worker.Client) {
 // Worker is the process of a worker that trains one of the workloads.
 type Worker struct {
 	Job    reach.Job `embed:""`
-	Slot   int       `hidden:"" help:"The slot to take." default:"-1"` // below 0: one that the job chooses
-	Beside int       `hidden:"" help:"How many workers this machine has."`
-	// LostAfter is how long it may hear of no process of the job; 0: for ever.
+	Slot   int       `hidden:"" help:"The slot to take." default:"-1"` // below 0: the job chooses one
+	Beside int       `hidden:"" help:"The number of workers on this machine."`
+	// LostAfter is how long the worker may receive nothing from any process of the job; 0: unlimited.
 	LostAfter time.Duration `help:"@worker_lost_after (default ${default})." default:"1m" placeholder:"TIME"`
-	// OutageMB bounds the updates that it queues for shards that are out; 0: as the job says.
+	// OutageMB limits the updates that it queues for unavailable shards; 0: the job's limit.
 	OutageMB int  `name:"outage-mb" help:"@outage_mb (default ${default})." default:"0" placeholder:"N"`
-	Waits    bool `hidden:"" help:"Wait for a free slot, and ask for no more."`
+	Waits    bool `hidden:"" help:"Wait for a free slot instead of adding one."`
 
-	Out   io.Writer    `kong:"-"` // what people are told
+	Out   io.Writer    `kong:"-"` // output for the user
 	Log   *slog.Logger `kong:"-"`
 	Watch Watched      `kong:"-"`
 }
 
-// Run trains until the job ends. When ctx ends it finishes its clock, if it can, and leaves.
+// Run trains until the job ends. When ctx ends, the worker finishes its clock if possible and leaves.
 func (c *Worker) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
-		return fmt.Errorf("%w: --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
+		return fmt.Errorf("%w: invalid --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
 	}
 	httpdebug.Name(c.Log, "", string(wire.RoleWorker), c.Slot)
 	eye, err := c.Watch.Open(ctx, c.Log)
@@ -102,31 +102,33 @@ func (c *Worker) Run(ctx context.Context) error {
 	err = train(ctx, client, w, s, p, observer)
 	farewell(c.Out, client)
 	if ctx.Err() != nil {
-		_ = client.Leave() // if it does not hear it, the coordinator notices by the silence
+		_ = client.Leave() // if the message is lost, the failure detector notices
 	}
 	return quiet(err)
 }
 
-// check refuses a job that this process cannot work in.
+// check returns an error for a job that this process cannot work in.
 func (c *Worker) check(s *settings.Run) error {
 	if s.Job.Workload == settings.OwnWorkload {
 		return errOwnWorkers
 	}
 	if c.OutageMB < 0 || c.OutageMB > settings.MaxOutageMB {
-		return fmt.Errorf("%w: --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB, settings.MaxOutageMB)
+		return fmt.Errorf("%w: invalid --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB,
+			settings.MaxOutageMB)
 	}
 	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
-		return fmt.Errorf("%w: --outage-mb is for jobs that go on in an outage, and this one waits; leave it out",
+		return fmt.Errorf("%w: --outage-mb applies only to jobs that continue during an outage, and this job waits; "+
+			"leave it out",
 			perdure.ErrUsage)
 	}
 	if c.Job.Told {
 		return nil
 	}
-	return c.Job.NeedsFolder("what its workers train is in its run.json")
+	return c.Job.NeedsFolder("its run.json describes what to train")
 }
 
-// config is the worker's client. One that the run's parent or a host has started waits for a slot,
-// which a worker that joined may have taken: then it stands by.
+// config returns the configuration of the worker's client. A worker that was started by the run's parent or by a host
+// waits for a slot. If a worker that joined has taken the slot, it is on standby.
 func (c *Worker) config(s *settings.Run) worker.Config {
 	waits, patience := c.Waits || c.Job.Join == "", time.Duration(0)
 	if waits {
@@ -140,8 +142,8 @@ func (c *Worker) config(s *settings.Run) worker.Config {
 	}
 }
 
-// unlessDone returns nil, and says so, where err is that the job is done, or that nobody
-// answers while the run's folder has how it ended.
+// unlessDone returns nil and prints a line if err means that the job is done, or if no process answers and the run's
+// directory has the result.
 func (c *Worker) unlessDone(err error) error {
 	over := errors.Is(err, perdure.ErrDone)
 	if !over && c.Job.Run != "" && !errors.Is(err, perdure.ErrUsage) {
@@ -155,6 +157,6 @@ func (c *Worker) unlessDone(err error) error {
 	return nil
 }
 
-// errOwnWorkers is why perdure worker does not join every job.
-var errOwnWorkers = errors.New("this job's workers are programs of its user's; start one of them with the job's " +
+// errOwnWorkers is why perdure worker cannot join a job whose workers are the user's own programs.
+var errOwnWorkers = errors.New("this job's workers are the user's own programs; start one of them with the job's " +
 	"address instead")

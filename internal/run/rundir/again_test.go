@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestReopen: a run that goes on in its folder records behind what it has recorded, and one process has it at a time.
+// TestReopen checks that a continued run appends to its records, and that only one process can open it at a time.
 func TestReopen(t *testing.T) {
 	d := create1(t)
 	must(t, d.Event(Event{Kind: "before"}))
@@ -36,7 +36,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestClear: what is left of a making that was cut short goes, a run stays, and so does whatever is somebody's else.
+// TestClear checks that the remains of an interrupted Create are removed, and that runs and other files are not.
 func TestClear(t *testing.T) {
 	d := create1(t)
 	must(t, d.Close())
@@ -47,7 +47,7 @@ func TestClear(t *testing.T) {
 	d, err := Create(d.Path())
 	must(t, err)
 	if _, err := Clear(d.Path()); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("while somebody makes it: %v", err)
+		t.Errorf("while another process creates it: %v", err)
 	}
 	must(t, d.Close())
 	mine := filepath.Join(d.Path(), "mine")
@@ -67,6 +67,6 @@ func TestClear(t *testing.T) {
 		t.Error(err)
 	}
 	if begun, err := Clear(filepath.Join(d.Path(), "nothing")); begun || err != nil {
-		t.Errorf("of nothing: begun %t, %v", begun, err)
+		t.Errorf("missing directory: begun %t, %v", begun, err)
 	}
 }

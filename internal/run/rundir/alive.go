@@ -14,17 +14,17 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// ErrAlive is returned by Alive for a run that goes on.
-var ErrAlive = errors.New("rundir: the run goes on")
+// ErrAlive is returned by Alive for a run that has not ended.
+var ErrAlive = errors.New("rundir: the run is still running")
 
-// lockName is the file whose lock a run's parent holds while the run goes on. Its line
-// tells people who that is.
+// lockName is the file that a run's parent keeps locked while the run is alive. Its content names that process for
+// users.
 const lockName = "lock"
 
 // coordinatorLock is the lock of the run's coordinator, which may outlive the parent.
 var coordinatorLock = filepath.Join("registry", "facts.lock")
 
-// hold takes the lock of a new run's folder.
+// hold acquires the lock of a new run's directory.
 func (d *Dir) hold() (err error) {
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -35,8 +35,8 @@ func (d *Dir) hold() (err error) {
 	return err
 }
 
-// Alive returns ErrAlive, and for people which process it is, while the run in a folder
-// goes on; nil when it has ended, however it did.
+// Alive returns ErrAlive and a description of the process that runs it if the run in a directory is alive. It returns
+// nil if the run has ended in any way.
 func Alive(path string) (holder string, err error) {
 	lock, err := disk.Share(filepath.Join(path, lockName))
 	var locked *disk.LockedError
@@ -46,14 +46,14 @@ func Alive(path string) (holder string, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err != nil:
-		return "", fmt.Errorf("rundir: whether the run goes on: %w", err)
+		return "", fmt.Errorf("rundir: check whether the run is alive: %w", err)
 	}
 	return "", lock.Close()
 }
 
-// HoldEnded sees that the run in a folder has ended, and keeps it so until it is closed: the locks
-// of its parent and of its coordinator are shared, and whoever would go on wants them alone. It
-// returns ErrAlive, as Alive does, while somebody has one of them.
+// HoldEnded checks that the run in a directory has ended, and prevents it from continuing until hold is closed. It
+// shares the locks of the run's parent and coordinator, which a continued run needs exclusively. Like Alive, it returns
+// ErrAlive if a process holds one of them.
 func HoldEnded(path string) (hold io.Closer, holder string, err error) {
 	var held locks
 	for _, name := range []string{lockName, coordinatorLock} {
@@ -64,7 +64,7 @@ func HoldEnded(path string) (hold io.Closer, holder string, err error) {
 			return nil, holderOf(locked), errors.Join(ErrAlive, held.Close())
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return nil, "", errors.Join(fmt.Errorf("rundir: whether the run goes on: %w", err), held.Close())
+			return nil, "", errors.Join(fmt.Errorf("rundir: check whether the run is alive: %w", err), held.Close())
 		default:
 			held = append(held, lock)
 		}
@@ -72,7 +72,7 @@ func HoldEnded(path string) (hold io.Closer, holder string, err error) {
 	return held, "", nil
 }
 
-// locks are locks that are held together.
+// locks is a set of locks that are released together.
 type locks []disk.Lock
 
 func (l locks) Close() (err error) {
@@ -82,7 +82,7 @@ func (l locks) Close() (err error) {
 	return err
 }
 
-// holderOf is for people who has a lock.
+// holderOf describes the holder of a lock for users.
 func holderOf(locked *disk.LockedError) string {
-	return cmp.Or(strings.ToValidUTF8(locked.Holder, "?"), "a process that has not written who it is")
+	return cmp.Or(strings.ToValidUTF8(locked.Holder, "?"), "an unknown process")
 }

@@ -2,7 +2,7 @@ package rundir
 
 import "math"
 
-// Finite returns nil for what JSON cannot say.
+// Finite returns nil for values that JSON cannot represent.
 func Finite(v float64) *float64 {
 	if v != v || v > 1e300 || v < -1e300 {
 		return nil
@@ -10,7 +10,7 @@ func Finite(v float64) *float64 {
 	return &v
 }
 
-// Known undoes Finite: what is not known is no number.
+// Known reverses Finite. An unknown value becomes NaN.
 func Known(v *float64) float64 {
 	if v == nil {
 		return math.NaN()

@@ -18,14 +18,14 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// mostHistory bounds what is read into memory of events.jsonl and series.csv: more than a month of rows.
-const mostHistory = 1 << 30
+// maxHistory limits how much of events.jsonl and series.csv is read into memory: more than a month of rows.
+const maxHistory = 1 << 30
 
-// lastEvents is how many bytes of events are read where only the last ones matter.
+// lastEvents is how many bytes of events LastEvents reads.
 const lastEvents = 16 << 10
 
-// Began returns when the run in a folder was begun, as its lock says, or else its settings' file;
-// zero: neither is there.
+// Began returns when the run in a directory started, according to its lock or else to its settings file. It returns the
+// zero time if both are missing.
 func Began(folder string) time.Time {
 	if b, err := disk.ReadRegular(filepath.Join(folder, lockName), 1<<10); err == nil {
 		_, since, _ := strings.Cut(strings.TrimSpace(string(b)), " since ")
@@ -57,18 +57,18 @@ func LastEvents(folder string) ([]Event, error) {
 		return nil, err
 	}
 	if b = b[:n]; from > 0 {
-		_, b, _ = bytes.Cut(b, []byte("\n")) // a part of a line
+		_, b, _ = bytes.Cut(b, []byte("\n")) // part of a line
 	}
 	return events(b), nil
 }
 
 // Events returns all events of a run.
 func Events(folder string) ([]Event, error) {
-	b, err := disk.ReadRegular(filepath.Join(folder, eventsFile), mostHistory)
+	b, err := disk.ReadRegular(filepath.Join(folder, eventsFile), maxHistory)
 	return events(b), err
 }
 
-// events are those of whole lines: a full disk may have cut one off.
+// events parses complete lines and skips others: a full disk may have truncated one.
 func events(b []byte) (all []Event) {
 	for line := range bytes.Lines(b) {
 		var e Event
@@ -79,16 +79,16 @@ func events(b []byte) (all []Event) {
 	return all
 }
 
-// Series is what series.csv has: names of columns, and rows of as many cells. A cell is a number, or empty.
+// Series is the content of series.csv: names of columns, and rows of as many cells. A cell is a number or empty.
 type Series struct {
 	Columns []string
 	Rows    [][]string
 }
 
-// ReadSeries reads the series.csv of a run. Rows that are not whole are left out.
+// ReadSeries reads the series.csv of a run. It skips incomplete rows.
 func ReadSeries(folder string) (s Series, err error) {
 	path := filepath.Join(folder, seriesFile)
-	b, err := disk.ReadRegular(path, mostHistory)
+	b, err := disk.ReadRegular(path, maxHistory)
 	if err != nil {
 		return s, err
 	}
@@ -110,7 +110,7 @@ func ReadSeries(folder string) (s Series, err error) {
 	return s, nil
 }
 
-// Numbers returns the cells of a column that have a number; none, if there is no such column.
+// Numbers returns the numbers in a column and skips other cells. It returns nil if the column does not exist.
 func (s *Series) Numbers(column string) (values []float64) {
 	at := slices.Index(s.Columns, column)
 	if at < 0 {
@@ -124,7 +124,7 @@ func (s *Series) Numbers(column string) (values []float64) {
 	return values
 }
 
-// Entries are the names that a run has in its folder.
+// Entries are the names of files and directories of a run in its directory.
 var Entries = []string{
 	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
 	"secret.servers", ModelFile, "log", "snapshots",
@@ -134,11 +134,10 @@ var Entries = []string{
 // ModelFile is the exported model of a run.
 const ModelFile = "model.safetensors"
 
-// Stored are the folders of what a run keeps for the case that its processes die.
+// Stored are the directories with data that a run needs to recover its processes.
 var Stored = []string{checkpointDir, "log", "snapshots"}
 
-// Bytes returns the bytes of the files in a folder and below it. What is not there, or just being deleted, does not
-// count.
+// Bytes returns the total size of the files in a directory tree. Files that disappear while it counts are ignored.
 func Bytes(folder string) (bytes int64) {
 	_ = filepath.WalkDir(folder, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -152,25 +151,24 @@ func Bytes(folder string) (bytes int64) {
 	return bytes
 }
 
-// Locked reports whether a folder has the lock of a run, which is the first file that one writes, whether it goes on or
-// not.
+// Locked reports whether a directory has a run's lock file, which is the first file that a run creates. The run may be
+// alive or not.
 func Locked(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, lockName))
 	return err == nil
 }
 
-// Remove deletes a run that has ended: all that it has written into its folder, and the folder if
-// nothing else is in it. left are the names of what else is. ErrAlive is returned while it goes on,
-// and holder says for people who it is then.
+// Remove deletes a run that has ended: all its files and, if nothing else is in it, its directory. left names the other
+// files. If the run is alive, Remove returns ErrAlive and a description of the process that runs it.
 func Remove(folder string) (left []string, holder string, err error) {
 	hold, holder, err := HoldEnded(folder)
 	if err != nil {
 		return nil, holder, err
 	}
-	defer hold.Close() // of files that are gone
+	defer hold.Close() // its files are deleted
 	for _, name := range Entries {
 		if name == RunFile {
-			continue // last, so that what is left of a run that could not be deleted is one
+			continue // last, so that a partially deleted run is still recognised as a run
 		}
 		if err := os.RemoveAll(filepath.Join(folder, name)); err != nil {
 			return nil, "", fmt.Errorf("rundir: %w", err)

@@ -8,15 +8,14 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// mostSummary bounds what is read of a summary.json: its largest part is a few numbers
-// for each worker and each failure.
-const mostSummary = 64 << 20
+// maxSummary limits the size of a summary.json that is read. Its largest part is a few numbers for each worker and each
+// failure.
+const maxSummary = 64 << 20
 
-// ReadSummary reads the summary.json of a run that has ended; fs.ErrNotExist where it
-// has none.
+// ReadSummary reads the summary.json of a run that has ended. The error is fs.ErrNotExist if the file is missing.
 func ReadSummary(run string) (s Summary, err error) {
 	path := filepath.Join(run, summaryFile)
-	b, err := disk.ReadRegular(path, mostSummary)
+	b, err := disk.ReadRegular(path, maxSummary)
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}

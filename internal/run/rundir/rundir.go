@@ -1,19 +1,18 @@
-// Package rundir reads and writes a run's folder: what the job was asked to do, what happened to it, how it
-// progressed and how it ended.
+// Package rundir reads and writes a run's directory: the settings of the job, its events, its measurements and its
+// result.
 //
-//	run.json       what was asked for; replaced as a whole
-//	events.jsonl   what happened, one JSON object a line
-//	series.csv     measurements over time, one row a point
-//	summary.json   how it ended; written once, as a whole
+//	run.json       settings; replaced as a whole
+//	events.jsonl   events, one JSON object per line
+//	series.csv     measurements over time, one row per point
+//	summary.json   result; written once, as a whole
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
-//	metrics.json   where its processes can be watched; replaced as a whole
-//	lock           locked by the run's parent, or by its coordinator that has none, while the run goes on
+//	metrics.json   metrics addresses of its processes; replaced as a whole
+//	lock           locked while the run is alive, by its parent or by a coordinator without a parent
 //
-// Whole files are replaced atomically. Lines and rows are appended by one write
-// each, so that a run which is killed leaves whole ones; they are durable after
-// Close. Those that find the disk full wait in memory for the next one, or for Close:
-// a run goes on without room for them. A Dir is safe for concurrent use.
+// Whole files are replaced atomically. Each line and row is appended by a single write, so that a run that is killed
+// leaves only complete ones. They are durable after Close. If the disk is full, they wait in memory until the next
+// write or Close, and the run continues. A Dir is safe for concurrent use.
 package rundir
 
 import (
@@ -32,7 +31,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// The names within a run's folder.
+// Names in a run's directory.
 const (
 	RunFile       = "run.json"
 	eventsFile    = "events.jsonl"
@@ -40,13 +39,13 @@ const (
 	summaryFile   = "summary.json"
 	logsDir       = "logs"
 	checkpointDir = "checkpoint"
-	TargetsFile   = "metrics.json" // where the processes can be watched
+	TargetsFile   = "metrics.json" // metrics addresses of the processes
 )
 
-// Dir is an open run's folder.
+// Dir is the open directory of a run.
 type Dir struct {
 	path string
-	lock disk.Lock // that the run goes on; nil where there are no locks
+	lock disk.Lock // held while the run is alive; nil on systems without locks
 
 	mu     sync.Mutex // guards the files: one line at a time
 	events lines
@@ -56,14 +55,14 @@ type Dir struct {
 // lines is a file that lines are appended to.
 type lines struct {
 	*os.File
-	waiting []byte // what the disk had no room for
+	waiting []byte // lines that did not fit on the disk
 }
 
-// mostWaiting is how many bytes of lines wait for room, in each file.
-const mostWaiting = 16 << 20
+// maxWaiting limits how many bytes of lines wait for disk space, for each file.
+const maxWaiting = 16 << 20
 
-// Create makes the folder of a new run. It refuses a folder that holds anything
-// (perdure.ErrUsage), so that no run's files are ever mixed with another's.
+// Create creates the directory of a new run. It returns perdure.ErrUsage if the directory is not empty, so that files
+// of different runs are never mixed.
 func Create(path string) (*Dir, error) {
 	if err := makeEmpty(path); err != nil {
 		return nil, err
@@ -90,20 +89,20 @@ func Create(path string) (*Dir, error) {
 	return d, nil
 }
 
-// unbegun are what a folder may hold in which a run was to begin.
+// unbegun lists the entries that may be in the directory of a run that has not started.
 var unbegun = []string{
 	lockName, logsDir, checkpointDir, eventsFile, seriesFile, "secret", "secret.servers", "control", "log", "snapshots",
 }
 
-// Clear removes what is left of the making of a run's folder that was cut short: there is no run.json, which
-// comes last. It reports whether there is a run. A folder that holds anything else is left alone.
+// Clear removes the remains of an interrupted Create. They lack run.json, which is written last. begun reports whether
+// the directory contains a run. Clear leaves a directory with any other entry unchanged.
 func Clear(path string) (begun bool, err error) {
 	if _, err := os.Stat(filepath.Join(path, RunFile)); err == nil {
 		return true, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil || len(entries) == 0 {
-		return false, nil // whoever makes it says what is wrong
+		return false, nil // Create reports the error
 	}
 	for _, e := range entries {
 		if !slices.Contains(unbegun, e.Name()) {
@@ -120,7 +119,7 @@ func Clear(path string) (begun bool, err error) {
 	return false, errors.Join(err, d.letGo())
 }
 
-// letGo gives the lock back.
+// letGo releases the lock.
 func (d *Dir) letGo() error {
 	if d.lock == nil {
 		return nil
@@ -128,14 +127,14 @@ func (d *Dir) letGo() error {
 	return d.lock.Close()
 }
 
-// Reopen opens the folder of a run that goes on in it: what it records next comes behind what it has
-// recorded. It refuses a folder in which another process has the run.
+// Reopen opens the directory of a run that continues. New records are appended to the existing ones. It returns an
+// error if another process has opened the run.
 func Reopen(path string) (*Dir, error) {
 	d := &Dir{path: path}
 	if err := d.hold(); err != nil {
 		var locked *disk.LockedError
 		if errors.As(err, &locked) {
-			return nil, fmt.Errorf("%w: another process has %s: %s", perdure.ErrUsage, path, holderOf(locked))
+			return nil, fmt.Errorf("%w: another process uses %s: %s", perdure.ErrUsage, path, holderOf(locked))
 		}
 		return nil, refused(path, err)
 	}
@@ -152,13 +151,13 @@ func Reopen(path string) (*Dir, error) {
 	return d, nil
 }
 
-// makeEmpty makes the folder unless it is there and empty.
+// makeEmpty creates the directory unless it exists and is empty.
 func makeEmpty(path string) error {
 	if path == "" {
-		return fmt.Errorf("%w: the run's folder has no name; choose one, for example runs/first", perdure.ErrUsage)
+		return fmt.Errorf("%w: the run's directory has no name; choose one, for example runs/first", perdure.ErrUsage)
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return fmt.Errorf("%w: %s is a file; choose another folder for the run", perdure.ErrUsage, path)
+		return fmt.Errorf("%w: %s is a file; choose another directory for the run", perdure.ErrUsage, path)
 	}
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return refused(path, err)
@@ -168,13 +167,14 @@ func makeEmpty(path string) error {
 		return refused(path, err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s is not empty (it holds %s); choose another folder for the run", perdure.ErrUsage,
+		return fmt.Errorf("%w: %s is not empty (it contains %s); choose another directory for the run",
+			perdure.ErrUsage,
 			path, entries[0].Name())
 	}
 	return nil
 }
 
-// create opens a file that nobody else has made meanwhile.
+// create creates a file that must not exist.
 func create(dir, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -183,31 +183,32 @@ func create(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// refused says in one line why the run's folder cannot be used.
+// refused returns an error of one line about a directory that cannot be used.
 func refused(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: another run has just begun in %s; choose another folder for the run", perdure.ErrUsage,
+		return fmt.Errorf("%w: another run has just started in %s; choose another directory for the run",
+			perdure.ErrUsage,
 			path)
 	}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		err = at.Err
 	}
-	return fmt.Errorf("%w: cannot write into %s: %w; choose another folder for the run", perdure.ErrUsage, path, err)
+	return fmt.Errorf("%w: cannot write to %s: %w; choose another directory for the run", perdure.ErrUsage, path, err)
 }
 
-// Path returns the folder's path, as it was given to Create.
+// Path returns the directory's path as passed to Create.
 func (d *Dir) Path() string { return d.path }
 
 // LogFile returns the path of a process's log file: logs/NAME.log.
 func (d *Dir) LogFile(name string) string { return filepath.Join(d.path, logsDir, name+".log") }
 
-// Schema is the version of how a run's folder is laid out, and what its files mean.
+// Schema is the version of the layout of a run's directory and of the meaning of its files.
 const Schema = 1
 
 const schemaKey = "schema"
 
-// WriteRun makes or replaces run.json.
+// WriteRun creates or replaces run.json.
 func (d *Dir) WriteRun(run any) error {
 	b, err := EncodeRun(run)
 	if err != nil {
@@ -216,7 +217,7 @@ func (d *Dir) WriteRun(run any) error {
 	return d.write(RunFile, b)
 }
 
-// EncodeRun returns the text of run.json: what run has, and the schema in front of it.
+// EncodeRun returns the content of run.json: the schema, followed by the fields of run.
 func EncodeRun(run any) ([]byte, error) {
 	b, err := json.MarshalIndent(run, "", "  ")
 	if err != nil {
@@ -224,12 +225,12 @@ func EncodeRun(run any) ([]byte, error) {
 	}
 	b, ok := bytes.CutPrefix(b, []byte("{\n"))
 	if !ok {
-		return nil, fmt.Errorf("rundir: encode %s: it is no object", RunFile)
+		return nil, fmt.Errorf("rundir: encode %s: it is not an object", RunFile)
 	}
 	return append(fmt.Appendf(nil, "{\n  %q: %d,\n", schemaKey, Schema), b...), nil
 }
 
-// replace writes v as the whole content of a file, or leaves the file as it is.
+// replace writes v as the whole content of a file, or leaves the file unchanged.
 func (d *Dir) replace(name string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -249,12 +250,12 @@ func (d *Dir) write(name string, b []byte) error {
 	return nil
 }
 
-// Event is something that happened to the run.
+// Event is an event of the run.
 type Event struct {
-	Seconds float64        `json:"seconds"` // since the first clock began
+	Seconds float64        `json:"seconds"` // since the first clock started
 	Clock   perdure.Clock  `json:"clock"`   // the job's MinClock
 	Kind    string         `json:"kind"`
-	Target  string         `json:"target"` // "server:0"; "": the job
+	Target  string         `json:"target"` // "server:0"; "" for the job
 	Text    string         `json:"text"`
 	Details map[string]any `json:"details"`
 }
@@ -268,39 +269,38 @@ func (d *Dir) Event(e Event) error {
 	return d.append(&d.events, append(b, '\n'))
 }
 
-// append writes one line by one write, or keeps it while the disk is full.
+// append writes one line with one write, or keeps it while the disk is full.
 func (d *Dir) append(l *lines, line []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.waiting = append(l.waiting, line...)
-	if err := l.write(); err != nil && (!disk.Full(err) || len(l.waiting) > mostWaiting) {
+	if err := l.write(); err != nil && (!disk.Full(err) || len(l.waiting) > maxWaiting) {
 		return fmt.Errorf("rundir: %w", err)
 	}
 	return nil
 }
 
-// write writes what waits, or as much as there is room for.
+// write writes the waiting lines, or as much of them as fits on the disk.
 func (l *lines) write() error {
 	n, err := l.Write(l.waiting)
 	l.waiting = slices.Delete(l.waiting, 0, max(n, 0))
 	return err
 }
 
-// Waits reports whether the disk had no room for the newest lines.
+// Waits reports whether the newest lines did not fit on the disk.
 func (d *Dir) Waits() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.events.waiting)+len(d.series.waiting) > 0
 }
 
-// Close makes all that was appended durable and closes the files. Later appends
-// fail.
+// Close makes everything that was appended durable and closes the files. Later appends fail.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var first error
 	if d.lock != nil {
-		defer func() { _ = d.lock.Close() }() // it ends with the process anyway
+		defer func() { _ = d.lock.Close() }() // the lock ends with the process anyway
 	}
 	for _, l := range []*lines{&d.events, &d.series} {
 		for _, do := range []func() error{l.write, l.Sync, l.Close} {

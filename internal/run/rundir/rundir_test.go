@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func create1(t *testing.T) *Dir {
 	t.Helper()
@@ -36,7 +36,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// isUsage asks for one clear line.
+// isUsage checks for a usage error of one line.
 func isUsage(t *testing.T, err error, want string) {
 	t.Helper()
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) ||
@@ -45,7 +45,7 @@ func isUsage(t *testing.T, err error, want string) {
 	}
 }
 
-// full is a run with everything known, and bare one with nothing.
+// full writes a run with all values known, and bare one without any.
 func full(t *testing.T, d *Dir) {
 	t.Helper()
 	must(t, d.WriteRun(map[string]any{"seed": 7, "faults": []string{"kill:server:0@clock:10"}}))
@@ -106,7 +106,7 @@ func full(t *testing.T, d *Dir) {
 	}))
 }
 
-// TestGolden holds every file's bytes.
+// TestGolden compares the bytes of every file.
 func TestGolden(t *testing.T) {
 	for name, write := range map[string]func(*testing.T, *Dir){
 		"full": full,
@@ -141,7 +141,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestFolders finds the folders where processes expect them.
+// TestFolders checks that directories are where processes expect them.
 func TestFolders(t *testing.T) {
 	d := create1(t)
 	defer d.Close()
@@ -149,7 +149,7 @@ func TestFolders(t *testing.T) {
 		info, err := os.Stat(dir)
 		must(t, err)
 		if !info.IsDir() || filepath.Dir(dir) != d.Path() {
-			t.Errorf("%s is not a folder of the run", dir)
+			t.Errorf("%s is not a directory of the run", dir)
 		}
 	}
 	if got := filepath.Base(d.LogFile("server-0")); got != "server-0.log" {
@@ -157,13 +157,13 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestCreateRefuses gives one clear line for each folder that will not do.
+// TestCreateRefuses checks for an error of one line for each unsuitable directory.
 func TestCreateRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	must(t, os.WriteFile(file, nil, 0o666))
 	_, err := Create(dir)
-	isUsage(t, err, "is not empty (it holds file)")
+	isUsage(t, err, "is not empty (it contains file)")
 	_, err = Create(file)
 	isUsage(t, err, "is a file")
 	_, err = Create(filepath.Join(file, "below"))
@@ -173,7 +173,7 @@ func TestCreateRefuses(t *testing.T) {
 
 	locked := filepath.Join(dir, "locked")
 	must(t, os.Mkdir(locked, 0o555))
-	if os.Geteuid() != 0 { // who may write anywhere
+	if os.Geteuid() != 0 { // root may write anywhere
 		_, err = Create(locked)
 		isUsage(t, err, "permission denied")
 	}
@@ -184,7 +184,7 @@ func TestCreateRefuses(t *testing.T) {
 	isUsage(t, err, "is not empty")
 }
 
-// TestOneRunEach lets only one of many win an empty folder.
+// TestOneRunEach checks that only one of many concurrent runs gets an empty directory.
 func TestOneRunEach(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	won := make(chan *Dir, 8)
@@ -201,7 +201,7 @@ func TestOneRunEach(t *testing.T) {
 	}
 	all.Wait()
 	if len(won) != 1 {
-		t.Fatalf("%d runs in one folder", len(won))
+		t.Fatalf("%d runs in one directory", len(won))
 	}
 	must(t, (<-won).Close())
 }
@@ -246,28 +246,28 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestErrors returns what writing, syncing and encoding run into.
+// TestErrors checks that errors of writing, syncing and encoding are returned.
 func TestErrors(t *testing.T) {
 	d := create1(t)
 	if d.Event(Event{Details: map[string]any{"x": math.NaN()}}) == nil {
-		t.Error("an event that has no JSON was written")
+		t.Error("an event without a JSON form was written")
 	}
 	if d.WriteRun(func() {}) == nil || d.WriteRun(1) == nil {
-		t.Error("a run that has no JSON, or is no object, was written")
+		t.Error("a run without a JSON form, or not an object, was written")
 	}
 	must(t, d.Close())
 	if !errors.Is(d.Event(Event{}), os.ErrClosed) || !errors.Is(d.Point(SeriesPoint{}), os.ErrClosed) ||
 		!errors.Is(d.Close(), os.ErrClosed) {
-		t.Error("a closed run was written to")
+		t.Error("writing to a closed run succeeded")
 	}
 	must(t, os.RemoveAll(d.Path()))
 	if !errors.Is(d.WriteRun(map[string]int{"seed": 1}), os.ErrNotExist) ||
 		!errors.Is(d.WriteSummary(Summary{}), os.ErrNotExist) {
-		t.Error("a run without a folder was written to")
+		t.Error("writing to a run without a directory succeeded")
 	}
 }
 
-// TestFullDisk keeps lines while there is no room for them, in their order.
+// TestFullDisk checks that lines are kept in order while they do not fit on the disk.
 func TestFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
@@ -284,12 +284,12 @@ func TestFullDisk(t *testing.T) {
 	must(t, d.Event(Event{Kind: "first"}))
 	must(t, d.Event(Event{Kind: "second"}))
 	if !d.Waits() {
-		t.Error("nothing waits on a full disk")
+		t.Error("no line waits on a full disk")
 	}
 	d.events.File = room
 	must(t, d.Event(Event{Kind: "third"}))
 	if d.Waits() {
-		t.Error("lines wait that there is room for")
+		t.Error("lines wait although they fit")
 	}
 	d.events.File = open()
 	must(t, d.Event(Event{Kind: "fourth"}))
@@ -304,7 +304,7 @@ func TestFullDisk(t *testing.T) {
 		kinds = append(kinds, e.Kind)
 	}
 	if want := []string{"first", "second", "third", "fourth"}; !slices.Equal(kinds, want) {
-		t.Errorf("the events %q, want %q", kinds, want)
+		t.Errorf("events %q, want %q", kinds, want)
 	}
 
 	d = create1(t)
@@ -312,21 +312,21 @@ func TestFullDisk(t *testing.T) {
 	d.events.File = open()
 	must(t, d.Event(Event{}))
 	if err := d.Close(); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("Close on a full disk says %v", err)
+		t.Errorf("Close on a full disk returns %v", err)
 	}
 	if !errors.Is(d.series.Close(), os.ErrClosed) {
-		t.Error("Close leaves a file open behind an error")
+		t.Error("Close leaves a file open after an error")
 	}
 	d = create1(t)
 	defer d.Close()
-	d.events.File, d.events.waiting = open(), make([]byte, mostWaiting)
+	d.events.File, d.events.waiting = open(), make([]byte, maxWaiting)
 	if err := d.Event(Event{}); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("what may wait is full, too, and it is said: %v", err)
+		t.Errorf("the limit for waiting lines is exceeded: %v", err)
 	}
 }
 
-// TestHoldEnded: a run has ended once nobody has its locks, neither its parent nor its
-// coordinator; while that is held nobody gets one.
+// TestHoldEnded checks that a run counts as ended once neither its parent nor its coordinator holds a lock, and that no
+// process can acquire one while the run is held.
 func TestHoldEnded(t *testing.T) {
 	d := create1(t)
 	alive := func(want string) {
@@ -346,17 +346,17 @@ func TestHoldEnded(t *testing.T) {
 	must(t, lock.Close())
 	hold, _, err := HoldEnded(d.Path())
 	must(t, err)
-	again, _, err := HoldEnded(d.Path()) // others may hold it, too
+	again, _, err := HoldEnded(d.Path()) // the lock can be shared
 	must(t, err)
 	must(t, again.Close())
 	if _, err := locker.Lock(coordinator, "another"); !errors.Is(err, disk.ErrLocked) {
-		t.Errorf("a coordinator begins: %v", err)
+		t.Errorf("a coordinator started: %v", err)
 	}
 	must(t, hold.Close())
 	lock, err = locker.Lock(coordinator, "another")
 	must(t, err)
 	must(t, lock.Close())
 	if _, _, err := HoldEnded(filepath.Join(d.Path(), "nothing")); err != nil {
-		t.Errorf("of what was never locked: %v", err)
+		t.Errorf("without locks: %v", err)
 	}
 }

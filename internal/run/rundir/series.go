@@ -16,10 +16,10 @@ const seriesHeader = "seconds,clock,train_loss,test_loss,test_accuracy," +
 	"outage_clocks,stale_rows,outage_queued_mb,outage_waited_s," +
 	"backlog"
 
-// SeriesPoint is what was measured at one time. What is not known is nil, and
-// its cell is empty; a diverged loss is written NaN or Inf.
+// SeriesPoint holds the measurements at one time. Unknown values are nil, and their cells are empty. A diverged loss is
+// written as NaN or Inf.
 type SeriesPoint struct {
-	Seconds float64       // since the first clock began
+	Seconds float64       // since the first clock started
 	Clock   perdure.Clock // the job's MinClock
 
 	TrainLoss, TestLoss *float64
@@ -28,20 +28,19 @@ type SeriesPoint struct {
 	ClocksPerSecond, SamplesPerSecond    *float64
 	MBPushedPerSecond, MBPulledPerSecond *float64 // 10⁶ bytes
 
-	// Of all processes of a role together: processors in use (1: one whole core),
-	// and resident memory in 10⁶ bytes.
+	// Total of all processes of a role: CPUs in use (1 is one whole core), and resident memory in 10⁶ bytes.
 	CPUServer, CPUWorker, CPUCoordinator *float64
 	MBServer, MBWorker, MBCoordinator    *float64
 
-	// What the time of all workers together went to, in fractions that sum to 1.
+	// How the workers spent their time, as fractions that sum to 1.
 	TimeCompute, TimeStaleness, TimeCommunication *float64
-	TrainRMSE, TestRMSE                           *float64 // where values are predicted
+	TrainRMSE, TestRMSE                           *float64 // of workloads that predict values
 
-	// Of all workers since the start, as in Outage; nil where they wait in an outage.
+	// Totals of all workers since the start, as in Outage; nil if workers wait during outages.
 	OutageClocks, StaleRows, OutageQueuedMB, OutageWaitedS *float64
 
-	// Of an evaluation: the rows lacked updates that had been made, since a shard had come
-	// back and was still applying them. nil: the row is of none.
+	// Backlog reports whether the rows of an evaluation lacked updates because a shard had just become available and
+	// was still applying them. It is nil for rows without an evaluation.
 	Backlog *bool
 }
 

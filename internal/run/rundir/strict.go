@@ -15,12 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// MostSettings bounds a run.json, in bytes: far beyond use.
+// MostSettings is the maximum size of a run.json in bytes, far above any real one.
 const MostSettings = 64 << 20
 
-// ReadRun reads a run.json into what run points to. Every key must be one that run has,
-// and there once: what would be ignored is refused, and so is what json would take for the
-// same but for case. Each error is one line that names the file.
+// ReadRun reads a run.json into the struct that run points to. Each key must be a field of run, with the same case, and
+// occur once: a key that would be ignored is an error. Each error is one line that names the file.
 func ReadRun(file string, run any) error {
 	b, err := disk.ReadRegular(file, MostSettings)
 	if err == nil && len(bytes.TrimSpace(b)) == 0 {
@@ -28,13 +27,13 @@ func ReadRun(file string, run any) error {
 	}
 	if err == nil {
 		var tree any
-		err = json.Unmarshal(b, &tree) // what is no JSON at all
+		err = json.Unmarshal(b, &tree) // rejects invalid JSON
 	}
 	if err != nil {
 		if at := (*fs.PathError)(nil); errors.As(err, &at) {
 			err = at.Err
 		}
-		return fmt.Errorf("%s is no run's settings: %w", file, err)
+		return fmt.Errorf("%s is not a run's settings file: %w", file, err)
 	}
 	if err := known(b); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
@@ -52,12 +51,12 @@ func ReadRun(file string, run any) error {
 func decode(b []byte, v any) error {
 	err := json.Unmarshal(b, v)
 	if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
-		return fmt.Errorf("%s cannot be %s", bad.Field, bad.Value)
+		return fmt.Errorf("%s cannot be a JSON %s", bad.Field, bad.Value)
 	}
 	return err
 }
 
-// known refuses the settings of a run whose folder has another schema, or none.
+// known returns an error for settings with another schema version or none.
 func known(b []byte) error {
 	var of struct {
 		Schema uint64 `json:"schema"`
@@ -71,14 +70,14 @@ func known(b []byte) error {
 	return nil
 }
 
-// strict goes through JSON that is known to be valid, beside the type that it is for.
+// strict walks through valid JSON and the Go type for it in parallel.
 type strict struct {
 	tokens *json.Decoder
 }
 
 var textual = reflect.TypeFor[encoding.TextUnmarshaler]()
 
-// value goes through one value. A nil type takes anything.
+// value checks one value. A nil type accepts any value.
 func (s *strict) value(path string, t reflect.Type) error {
 	token, err := s.tokens.Token()
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *strict) value(path string, t reflect.Type) error {
 		return s.object(path, t)
 	case string:
 		if t != nil && reflect.PointerTo(t).Implements(textual) {
-			v, _ := reflect.New(t).Interface().(encoding.TextUnmarshaler) // it is one
+			v, _ := reflect.New(t).Interface().(encoding.TextUnmarshaler) // as checked above
 			if err := v.UnmarshalText([]byte(token)); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
@@ -125,10 +124,10 @@ func (s *strict) object(path string, t reflect.Type) error {
 		if err != nil {
 			return err
 		}
-		key, _ := token.(string) // the decoder allows nothing else
+		key, _ := token.(string) // the decoder returns only strings as keys
 		at := strings.TrimPrefix(path+"."+key, ".")
 		if seen[key] {
-			return fmt.Errorf("the key %s is there twice; leave one of them", at)
+			return fmt.Errorf("duplicate key %s; remove one of them", at)
 		}
 		seen[key] = true
 		of, err := s.field(at, key, t)
@@ -143,7 +142,7 @@ func (s *strict) object(path string, t reflect.Type) error {
 	return err
 }
 
-// field returns the type of what a key is for.
+// field returns the type of the field for a key.
 func (s *strict) field(at, key string, t reflect.Type) (reflect.Type, error) {
 	switch {
 	case t == nil:
@@ -151,7 +150,7 @@ func (s *strict) field(at, key string, t reflect.Type) (reflect.Type, error) {
 	case t.Kind() == reflect.Map:
 		return t.Elem(), nil
 	case t.Kind() != reflect.Struct:
-		return nil, nil // of another type: Unmarshal says so
+		return nil, nil // Unmarshal reports the wrong type
 	}
 	like := ""
 	for _, f := range reflect.VisibleFields(t) {
@@ -172,5 +171,5 @@ func (s *strict) field(at, key string, t reflect.Type) (reflect.Type, error) {
 	if at == schemaKey {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the key %s is not known%s", at, like)
+	return nil, fmt.Errorf("unknown key %s%s", at, like)
 }

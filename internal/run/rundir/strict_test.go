@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// asked is a type as a run's settings are.
+// asked is a type like a run's settings.
 type asked struct {
 	Seed   uint64 `json:"seed"`
 	Params struct {
@@ -29,8 +29,8 @@ type near struct {
 	Delay string `json:"delay"`
 }
 
-// TestReadRun reads back what was written, and says what is wrong otherwise, in one line
-// with the file's name and the key's.
+// TestReadRun checks that settings can be read back, and that each error is one line with the names of the file and the
+// key.
 func TestReadRun(t *testing.T) {
 	d := create1(t)
 	defer d.Close()
@@ -52,24 +52,24 @@ func TestReadRun(t *testing.T) {
 		}
 	}
 	for content, want := range map[string]string{
-		"":                               "is no run's settings: it is empty",
-		`{"seed":`:                       "is no run's settings: unexpected end",
-		`{"seed":1} {}`:                  "is no run's settings: invalid character",
-		`{"schema":"x"}`:                 "schema cannot be string",
-		`{"seed":"x"}`:                   "seed cannot be string",
-		`{"seed":-1}`:                    "seed cannot be number -1",
-		`[1]`:                            "cannot be array",
-		`{"seeds":1}`:                    "the key seeds is not known",
-		`{"Seed":1}`:                     "the key Seed is not known; write seed",
-		`{"seed":1,"seed":2}`:            "the key seed is there twice",
-		`{"se\u0065d":1,"seed":2}`:       "the key seed is there twice",
-		`{"params":{"batch":1}}`:         "the key params.batch is not known; write Batch",
-		`{"params":{"Rule":{"eta":1}}}`:  "the key params.Rule.eta is not known",
-		`{"models":{"a":"bsp","a":"x"}}`: "the key models.a is there twice",
+		"":                               "is not a run's settings file: it is empty",
+		`{"seed":`:                       "is not a run's settings file: unexpected end",
+		`{"seed":1} {}`:                  "is not a run's settings file: invalid character",
+		`{"schema":"x"}`:                 "schema cannot be a JSON string",
+		`{"seed":"x"}`:                   "seed cannot be a JSON string",
+		`{"seed":-1}`:                    "seed cannot be a JSON number -1",
+		`[1]`:                            "cannot be a JSON array",
+		`{"seeds":1}`:                    "unknown key seeds",
+		`{"Seed":1}`:                     "unknown key Seed; write seed",
+		`{"seed":1,"seed":2}`:            "duplicate key seed",
+		`{"se\u0065d":1,"seed":2}`:       "duplicate key seed",
+		`{"params":{"batch":1}}`:         "unknown key params.batch; write Batch",
+		`{"params":{"Rule":{"eta":1}}}`:  "unknown key params.Rule.eta",
+		`{"models":{"a":"bsp","a":"x"}}`: "duplicate key models.a",
 		`{"models":{"a":"ssp:-1"}}`:      `models.a: .*staleness "-1"`,
-		`{"tables":[{},{"dims":1}]}`:     "the key tables.1.dims is not known",
-		`{"hidden":""}`:                  "the key hidden is not known",
-		`{"near":{}}`:                    "the key near is not known",
+		`{"tables":[{},{"dims":1}]}`:     "unknown key tables.1.dims",
+		`{"hidden":""}`:                  "unknown key hidden",
+		`{"near":{}}`:                    "unknown key near",
 		`{"params":{"Batch":1000}}`:      "",
 		`{"delay":"5ms"}`:                "",
 	} {

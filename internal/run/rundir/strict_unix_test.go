@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestReadRunOddFiles: what is no regular file is refused at once, by its name.
+// TestReadRunOddFiles checks that special files are rejected immediately, by name.
 func TestReadRunOddFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -27,7 +27,7 @@ func TestReadRunOddFiles(t *testing.T) {
 		lost: "no such file", dir: "is a directory", long: "more than the 67108864 bytes",
 	} {
 		err := ReadRun(file, &asked{})
-		if err == nil || !strings.HasPrefix(err.Error(), file+" is no run's settings: ") ||
+		if err == nil || !strings.HasPrefix(err.Error(), file+" is not a run's settings file: ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", file, err, want)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/core/words"
 )
 
-// Summary is how a run ended. Every field is always in summary.json; what is
-// not known is nil, and null there.
+// Summary is the result of a run. Every field is always present in summary.json; unknown values are nil and written as
+// null.
 type Summary struct {
 	Workload    string              `json:"workload"`
 	Data        string              `json:"data"`
@@ -16,82 +16,80 @@ type Summary struct {
 	Servers     int                 `json:"servers"`
 	Shards      int                 `json:"shards"`
 	Consistency perdure.Consistency `json:"consistency"`
-	// TableConsistency has the models of the tables that do not have Consistency;
-	// none is {}.
+	// TableConsistency holds the models of tables whose model is not Consistency; may be empty.
 	TableConsistency map[string]perdure.Consistency `json:"table_consistency"`
 	Recovery         perdure.Recovery               `json:"recovery"`
 	OnOutage         perdure.OnOutage               `json:"on_outage"`
-	OutageRows       perdure.OutageRows             `json:"outage_rows"` // "": workers wait in an outage
+	OutageRows       perdure.OutageRows             `json:"outage_rows"` // "": workers wait during outages
 	StaleScale       perdure.StaleScale             `json:"stale_scale"`
 	Seed             uint64                         `json:"seed"`
 
-	Clocks      perdure.Clock `json:"clocks"` // that every slot has finished
+	Clocks      perdure.Clock `json:"clocks"` // finished by every slot
 	WallSeconds float64       `json:"wall_seconds"`
 	TimeSplit   *TimeSplit    `json:"time_split"`
 
-	// What is no finite number is written as null: JSON has no word for it.
+	// NaN and infinities are written as null, because JSON cannot represent them.
 	TrainLoss    *float64 `json:"train_loss"`
 	TestLoss     *float64 `json:"test_loss"`
 	TestAccuracy *float64 `json:"test_accuracy"` // 0 to 1
-	TrainRMSE    *float64 `json:"train_rmse"`    // where values are predicted
+	TrainRMSE    *float64 `json:"train_rmse"`    // of workloads that predict values
 	TestRMSE     *float64 `json:"test_rmse"`
 
 	UpdatesSent    *int64 `json:"updates_sent"`
-	UpdatesApplied *int64 `json:"updates_applied"` // that the model contains
-	UpdatesLost    *int64 `json:"updates_lost"`    // that it lacks; a whole job has clocks·workers·shards
-	*OlderStates          // nil: there were none
+	UpdatesApplied *int64 `json:"updates_applied"` // contained in the model
+	UpdatesLost    *int64 `json:"updates_lost"`    // missing from the model; a complete job has clocks·workers·shards
+	*OlderStates          // nil: none
 	ClocksRedone   *int64 `json:"clocks_redone"`
 	BytesPushed    *int64 `json:"bytes_pushed"`
 	BytesPulled    *int64 `json:"bytes_pulled"`
 
-	LogBytes *int64 `json:"log_bytes"` // of the files of the job's update log; nil: it has none of its own
+	LogBytes *int64 `json:"log_bytes"` // size of the job's own update log; nil: it has none
 
-	// Histograms over reads of rows, by the number of clocks.
+	// Histograms over reads of rows, by number of clocks.
 	ClockDifferential map[string]int64 `json:"clock_differential"`
 	ReadLag           map[string]int64 `json:"read_lag"`
 
-	// A histogram over reads of rows, by the number of updates that the row lacked,
-	// and the most that the models allow; nil where one of them has no such bound.
+	// Histogram over reads of rows by the number of updates that the row lacked, and the largest number that the models
+	// allow; nil if one of the models has no such bound.
 	MissingUpdates map[string]int64 `json:"missing_updates"`
 	MissingBound   *int64           `json:"missing_bound"`
 	BeyondBound    *int64           `json:"beyond_bound"` // nil: no table is vap
 
-	// What the processes of each role used, together; nil: not known.
+	// Usage is the total resource usage of each role's processes; nil: unknown.
 	Usage  map[string]RoleUsage `json:"usage"`
-	Outage *Outage              `json:"outage"` // nil: workers wait in an outage
+	Outage *Outage              `json:"outage"` // nil: workers wait during outages
 
-	Goal *Goal `json:"goal"` // that the exported model reaches; nil: none was asked for, or it does not
+	Goal *Goal `json:"goal"` // goal that the exported model reaches; nil: no goal was set, or the model misses it
 
-	// How often a checkpoint was made at last, or what was saved of rows; nil: the strategy says how
-	// often.
+	// Saving is the last interval between checkpoints, or statistics of the saved rows; nil: the strategy
+	// determines it.
 	Saving *words.Saving `json:"saving"`
 
-	Failures    []Failure `json:"failures"` // in order of time; none is []
+	Failures    []Failure `json:"failures"` // sorted by time; may be empty
 	ModelSHA256 *string   `json:"model_sha256"`
-	Findings    []string  `json:"findings,omitempty"` // what the workload has to say of its model; nil: nothing
+	Findings    []string  `json:"findings,omitempty"` // remarks of the workload about its model; nil: none
 }
 
-// OlderStates are what slots' programs had saved and were given, where it was older than the last that was
-// acknowledged.
+// OlderStates counts slot states that were loaded although they were older than the last acknowledged ones.
 type OlderStates struct {
-	StatesLost  int64 `json:"states_lost"`            // how many
-	StatesOlder int64 `json:"states_older,omitempty"` // by how many clocks at most
+	StatesLost  int64 `json:"states_lost"`            // number of such states
+	StatesOlder int64 `json:"states_older,omitempty"` // largest difference in clocks
 }
 
-// Goal is what a run was to reach, and how it did. The model that is exported has in it,
-// too, what was done until all had stopped.
+// Goal is the goal of a run and the evaluation that reached it. The exported model also contains the updates made until
+// all workers had stopped.
 type Goal struct {
 	Metric  string        `json:"metric"` // accuracy, loss or rmse, on the test set
-	Value   float64       `json:"value"`  // that was wanted
+	Value   float64       `json:"value"`  // required value
 	Clock   perdure.Clock `json:"met_at_clock"`
-	Seconds float64       `json:"met_at_seconds"` // since the first clock began
+	Seconds float64       `json:"met_at_seconds"` // since the first clock started
 	Met     *float64      `json:"met_with"`
 	Final   *float64      `json:"final"` // of the exported model
 }
 
-// TimeSplit is what the workers' time went to: computing, waiting because the
-// consistency model demands it, and communicating. All workers together, in
-// fractions that sum to 1, and each slot in seconds, in ascending order.
+// TimeSplit is how the workers spent their time: computing, waiting because of the consistency model, and
+// communicating. The totals of all workers are fractions that sum to 1. The times of each slot are in seconds, sorted
+// by slot.
 type TimeSplit struct {
 	Compute       float64      `json:"compute"`
 	Staleness     float64      `json:"staleness"`
@@ -107,38 +105,37 @@ type WorkerTime struct {
 	CommunicationS float64 `json:"communication_s"`
 }
 
-// RoleUsage is what the processes of a role used in a run, those that died too.
+// RoleUsage is the resource usage of a role's processes in a run, including those that died.
 type RoleUsage struct {
 	CPUSeconds float64 `json:"cpu_seconds"`
-	MBPeak     float64 `json:"mb_peak"` // resident memory at its highest sample, 10⁶ bytes
-	// 10⁶ bytes; of a process that was killed, up to its last sample. Null where the
-	// system does not count them.
-	MBWritten *float64 `json:"mb_written"` // handed to the system by writes: to connections and to files
-	MBStored  *float64 `json:"mb_stored"`  // of files, brought to storage
+	MBPeak     float64 `json:"mb_peak"` // highest sample of resident memory, in 10⁶ bytes
+	// In 10⁶ bytes; for a killed process up to its last sample. Null if the system does not count them.
+	MBWritten *float64 `json:"mb_written"` // written to connections and files
+	MBStored  *float64 `json:"mb_stored"`  // written to storage for files
 }
 
-// Outage is what workers did while shards were out, all together.
+// Outage holds the workers' totals while shards were unavailable.
 type Outage struct {
-	Clocks      int64   `json:"clocks"`       // that they ended meanwhile
-	StaleRows   int64   `json:"stale_rows"`   // that they read beyond the bound of the consistency model
-	QueuedBytes int64   `json:"queued_bytes"` // of updates, the most that one worker had queued
-	WaitedS     float64 `json:"waited_s"`     // in which they waited meanwhile
+	Clocks      int64   `json:"clocks"`       // finished during outages
+	StaleRows   int64   `json:"stale_rows"`   // read beyond the bound of the consistency model
+	QueuedBytes int64   `json:"queued_bytes"` // largest amount of updates queued by one worker
+	WaitedS     float64 `json:"waited_s"`     // time spent waiting during outages
 }
 
-// Failure is one fault or death of the run, and what came of it.
+// Failure is one fault or death in the run, with its consequences.
 type Failure struct {
 	Kind      string        `json:"kind"`
 	Target    string        `json:"target"`
-	AtSeconds float64       `json:"at_seconds"` // since the first clock began
+	AtSeconds float64       `json:"at_seconds"` // since the first clock started
 	AtClock   perdure.Clock `json:"at_clock"`
 
 	DetectedAfterMs     *float64 `json:"detected_after_ms"`
-	ServingAgainAfterMs *float64 `json:"serving_again_after_ms"` // every shard serves and every slot works
+	ServingAgainAfterMs *float64 `json:"serving_again_after_ms"` // until every shard serves and every slot works
 	UpdatesLost         *int64   `json:"updates_lost"`
 	ClocksRedone        *int64   `json:"clocks_redone"`
 }
 
-// WriteSummary makes or replaces summary.json.
+// WriteSummary creates or replaces summary.json.
 func (d *Dir) WriteSummary(s Summary) error {
 	for _, v := range []**float64{&s.TrainLoss, &s.TestLoss, &s.TestAccuracy, &s.TrainRMSE, &s.TestRMSE} {
 		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {

@@ -8,13 +8,13 @@ import (
 	"text/tabwriter"
 )
 
-// unknownAmount stands for what is not known.
+// unknownAmount stands for an unknown amount.
 const unknownAmount = "-"
 
-// least is the smallest sum of dollars that is written.
+// least is the smallest amount in dollars that is printed.
 const least = 1e-6
 
-// DollarsText writes dollars with three digits that count, and cents at least; nil is not known.
+// DollarsText formats dollars with three significant digits, and at least cents. nil is unknown.
 func DollarsText(v *float64) string {
 	if v == nil {
 		return unknownAmount
@@ -29,7 +29,7 @@ func DollarsText(v *float64) string {
 	return fmt.Sprintf("$%.*f", digits, *v)
 }
 
-// Print prints the bill, each line behind some blanks.
+// Print prints the bill with each line indented.
 func (b *Bill) Print(out io.Writer, indent, source string) error {
 	from := ""
 	if source != "" {

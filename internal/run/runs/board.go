@@ -9,20 +9,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// board writes TensorBoard's event file: records of a TFRecord file, each of which is an Event message
-// (tensorflow/core/util/event.proto). Of both only what scalars need is written.
+// board writes an event file for TensorBoard: records of a TFRecord file, each with an Event message
+// (tensorflow/core/util/event.proto). It writes only the parts that scalars need.
 type board struct {
 	w   io.Writer
-	err error // the first
+	err error // the first error
 }
 
-// scalar is a number with the tag under which it is drawn.
+// scalar is a number and its tag in TensorBoard.
 type scalar struct {
 	tag   string
 	value float64
 }
 
-// Numbers of the fields of Event, Summary and Summary.Value.
+// Field numbers of Event, Summary and Summary.Value.
 const (
 	eventWallTime    = 1 // double
 	eventStep        = 2 // int64
@@ -40,13 +40,13 @@ func newBoard(w io.Writer, seconds float64) *board {
 	return b
 }
 
-// event begins one at a time in seconds since 1970.
+// event starts an event at a time in seconds since 1970.
 func event(seconds float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(nil, eventWallTime, protowire.Fixed64Type),
 		math.Float64bits(seconds))
 }
 
-// add writes numbers that belong to one step.
+// add writes the numbers of one step.
 func (b *board) add(seconds float64, step int64, scalars []scalar) {
 	if len(scalars) == 0 {
 		return
@@ -62,7 +62,7 @@ func (b *board) add(seconds float64, step int64, scalars []scalar) {
 	b.record(protowire.AppendBytes(protowire.AppendTag(e, eventSummary, protowire.BytesType), summary))
 }
 
-// record writes one: its length, a checksum of that, its bytes, and a checksum of them.
+// record writes a record: its length, a checksum of the length, its bytes, and a checksum of these.
 func (b *board) record(data []byte) {
 	if b.err != nil {
 		return
@@ -76,7 +76,8 @@ func (b *board) record(data []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum that TFRecord has: turned and moved, so that one of bytes which hold one differs.
+// masked returns TFRecord's masked checksum. Rotating and adding a constant avoids problems with the checksum of data
+// that contains checksums.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Row is one thing of which runs have each a value; "": a run does not have it, or it is not known.
+// Row is a named value of several runs; "" if a run lacks it or it is unknown.
 type Row struct {
 	Name    string   `json:"name"`
 	Values  []string `json:"values"`
@@ -28,10 +28,10 @@ type Comparison struct {
 	Results  []Row    `json:"results"`
 }
 
-// Compare prints runs side by side: the settings that differ, or all, and the results.
+// Compare prints runs side by side: their results, and the settings that differ or, with every, all settings.
 func Compare(out io.Writer, all []*Run, every, asJSON bool) error {
 	if len(all) < 2 {
-		return fmt.Errorf("%w: %d run is nothing to compare; name two or more", perdure.ErrUsage, len(all))
+		return fmt.Errorf("%w: cannot compare %d run; name two or more", perdure.ErrUsage, len(all))
 	}
 	for _, r := range all {
 		if r.Settings.Job.ID == "" {
@@ -73,16 +73,16 @@ func compare(all []*Run) (c Comparison, err error) {
 	return c, nil
 }
 
-// marked says whether its values differ.
+// marked returns the row with Differs set.
 func (r Row) marked() Row {
 	r.Differs = slices.ContainsFunc(r.Values, func(v string) bool { return v != r.Values[0] })
 	return r
 }
 
-// of each run its own: what says which run it is, and what follows from other settings.
+// ownSettings are the settings that identify a run or follow from other settings.
 var ownSettings = []string{"job.id", "job.seal"}
 
-// flat is a value by its paths in the JSON of it: settings by those in run.json, say.
+// flat returns the values in v's JSON by path, for example the settings by their path in run.json.
 func flat(v any) (map[string]string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -97,7 +97,7 @@ func flat(v any) (map[string]string, error) {
 	return leaves, nil
 }
 
-// flatten writes the leaves of a tree of JSON by their paths; a list is one leaf.
+// flatten adds the leaves of a JSON tree by path; a list is one leaf.
 func flatten(to map[string]string, path string, tree any) {
 	if slices.Contains(ownSettings, path) {
 		return
@@ -117,8 +117,7 @@ func flatten(to map[string]string, path string, tree any) {
 	}
 }
 
-// results are the rows of how runs ended. Numbers of the others have beside them by how much they differ
-// from the first run's.
+// results returns the rows about how runs ended. Numbers include their difference from those of the first run.
 func results(all []*Run) (rows []Row) {
 	lines := make([]Line, len(all))
 	for i, r := range all {
@@ -139,7 +138,7 @@ func results(all []*Run) (rows []Row) {
 	metric := lines[0].Metric
 	for i := range lines {
 		if lines[i].Metric != metric {
-			metric = "" // of several workloads: each is told by itself
+			metric = "" // different workloads: results are shown with their metric
 		}
 	}
 	if metric == "" {
@@ -149,7 +148,7 @@ func results(all []*Run) (rows []Row) {
 	}
 	for _, n := range resultNumbers {
 		if metric == "" && n.name == "test loss" {
-			continue // of different models
+			continue // losses of different models are not comparable
 		}
 		numbers(n.name, n.format, n.of)
 	}
@@ -162,7 +161,7 @@ func results(all []*Run) (rows []Row) {
 	return rows
 }
 
-// number makes a value of a summary that has one.
+// number converts a value of a summary, and returns nil without a summary.
 func number(of func(r *Run) *int64) func(r *Run) *float64 {
 	return func(r *Run) *float64 {
 		if r.Summary == nil {
@@ -186,7 +185,7 @@ func ofSummary(of func(r *Run) *float64) func(r *Run) *float64 {
 	}
 }
 
-// cpu is how many seconds of processors a run used, all roles together.
+// cpu returns the CPU seconds of a run, summed over all roles.
 func cpu(r *Run) *float64 {
 	if len(r.Summary.Usage) == 0 {
 		return nil
@@ -232,7 +231,7 @@ func numbersRow(name, format string, all []*Run, of func(r *Run) *float64) Row {
 	return row
 }
 
-// change is by how much a value differs from the first one.
+// change formats the difference of a value from the first one.
 func change(first *float64, v float64) string {
 	if first == nil || *first == 0 {
 		return ""
@@ -244,7 +243,7 @@ func change(first *float64, v float64) string {
 	return fmt.Sprintf(" (%+.1f %%)", percent)
 }
 
-// print prints the comparison, with a * in front of what differs.
+// print prints the comparison, with a * before rows that differ.
 func (c *Comparison) print(out io.Writer, every bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\t"+strings.Join(c.Runs, "\t"))

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Cost is what a run has cost that came to its end, by a list of prices; nil: it did not, or there is no list.
+// Cost returns the cost of a finished run. It returns nil for other runs and without prices.
 func (r *Run) Cost(prices *Prices) *Bill {
 	if r.Summary == nil || prices == nil {
 		return nil
@@ -17,8 +17,8 @@ func (r *Run) Cost(prices *Prices) *Bill {
 	return prices.Bill(r.used())
 }
 
-// used is what the run used, as far as its folder says. Who joined or left meanwhile is not in it: machines are those
-// that the run began with.
+// used returns a run's usage according to its directory. It counts the initial machines, and ignores processes that
+// joined or left later.
 func (r *Run) used() billUsage {
 	s := r.Summary
 	u := billUsage{Seconds: s.WallSeconds, Roles: map[string]roleUsage{}}
@@ -42,7 +42,8 @@ func (r *Run) used() billUsage {
 	return u
 }
 
-// absent is for how long machines of each role were away, in s: what a planned fault that ends a process says.
+// absent returns how long the machines of each role were unavailable, in seconds, according to planned faults that end
+// a process.
 func (r *Run) absent() map[string]float64 {
 	away := map[string]float64{}
 	var planned []supervisor.Fault
@@ -52,7 +53,7 @@ func (r *Run) absent() map[string]float64 {
 			planned = append(planned, f)
 		}
 	}
-	took := make([]map[string]bool, len(planned)) // the targets of each that were found
+	took := make([]map[string]bool, len(planned)) // targets found for each planned fault
 	for _, f := range r.Summary.Failures {
 		for i := range planned {
 			p := &planned[i]
@@ -73,7 +74,7 @@ func (r *Run) absent() map[string]float64 {
 	return away
 }
 
-// puts is about how many objects were written into a bucket: of each checkpoint one of each shard, and its manifest.
+// puts returns about how many objects were written to a bucket: for each checkpoint one per shard, and the manifest.
 func (r *Run) puts() (n float64) {
 	events, err := rundir.Events(r.Folder)
 	if err != nil {
@@ -87,8 +88,8 @@ func (r *Run) puts() (n float64) {
 	return n
 }
 
-// stored is how many bytes the run kept: its checkpoints, snapshots and update log as they are at its end, or, where
-// they are elsewhere, as much as the models of as many checkpoints as it keeps.
+// stored returns how many bytes the run kept: the final sizes of its checkpoints, snapshots and update log. If they are
+// in an external store, it returns the size of the model times the number of checkpoints kept.
 func (r *Run) stored() (bytes float64) {
 	sizes := func(name string) float64 { return float64(rundir.Bytes(filepath.Join(r.Folder, name))) }
 	if r.Settings.Checkpoints.Store != "" {

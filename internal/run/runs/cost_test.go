@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestUsed: a machine that a planned fault took away is not there until it is back, or until the run ends.
+// TestUsed checks that a machine taken away by a planned fault does not count until it is replaced or the run ends.
 func TestUsed(t *testing.T) {
 	r := &Run{Summary: &rundir.Summary{
 		WallSeconds: 20, Servers: 2, Workers: 3,
@@ -16,13 +16,13 @@ func TestUsed(t *testing.T) {
 			{StalenessS: 1, CommunicationS: 2}, {StalenessS: 4, CommunicationS: 8},
 		}},
 		Failures: []rundir.Failure{
-			{Kind: "kill", Target: "server:1", AtSeconds: 2},   // a clock's, for 3 s
+			{Kind: "kill", Target: "server:1", AtSeconds: 2},   // by clock, for 3 s
 			{Kind: "kill", Target: "worker:0", AtSeconds: 5},   // of all workers
-			{Kind: "kill", Target: "worker:2", AtSeconds: 5.1}, // likewise
-			{Kind: "freeze", Target: "server:0", AtSeconds: 6}, // which is there
-			{Kind: "death", Target: "server:0", AtSeconds: 7},  // nobody planned it
+			{Kind: "kill", Target: "worker:2", AtSeconds: 5.1}, // of all workers
+			{Kind: "freeze", Target: "server:0", AtSeconds: 6}, // does not remove the machine
+			{Kind: "death", Target: "server:0", AtSeconds: 7},  // not planned
 			{Kind: "term", Target: "server:1", AtSeconds: 16},  // until the end
-			{Kind: "kill", Target: "server:1", AtSeconds: 19},  // at once back
+			{Kind: "kill", Target: "server:1", AtSeconds: 19},  // replaced immediately
 		},
 	}}
 	r.Settings.Faults = []string{

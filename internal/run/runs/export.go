@@ -20,27 +20,27 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Exports are where runs are to be written to, as flags of perdure runs export; "": not there.
+// Exports holds the flags of perdure runs export; "" means that a format is not written.
 type Exports struct {
 	CSV         string `name:"csv" help:"@runs_csv" placeholder:"FILE" type:"path"`
 	Series      string `help:"@runs_series" placeholder:"FILE" type:"path"`
 	TensorBoard string `name:"tensorboard" help:"@runs_tensorboard" placeholder:"DIR" type:"path"`
-	Force       bool   `help:"Replace files that are there."`
+	Force       bool   `help:"Replace existing files."`
 }
 
-// written is what an export has written, for programs.
+// written is the result of an export, for programs.
 type written struct {
 	Files []writtenFile `json:"files"`
-	Notes []string      `json:"notes"` // what was left out, and why
+	Notes []string      `json:"notes"` // runs that were skipped, and why
 }
 
 type writtenFile struct {
 	File string `json:"file"`
 	Rows int    `json:"rows"`
-	Of   string `json:"of"` // what a row is of
+	Of   string `json:"of"` // kind of the rows
 }
 
-// exporter exports, and tells what it has written.
+// exporter exports runs and reports the files that it has written.
 type exporter struct {
 	*plain.Teller
 	files []writtenFile
@@ -51,12 +51,13 @@ func (e *exporter) wrote(file string, rows int, of string) {
 	e.files = append(e.files, writtenFile{file, rows, of})
 }
 
-// Export writes runs for other programs. A damaged run is in the rows of runs, with why, and in nothing else.
+// Export writes runs for other programs. A damaged run appears only among the rows of runs, with the reason.
 func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
-		return fmt.Errorf("%w: say what to write: --csv FILE, --series FILE or --tensorboard DIR", perdure.ErrUsage)
+		return fmt.Errorf("%w: no output is named; choose --csv FILE, --series FILE or --tensorboard DIR",
+			perdure.ErrUsage)
 	}
-	if err := to.check(); err != nil { // nothing is written where one of them cannot be
+	if err := to.check(); err != nil { // write nothing if one of the files cannot be written
 		return err
 	}
 	e := &exporter{Teller: plain.Tell(out, asJSON), files: []writtenFile{}}
@@ -86,7 +87,7 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	return e.End(written{e.files, e.Notes()})
 }
 
-// check reports whether one of the files cannot be written, before any is.
+// check returns an error if one of the files cannot be written, before any is written.
 func (to *Exports) check() error {
 	for _, file := range []string{to.CSV, to.Series} {
 		if file == "" {
@@ -100,15 +101,16 @@ func (to *Exports) check() error {
 		}
 	}
 	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
-		return fmt.Errorf("%w: --tensorboard %s is a file; name a folder", perdure.ErrUsage, to.TensorBoard)
+		return fmt.Errorf("%w: --tensorboard %s is a file; name a directory", perdure.ErrUsage, to.TensorBoard)
 	}
 	if to.CSV != "" && filepath.Clean(to.CSV) == filepath.Clean(to.Series) {
-		return fmt.Errorf("%w: --csv and --series name the same file, %s; choose two", perdure.ErrUsage, to.CSV)
+		return fmt.Errorf("%w: --csv and --series name the same file, %s; choose different files", perdure.ErrUsage,
+			to.CSV)
 	}
 	return nil
 }
 
-// csvRows are a head and a row for each run: what a list has, and each setting of run.json, by its path.
+// csvRows returns a header and a row for each run: the fields of a list, and each setting of run.json by its path.
 func csvRows(all []*Run) (rows [][]string, err error) {
 	var columns []map[string]string
 	names := map[string]bool{}
@@ -145,22 +147,22 @@ func csvRows(all []*Run) (rows [][]string, err error) {
 	return rows, nil
 }
 
-// lineNames are the fields of a Line, in their order.
+// lineNames are the fields of a Line in order.
 var lineNames = []string{
 	"folder", "state", "began", "workload", "workers", "servers", "seed", "consistency", "recovery", "on_outage",
 	"clock", "clocks", "wall_seconds", "metric", "result", "faults", "updates_lost", "clocks_redone", "model_sha256",
 	"problem",
 }
 
-// seriesRows are the measurements of all runs, with the run's folder in front. Columns that only some
-// runs have are empty for the others.
+// seriesRows returns the measurements of all runs, with the run's directory in the first column. Cells are empty in
+// columns that a run lacks.
 func (e *exporter) seriesRows(all []*Run) (rows [][]string, err error) {
 	var columns []string
 	read := map[string]rundir.Series{}
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)
 		if err != nil {
-			e.Note("%s: left out: %v", r.Folder, cause(err))
+			e.Note("%s: skipped: %v", r.Folder, cause(err))
 			continue
 		}
 		read[r.Folder] = s
@@ -197,7 +199,7 @@ func (e *exporter) writeCSV(file string, rows [][]string, what string, force boo
 	return nil
 }
 
-// writeFile writes a file, whole or not at all.
+// writeFile writes a file completely or not at all.
 func writeFile(file string, force bool, write func(io.Writer) error) error {
 	if err := mayWrite(file, force); err != nil {
 		return err
@@ -211,13 +213,13 @@ func writeFile(file string, force bool, write func(io.Writer) error) error {
 
 func mayWrite(file string, force bool) error {
 	if _, err := os.Lstat(file); err == nil && !force {
-		return fmt.Errorf("%w: %s is there already; choose another name, or --force", perdure.ErrUsage, file)
+		return fmt.Errorf("%w: %s already exists; choose another name, or use --force", perdure.ErrUsage, file)
 	}
 	return nil
 }
 
 func noFolder(file string) error {
-	return fmt.Errorf("%w: the folder %s does not exist", perdure.ErrUsage, filepath.Dir(file))
+	return fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, filepath.Dir(file))
 }
 
 // boardNames are the tags that TensorBoard groups a run's measurements by.
@@ -233,12 +235,12 @@ var boardNames = map[string]string{
 	"outage_waited_s": "outage/waited_s", "backlog": "outage/backlog",
 }
 
-// writeBoards writes a folder for each run, of the measurements at their clocks and times.
+// writeBoards writes a directory for each run, with the measurements at their clocks and times.
 func (e *exporter) writeBoards(all []*Run, dir string, force bool) error {
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)
 		if err != nil {
-			e.Note("%s: left out: %v", r.Folder, cause(err))
+			e.Note("%s: skipped: %v", r.Folder, cause(err))
 			continue
 		}
 		name := strings.Trim(strings.ReplaceAll(filepath.ToSlash(r.Folder), "../", ""), "/.")
@@ -264,10 +266,10 @@ func writeBoard(w io.Writer, r *Run, s *rundir.Series) error {
 		var seconds float64
 		var step int64
 		if at >= 0 {
-			seconds, _ = strconv.ParseFloat(row[at], 64) // 0: at the beginning
+			seconds, _ = strconv.ParseFloat(row[at], 64) // 0 on error: at the start
 		}
 		if clock >= 0 {
-			step, _ = strconv.ParseInt(row[clock], 10, 64) // likewise
+			step, _ = strconv.ParseInt(row[clock], 10, 64) // 0 on error
 		}
 		var scalars []scalar
 		for i, c := range s.Columns {

@@ -1,9 +1,9 @@
-// Package runs lists, shows, compares, exports and deletes runs by their folders, and computes what one costs with
-// a list of prices.
+// Package runs lists, shows, compares, exports and deletes runs by their directories, and computes their cost with a
+// list of prices.
 //
-// A Run is read as it is: one that is damaged or half-written is a line that says so, among the
-// others, and none is averaged away. Nothing is changed but by Remove, which deletes ended runs
-// only. Nothing here is shared; a Run is not changed once it was read.
+// A damaged or incomplete run is read as far as possible and appears in lists with its problem. Only Remove changes
+// files, and it deletes only runs that have ended. The package has no shared state, and a Run does not change after it
+// was read.
 package runs
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// deepest is how many folders below one that is named runs are looked for.
+// deepest is how many levels below a named directory runs are searched for.
 const deepest = 4
 
-// Find reads the runs that are named: each is a run's folder, or has some below it, four folders deep
-// at most. They come in the order of the names, and below one by their paths.
+// Find reads the named runs. Each name is a run's directory, or a directory with runs at most four levels below. The
+// runs are in the order of the names, and below one name sorted by path.
 func Find(names []string) (all []*Run, err error) {
 	for _, name := range names {
 		found, err := foldersIn(name, deepest)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("%w: there is no folder %s", perdure.ErrUsage, name)
+			return nil, fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, name)
 		case err != nil:
 			return nil, fmt.Errorf("%w: cannot look for runs in %s: %w", perdure.ErrUsage, name, cause(err))
 		case len(found) == 0:
-			return nil, fmt.Errorf("%w: there is no run in %s: a run's folder has a %s", perdure.ErrUsage, name,
+			return nil, fmt.Errorf("%w: there is no run in %s: a run's directory has a %s", perdure.ErrUsage, name,
 				rundir.RunFile)
 		}
 		for _, folder := range found {
@@ -44,18 +44,19 @@ func Find(names []string) (all []*Run, err error) {
 	return all, nil
 }
 
-// One reads the one run that a folder is.
+// One reads the run in a directory.
 func One(folder string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(folder, rundir.RunFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s is no run's folder: it has no %s", perdure.ErrUsage, folder, rundir.RunFile)
+			return nil, fmt.Errorf("%w: %s is not a run's directory: it has no %s", perdure.ErrUsage, folder,
+				rundir.RunFile)
 		}
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	return Read(filepath.Clean(folder)), nil
 }
 
-// foldersIn returns the runs' folders in one, or itself. What is in a run's folder is that run's.
+// foldersIn returns the run directories in a directory, or the directory itself. It does not descend into runs.
 func foldersIn(folder string, deep int) (found []string, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -77,7 +78,7 @@ func foldersIn(folder string, deep int) (found []string, err error) {
 	return found, nil
 }
 
-// cause is what the system said of a file.
+// cause returns the operating system's error with the path.
 func cause(err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
 		return fmt.Errorf("%s: %w", at.Path, at.Err)

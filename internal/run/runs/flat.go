@@ -1,4 +1,4 @@
 package runs
 
-// Flat is what the run was asked to be, by the paths in its run.json, without what says which run it is.
+// Flat returns the run's settings by their paths in run.json, without those that identify the run.
 func (r *Run) Flat() (map[string]string, error) { return flat(&r.Settings) }

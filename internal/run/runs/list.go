@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Line is a run as a list has it. What is not known is nil or empty.
+// Line is a run in a list. Unknown values are nil or empty.
 type Line struct {
 	Folder      string        `json:"folder"`
 	State       State         `json:"state"`
@@ -25,10 +25,10 @@ type Line struct {
 	Consistency string        `json:"consistency"`
 	Recovery    string        `json:"recovery"`
 	OnOutage    string        `json:"on_outage"`
-	Clock       perdure.Clock `json:"clock"` // that was reached
+	Clock       perdure.Clock `json:"clock"` // reached
 	Clocks      perdure.Clock `json:"clocks"`
 	WallSeconds *float64      `json:"wall_seconds"`
-	Metric      string        `json:"metric"` // of Result: accuracy, rmse or loss, on the test set
+	Metric      string        `json:"metric"` // metric of Result on the test set: accuracy, rmse or loss
 	Result      *float64      `json:"result"`
 	Faults      *int          `json:"faults"`
 	Lost        *int64        `json:"updates_lost"`
@@ -37,7 +37,7 @@ type Line struct {
 	Problem     string        `json:"problem,omitempty"`
 }
 
-// Line makes the run's line.
+// Line returns the run's line.
 func (r *Run) Line() Line {
 	job := &r.Settings.Job
 	l := Line{Folder: r.Folder, State: r.State, Clock: r.Clock}
@@ -62,7 +62,7 @@ func (r *Run) Line() Line {
 	return l
 }
 
-// result is what the run's model is judged by, and how well it did.
+// result returns the metric of the run's model and its value.
 func (r *Run) result() (metric string, value *float64) {
 	switch s := r.Summary; {
 	case s == nil:
@@ -76,7 +76,7 @@ func (r *Run) result() (metric string, value *float64) {
 	return "", nil
 }
 
-// Orders are what a list may be ordered by, each with what comes first.
+// Orders are the sort orders of a list, with their comparison functions.
 var Orders = map[string]func(a, b *Line) int{
 	"name":   func(a, b *Line) int { return cmp.Compare(a.Folder, b.Folder) },
 	"began":  func(a, b *Line) int { return unknownLast(a.Began, b.Began, time.Time.Compare) },
@@ -86,7 +86,7 @@ var Orders = map[string]func(a, b *Line) int{
 	"result": byResult,
 }
 
-// byResult has the best first, of each metric.
+// byResult sorts by metric, with the best result first.
 func byResult(a, b *Line) int {
 	if a.Metric != b.Metric {
 		return cmp.Compare(cmp.Or(a.Metric, "~"), cmp.Or(b.Metric, "~"))
@@ -109,11 +109,11 @@ func unknownLast[T any](a, b *T, compare func(a, b T) int) int {
 	return compare(*a, *b)
 }
 
-// List prints a line for each run, in an order of Orders; "": as they were found.
+// List prints a line for each run, in an order of Orders; "" keeps the given order.
 func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	compare, known := Orders[order]
 	if !known && order != "" {
-		return fmt.Errorf("%w: --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
+		return fmt.Errorf("%w: invalid --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
 	}
 	lines := []priced{}
 	for _, r := range all {
@@ -185,13 +185,13 @@ func (l *Line) cells() []string {
 	}
 }
 
-// priced is a run's line with what the run cost; nil: it is not known.
+// priced is a run's line with its cost; nil: unknown.
 type priced struct {
 	Line
 	Cost *Bill `json:"cost,omitempty"`
 }
 
-// costs are what it cost, three ways.
+// costs returns the cells of the three prices.
 func (l *priced) costs() []string {
 	if l.Cost == nil {
 		return []string{unknown, unknown, unknown}
@@ -199,7 +199,7 @@ func (l *priced) costs() []string {
 	return []string{DollarsText(l.Cost.OnDemand), DollarsText(l.Cost.Spot), DollarsText(l.Cost.Month)}
 }
 
-// text is a number that may not be known.
+// text formats a number that may be unknown.
 func text[T any](v *T) string {
 	if v == nil {
 		return unknown

@@ -7,35 +7,35 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// A run's bill is a function of its usage (machines, storage, requests) and of a list of prices. Each server, each
-// worker and the coordinator is a machine of its own, of the kind that the list gives its role. Any number of
-// goroutines may use one list.
+// A run's bill is a function of its usage (machines, storage, requests) and a list of prices. Each server, each worker
+// and the coordinator counts as one machine of the kind that the list assigns to its role. A list is safe for
+// concurrent use.
 
-// billedRoles are those that have machines, in the order of a bill.
+// billedRoles are the roles with machines, in the order of a bill.
 var billedRoles = []string{"coordinator", "server", "worker"}
 
-// hoursInMonth is how many hours a month has where one is paid by the month: 365 days of 24 hours, by 12.
+// hoursInMonth is the number of hours in a month for monthly prices: 365 days of 24 hours, divided by 12.
 const hoursInMonth = 730
 
-// Price is what a machine of some kind costs; nil: the list does not say.
+// Price is the price of a kind of machine; nil: not in the list.
 type Price struct {
-	OnDemand *float64 // dollars an hour, while it is there
-	Spot     *float64 // likewise, of one that may be taken away
-	Month    *float64 // dollars a month, used or not
-	VCPUs    float64  // 0: not known
+	OnDemand *float64 // dollars per hour while it runs
+	Spot     *float64 // dollars per hour for a machine that may be taken away
+	Month    *float64 // dollars per month, used or not
+	VCPUs    float64  // 0: unknown
 }
 
-// Prices are what machines, storage and requests cost.
+// Prices are the prices of machines, storage and requests.
 type Prices struct {
-	Source string // where the prices are from, and of which day
+	Source string // origin and date of the prices
 	Kinds  map[string]Price
-	Of     map[string]string // the kind of each role's machines
+	Of     map[string]string // kind of each role's machines
 
-	GBMonth float64 // dollars for 10⁹ bytes kept for a month
-	Put     float64 // dollars for a request that writes
+	GBMonth float64 // dollars per month for 10⁹ bytes
+	Put     float64 // dollars per write request
 }
 
-// Keys of a list.
+// Keys of a price list.
 var (
 	listKeys    = []string{"source", "date", "machines", "roles", "storage", "requests"}
 	machineKeys = []string{"on-demand", "spot", "month", "vcpus"}
@@ -86,19 +86,20 @@ func parsePrices(v settings.Node) (*Prices, error) {
 			return nil, err
 		}
 		if _, known := l.Kinds[kind]; !known {
-			return nil, e.Value.Errorf("a %s is a machine %s, and machines has no price of it%s", e.Key, kind,
+			return nil, e.Value.Errorf("machine type %[2]s (used for %[1]s) has no price in machines%[3]s", e.Key, kind,
 				settings.Suggest(kind, slices.Sorted(maps.Keys(l.Kinds))))
 		}
 		if p := l.Kinds[kind]; p.OnDemand == nil && p.Spot == nil && p.Month == nil {
-			return nil, e.Value.Errorf("a %s is a machine %s, which has no price; write its on-demand, spot or month",
+			return nil, e.Value.Errorf("machine type %[2]s (used for %[1]s) has no price; write its on-demand, spot "+
+				"or month",
 				e.Key, kind)
 		}
 		l.Of[e.Key] = kind
 	}
 	for _, role := range billedRoles {
 		if l.Of[role] == "" {
-			return nil, v.Errorf("roles does not say which machine a %s is; write roles: {%s: KIND}, with a kind that "+
-				"machines has", role, role)
+			return nil, v.Errorf("roles does not name the machine type for %s; write roles: {%s: KIND}, with a type "+
+				"in machines", role, role)
 		}
 	}
 	return l, nil
@@ -136,7 +137,7 @@ func (l *Prices) takeKinds(v settings.Node) error {
 	return nil
 }
 
-// onlyPrice reads a map of one price.
+// onlyPrice reads a map with one price.
 func onlyPrice(v settings.Node, key string) (x float64, err error) {
 	entries, err := v.Map(key)
 	if err != nil || len(entries) == 0 {
@@ -148,32 +149,32 @@ func onlyPrice(v settings.Node, key string) (x float64, err error) {
 func price(v settings.Node) (float64, error) {
 	x, err := v.Float()
 	if err == nil && x < 0 {
-		err = v.Errorf("%s is %v; a price is 0 or more", v.Path(), x)
+		err = v.Errorf("%s is %v; a price must be 0 or more", v.Path(), x)
 	}
 	return x, err
 }
 
-// billUsage is what a run used.
+// billUsage is the usage of a run.
 type billUsage struct {
 	Seconds float64
 	Roles   map[string]roleUsage
-	Bytes   float64 // kept on storage while it ran
-	Puts    float64 // requests that wrote
+	Bytes   float64 // kept in storage during the run
+	Puts    float64 // write requests
 }
 
-// roleUsage is what the machines of a role were used for.
+// roleUsage is the usage of a role's machines.
 type roleUsage struct {
 	Machines int
-	Absent   float64 // seconds in which one of them was taken away, all together
-	CPU      float64 // processor seconds
-	Waiting  float64 // seconds in which one waited for others, all together
+	Absent   float64 // total seconds in which machines were taken away
+	CPU      float64 // CPU seconds
+	Waiting  float64 // total seconds in which machines waited for others
 }
 
-// Dollars is what something cost, three ways; nil: the list lacks a price that is needed.
+// Dollars is the cost under three kinds of prices; nil: the list lacks a required price.
 type Dollars struct {
 	OnDemand *float64 `json:"on_demand"`
 	Spot     *float64 `json:"spot"`
-	Month    *float64 `json:"month"` // the part of the month's price: machines that are away are paid, too
+	Month    *float64 `json:"month"` // share of the monthly price, which also includes unavailable machines
 }
 
 // billLine is a role's part of a bill.
@@ -181,21 +182,21 @@ type billLine struct {
 	Role     string  `json:"role"`
 	Kind     string  `json:"kind"`
 	Machines int     `json:"machines"`
-	Seconds  float64 `json:"machine_seconds"` // in which they were there
-	Idle     float64 `json:"idle"`            // part of their processors' time that nothing used; 0: not known
-	Waiting  float64 `json:"waiting"`         // part of their time in which they waited for others
+	Seconds  float64 `json:"machine_seconds"` // total time in which the machines were available
+	Idle     float64 `json:"idle"`            // unused fraction of their CPU time; 0: unknown
+	Waiting  float64 `json:"waiting"`         // fraction of their time in which they waited for others
 	Dollars
 }
 
-// Bill is what a run cost.
+// Bill is the cost of a run.
 type Bill struct {
 	Lines   []billLine `json:"roles"`
 	Storage float64    `json:"storage"`  // dollars
 	Puts    float64    `json:"requests"` // dollars
-	Dollars            // of all
+	Dollars            // total
 }
 
-// Bill makes the bill of what was used.
+// Bill returns the bill for a usage.
 func (l *Prices) Bill(u billUsage) *Bill {
 	b := &Bill{
 		Storage: u.Bytes / 1e9 * u.Seconds / (hoursInMonth * 3600) * l.GBMonth,
@@ -237,7 +238,7 @@ func times(price *float64, n float64) *float64 {
 	return new(*price * n)
 }
 
-// plus adds what is known; of anything that is not, the sum is not known.
+// plus adds two amounts, or returns nil if one is unknown.
 func plus(a, b *float64) *float64 {
 	if a == nil || b == nil {
 		return nil

@@ -46,15 +46,15 @@ var usedOf = billUsage{
 
 func near(a *float64, b float64) bool { return a != nil && math.Abs(*a-b) < 1e-12 }
 
-// TestBill by hand: 0.0001 dollars a machine second on demand, a tenth of that as spot, and 73 dollars a month are
-// 0.1 an hour.
+// TestBill compares with values computed by hand: 0.0001 dollars per machine second on demand, a tenth of that for
+// spot, and 73 dollars per month, which is 0.1 per hour.
 func TestBill(t *testing.T) {
 	b := pricesOf(t, prices).Bill(usedOf)
-	// 3.6 GB for 1000 s of 730 h at 0.73 dollars are 0.001 dollars; 10 requests 0.05.
+	// 3.6 GB for 1000 s of 730 h at 0.73 dollars cost 0.001 dollars, and 10 requests 0.05.
 	if math.Abs(b.Storage-.001) > 1e-12 || math.Abs(b.Puts-.05) > 1e-12 || len(b.Lines) != 3 {
 		t.Errorf("%+v", b)
 	}
-	// 1000 + 1500 + 4000 machine seconds; by the month all 7000.
+	// 1000 + 1500 + 4000 machine seconds; all 7000 for monthly prices.
 	if !near(b.OnDemand, .65+.051) || !near(b.Spot, .065+.051) || !near(b.Month, .1*7000/3600+.051) {
 		t.Errorf("%g on demand, %g spot, %g by the month", *b.OnDemand, *b.Spot, *b.Month)
 	}
@@ -67,7 +67,7 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// TestDollarsText: small sums have digits that count, and none is a row of zeros.
+// TestDollarsText checks that small amounts have significant digits.
 func TestDollarsText(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "$0.00", 1e-9: "<$0.000001", .00123456: "$0.00123", .5: "$0.500", 1234.5: "$1234.50",
@@ -87,7 +87,7 @@ func TestDollarsText(t *testing.T) {
 	}
 }
 
-// TestBillLacking: what a list does not know it does not make up.
+// TestBillLacking checks that missing prices make a cost unknown.
 func TestBillLacking(t *testing.T) {
 	l := pricesOf(t, strings.Replace(prices, "worker: small", "worker: large", 1))
 	b := l.Bill(usedOf)
@@ -104,17 +104,17 @@ func isUsage(t *testing.T, err error, want string) {
 	}
 }
 
-// TestPricesMistakes are told with their lines.
+// TestPricesMistakes checks that errors name the line.
 func TestPricesMistakes(t *testing.T) {
 	for change, want := range map[string]string{
-		"worker: small|worker: smal":      "prices.yaml:8: a worker is a machine smal, and machines has no price of it",
-		"worker: small|worker: free":      "a worker is a machine free, which has no price",
-		", worker: small|":                "roles does not say which machine a worker is",
-		"worker: small|wrker: small":      `there is no key "wrker"; did you mean worker?`,
-		"on-demand: 3.6|on-demand: -3":    "machines.large.on-demand is -3; a price is 0 or more",
+		"worker: small|worker: smal":      "prices.yaml:8: machine type smal (used for worker) has no price in",
+		"worker: small|worker: free":      "machine type free (used for worker) has no price",
+		", worker: small|":                "roles does not name the machine type for worker",
+		"worker: small|wrker: small":      `unknown key "wrker"; did you mean worker?`,
+		"on-demand: 3.6|on-demand: -3":    "machines.large.on-demand is -3; a price must be 0 or more",
 		"on-demand: 3.6|on-demand: cheap": `is the text "cheap"; write a number`,
-		"spot: 0.036|spt: 3":              `there is no key "spt"; did you mean spot?`,
-		"gb-month: 0.73|gb: 1":            `there is no key "gb"`,
+		"spot: 0.036|spt: 3":              `unknown key "spt"; did you mean spot?`,
+		"gb-month: 0.73|gb: 1":            `unknown key "gb"`,
 	} {
 		old, with, _ := strings.Cut(change, "|")
 		v, err := settings.ParseDocument("prices.yaml", []byte(strings.Replace(prices, old, with, 1)))

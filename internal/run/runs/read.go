@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// State says how a run is doing, or how it ended.
+// State is the state of a run, or how it ended.
 type State string
 
-// A run goes on; has a result; was ended early, in order; could not go on; or ended without a word,
-// as one whose parent was killed does. Of a damaged one that is not known.
+// A run is running; has a result (done); was ended early and gracefully (stopped); could not continue (failed); or
+// ended without notice (killed), for example because its parent was killed. The state of a damaged run is unknown.
 const (
 	Running State = "running"
 	Done    State = "done"
@@ -26,20 +26,20 @@ const (
 	Damaged State = "damaged"
 )
 
-// Run is a run's folder as it was read.
+// Run is a run as it was read from its directory.
 type Run struct {
 	Folder   string
 	State    State
-	Began    time.Time // zero: not known
+	Began    time.Time // zero: unknown
 	Settings settings.Run
-	Summary  *rundir.Summary // nil: it has none
-	Clock    perdure.Clock   // that was reached, as far as is known
-	Last     string          // what happened last, in words; "": nothing
-	Prices   *Prices         // that its cost is told by; nil: it is not told
-	Problem  error           // why it cannot be read, wholly or in part; nil: it can
+	Summary  *rundir.Summary // nil: it has no summary
+	Clock    perdure.Clock   // reached, as far as known
+	Last     string          // text of the last event; "": none
+	Prices   *Prices         // for its cost; nil: no cost is shown
+	Problem  error           // why it cannot be read completely; nil: it can
 }
 
-// Read reads the run in a folder.
+// Read reads the run in a directory.
 func Read(folder string) *Run {
 	r := &Run{Folder: folder, Began: rundir.Began(folder)}
 	if r.Settings, r.Problem = settings.Read(filepath.Join(folder, rundir.RunFile)); r.Problem != nil {
@@ -51,20 +51,20 @@ func Read(folder string) *Run {
 	case err == nil:
 		r.Summary, r.Clock, r.State = &s, s.Clocks, Done
 	case !errors.Is(err, fs.ErrNotExist):
-		r.State, r.Problem = Damaged, fmt.Errorf("its summary cannot be read: %w", cause(err))
+		r.State, r.Problem = Damaged, fmt.Errorf("cannot read its summary: %w", cause(err))
 	}
 	r.readLast()
 	if _, err := rundir.Alive(folder); errors.Is(err, rundir.ErrAlive) {
-		r.State = Running // one that resumes a run has a folder of its own
+		r.State = Running // a resumed run has a directory of its own
 	}
 	return r
 }
 
-// readLast takes over what the last events say.
+// readLast reads the clock and the state from the last events.
 func (r *Run) readLast() {
 	events, err := rundir.LastEvents(r.Folder)
 	if err != nil && r.Problem == nil {
-		r.Problem = fmt.Errorf("what happened cannot be read: %w", cause(err))
+		r.Problem = fmt.Errorf("cannot read its events: %w", cause(err))
 	}
 	ended := Killed
 	for _, e := range events {

@@ -11,18 +11,18 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// removed is what became of a run that was to be deleted, for programs.
+// removed is the result of deleting a run, for programs.
 type removed struct {
 	Folder  string   `json:"folder"`
 	State   State    `json:"state"`
 	Deleted bool     `json:"deleted"` // false: it was a dry run
 	Bytes   int64    `json:"bytes"`
-	Left    []string `json:"left"`            // what stays in its folder, which no run has written
-	Store   string   `json:"store,omitempty"` // where its checkpoints stay
+	Left    []string `json:"left"`            // files in its directory that the run has not written
+	Store   string   `json:"store,omitempty"` // where its checkpoints remain
 }
 
-// Remove deletes runs that have ended, one after another until one cannot be. What somebody else has put into their
-// folders stays, and so does what they have in a store elsewhere: both are said.
+// Remove deletes runs that have ended, one after another until one cannot be deleted. It keeps files of others in their
+// directories, and data in an external store, and reports both.
 func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 	tell := plain.Tell(out, asJSON)
 	all := []removed{}
@@ -45,7 +45,8 @@ func Remove(out io.Writer, folders []string, dry, asJSON bool) error {
 	return tell.End(all)
 }
 
-// written refuses a folder whose run.json is somebody else's: what else has the names of a run's files may be his, too.
+// written returns an error if a run.json may not be a run's, since other files with the names of a run's files may not
+// be the run's either.
 func (r *Run) written() error {
 	if r.Problem == nil && r.Settings.Job.ID != "" || rundir.Locked(r.Folder) {
 		return nil
@@ -54,7 +55,7 @@ func (r *Run) written() error {
 	if r.Problem != nil {
 		why = r.Problem
 	}
-	return fmt.Errorf("%w: %s is not deleted: its %s is not seen to be a run's: %w", perdure.ErrUsage, r.Folder,
+	return fmt.Errorf("%w: %s is not deleted: its %s does not look like a run's: %w", perdure.ErrUsage, r.Folder,
 		rundir.RunFile, why)
 }
 
@@ -82,16 +83,17 @@ func (r *Run) remove(tell *plain.Teller, dry bool) (what removed, err error) {
 	what.Bytes -= rundir.Bytes(r.Folder)
 	tell.Line("%s is deleted: %s", r.Folder, sizeText(what.Bytes))
 	if len(left) > 0 {
-		tell.Line("%s stays: it has %s, which no run has written", r.Folder, strings.Join(left, ", "))
+		tell.Line("%s is kept: it contains %s, which the run has not written", r.Folder, strings.Join(left, ", "))
 	}
 	if what.Store != "" {
-		tell.Line("its checkpoints stay in %s: delete them there", what.Store)
+		tell.Line("its checkpoints remain in %s: delete them there", what.Store)
 	}
 	return what, nil
 }
 
 func goesOn(folder, where string) error {
-	return fmt.Errorf("%w: the run in %s goes on%s; end it first: perdure stop --run %s", perdure.ErrUsage, folder,
+	return fmt.Errorf("%w: the run in %s is still running%s; stop it first: perdure stop --run %s", perdure.ErrUsage,
+		folder,
 		where, folder)
 }
 

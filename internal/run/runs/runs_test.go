@@ -30,7 +30,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// fake is a run's folder. accuracy < 0: it has no summary.
+// fake creates a run's directory. If accuracy is negative, it has no summary.
 func fake(t testing.TB, folder string, seed uint64, accuracy float64, events ...rundir.Event) {
 	t.Helper()
 	d, err := rundir.Create(folder)
@@ -59,14 +59,14 @@ func fake(t testing.TB, folder string, seed uint64, accuracy float64, events ...
 	must(t, d.Close())
 }
 
-// house has runs that ended in all ways, with a damaged and a half-written one among them.
+// house creates runs that ended in all ways, including a damaged and an incomplete one.
 func house(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
 	fake(t, filepath.Join(root, "a"), 2, 0.8)
 	fake(t, filepath.Join(root, "deep", "b"), 1, 0.9)
-	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is to end"})
-	fake(t, filepath.Join(root, "f"), 4, -1, rundir.Event{Clock: 50, Kind: "failed", Text: "it cannot go on"})
+	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is ending"})
+	fake(t, filepath.Join(root, "f"), 4, -1, rundir.Event{Clock: 50, Kind: "failed", Text: "it cannot continue"})
 	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
 	fake(t, filepath.Join(root, "x"), 6, 0.7)
 	must(t, os.WriteFile(filepath.Join(root, "x", "summary.json"), []byte(`{"workload": "soft`), 0o666))
@@ -82,10 +82,11 @@ func found(t testing.TB, names ...string) []*Run {
 	return all
 }
 
-// TestList: each run is a line, however it ended; what cannot be read says so, and hides no other.
+// TestList checks that each run is a line, however it ended, and that unreadable runs are reported and do not hide
+// others.
 func TestList(t *testing.T) {
 	root := house(t)
-	all := found(t, root, filepath.Join(root, "a")) // named twice, it is listed once
+	all := found(t, root, filepath.Join(root, "a")) // named twice, listed once
 	var states []string
 	for _, r := range all {
 		states = append(states, filepath.Base(r.Folder)+" "+string(r.State))
@@ -102,25 +103,26 @@ func TestList(t *testing.T) {
 			t.Errorf("line %d is %q, want %s there", i, lines[i], want)
 		}
 	}
-	for _, want := range []string{"90.00 %", "40/100", "its summary cannot be read", "no run's settings: it is empty"} {
+	for _, want := range []string{"90.00 %", "40/100", "cannot read its summary", "a run's settings file: it is " +
+		"empty"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, out.String())
 		}
 	}
 	if err := List(&out, all, "colour", false); !errors.Is(err, perdure.ErrUsage) ||
 		!strings.Contains(err.Error(), "began, faults") {
-		t.Errorf("an unknown order: %v", err)
+		t.Errorf("unknown order: %v", err)
 	}
 }
 
-// TestLineNames: each field of a line is a column of the export, in the same order.
+// TestLineNames checks that each field of a line is a column of the export, in the same order.
 func TestLineNames(t *testing.T) {
 	b, err := json.Marshal(found(t, house(t))[0].Line())
 	must(t, err)
 	at := -1
 	for _, name := range lineNames {
 		if i := strings.Index(string(b), `"`+name+`":`); name != "problem" && i <= at {
-			t.Errorf("%s is not where it should be in %s", name, b)
+			t.Errorf("%s is out of order in %s", name, b)
 		} else {
 			at = max(at, i)
 		}
@@ -137,8 +139,9 @@ func TestNotThere(t *testing.T) {
 			t.Errorf("%v: %v", names, err)
 		}
 	}
-	if _, err := One(root); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "no run's folder") {
-		t.Errorf("a folder that is no run's: %v", err)
+	if _, err := One(root); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(),
+		"not a run's directory") {
+		t.Errorf("not a run's directory: %v", err)
 	}
 }
 
@@ -147,9 +150,9 @@ func TestShow(t *testing.T) {
 	for name, want := range map[string][]string{
 		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
 		"c": {"was ended early, at clock 40 of 100", "perdure train --resume"},
-		"f": {"failed at clock 50", "it cannot go on"},
+		"f": {"failed at clock 50", "it cannot continue"},
 		"k": {"was killed with all its processes at clock 60"},
-		"x": {"is damaged", "its summary cannot be read"},
+		"x": {"is damaged", "cannot read its summary"},
 	} {
 		r, err := One(filepath.Join(root, name))
 		must(t, err)
@@ -186,7 +189,7 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "job.workload") {
-		t.Errorf("what is the same is shown:\n%s", out.String())
+		t.Errorf("equal settings are shown:\n%s", out.String())
 	}
 	if err := Compare(&out, all[:1], false, false); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("one run was compared: %v", err)
@@ -196,7 +199,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestExport reads again what was written, and writes over nothing.
+// TestExport reads back what was written, and checks that nothing is overwritten.
 func TestExport(t *testing.T) {
 	root, to := house(t), t.TempDir()
 	all := found(t, root)
@@ -240,26 +243,26 @@ func TestExport(t *testing.T) {
 	must(t, Export(&out, all, exports, false))
 	if err := Export(&out, all, Exports{CSV: filepath.Join(to, "x.csv"), TensorBoard: exports.CSV},
 		false); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("a file in place of a folder: %v", err)
+		t.Errorf("a file with the name of a directory: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(to, "x.csv")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a refused export has written: %v", err)
+		t.Errorf("a rejected export has written: %v", err)
 	}
-	first := filepath.Join(to, "first.csv") // which is not written where the other cannot be
+	first := filepath.Join(to, "first.csv") // not written if the other file cannot be
 	for _, second := range []string{exports.Series, filepath.Join(to, "nothere", "series.csv"), first} {
 		if err := Export(&out, all, Exports{CSV: first, Series: second}, false); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("%s: %v", second, err)
 		}
 		if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a refused export has written %s: %v", first, err)
+			t.Errorf("a rejected export has written %s: %v", first, err)
 		}
 	}
 	if err := Export(&out, all, Exports{}, false); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("nothing was to be written: %v", err)
+		t.Errorf("without anything to write: %v", err)
 	}
 }
 
-// records are those of a TFRecord file.
+// records returns the records of a TFRecord file.
 func records(t *testing.T, b []byte) (all [][]byte) {
 	t.Helper()
 	for len(b) > 0 {
@@ -287,15 +290,15 @@ func step(t *testing.T, event []byte) (n uint64) {
 	return n
 }
 
-// TestMasked has the checksum as TensorBoard's own reader makes it.
+// TestMasked compares with the checksum of TensorBoard's own reader.
 func TestMasked(t *testing.T) {
 	if got := masked([]byte("123456789")); got != 0xc78ab0e5 {
 		t.Errorf("%#x", got)
 	}
 }
 
-// TestRemove: a run that ended is deleted, but not what somebody has put into its folder; one that
-// goes on is not.
+// TestRemove checks that a run that has ended is deleted, except for files of others in its directory, and that a
+// running one is not.
 func TestRemove(t *testing.T) {
 	root := house(t)
 	remove := func(name string, dry bool) (string, error) {
@@ -308,7 +311,7 @@ func TestRemove(t *testing.T) {
 	}
 	notes := filepath.Join(root, "a", "notes.txt")
 	must(t, os.WriteFile(notes, []byte("mine"), 0o666))
-	if out, err := remove("a", false); err != nil || !strings.Contains(out, "it has notes.txt") {
+	if out, err := remove("a", false); err != nil || !strings.Contains(out, "it contains notes.txt") {
 		t.Errorf("%s, %v", out, err)
 	}
 	if left, err := os.ReadDir(filepath.Join(root, "a")); err != nil || len(left) != 1 {
@@ -318,7 +321,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "k")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its folder: %v", err)
+		t.Errorf("directory: %v", err)
 	}
 	for name, text := range map[string]string{"empty": "{}", "other": `{"goal": 5}`, "text": "run"} {
 		logs := filepath.Join(root, name, "logs")
@@ -326,8 +329,8 @@ func TestRemove(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(root, name, "run.json"), []byte(text), 0o666))
 		for _, dry := range []bool{true, false} {
 			if out, err := remove(name, dry); !errors.Is(err, perdure.ErrUsage) ||
-				!strings.Contains(err.Error(), "is not seen to be a run's: ") {
-				t.Errorf("%s, with somebody else's run.json: %s, %v", name, out, err)
+				!strings.Contains(err.Error(), "does not look like a run's: ") {
+				t.Errorf("%s, with an unrelated run.json: %s, %v", name, out, err)
 			}
 		}
 		if _, err := os.Stat(logs); err != nil {
@@ -335,17 +338,17 @@ func TestRemove(t *testing.T) {
 		}
 		must(t, os.WriteFile(filepath.Join(root, name, "lock"), nil, 0o666))
 		if out, err := remove(name, false); err != nil {
-			t.Errorf("%s, a run's whose run.json is damaged: %s, %v", name, out, err)
+			t.Errorf("%s, with a damaged run.json: %s, %v", name, out, err)
 		}
 	}
 	d, err := rundir.Create(filepath.Join(root, "live"))
 	must(t, err)
 	defer d.Close()
-	must(t, d.WriteRun(map[string]int{"of a newer version": 1})) // what cannot be read may go on, too
+	must(t, d.WriteRun(map[string]int{"of a newer version": 1})) // an unreadable run may be running, too
 	for _, dry := range []bool{true, false} {
 		out, err := remove("live", dry)
-		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "goes on") {
-			t.Errorf("a run that goes on: %s, %v", out, err)
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "is still running") {
+			t.Errorf("running run: %s, %v", out, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// shown is a run for programs: its line, what it was asked to be, and how it ended.
+// shown is a run for programs: its line, its settings and its result.
 type shown struct {
 	priced
 	Last     string          `json:"last_event"`
@@ -57,18 +57,18 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 	return nil
 }
 
-// how says how a run without a result is doing, and what to do then.
+// how describes a run without a result, with the next command.
 func (r *Run) how() string {
 	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
 	switch r.State {
 	case Running:
-		return "goes on, " + at + " (perdure status --run " + r.Folder + " says more)"
+		return "is running, " + at + " (see perdure status --run " + r.Folder + ")"
 	case Stopped:
 		command := "train"
 		if r.Settings.Job.Workload == settings.OwnWorkload {
 			command = "up"
 		}
-		return "was ended early, " + at + " (perdure " + command + " --resume " + r.Folder + " goes on with it)"
+		return "was ended early, " + at + " (perdure " + command + " --resume " + r.Folder + " continues it)"
 	case Failed:
 		return "failed " + at
 	case Killed:
@@ -77,7 +77,7 @@ func (r *Run) how() string {
 	return "is damaged"
 }
 
-// asked is what is worth telling of what the run was asked to be, and is not in its end.
+// asked returns the settings that are worth showing and not part of the result.
 func (r *Run) asked() (rows [][2]string) {
 	row := func(name, value string) {
 		if value != "" {
@@ -100,7 +100,7 @@ func (r *Run) asked() (rows [][2]string) {
 		row("computing", fmt.Sprintf("at least %d ms in each clock", s.ComputeMs))
 	}
 	row("store", s.Checkpoints.Store)
-	row("went on from", s.Resumed)
+	row("resumed from", s.Resumed)
 	if r.Summary == nil {
 		row("last", r.Last)
 	}
@@ -128,14 +128,14 @@ func millisecondsText(v *float64) string {
 	return fmt.Sprintf("%.0f ms", *v)
 }
 
-// curveWidth is how many characters a curve has.
+// curveWidth is the number of characters of a curve.
 const curveWidth = 48
 
-// curves draws how the run learned, as far as its series can be read.
+// curves draws the training curves from the run's series, as far as it can be read.
 func (r *Run) curves() (lines []string) {
 	s, err := rundir.ReadSeries(r.Folder)
 	if err != nil {
-		return nil // a run without one may be looked at
+		return nil // the series is optional
 	}
 	for _, c := range []struct{ column, name string }{
 		{"train_loss", "train loss"}, {"test_accuracy", "test accuracy"}, {"test_rmse", "test rmse"},

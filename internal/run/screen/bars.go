@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	barRows  = 9  // of a histogram at most
-	barWidth = 30 // of the longest bar
+	barRows  = 9  // most rows of a histogram
+	barWidth = 30 // length of the longest bar
 )
 
-// bars draws a histogram, a line each value. Where the values are too many, those
-// at the ends share a line, so that the lines between have as many counts as
-// possible.
+// bars draws a histogram with one line per value. If there are too many values, those at each end share a line, so that
+// the lines between have as many counts as possible.
 func bars(h map[int64]int64) (lines []string) {
 	if len(h) == 0 {
 		return nil
@@ -27,7 +26,7 @@ func bars(h map[int64]int64) (lines []string) {
 		to = min(from+barRows-3, most)
 		from = to - (barRows - 3)
 	}
-	counts := map[int64]int64{} // of the lines
+	counts := map[int64]int64{} // per line
 	var total, longest int64
 	for k, n := range h {
 		at := min(max(k, from-1), to+1)
@@ -52,8 +51,8 @@ func bars(h map[int64]int64) (lines []string) {
 	return lines
 }
 
-// densest returns the first of n neighbouring values that have the most counts
-// together. keys are the histogram's, in order.
+// densest returns the first of n consecutive values with the largest sum of counts. keys are the histogram's keys,
+// sorted.
 func densest(h map[int64]int64, keys []int64, n int64) (first int64) {
 	var most, sum int64 = -1, 0
 	left := 0

@@ -15,7 +15,7 @@ func TestBars(t *testing.T) {
 		{"nothing", nil, nil},
 		{"one value", map[int64]int64{-1: 7}, []string{"    -1 100.0 % " + full}},
 		{
-			"a gap, and a bar too short to draw",
+			"a gap and a bar that is too short",
 			map[int64]int64{-3: 1, -1: 998, 0: 1},
 			[]string{"    -3   0.1 % ▏", "    -2   0.0 %", "    -1  99.8 % " + full, "     0   0.1 % ▏"},
 		},
@@ -29,7 +29,7 @@ func TestBars(t *testing.T) {
 			},
 		},
 		{
-			"the most are at an end",
+			"most values are at an end",
 			map[int64]int64{-9: 1, 0: 1, 2: 8},
 			[]string{
 				"  ≤ -5  10.0 % ████", "    -4   0.0 %", "    -3   0.0 %", "    -2   0.0 %", "    -1   0.0 %",

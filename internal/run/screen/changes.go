@@ -13,10 +13,10 @@ import (
 type Change struct {
 	Worker int           `json:"worker"`
 	Joins  bool          `json:"joins"` // false: it leaves
-	Clock  perdure.Clock `json:"clock"` // the first in which it takes part, or the last
+	Clock  perdure.Clock `json:"clock"` // first clock in which it takes part, or its last one
 }
 
-// String says it in a line.
+// String formats the change as one line.
 func (c Change) String() string {
 	if c.Joins {
 		return fmt.Sprintf("worker:%d joins; it takes part from clock %d on", c.Worker, c.Clock)
@@ -24,7 +24,7 @@ func (c Change) String() string {
 	return fmt.Sprintf("worker:%d leaves; clock %d is its last", c.Worker, c.Clock)
 }
 
-// Changes says which workers join and which leave between two views.
+// Changes returns the workers that join or leave between two views.
 func Changes(before, now []words.SlotView) (all []Change) {
 	for i, s := range now {
 		was := words.Span{Until: -1}
@@ -42,13 +42,13 @@ func Changes(before, now []words.SlotView) (all []Change) {
 	return all
 }
 
-// accepted is what a job has answered to what it was asked for, for programs.
+// accepted is a job's reply to a request, for programs.
 type accepted struct {
-	Accepted string   `json:"accepted,omitempty"` // what is to come
-	Changes  []Change `json:"changes,omitempty"`  // what is decided
+	Accepted string   `json:"accepted,omitempty"` // planned changes
+	Changes  []Change `json:"changes,omitempty"`  // decided changes
 }
 
-// Accepted shows what a job has answered: what is to come, in its words, or who joins and leaves.
+// Accepted prints a job's reply to a request: words about planned changes, or the workers that join and leave.
 func Accepted(out io.Writer, words string, changes []Change, asJSON bool) error {
 	tell := plain.Tell(out, asJSON)
 	if words != "" {

@@ -7,8 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// Compare shows two runs of one job side by side, of which the second was disturbed, and what
-// its failures were.
+// Compare prints two runs of one job side by side, and the failures of the second, disturbed run.
 func Compare(out io.Writer, calm, storm *rundir.Summary) {
 	row := func(name, a, b string) { fmt.Fprintf(out, "  %-28s %-20s %s\n", name, a, b) }
 	fmt.Fprintln(out, "── side by side")

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestCompare: two runs stand beside each other, and below them what the second went through.
+// TestCompare checks that two runs are printed side by side, followed by the second run's failures.
 func TestCompare(t *testing.T) {
 	sum := func(lost int64, hash string, failures ...rundir.Failure) *rundir.Summary {
 		return &rundir.Summary{

@@ -7,7 +7,7 @@ import (
 
 var heights = []rune("▁▂▃▄▅▆▇█")
 
-// Curve draws values as a line of at most that many characters, each the mean of its part of them.
+// Curve draws values as a line of at most width characters. Each character shows the mean of its part of the values.
 func Curve(values []float64, width int) string {
 	finite := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	if len(finite) == 0 {

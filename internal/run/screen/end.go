@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// came is what a run came to, in a line.
+// came returns a run's result as one line.
 func came(s *rundir.Summary) string {
 	var parts []string
 	add := func(format string, v *float64) {
@@ -33,7 +33,7 @@ func came(s *rundir.Summary) string {
 	return line
 }
 
-// survived is what a run went through, and what that cost, in a line.
+// survived returns a run's failures and their cost as one line.
 func survived(s *rundir.Summary) string {
 	parts := []string{through(s.Failures)}
 	for _, cost := range []struct {
@@ -59,7 +59,7 @@ func survived(s *rundir.Summary) string {
 	return strings.Join(parts, ", ")
 }
 
-// inPart says how many updates some rows lack that came back as they were last saved; "": none.
+// inPart returns how many updates are missing from some of the restored rows, or "" if none are.
 func inPart(all *words.Saving) string {
 	if all == nil || all.Rows == nil || all.Rows.PartlyLost == 0 {
 		return ""
@@ -75,7 +75,7 @@ func through(failures []rundir.Failure) string {
 	var kinds []string
 	counts := map[string]int{}
 	for _, f := range failures {
-		kind, _, _ := strings.Cut(f.Kind, "*") // slow*2: how much is a detail
+		kind, _, _ := strings.Cut(f.Kind, "*") // slow*2: without the factor
 		if counts[kind]++; counts[kind] == 1 {
 			kinds = append(kinds, kind)
 		}
@@ -86,7 +86,7 @@ func through(failures []rundir.Failure) string {
 	return strings.Join(kinds, ", ")
 }
 
-// away is for how long something did not serve, in seconds: failures that overlap count once.
+// away returns the total time without full service in seconds. Overlapping failures count once.
 func away(failures []rundir.Failure) (seconds float64) {
 	sorted := slices.SortedFunc(slices.Values(failures), func(a, b rundir.Failure) int {
 		return cmp.Compare(a.AtSeconds, b.AtSeconds)

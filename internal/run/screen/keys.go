@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plain"
 )
 
-// Holders prints the holders of keys: a table for people, or JSON for programs.
+// Holders prints the holders of keys, as a table for people or as JSON for programs.
 func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	type row struct {
 		Folder  string    `json:"folder"`
@@ -41,25 +41,25 @@ func Holders(out io.Writer, list []authority.Holder, asJSON bool) error {
 	return w.Flush()
 }
 
-// notes says whether a certificate or a token is revoked, expired, replaced or a token.
+// notes reports whether a certificate or a token is revoked, expired or replaced, or is a token.
 func notes(h *authority.Holder) string {
 	var all []string
 	switch {
 	case h.Revoked:
 		all = append(all, "revoked")
 	case time.Now().After(h.Until):
-		all = append(all, "has run out")
+		all = append(all, "expired")
 	}
 	switch {
 	case h.Token:
 		all = append(all, "token")
 	case h.Folder == "":
-		all = append(all, "replaced, or its folder was removed")
+		all = append(all, "replaced, or its directory was removed")
 	}
 	return strings.Join(all, ", ")
 }
 
-// Revoked says whose certificates and tokens were revoked, a line for each.
+// Revoked prints the holders of the revoked certificates and tokens, one line for each.
 func Revoked(out io.Writer, list []authority.Holder) {
 	for i := range list {
 		kind, h := "certificate", &list[i]
@@ -74,12 +74,12 @@ func Revoked(out io.Writer, list []authority.Holder) {
 	}
 }
 
-// Missing warns that the record of an authority was lost, or is an older copy, and lacks certificates.
+// Missing prints a warning if the authority's record was lost or is an older copy, and therefore lacks certificates.
 func Missing(out io.Writer, c authority.Completeness) {
 	if !c.Since.IsZero() {
-		fmt.Fprintf(out, "Certificates that were replaced before %s, and tokens from before, are not recorded: the "+
-			"record was lost, or an older copy took its place. They stay good until they run out, unless you revoke "+
-			"their serial numbers; perdure keys new makes an authority that does not trust them.\n",
+		fmt.Fprintf(out, "Certificates replaced before %s, and tokens from before then, are not recorded: the "+
+			"record was lost or replaced by an older copy. They are valid until they expire, unless you revoke "+
+			"their serial numbers; perdure keys new creates an authority that does not trust them.\n",
 			c.Since.Format(time.RFC3339))
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/screen"
 )
 
-// TestHolders: the list tells certificates in folders from replaced ones and tokens, and says which are revoked.
+// TestHolders checks that the list distinguishes certificates in directories, replaced ones and tokens, and marks
+// revoked ones.
 func TestHolders(t *testing.T) {
 	who := keys.Identity{Domain: "job", Role: keys.Worker, Name: "alice"}
 	until := time.Now().Add(time.Hour)
@@ -26,7 +27,7 @@ func TestHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")[1:]
-	for i, want := range []string{"", "revoked, replaced, or its folder was removed", "token", "has run out"} {
+	for i, want := range []string{"", "revoked, replaced, or its directory was removed", "token", "expired"} {
 		_, note, _ := strings.Cut(lines[i], " "+keys.Serial(list[i].Serial)+" ")
 		if note = strings.TrimSpace(note); note != want {
 			t.Errorf("line %d ends in %q, want %q", i, note, want)
@@ -40,6 +41,6 @@ func TestHolders(t *testing.T) {
 	}
 	out.Reset()
 	if screen.Missing(&out, authority.Completeness{}); out.Len() > 0 {
-		t.Errorf("of a complete record it says %q", out.String())
+		t.Errorf("warning for a complete record: %q", out.String())
 	}
 }

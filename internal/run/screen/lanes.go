@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	mostLanes  = 12
+	maxLanes   = 12
 	laneName   = 10 // columns of a worker's name
-	laneFigure = 18 // and of its clock
-	laneClocks = 10 // the fewest that a lane spans, so that a clock of skew is not a whole lane
+	laneFigure = 18 // columns of its clock
+	laneClocks = 10 // fewest clocks that a lane spans, so that a skew of one clock does not fill it
 )
 
-// lanes draws a line for each worker, with its sign where its clock is between the slowest's and
-// the fastest's: how far workers are apart is what a consistency model bounds. Workers for whom
-// there is no room share the last line.
+// lanes draws a line for each worker, with a sign at its clock between those of the slowest and the fastest worker. The
+// distance between workers is what a consistency model bounds. Workers that do not fit share the last line.
 func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
 	var workers []wire.PlaceProgress
 	for _, p := range places {
@@ -26,7 +25,7 @@ func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
 			workers = append(workers, p)
 		}
 	}
-	most = min(most, mostLanes)
+	most = min(most, maxLanes)
 	track := width - laneName - laneFigure
 	if len(workers) == 0 || most < 1 || track < laneClocks {
 		return nil
@@ -47,7 +46,7 @@ func lanes(places []wire.PlaceProgress, width, most int) (lines []string) {
 	return lines
 }
 
-// lane draws a worker whose lane begins at a clock.
+// lane draws the line of a worker; low is the clock at its start.
 func lane(w *wire.PlaceProgress, low, span perdure.Clock, track int) string {
 	at := int(int64(track-1) * int64(w.Clock-low) / int64(span))
 	figure := fmt.Sprintf("clock %d", w.Clock)
@@ -58,7 +57,7 @@ func lane(w *wire.PlaceProgress, low, span perdure.Clock, track int) string {
 		sign(w.State), strings.Repeat(" ", track-at), figure)
 }
 
-// crowd is a line for many workers.
+// crowd draws one line for several workers.
 func crowd(workers []wire.PlaceProgress, byClock func(a, b wire.PlaceProgress) int) string {
 	signs := ""
 	for _, w := range workers {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// OneLine is a view that shows how a run has ended, in one line, and nothing else.
+// OneLine is a view that shows only how a run has ended, in one line.
 type OneLine struct {
 	Silent
 	Out io.Writer
@@ -21,7 +21,7 @@ func (v OneLine) End(s *rundir.Summary, folder string, missed []supervisor.Fault
 	fmt.Fprintln(v.Out, line(s, folder, missed))
 }
 
-// line says what a run reached, what it took, and what failures have cost it.
+// line returns a run's result, its duration, and the cost of failures.
 func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 	parts := []string{fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)}
 	switch {
@@ -29,7 +29,7 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 		parts = append(parts, fmt.Sprintf("test rmse %.4f", *s.TestRMSE))
 	case s.TestAccuracy != nil:
 		parts = append(parts, fmt.Sprintf("test accuracy %.4f", *s.TestAccuracy))
-	case s.TestLoss != nil: // of topics and of what was seen nothing else is measured
+	case s.TestLoss != nil: // topic models and observed values have no other measure
 		parts = append(parts, fmt.Sprintf("test loss %.4f", *s.TestLoss))
 	}
 	if n := len(s.Failures); n > 0 {
@@ -45,11 +45,11 @@ func line(s *rundir.Summary, folder string, missed []supervisor.Fault) string {
 	return "done: " + strings.Join(append(parts, folder), ", ")
 }
 
-// Document is a view that shows how a run has ended, as one document for programs.
+// Document is a view that prints only the result of a run, as a document for programs.
 type Document struct {
 	Silent
 	Out  io.Writer
-	Warn func(line string) // tells people what the document does not have
+	Warn func(line string) // reports to people what the document lacks
 }
 
 // End implements View.
@@ -57,5 +57,5 @@ func (v Document) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
 	for _, f := range missed {
 		v.Warn(fmt.Sprintf("did not happen: %s: the job had ended before", f))
 	}
-	_ = plain.JSON(v.Out, s) // what cannot be printed, Out says
+	_ = plain.JSON(v.Out, s) // Out keeps the error
 }

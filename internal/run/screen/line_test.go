@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// TestOneLine: a run's end is one line, with what failures have cost where there were some, and
-// what of those that were planned did not come.
+// TestOneLine checks that a run's end is one line with the cost of failures, if any, and the planned faults that did
+// not happen.
 func TestOneLine(t *testing.T) {
 	accuracy, none, two := 0.75, int64(0), int64(2)
 	s := rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestAccuracy: &accuracy}
@@ -39,14 +39,13 @@ func TestOneLine(t *testing.T) {
 	if got := show(); !strings.Contains(got, "0 updates lost, 27 lost in part, 2 clocks redone") {
 		t.Errorf("%q", got)
 	}
-	s = rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestLoss: &accuracy} // as of lda
+	s = rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestLoss: &accuracy} // as for lda
 	if got := show(); got != "done: 10 clocks in 1.2 s, test loss 0.7500, runs/a\n" {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestDocument: of a run that people do not watch comes one document, and beside it what it
-// does not have.
+// TestDocument checks that the result is one document, and that faults that did not happen are reported separately.
 func TestDocument(t *testing.T) {
 	var out bytes.Buffer
 	warned := ""

@@ -14,27 +14,26 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// panel is a block of lines at the bottom of a terminal, drawn anew in place;
-// events scroll by above it.
+// panel is a block of lines at the bottom of a terminal that is redrawn in place. Events scroll by above it.
 type panel struct {
 	*plainView
 	fd     int
 	colour bool
-	lines  int // of the panel as it stands
+	lines  int // currently shown
 	loss   trail
-	faults []perdure.Clock // when something failed
+	faults []perdure.Clock // clocks of failures
 }
 
-// redraw is the least time between two drawings of the panel.
+// redraw is the minimum time between two drawings of the panel.
 const redraw = 100 * time.Millisecond
 
-// mostMarks is how many failures the bar marks, the first: a cell shows one of many.
-const mostMarks = 10_000
+// maxMarks limits how many failures the bar marks. Later ones would share cells with earlier ones.
+const maxMarks = 10_000
 
 func (v *panel) Event(now *State, e wire.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if (e.Kind == "fault" || e.Kind == "detected") && len(v.faults) < mostMarks {
+	if (e.Kind == "fault" || e.Kind == "detected") && len(v.faults) < maxMarks {
 		v.faults = append(v.faults, e.Clock)
 	}
 	v.erase()
@@ -90,10 +89,11 @@ func (v *panel) draw(now *State) {
 	v.lines = len(lines)
 }
 
-// besideLanes is how many lines a panel has beside its lanes, and one that stays free for an event.
+// besideLanes is how many lines a panel has in addition to its lanes, including one that stays free for an event.
 const besideLanes = 7
 
-// picture is the panel in lines of at most width columns, and of fewer lines than height, the screen's.
+// picture returns the panel as lines of at most width columns. There are fewer lines than height, the height of the
+// screen.
 func (v *panel) picture(now *State, width, height int) (lines []string) {
 	p := &now.Told
 	add := func(line string, coloured bool) {
@@ -120,7 +120,7 @@ func (v *panel) picture(now *State, width, height int) (lines []string) {
 	return lines
 }
 
-// headline says first how fast the job is and how long it will take, and then as much as there is room for.
+// headline shows the job's speed and remaining time first, and then as much else as fits.
 func headline(now *State, width int) string {
 	var parts []string
 	if now.ClocksPerSecond != nil {
@@ -142,7 +142,7 @@ func headline(now *State, width int) string {
 	return line
 }
 
-// cut brings a line to a width.
+// cut truncates a line to a width.
 func cut(line string, width int) string {
 	if r := []rune(line); len(r) > width {
 		return string(r[:width-1]) + "…"
@@ -150,19 +150,19 @@ func cut(line string, width int) string {
 	return line
 }
 
-// Signs of how a process is, and of a failure on the bar. They differ in shape, too: colours
-// only help.
+// Signs for the state of a process, and for a failure on the bar. They also differ in shape, so that colours are not
+// needed.
 const (
 	signAlive, signDead, signSilent, signWaiting, signFailure = "●", "✗", "◌", "○", "╳"
 )
 
-// colours put signs into colours of the terminal's own palette, so that they fit light and dark ones.
+// colours maps signs to colours of the terminal's palette, which fit light and dark themes.
 var colours = strings.NewReplacer(
 	signAlive, "\x1b[32m"+signAlive+"\x1b[0m", signDead, "\x1b[31m"+signDead+"\x1b[0m",
 	signSilent, "\x1b[33m"+signSilent+"\x1b[0m", signFailure, "\x1b[31m"+signFailure+"\x1b[0m",
 )
 
-// sign is how a process is.
+// sign returns the sign for the state of a process.
 func sign(state string) string {
 	switch state {
 	case "alive":
@@ -177,7 +177,7 @@ func sign(state string) string {
 	return " "
 }
 
-// bar draws how far the job is, and when something failed.
+// bar draws the job's progress with marks at the clocks of failures.
 func bar(clock, end perdure.Clock, faults []perdure.Clock, width int) string {
 	place := func(c perdure.Clock) int { return int(int64(width) * int64(max(0, min(c, end))) / int64(end)) }
 	full := place(clock)
@@ -188,7 +188,7 @@ func bar(clock, end perdure.Clock, faults []perdure.Clock, width int) string {
 	return strings.Join(cells, "")
 }
 
-// servers shows which servers are there.
+// servers shows the states of the servers.
 func servers(places []wire.PlaceProgress) string {
 	line := "servers   "
 	for _, p := range places {

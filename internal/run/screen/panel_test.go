@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// job is one that has run for a while, with n workers.
+// job returns the state of a job that has run for a while, with n workers.
 func job(n int) *State {
 	now := &State{
 		Clocks: 300, Told: wire.Progress{Clock: 231, End: 300}, LastEvent: "server 1 serves again",
@@ -30,7 +30,7 @@ func job(n int) *State {
 	return now
 }
 
-// TestPicture: the panel has what people look for, in the screen's columns and lines.
+// TestPicture checks the panel's content and that it fits the screen.
 func TestPicture(t *testing.T) {
 	v := &panel{faults: []perdure.Clock{60, 150, 400}}
 	for i := range 1000 {
@@ -55,7 +55,7 @@ func TestPicture(t *testing.T) {
 		"41 clocks/s  2s left  clock 231 of 300  loss 0.4312",
 		strings.Repeat("█", 14) + "╳" + strings.Repeat("█", 20) + "╳" + strings.Repeat("█", 17) +
 			strings.Repeat("░", 16) + "╳",
-		"", // the curve, below
+		"", // the curve is checked below
 		"servers   ●✗",
 		"worker 0  ●                                          clock 231",
 		"worker 1  ────●                                      clock 232 +1",
@@ -67,14 +67,14 @@ func TestPicture(t *testing.T) {
 	curve := lines[3]
 	lines[3] = ""
 	if got := strings.Join(lines, "\n"); got != want {
-		t.Errorf("the panel is\n%s\nand not\n%s", got, want)
+		t.Errorf("the panel is\n%s\nwant\n%s", got, want)
 	}
 	if !strings.HasPrefix(curve, "loss █▆▅") || !strings.HasSuffix(curve, "▁ 2 to 0.182") {
 		t.Errorf("the curve is %q", curve)
 	}
 }
 
-// TestColours: signs have colours only where the terminal is to have any, and mean the same without.
+// TestColours checks that signs are coloured only if the terminal permits it, and mean the same without colours.
 func TestColours(t *testing.T) {
 	plain, coloured := &panel{}, &panel{colour: true}
 	p, c := plain.picture(job(1), 70, 24), coloured.picture(job(1), 70, 24)
@@ -94,7 +94,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestTrail: a curve of any length keeps its shape in bounded memory.
+// TestTrail checks that a curve of any length keeps its shape in bounded memory.
 func TestTrail(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 100_000} {
 		var tr trail
@@ -102,7 +102,7 @@ func TestTrail(t *testing.T) {
 			tr.add(float64(i))
 			tr.add(math.NaN())
 		}
-		if len(tr.points) > mostPoints {
+		if len(tr.points) > maxPoints {
 			t.Errorf("%d values are %d points", n, len(tr.points))
 		}
 		drawn := []rune(tr.draw(16))
@@ -114,7 +114,7 @@ func TestTrail(t *testing.T) {
 		}
 		for i := 1; i < len(drawn); i++ {
 			if drawn[i] < drawn[i-1] {
-				t.Errorf("%d values that rise are drawn as %q", n, string(drawn))
+				t.Errorf("%d rising values are drawn as %q", n, string(drawn))
 			}
 		}
 		if n > 2 && (len(drawn) != 16 || drawn[0] != '▁' || drawn[15] != '█') {
@@ -130,7 +130,7 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// TestFirstLines: how a run ended is in two lines.
+// TestFirstLines checks the two lines about how a run ended.
 func TestFirstLines(t *testing.T) {
 	kill := func(at, again float64) rundir.Failure {
 		return rundir.Failure{Kind: "kill", AtSeconds: at, ServingAgainAfterMs: &again}

@@ -11,11 +11,11 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// result is how a run has ended, for people.
+// result is a run's result, for people.
 type result struct {
 	rundir.Summary
 	dir    string
-	missed []supervisor.Fault // planned, and the run had ended before
+	missed []supervisor.Fault // planned faults for which the run ended too early
 }
 
 func (r result) print(out io.Writer) {
@@ -24,7 +24,7 @@ func (r result) print(out io.Writer) {
 		fmt.Fprintf(out, "  %-16s %s\n", row[0], row[1])
 	}
 	if len(r.ClockDifferential) > 0 {
-		fmt.Fprintln(out, "  clock differential: the newest clock of each other worker in a row that was read, less "+
+		fmt.Fprintln(out, " clock differential: for rows read, the newest clock of each other worker in the row minus "+
 			"the reader's")
 		for _, line := range bars(numbers(r.ClockDifferential)) {
 			fmt.Fprintln(out, "  "+line)
@@ -32,7 +32,7 @@ func (r result) print(out io.Writer) {
 	}
 }
 
-// orUnknown formats what may not be known.
+// orUnknown formats a value that may be unknown.
 func orUnknown[T any](p *T, format func(v T) string) string {
 	if p == nil {
 		return "not known"
@@ -42,13 +42,13 @@ func orUnknown[T any](p *T, format func(v T) string) string {
 
 func count(n int64) string { return fmt.Sprint(n) }
 
-// mostFindings is how many lines of what a workload has found are shown.
-const mostFindings = 9
+// maxFindings is how many lines of a workload's remarks are shown.
+const maxFindings = 9
 
-// findings are what the workload has to say of its model.
+// findings returns the workload's remarks about its model.
 func (r *result) findings() (rows [][2]string) {
 	for i, line := range r.Findings {
-		if i == mostFindings {
+		if i == maxFindings {
 			return append(rows, [2]string{"", fmt.Sprintf("and %d more, in summary.json", len(r.Findings)-i)})
 		}
 		name := ""
@@ -94,53 +94,54 @@ func (r *result) rows() [][2]string {
 	if r.OlderStates != nil {
 		rows = append(rows, [2]string{
 			"saved states",
-			fmt.Sprintf("%d that programs were given are older than the last one, by %d clocks at most", r.StatesLost,
+			fmt.Sprintf("programs were given %d states older than the last one, by at most %d clocks", r.StatesLost,
 				r.StatesOlder),
 		})
 	}
 	if r.BeyondBound != nil {
-		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which went alone", *r.BeyondBound)})
+		rows = append(rows, [2]string{"beyond vap's V", fmt.Sprintf("%d updates, which were sent alone",
+			*r.BeyondBound)})
 	}
 	if o := r.Outage; o != nil {
 		rows = append(rows, [2]string{
 			"in outages",
-			fmt.Sprintf("%d clocks, %d rows read stale, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks,
+			fmt.Sprintf("%d clocks, %d stale rows read, at most %.1f MB queued by a worker, %.1f s waited", o.Clocks,
 				o.StaleRows, float64(o.QueuedBytes)/1e6, o.WaitedS),
 		})
 	}
 	if s := r.Saving; s != nil && s.Interval > 0 {
 		rows = append(rows, [2]string{
 			"checkpoints",
-			fmt.Sprintf("every %s at last; %s", membership.Seconds(s.Interval), s.Why),
+			fmt.Sprintf("finally every %s; %s", membership.Seconds(s.Interval), s.Why),
 		})
 	}
 	for _, f := range r.missed {
 		rows = append(rows, [2]string{
 			"did not happen",
-			fmt.Sprintf("%s: the job had ended before; --clocks makes it longer", f),
+			fmt.Sprintf("%s: the job had ended before; a larger --clocks makes it longer", f),
 		})
 	}
 	return rows
 }
 
-// Ended shows how a run in a folder has ended.
+// Ended prints the result of the run in a directory.
 func Ended(out io.Writer, folder string, s *rundir.Summary) {
 	fmt.Fprintf(out, "%s has ended: %s, %s, recovery %s: %d workers, %d servers, %d shards, seed %d\n",
 		folder, s.Workload, s.Consistency, s.Recovery, s.Workers, s.Servers, s.Shards, s.Seed)
 	result{Summary: *s, dir: folder}.print(out)
 }
 
-// numbers are a histogram's, of which JSON has made texts.
+// numbers converts a histogram's keys from JSON texts to numbers.
 func numbers(h map[string]int64) map[int64]int64 {
 	out := make(map[int64]int64, len(h))
 	for text, n := range h {
-		k, _ := strconv.ParseInt(text, 10, 64) // a number was written
+		k, _ := strconv.ParseInt(text, 10, 64) // it was written as a number
 		out[k] = n
 	}
 	return out
 }
 
-// goalLine says what the goal was reached with, where the final model has another figure.
+// goalLine returns a line about the evaluation that reached the goal, if the final model has another value.
 func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
 	g := s.Goal
 	if g == nil || g.Met == nil || g.Final != nil && *g.Met == *g.Final {
@@ -148,27 +149,28 @@ func goalLine(s *rundir.Summary) (line [2]string, differs bool) {
 	}
 	return [2]string{
 		"goal met",
-		fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all had stopped", g.Metric, *g.Met,
+		fmt.Sprintf("%s %.4f at clock %d; the model above is of clock %d, when all workers had stopped", g.Metric,
+			*g.Met,
 			g.Clock, s.Clocks),
 	}, true
 }
 
-// savedRows says what was saved of rows that are saved by themselves, and what of that came back.
+// savedRows returns lines about separately saved rows, and about those that were restored.
 func savedRows(all *words.Saving) (rows [][2]string) {
 	if all == nil || all.Rows == nil {
 		return nil
 	}
 	s := all.Rows
 	rows = append(rows, [2]string{
-		"rows saved", fmt.Sprintf("%.1f MB; training paused for it %.3f s on all shards together",
+		"rows saved", fmt.Sprintf("%.1f MB; it paused training for %.3f s, summed over all shards",
 			float64(s.Bytes)/1e6, s.PausedSeconds),
 	})
 	if s.Restored+s.Initial == 0 {
 		return rows
 	}
-	back := fmt.Sprintf("%d as last saved, %d initial; not saved for %.1f clocks in the mean, %d at most", s.Restored,
+	back := fmt.Sprintf("%d as last saved, %d initial; saved %.1f clocks before on average, at most %d", s.Restored,
 		s.Initial, s.MeanAge(), s.Oldest)
 	return append(rows,
 		[2]string{"rows back", back},
-		[2]string{"lost in part", fmt.Sprintf("%d updates: some of these rows have them", s.PartlyLost)})
+		[2]string{"lost in part", fmt.Sprintf("%d updates: only some of these rows contain them", s.PartlyLost)})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// shardLines says which servers hold the shards of a view, those with the same chain in one
-// line: the head, the followers in the chain's order, and the server that is joining it.
+// shardLines lists the servers of a view's shards. Shards with the same chain share a line with the head, the followers
+// in order, and the joining server.
 func shardLines(v *words.View) (lines []string) {
 	shards := map[string][]int{} // by the chain that holds them
 	var order []string
@@ -30,10 +30,10 @@ func shardLines(v *words.View) (lines []string) {
 	return lines
 }
 
-// chainText is a shard's chain in words.
+// chainText describes a shard's chain.
 func chainText(s *words.ShardView) string {
 	if s.Replicas() == 0 {
-		return "nobody yet"
+		return "no server yet"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "head server:%d", s.Server)
@@ -50,7 +50,7 @@ func chainText(s *words.ShardView) string {
 	return b.String()
 }
 
-// ranges writes ascending numbers shortly: 0-3 5 7-8.
+// ranges formats ascending numbers compactly: 0-3 5 7-8.
 func ranges(numbers []int) string {
 	var parts []string
 	for i := 0; i < len(numbers); {
@@ -68,7 +68,7 @@ func ranges(numbers []int) string {
 	return strings.Join(parts, " ")
 }
 
-// heldLine says what a worker has of updates that are not safe yet, and goes on without.
+// heldLine describes a worker's updates that are not safe yet, and the unavailable shards that it continues without.
 func heldLine(p *control.Process) (text string) {
 	if p.KeptBytes > 0 {
 		text = fmt.Sprintf(", keeps %.1f MB of updates", float64(p.KeptBytes)/1e6)
@@ -78,12 +78,13 @@ func heldLine(p *control.Process) (text string) {
 		for i, s := range o.Shards {
 			out[i] = int(s)
 		}
-		text += fmt.Sprintf(", shards %s out for %.1f s, %.1f MB queued", ranges(out), o.Seconds, float64(o.Bytes)/1e6)
+		text += fmt.Sprintf(", shards %s unavailable for %.1f s, %.1f MB queued", ranges(out), o.Seconds,
+			float64(o.Bytes)/1e6)
 	}
 	return text
 }
 
-// unreadLine says how far a server is behind the update log, "" where that is not known.
+// unreadLine returns how many records of the update log a server must still read, or "" if that is unknown.
 func unreadLine(records *int64) string {
 	if records == nil {
 		return ""
@@ -91,8 +92,7 @@ func unreadLine(records *int64) string {
 	return fmt.Sprintf(", %d records of the update log to read", *records)
 }
 
-// savedLine says which checkpoint there is, and how often one is made; "" for a job that
-// keeps none.
+// savedLine describes the last checkpoint and how often one is made. It returns "" for a job without checkpoints.
 func savedLine(s *control.Status, durable perdure.Clock) string {
 	switch {
 	case s.Saving != nil && s.Saving.Rows != nil:
@@ -102,13 +102,13 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving == nil:
 		return fmt.Sprintf("last checkpoint: clock %d", durable)
 	case s.Saving.Interval == 0:
-		return fmt.Sprintf("last checkpoint: clock %d; how often is not chosen yet", durable)
+		return fmt.Sprintf("last checkpoint: clock %d; the interval is not chosen yet", durable)
 	}
 	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.Seconds(s.Saving.Interval),
 		s.Saving.Why)
 }
 
-// spanLine says when a slot takes part, where that is not throughout.
+// spanLine describes when a slot takes part, unless it does throughout.
 func spanLine(role string, s words.Span) string {
 	text := ""
 	if role == string(wire.RoleWorker) && s.From > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// TestShardLines: status says which servers hold the shards, as shortly as it can.
+// TestShardLines checks the compact list of the shards' servers.
 func TestShardLines(t *testing.T) {
 	chain := func(servers ...int) (s words.ShardView) {
 		s.Server = servers[0]
@@ -27,19 +27,19 @@ func TestShardLines(t *testing.T) {
 	got, want := strings.Join(shardLines(&v), "\n"), `shards 0-1 3 6-7: head server:0, follower server:1, tail server:2
 shards 2: head server:2, tail server:0; joining server:3
 shards 4: head server:1
-shards 5: nobody yet`
+shards 5: no server yet`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// Status says of each worker what it keeps and goes on without, and of the job which
-// checkpoint there is.
+// TestHeldAndSaved checks the status's text about each worker's kept updates and unavailable shards, and about the last
+// checkpoint.
 func TestHeldAndSaved(t *testing.T) {
 	for want, p := range map[string]control.Process{
 		"":                          {},
 		", keeps 3.4 MB of updates": {KeptBytes: 3_400_000},
-		", shards 0-1 5 out for 2.5 s, 0.5 MB queued": {Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{
+		", shards 0-1 5 unavailable for 2.5 s, 0.5 MB queued": {Outage: &perdure.WorkerOutage{Shards: []perdure.ShardID{
 			0, 1,
 			5,
 		}, Seconds: 2.5, Bytes: 500_000}},
@@ -55,7 +55,7 @@ func TestHeldAndSaved(t *testing.T) {
 	}{
 		{"chain:2", nil, ""},
 		{"resend:20", nil, "last checkpoint: clock 40"},
-		{"resend:auto", &words.Saving{}, "last checkpoint: clock 40; how often is not chosen yet"},
+		{"resend:auto", &words.Saving{}, "last checkpoint: clock 40; the interval is not chosen yet"},
 		{
 			"checkpoint:auto", &words.Saving{Interval: 2.5, Why: "Young"},
 			"last checkpoint: clock 40; every 2.5 s, Young",
@@ -73,7 +73,7 @@ func TestHeldAndSaved(t *testing.T) {
 	}
 }
 
-// TestChanges: people read which workers join and which leave.
+// TestChanges checks the lines about workers that join and leave.
 func TestChanges(t *testing.T) {
 	slots := func(spans ...words.Span) (s []words.SlotView) {
 		for _, span := range spans {

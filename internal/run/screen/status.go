@@ -12,8 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// Status shows how a running job is: the job, its processes, its shards, and log, a line about
-// its update log; "": it has none.
+// Status prints the state of a running job, its processes and its shards. log is a line about its update log, or "".
 func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
 		s.End, s.Generation, s.RunDir)
@@ -21,7 +20,7 @@ func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"
 	}
-	fmt.Fprintf(out, "recovery %s%s; to be joined at %s\n%s", s.Recovery, replaced, s.Coordinator,
+	fmt.Fprintf(out, "recovery %s%s; join it at %s\n%s", s.Recovery, replaced, s.Coordinator,
 		clocksPerSecond(s.ClocksPerSecond))
 	if s.Loss != nil {
 		fmt.Fprintf(out, ", loss %.4f", *s.Loss)
@@ -52,18 +51,19 @@ func Status(out io.Writer, s *control.Status, v *words.View, log string) {
 	}
 }
 
-// awayLine says that a coordinator waits for its registry, and what that means.
+// awayLine reports that a coordinator waits for its registry, and the consequences.
 func awayLine(a *control.Away, now time.Time) string {
 	waits := time.Duration(a.Seconds * float64(time.Second))
-	line := fmt.Sprintf("the registry is away since %s, for %.0f s: nothing is decided until it answers; training "+
-		"goes on, and this is how all was then", now.Add(-waits).Format(time.TimeOnly), a.Seconds)
+	line := fmt.Sprintf("the registry has been unavailable since %s, for %.0f s: nothing is decided until it "+
+		"answers; training continues, and this is the state at that time", now.Add(-waits).Format(time.TimeOnly),
+		a.Seconds)
 	if a.Why != "" {
 		line += "; " + a.Why
 	}
 	return line
 }
 
-// processLine is a process in a line: its name, its pid, and how it is.
+// processLine describes a process in one line: its name, its pid and its state.
 func processLine(p *control.Process) string {
 	name := p.Role
 	if p.Role != string(wire.RoleCoordinator) && p.Role != string(supervisor.RoleLog) {
@@ -79,8 +79,8 @@ func processLine(p *control.Process) string {
 		float64(p.Resources.HeapBytes)/1e6, spanLine(p.Role, p.Span)+heldLine(p)+unreadLine(p.Unread)+hostLine(p)+more)
 }
 
-// conditionOf is how a process is in a word, and what is to be said beside. The place of a server that was drained
-// stays until another one takes it.
+// conditionOf returns the state of a process as one word, with a suffix. The place of a drained server remains until
+// another server takes it.
 func conditionOf(p *control.Process) (condition, more string) {
 	ended := p.State == control.ProcessDead || p.State == control.ProcessStarting
 	switch drained := p.Drained > 0 && p.Drained >= p.Incarnation; {
@@ -94,7 +94,7 @@ func conditionOf(p *control.Process) (condition, more string) {
 	return string(p.State), ""
 }
 
-// hostLine says which host a process is of, and what a server has still to hand over.
+// hostLine describes a process's host, and the replicas that a server must still hand over.
 func hostLine(p *control.Process) (text string) {
 	if condition, _ := conditionOf(p); condition == "draining" && p.Shards > 0 {
 		text = fmt.Sprintf(", %d shards with %.1f MB left", p.Shards, float64(p.Bytes)/1e6)
@@ -105,7 +105,7 @@ func hostLine(p *control.Process) (text string) {
 	return text
 }
 
-// pidText is "-" where there is no process.
+// pidText returns "-" if there is no process.
 func pidText(pid int) string {
 	if pid == 0 {
 		return "-"

@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/proc/control"
 )
 
-// TestDrainedLine: a server that is to end is draining while it hands over, drained when others have all that it held,
-// and gone when it has ended, however often the coordinator has begun since; one that comes after it in its place is
-// what it is, and one that has ended before others had all is dead.
+// TestDrainedLine checks the states of a draining server. It is draining while it hands over, drained when other
+// servers have all its replicas, and gone when it has ended, however often the coordinator has restarted since. Its
+// successor has a state of its own. A server that ended before the others had everything is dead.
 func TestDrainedLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		state                control.ProcessState
@@ -44,18 +44,18 @@ func TestDrainedLine(t *testing.T) {
 	}
 }
 
-// TestAwayLine: a status says that the registry is away, since when and why; one that is not says nothing of it.
+// TestAwayLine checks that a status reports since when and why the registry is unavailable, and only then.
 func TestAwayLine(t *testing.T) {
 	now := time.Date(2026, time.November, 26, 7, 0, 5, 0, time.UTC)
-	want := "the registry is away since 06:59:50, for 15 s: nothing is decided until it answers; training goes on, " +
-		"and this is how all was then; no answer"
+	want := "the registry has been unavailable since 06:59:50, for 15 s: nothing is decided until it answers; " +
+		"training continues, and this is the state at that time; no answer"
 	if got := awayLine(&control.Away{Seconds: 15, Why: "no answer"}, now); got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 	for _, away := range []*control.Away{nil, {Seconds: 3}} {
 		var out bytes.Buffer
 		Status(&out, &control.Status{RegistryAway: away}, &words.View{}, "")
-		if got := strings.Contains(out.String(), "the registry is away since"); got != (away != nil) {
+		if got := strings.Contains(out.String(), "the registry has been unavailable since"); got != (away != nil) {
 			t.Errorf("away %v: %s", away, &out)
 		}
 	}

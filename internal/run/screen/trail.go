@@ -2,18 +2,18 @@ package screen
 
 import "math"
 
-// mostPoints is how many points of a curve are kept, a mean of as many values each.
-const mostPoints = 256
+// maxPoints is how many points of a curve are kept. Each is the mean of the same number of values.
+const maxPoints = 256
 
-// trail is a curve that grows, in bounded memory.
+// trail is a growing curve in bounded memory.
 type trail struct {
 	points        []float64
-	each, n       int     // values that a point is the mean of; of the next one so far
-	sum           float64 // of these
+	each, n       int     // values per point, and those of the next point so far
+	sum           float64 // of the values of the next point
 	first, newest float64
 }
 
-// add appends a value. What is no finite number is left out.
+// add appends a value. Values that are not finite are ignored.
 func (t *trail) add(v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return
@@ -26,15 +26,15 @@ func (t *trail) add(v float64) {
 		return
 	}
 	t.points, t.sum, t.n = append(t.points, t.sum/float64(t.n)), 0, 0
-	if len(t.points) == mostPoints {
-		for i := range mostPoints / 2 {
+	if len(t.points) == maxPoints {
+		for i := range maxPoints / 2 {
 			t.points[i] = (t.points[2*i] + t.points[2*i+1]) / 2
 		}
-		t.points, t.each = t.points[:mostPoints/2], 2*t.each
+		t.points, t.each = t.points[:maxPoints/2], 2*t.each
 	}
 }
 
-// draw draws the curve, where there is something to see yet.
+// draw draws the curve if it has at least two points.
 func (t *trail) draw(width int) string {
 	if len(t.points) < 2 || width < 2 {
 		return ""

@@ -1,6 +1,5 @@
-// Package screen shows a run in the terminal: while it goes on, as plain lines or as a panel at the bottom (View),
-// its status (Status), and its result (Ended). It takes what there is to show as values, and prints it. It asks
-// nobody and decides nothing.
+// Package screen shows a run in the terminal: a running one as plain lines or as a panel at the bottom (View), its
+// status (Status), and its result (Ended). It only prints the values that it is given.
 package screen
 
 import (
@@ -22,39 +21,39 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// State is a job at a moment, as people are shown it. What is not known is nil.
+// State is the state of a job at a moment, as it is shown. Unknown values are nil.
 type State struct {
-	Since     time.Duration // the first clock began
+	Since     time.Duration // time since the first clock started
 	Told      wire.Progress
-	Clocks    perdure.Clock // that the job is to have
+	Clocks    perdure.Clock // number of clocks of the job
 	LastEvent string
 
 	TrainLoss, TrainRMSE   *float64
 	TestAccuracy, TestRMSE *float64
 	ClocksPerSecond        *float64
 	MBPerSecond            float64 // pushed and pulled
-	OutageClocks           int64   // done while some shard was out
+	OutageClocks           int64   // done while a shard was unavailable
 }
 
-// View shows a run while it goes on. Nobody calls it from two goroutines before it has begun;
-// then it is safe for concurrent use.
+// View shows a running run. Until Begin returns, it must be used by one goroutine; afterwards it is safe for concurrent
+// use.
 type View interface {
-	Say(line string)                      // before the run begins
-	Begin(s *settings.Run, folder string) // its processes are started
-	Event(now *State, e wire.Event)       // something happened
-	Progress(now *State)                  // it goes on
-	// it has its model; missed: planned, and the run had ended before
+	Say(line string)                      // shows a line before the run begins
+	Begin(s *settings.Run, folder string) // the processes have been started
+	Event(now *State, e wire.Event)       // shows an event
+	Progress(now *State)                  // shows progress
+	// the model is complete; missed holds planned faults for which the run ended too early
 	End(s *rundir.Summary, folder string, missed []supervisor.Fault)
 	Close() // nothing more is shown
 }
 
-// File is what a view writes to: what it is decides how.
+// File is the output of a view, which depends on whether it is a terminal.
 type File interface {
 	io.Writer
 	Fd() uintptr
 }
 
-// New picks the live panel on a terminal, plain lines elsewhere.
+// New returns the live panel on a terminal, and plain lines elsewhere.
 func New(out File) View {
 	p := &plainView{out: out}
 	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(out.Fd())) {
@@ -63,7 +62,7 @@ func New(out File) View {
 	return &panel{plainView: p, fd: int(out.Fd()), colour: os.Getenv("NO_COLOR") == ""}
 }
 
-// Overwrite begins a line: on a terminal over the ^C that it shows.
+// Overwrite returns the start of a line, which on a terminal overwrites the ^C that it shows.
 func Overwrite(out *os.File) string {
 	if term.IsTerminal(int(out.Fd())) {
 		return "\r"
@@ -71,7 +70,7 @@ func Overwrite(out *os.File) string {
 	return ""
 }
 
-// plainView prints a line for what happens, and one a second for how it goes.
+// plainView prints a line for each event, and one per second about the progress.
 type plainView struct {
 	out  io.Writer
 	last time.Time
@@ -92,7 +91,7 @@ func (v *plainView) Begin(s *settings.Run, folder string) {
 		what, job.Models(), job.Recovery, s.WorkersAtFirst(), job.Servers, job.Shards, job.Seed, folder)
 }
 
-// shown lists the kinds of events that people want to see as they happen.
+// shown lists the kinds of events that are shown as they happen.
 var shown = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
 	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
@@ -117,7 +116,7 @@ func (v *plainView) Progress(now *State) {
 	fmt.Fprintln(v.out, status(now))
 }
 
-// status is one line about a run: how far, how good, how fast.
+// status returns one line about a run: its progress, quality and speed.
 func status(now *State) string {
 	line := fmt.Sprintf("%7.2fs  %s", now.Since.Seconds(), far(now))
 	for _, part := range append(quality(now), speed(now)...) {
@@ -126,12 +125,12 @@ func status(now *State) string {
 	return line
 }
 
-// far says how far a run is.
+// far returns a run's progress.
 func far(now *State) string {
 	return fmt.Sprintf("clock %5d of %d", now.Told.Clock, cmp.Or(now.Told.End, now.Clocks))
 }
 
-// quality says how good the model is, as far as that is known.
+// quality returns the known measures of the model.
 func quality(now *State) (parts []string) {
 	add := func(format string, v *float64) {
 		if v != nil {
@@ -148,7 +147,7 @@ func quality(now *State) (parts []string) {
 	return parts
 }
 
-// speed says how fast a run is, and how long it will take, as far as that is known.
+// speed returns a run's speed and remaining time, as far as they are known.
 func speed(now *State) (parts []string) {
 	if now.ClocksPerSecond != nil {
 		parts = append(parts, clocksPerSecond(*now.ClocksPerSecond))
@@ -163,22 +162,22 @@ func speed(now *State) (parts []string) {
 	return parts
 }
 
-// left says how long a run will take; "": that is not known.
+// left returns the remaining time of a run, or "" if it is unknown.
 func left(now *State) string {
 	if now.ClocksPerSecond == nil {
 		return ""
 	}
 	left := float64(cmp.Or(now.Told.End, now.Clocks)-now.Told.Clock) / *now.ClocksPerSecond
-	if left <= 0 || left >= mostLeft {
+	if left <= 0 || left >= maxLeft {
 		return ""
 	}
 	return time.Duration(left*float64(time.Second)).Round(time.Second).String() + " left"
 }
 
-// mostLeft is the longest time left that is told, in seconds: a hundred days.
-const mostLeft = 100 * 86400
+// maxLeft is the longest remaining time that is shown, in seconds: a hundred days.
+const maxLeft = 100 * 86400
 
-// clocksPerSecond says a speed; a slow one with more digits.
+// clocksPerSecond formats a speed, with more digits if it is low.
 func clocksPerSecond(v float64) string {
 	digits := 0
 	if v < 10 {
@@ -190,8 +189,8 @@ func clocksPerSecond(v float64) string {
 	return fmt.Sprintf("%.*f clocks/s", digits, v)
 }
 
-// kept names the folders in which what a strategy goes on from is kept, with a log of the
-// run's own or one elsewhere.
+// kept names the directories with data from which the strategy resumes a run, depending on whether the run has its own
+// log.
 func kept(r perdure.Recovery, ownLog bool) string {
 	switch {
 	case recovery.Of(r).Traits().Logged() && ownLog:
@@ -209,7 +208,7 @@ func (v *plainView) End(s *rundir.Summary, folder string, missed []supervisor.Fa
 	result{Summary: *s, dir: folder, missed: missed}.print(v.out)
 }
 
-// timeLine says what the workers' time went to.
+// timeLine describes how the workers spent their time.
 func timeLine(s *rundir.TimeSplit) string {
 	if s == nil {
 		return "not known"

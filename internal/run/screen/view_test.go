@@ -13,18 +13,17 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// TestPanelCoversCtrlC: the terminal shows ^C where the panel ends; what comes next begins
-// at the line's beginning.
+// TestPanelCoversCtrlC checks that output overwrites the ^C that the terminal shows after the panel.
 func TestPanelCoversCtrlC(t *testing.T) {
 	var out bytes.Buffer
 	v := &panel{plainView: &plainView{out: &out}, lines: 3}
-	v.Event(&State{}, wire.Event{Kind: "closing", Text: "the job is to end"})
-	if !strings.HasPrefix(out.String(), "\r\x1b[3A\x1b[J") || !strings.Contains(out.String(), "the job is to end\n") {
+	v.Event(&State{}, wire.Event{Kind: "closing", Text: "the job is ending"})
+	if !strings.HasPrefix(out.String(), "\r\x1b[3A\x1b[J") || !strings.Contains(out.String(), "the job is ending\n") {
 		t.Errorf("drawn: %q", out.String())
 	}
 }
 
-// TestStatusLine: what is known of a run is in its line, and what is not is left out.
+// TestStatusLine checks that a run's line has its known values and omits unknown ones.
 func TestStatusLine(t *testing.T) {
 	for want, now := range map[string]State{
 		"   0.00s  clock     0 of 300  0.0 MB/s": {Clocks: 300},
@@ -37,7 +36,7 @@ func TestStatusLine(t *testing.T) {
 			Since: time.Second, Clocks: 10, Told: wire.Progress{Clock: 5}, TrainLoss: new(0.5), TrainRMSE: new(1.25),
 			TestRMSE: new(0.914), ClocksPerSecond: new(0.25), OutageClocks: 7,
 		},
-		"   1.00s  clock     5 of 10  0.00 clocks/s  0.0 MB/s": { // it would take longer than anybody wants to know
+		"   1.00s  clock     5 of 10  0.00 clocks/s  0.0 MB/s": { // the remaining time is too long to show
 			Since: time.Second, Clocks: 10, Told: wire.Progress{Clock: 5}, ClocksPerSecond: new(1e-9),
 		},
 	} {
@@ -47,8 +46,7 @@ func TestStatusLine(t *testing.T) {
 	}
 }
 
-// TestPlainView: a line as soon as something happens that people want to see, one a second
-// for how it goes, and how it ended.
+// TestPlainView checks that an event is shown immediately, the progress once per second, and the result at the end.
 func TestPlainView(t *testing.T) {
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +55,7 @@ func TestPlainView(t *testing.T) {
 		v.Say("it is large")
 		v.Begin(&settings.Run{Job: perdure.JobSpec{Workload: "softmax", Slots: 3, Servers: 2, Shards: 6}}, "runs/x")
 		v.Event(now, wire.Event{Kind: "serving", Clock: 7, Text: "it serves again"})
-		v.Event(now, wire.Event{Kind: "checkpoint", Clock: 7, Text: "which is nobody's concern"})
+		v.Event(now, wire.Event{Kind: "checkpoint", Clock: 7, Text: "an internal detail"})
 		for range 5 {
 			v.Progress(now)
 			time.Sleep(400 * time.Millisecond)
@@ -68,7 +66,7 @@ func TestPlainView(t *testing.T) {
 	all := out.String()
 	for want, times := range map[string]int{
 		"it is large\n": 1, "softmax, ": 1, ": 3 workers, 2 servers, 6 shards, seed 0; folder runs/x\n": 1,
-		"clock     7  it serves again\n": 1, "nobody's concern": 0, "clock     0 of 10": 2,
+		"clock     7  it serves again\n": 1, "internal detail": 0, "clock     0 of 10": 2,
 		"\ndone: 10 clocks in 0.0 s\nno faults, updates lost not known, clocks redone not known\n": 1,
 	} {
 		if n := strings.Count(all, want); n != times {
@@ -77,7 +75,7 @@ func TestPlainView(t *testing.T) {
 	}
 }
 
-// TestGoalLine: what the goal was reached with is told where the model has another figure.
+// TestGoalLine checks that the evaluation that reached the goal is shown if the model has another value.
 func TestGoalLine(t *testing.T) {
 	met := rundir.Goal{Metric: "accuracy", Value: 0.83, Clock: 25, Met: new(0.83), Final: new(0.825)}
 	line, differs := goalLine(&rundir.Summary{Goal: &met, Clocks: 27})
@@ -87,7 +85,7 @@ func TestGoalLine(t *testing.T) {
 	}
 	met.Final = new(0.83)
 	if line, differs := goalLine(&rundir.Summary{Goal: &met}); differs {
-		t.Errorf("the model is the same, and the line says: %s", line)
+		t.Errorf("the model has the same value, and the line is: %s", line)
 	}
 }
 
@@ -119,6 +117,6 @@ func TestKept(t *testing.T) {
 		}
 	}
 	if got := kept(perdure.Recovery{Kind: perdure.RecoverStateless}, false); got != ", snapshots/" {
-		t.Errorf("of a run whose log is elsewhere: %q", got)
+		t.Errorf("with an external log: %q", got)
 	}
 }

@@ -13,49 +13,49 @@ import (
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
-// This file has how a run goes on from an earlier one's checkpoint, or repeats it.
+// This file makes the settings of a run that resumes, forks or repeats an earlier run.
 
-// DefaultWorkload is what is trained where nobody says what.
+// DefaultWorkload is the workload that is trained unless the user names another.
 const DefaultWorkload = "softmax"
 
-// The flags that go with --from, and those that --resume and --fork take as well; the run's own settings hold for all
-// else.
+// The flags that may be given with --from, --resume and --fork. All other settings are those of the earlier run.
 var (
-	repeats = []string{"out", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"}
-	goesOn  = append([]string{"clocks", "servers", "recovery", "mtbf", "keep-checkpoints"}, repeats...)
-	trains  = append([]string{"workers", "until", "eval-every"}, goesOn...)
+	repeatFlags    = []string{"out", "fault", "listen", "grace", "max-failures", "store", "delay", "bandwidth"}
+	ownResumeFlags = append([]string{"clocks", "servers", "recovery", "mtbf", "keep-checkpoints"}, repeatFlags...)
+	resumeFlags    = append([]string{"workers", "until", "eval-every"}, ownResumeFlags...)
 )
 
-// taken returns the flags that go with --resume, --fork or --from.
-func (a *Asked) taken(with string) []string {
+// allowed returns the flags that may be given with --resume, --fork or --from.
+func (a *Asked) allowed(with string) []string {
 	switch {
 	case with == "--from":
-		return repeats
+		return repeatFlags
 	case a.own():
-		return goesOn
+		return ownResumeFlags
 	}
-	return trains
+	return resumeFlags
 }
 
-// OnlyTaken refuses flags that would be ignored beside --resume or --from.
+// OnlyTaken returns an error for flags that would have no effect together with --resume or --from.
 func (a *Asked) OnlyTaken(with string) error {
 	its := []string{strings.TrimPrefix(with, "--"), "quiet"}
 	if a.own() {
 		its[1] = "exec"
 	}
 	for name := range a.Given {
-		if name == "workers" && a.own() { // python -m perdure launch always gives it; see sameWork
+		if name == "workers" && a.own() { // python -m perdure launch always passes it; see sameWork
 			continue
 		}
-		if !slices.Contains(its, name) && !slices.Contains(a.taken(with), name) {
-			return fmt.Errorf("%w: --%s cannot be changed with %s, which takes that run's; leave it out",
+		if !slices.Contains(its, name) && !slices.Contains(a.allowed(with), name) {
+			return fmt.Errorf("%w: --%s cannot be changed with %s, which keeps the earlier run's value; leave it out",
 				perdure.ErrUsage, name, with)
 		}
 	}
 	return nil
 }
 
-// sameWork refuses an earlier run of another command, or of another workload than the one that is named.
+// sameWork returns an error if the earlier run belongs to another command, or trains another workload than the named
+// one.
 func (a *Asked) sameWork(s *Run, with, path string) error {
 	if err := s.otherCommand(a.own(), with, path); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (a *Asked) sameWork(s *Run, with, path string) error {
 	return nil
 }
 
-// Repeat makes the settings of a run that begins another again: that of a run.json.
+// Repeat makes the settings of a run that starts another run over, from that run's run.json.
 func (a *Asked) Repeat(file string) (s Run, err error) {
 	if err := a.OnlyTaken("--from"); err != nil {
 		return s, err
@@ -91,9 +91,9 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	}
 	s.Job.ID = NewJobID()
 	if s.Resumed != "" {
-		return s, fmt.Errorf("%w: %s went on from %s; use %s", perdure.ErrUsage, file, s.Resumed, s.Again())
+		return s, fmt.Errorf("%w: %s was itself resumed from %s; use %s", perdure.ErrUsage, file, s.Resumed, s.Again())
 	}
-	if s.Checkpoints.Init != nil { // what is said of its model's copy is that run's
+	if s.Checkpoints.Init != nil { // facts about the model's copy belong to that run
 		s.Checkpoints.Init.Read, s.Tables, s.Saved = true, nil, nil
 	}
 	if err := s.checkFlags(); err != nil {
@@ -105,7 +105,7 @@ func (a *Asked) Repeat(file string) (s Run, err error) {
 	return s, a.Sign(&s)
 }
 
-// Resume makes the settings of a run that goes on from the checkpoint of the one in a folder.
+// Resume makes the settings of a run that resumes the run in a directory from its checkpoint.
 func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err := a.OnlyTaken("--resume"); err != nil {
 		return s, err
@@ -134,9 +134,9 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	if err := s.goOn(folder, &m); err != nil {
 		return s, err
 	}
-	if s.Checkpoints.Ended != nil { // its streams are the earlier job's
+	if s.Checkpoints.Ended != nil { // its streams belong to the earlier job
 		s.Job.ID = NewJobID()
-	} else if s.Saved == nil { // else what it names was read when it was chosen
+	} else if s.Saved == nil { // otherwise its files were verified when it was chosen
 		s.Checkpoints.From = m.Names()
 		from, err := s.OpenEarlier(context.Background())
 		if err == nil {
@@ -149,8 +149,8 @@ func (a *Asked) Resume(folder string) (s Run, err error) {
 	return s, a.Sign(&s)
 }
 
-// Fork makes the settings of a run that goes on from a checkpoint of the one in a folder, as another
-// job. That one is left as it is, and may go on.
+// Fork makes the settings of a new job that starts from a checkpoint of the run in a directory. The earlier run is not
+// changed and may still be running.
 func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	if err := a.OnlyTaken("--fork"); err != nil {
 		return s, err
@@ -167,7 +167,7 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	if err := a.change(&s); err != nil {
 		return s, err
 	}
-	if k.Number > 0 { // all rows of one clock can be saved each by itself, but not the other way round
+	if k.Number > 0 { // rows that are all of one clock can be saved separately, but not the other way round
 		if err := sameForm(k.Manifest.Job.Recovery, s.Job.Recovery); err != nil {
 			return s, err
 		}
@@ -193,17 +193,17 @@ func (a *Asked) Fork(folder string, k *checkpoint.Kept) (s Run, err error) {
 	return s, a.Sign(&s)
 }
 
-// GoOn has a run go on from a checkpoint, or from what stands for one, of the one in a folder.
+// GoOn makes a run start from a checkpoint of the run in a directory, or from an equivalent state.
 func GoOn(s *Run, folder string, m *checkpoint.Manifest) error {
 	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
-		return fmt.Errorf("%w: %s stands at clock %d already; ask for more with --clocks", perdure.ErrUsage, folder, at)
+		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, folder, at)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = folder, m.Generation, m.Cut, m.Tables, m.Slots
 	s.Checkpoints.PastClocks = m.PastClocks
 	return nil
 }
 
-// goOn completes the settings of a run that goes on from a checkpoint of the one in a folder.
+// goOn completes the settings of a run that starts from a checkpoint of the run in a directory.
 func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 	if err := GoOn(s, folder, m); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (s *Run) goOn(folder string, m *checkpoint.Manifest) error {
 	return s.checkSeal(file, m)
 }
 
-// changeWorkers lets another number of workers go on from a checkpoint, if that is asked for.
+// changeWorkers changes the number of workers of a resumed run if the user asked for that.
 func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) error {
 	if s.Checkpoints.Workers = 0; !a.Given["workers"] || a.own() {
 		return nil
@@ -226,16 +226,16 @@ func (a *Asked) changeWorkers(s *Run, m *checkpoint.Manifest) error {
 	return ChangeWorkers(s, a.Shape.Workers, m)
 }
 
-// ChangeWorkers lets another number of workers go on from a checkpoint, from the first clock on that nobody has begun:
-// the data of a clock that somebody has done were shared out among those who were there.
+// ChangeWorkers makes a run resume from a checkpoint with a different number of workers. The new number applies from
+// the first clock that no slot has started: the data of earlier clocks were divided among the earlier workers.
 func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	at := max(m.Cut, s.Checkpoints.furthest)
 	if at == 0 {
-		return fmt.Errorf("%w: --workers %d: the run stands at clock 0; begin another one with as many, with --init "+
-			"and the same model", perdure.ErrUsage, workers)
+		return fmt.Errorf("%w: --workers %d: the run is at clock 0; start a new run with that many workers, with "+
+			"--init and the same model", perdure.ErrUsage, workers)
 	}
 	saved := m.Slots
-	if len(saved) == 0 { // all were there throughout
+	if len(saved) == 0 { // all slots take part throughout
 		saved = make([]words.Span, s.Job.Slots)
 	}
 	s.Checkpoints.Workers = workers
@@ -243,13 +243,13 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 		return err
 	}
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
-		return fmt.Errorf("%w: --workers %d would hold from clock %d on, and the run ends at clock %d; ask for more "+
-			"with --clocks", perdure.ErrUsage, s.Checkpoints.Workers, at, s.Job.Clocks)
+		return fmt.Errorf("%w: --workers %d takes effect at clock %d, but the run ends at clock %d; set a larger "+
+			"--clocks", perdure.ErrUsage, s.Checkpoints.Workers, at, s.Job.Clocks)
 	}
 	return nil
 }
 
-// Again is the flag that begins a run again which went on from another one.
+// Again returns the flag that starts this run over if it was resumed or forked from another run.
 func (s *Run) Again() string {
 	workers := ""
 	if s.Checkpoints.Workers > 0 {
@@ -261,7 +261,7 @@ func (s *Run) Again() string {
 	return "--resume " + s.Resumed + workers
 }
 
-// change lets what was given replace the settings of the run that is resumed.
+// change applies the given flags to the settings of the resumed run.
 func (a *Asked) change(s *Run) (err error) {
 	s.Faults = a.Faults
 	a.takeDistance(s)
@@ -301,7 +301,7 @@ func (a *Asked) change(s *Run) (err error) {
 	return err
 }
 
-// takeDistance lets a distance that was given replace that of an earlier run.
+// takeDistance applies --delay and --bandwidth to the settings of an earlier run.
 func (a *Asked) takeDistance(s *Run) {
 	if a.Given["delay"] {
 		s.Delay = a.Delay
@@ -311,8 +311,8 @@ func (a *Asked) takeDistance(s *Run) {
 	}
 }
 
-// takeMTBF lets --mtbf replace what an earlier run was told, which holds as far as the
-// strategy has use for it.
+// takeMTBF applies --mtbf to the job of an earlier run. The earlier value is kept only if the recovery strategy uses
+// it.
 func (a *Asked) takeMTBF(job *perdure.JobSpec) (err error) {
 	if !job.Recovery.Auto {
 		job.MTBF = 0

@@ -9,40 +9,41 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Asked is what a user asks of a run, in the user's own spelling, and the flags of perdure train and perdure up. New,
-// Repeat and Resume choose what is empty: by default, as the run that begins again had it, or as the resumed run.
+// Asked holds a user's request for a run, as the user wrote it. Its fields are flags of perdure train and perdure
+// up. New, Repeat and Resume choose a value for empty fields: the default, the repeated run's value or the resumed
+// run's value.
 type Asked struct {
 	Version  string `kong:"-"` // of Perdure
-	Workload string `kong:"-"` // OwnWorkload: its workers are programs of the user's own
+	Workload string `kong:"-"` // OwnWorkload: the workers are the user's own programs
 
 	Shape  Shape    `embed:""`
 	Faults []string `name:"fault" group:"faults" main:"" placeholder:"FAULT" sep:"none"`
-	Store  string   `group:"recovery" main:"" placeholder:"URL"` // of checkpoints
+	Store  string   `group:"recovery" main:"" placeholder:"URL"` // for checkpoints
 	Reach  Reach    `embed:""`
-	MTBF   string   `name:"mtbf" group:"recovery" placeholder:"TIME"` // between two failures
+	MTBF   string   `name:"mtbf" group:"recovery" placeholder:"TIME"` // expected time between two failures
 
 	Keep      int    `name:"keep-checkpoints" group:"recovery" default:"1" placeholder:"K"`
 	Grace     string `group:"recovery" default:"10s" placeholder:"TIME"`
 	NoReplace bool   `group:"recovery"`
-	// MaxFailures is how often a slot's program may fail at one clock; 0: as usual.
+	// MaxFailures is how often a slot's program may fail at one clock; 0 means the default.
 	MaxFailures int      `group:"recovery" default:"5" placeholder:"N"`
 	TakeOver    string   `name:"take-over-after" group:"recovery" placeholder:"TIME"`
 	Zone        []string `group:"recovery" placeholder:"I=NAME" sep:"none"` // of some servers
-	Zones       []string `group:"recovery" placeholder:"NAME"`              // of all servers, in turn
+	Zones       []string `group:"recovery" placeholder:"NAME"`              // of all servers, round-robin
 
-	Log     string      `group:"recovery" placeholder:"URL"` // as ParseLog reads it; "": the usual
+	Log     string      `group:"recovery" placeholder:"URL"` // as ParseLog reads it; "" means the default
 	Outage  OutageAsked `embed:""`
 	Suspend string      `name:"suspend-after" group:"outages" placeholder:"TIME"`
 	Distance
 
-	Work  WorkAsked       `kong:"-"` // of perdure train
-	Given map[string]bool `kong:"-"` // the flags on the command line: one that is given and empty is a mistake
+	Work  WorkAsked       `kong:"-"` // only for perdure train
+	Given map[string]bool `kong:"-"` // flags on the command line; a flag that is given but empty is an error
 }
 
-// mostFailures is as good as no bound.
-const mostFailures = 1_000_000
+// maxFailures is large enough to mean "no limit".
+const maxFailures = 1_000_000
 
-// OutageAsked is what a user asks of a job for the time when some of its shards are unavailable.
+// OutageAsked holds a user's settings for the time when some shards of a job are unavailable.
 type OutageAsked struct {
 	On         string `name:"on-outage" group:"outages" default:"wait" placeholder:"POLICY"`
 	Rows       string `name:"outage-rows" group:"outages" default:"apply" placeholder:"HOW"`
@@ -50,7 +51,7 @@ type OutageAsked struct {
 	StaleScale string `group:"consistency" placeholder:"HOW"`
 }
 
-// New makes the settings of a run that begins at clock 0, or says what is wrong.
+// New makes the settings of a run that starts at clock 0, or returns an error that names the wrong setting.
 func (a *Asked) New() (s Run, err error) {
 	if s.Job, err = a.Job(); err != nil {
 		return s, err
@@ -79,7 +80,7 @@ func (a *Asked) New() (s Run, err error) {
 			return s, err
 		}
 		if err = s.checkFlags(); err == nil {
-			err = s.open(!a.Given["shards"]) // which completes them
+			err = s.open(!a.Given["shards"]) // open completes the settings
 		}
 	}
 	if err != nil {
@@ -90,19 +91,19 @@ func (a *Asked) New() (s Run, err error) {
 
 func (a *Asked) own() bool { return a.Workload == OwnWorkload }
 
-// Sign completes settings with what each run is told anew: also of one that goes on in its folder.
+// Sign completes settings with the values that are taken from the command line for every run, including a resumed one.
 func (a *Asked) Sign(s *Run) (err error) {
 	s.Version, s.Reach = a.Version, a.Reach
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.own()
-	if a.MaxFailures < 0 || a.MaxFailures > mostFailures || a.MaxFailures == 0 && a.Given["max-failures"] {
-		return fmt.Errorf("%w: --max-failures %d; choose 1 to %d", perdure.ErrUsage, a.MaxFailures, mostFailures)
+	if a.MaxFailures < 0 || a.MaxFailures > maxFailures || a.MaxFailures == 0 && a.Given["max-failures"] {
+		return fmt.Errorf("%w: invalid --max-failures %d; choose 1 to %d", perdure.ErrUsage, a.MaxFailures, maxFailures)
 	}
 	s.Checkpoints.MaxFailures = a.MaxFailures
 	s.Checkpoints.Grace, err = parseGrace(a.Grace)
 	return err
 }
 
-// Job makes the job that is asked for.
+// Job makes the requested job.
 func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	shape := a.Shape
 	if shape.Clocks == 0 && !a.Given["clocks"] && !a.own() {
@@ -129,8 +130,8 @@ func (a *Asked) Job() (job perdure.JobSpec, err error) {
 		return job, err
 	}
 	if job.TakeOverMs > 0 && job.NoReplace {
-		return job, fmt.Errorf("%w: --take-over-after with --no-replace, under which others take over at once; leave "+
-			"one of them out", perdure.ErrUsage)
+		return job, fmt.Errorf("%w: --take-over-after has no effect with --no-replace, under which other servers "+
+			"take over immediately; leave one of them out", perdure.ErrUsage)
 	}
 	if err := a.refuseIdle(&job); err != nil {
 		return job, err
@@ -138,21 +139,21 @@ func (a *Asked) Job() (job perdure.JobSpec, err error) {
 	return job, recovery.Check(&job)
 }
 
-// outage completes a job with what is asked of its outages.
+// outage completes a job with the requested behaviour during outages.
 func (a *Asked) outage(job *perdure.JobSpec) (err error) {
 	o := a.Outage
 	if job.OnOutage, err = perdure.ParseOnOutage(cmp.Or(o.On, "wait")); err != nil || !job.OnOutage.Continue {
 		return err
 	}
 	if o.MB < 0 || o.MB > MaxOutageMB || o.MB == 0 && a.Given["outage-mb"] {
-		return fmt.Errorf("%w: --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, o.MB, MaxOutageMB)
+		return fmt.Errorf("%w: invalid --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, o.MB, MaxOutageMB)
 	}
 	job.OutageRows, job.OutageBytes = perdure.OutageRows(o.Rows), int64(o.MB)<<20
 	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)
 	return nil
 }
 
-// newLog makes the settings of the job's log; nil for a job that has none.
+// newLog makes the settings of the job's update log. It returns nil for a job without a log.
 func (a *Asked) newLog(job *perdure.JobSpec) (*Log, error) {
 	l := LogAsked{}
 	if a.Log != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
-// asks is what the least says that there is to say of a run of a workload.
+// asks returns the smallest valid request for a run of a workload.
 func asks(name string, given ...string) *Asked {
 	a := &Asked{
 		Version: "v", Workload: name, Reach: Reach{Listen: "here"}, Grace: "3s", Given: map[string]bool{},
@@ -21,7 +21,7 @@ func asks(name string, given ...string) *Asked {
 		Work:  WorkAsked{Data: "synthetic:0.001"},
 	}
 	if name == DefaultWorkload {
-		a.Work.Data = "" // which it has with it
+		a.Work.Data = "" // it has built-in data
 	}
 	for _, flag := range given {
 		a.Given[flag] = true
@@ -29,8 +29,7 @@ func asks(name string, given ...string) *Asked {
 	return a
 }
 
-// TestNew: what nobody says is chosen; workers that are programs of the user's own choose
-// what theirs keep themselves.
+// TestNew checks that defaults are chosen. The user's own worker programs choose the defaults of their own settings.
 func TestNew(t *testing.T) {
 	s, err := asks(DefaultWorkload).New()
 	must(t, err)
@@ -38,7 +37,7 @@ func TestNew(t *testing.T) {
 		s.Job.Clocks != 300 || s.CacheMB != DefaultCacheMB || s.RetainMB != DefaultRetainMB ||
 		s.Job.Seal.SHA256 == "" || s.Params.Rule.Kind != perdure.RuleSGD ||
 		s.Params.Rule.Schedule != perdure.ScheduleConst || s.Params.Batch == 0 ||
-		s.Job.SuspendMs != usually.Milliseconds() || s.Log != nil {
+		s.Job.SuspendMs != defaultAfter.Milliseconds() || s.Log != nil {
 		t.Errorf("%+v", s)
 	}
 	going := asks(DefaultWorkload, "on-outage")
@@ -46,18 +45,18 @@ func TestNew(t *testing.T) {
 	s, err = going.New()
 	must(t, err)
 	if s.Job.StaleScale != perdure.ScaleAverage || s.Job.OutageBytes != 3<<20 {
-		t.Errorf("a job that goes on in an outage: %+v", s.Job)
+		t.Errorf("job that continues during an outage: %+v", s.Job)
 	}
 	own := asks(OwnWorkload)
 	own.Shape.Clocks = 9
 	s, err = own.New()
 	must(t, err)
 	if !s.Job.OwnWorkers || s.CacheMB != 0 || s.RetainMB != 0 || s.Job.Clocks != 9 || s.Job.Seal.SHA256 == "" {
-		t.Errorf("of programs of the user's own: %+v", s)
+		t.Errorf("the user's own programs: %+v", s)
 	}
 }
 
-// TestFewShards: where data are few there are fewer shards than usual, and not if somebody has said how many.
+// TestFewShards checks that a small data set gets fewer shards than the default, unless the user chose the number.
 func TestFewShards(t *testing.T) {
 	few := filepath.Join(t.TempDir(), "ratings.csv")
 	var text strings.Builder
@@ -77,18 +76,18 @@ func TestFewShards(t *testing.T) {
 	a = asks("mf", "shards")
 	a.Work.Data, a.Shape.Shards = few, 16
 	if _, err := a.New(); err == nil || !strings.Contains(err.Error(), "16 shards for table") {
-		t.Errorf("as many shards as were asked for: %v", err)
+		t.Errorf("with the requested number of shards: %v", err)
 	}
 }
 
-// TestNewRefuses: what cannot be, and what would be ignored, is told with its flag.
+// TestNewRefuses checks that invalid settings, and settings that would be ignored, are reported with their flag.
 func TestNewRefuses(t *testing.T) {
 	for want, a := range map[string]*Asked{
-		"--retain-mb is about updates": change(asks(DefaultWorkload, "retain-mb"), func(a *Asked) {
+		"--retain-mb limits the updates": change(asks(DefaultWorkload, "retain-mb"), func(a *Asked) {
 			a.Shape.Recovery = "chain:2"
 		}),
-		"--outage-mb is for jobs that go on in an outage": asks(DefaultWorkload, "outage-mb"),
-		"--log is about the update log": change(asks(OwnWorkload, "log"), func(a *Asked) {
+		"--outage-mb applies only to jobs": asks(DefaultWorkload, "outage-mb"),
+		"--log configures the update log": change(asks(OwnWorkload, "log"), func(a *Asked) {
 			a.Log = "file:"
 		}),
 		"--stale-scale is empty":    asks(DefaultWorkload, "stale-scale"),
@@ -117,8 +116,8 @@ func change(a *Asked, by func(a *Asked)) *Asked {
 	return a
 }
 
-// TestRepeat: a run begins again with the settings of another, under a name of its own; what
-// was given and fits replaces them, and what does not is refused.
+// TestRepeat checks that a run can be started over with the settings of another, under an ID of its own. Given flags
+// replace those settings if they may, and are errors otherwise.
 func TestRepeat(t *testing.T) {
 	first := asks(DefaultWorkload)
 	first.Faults, first.Delay = []string{"kill:server:0@1s"}, "2ms"
@@ -139,7 +138,7 @@ func TestRepeat(t *testing.T) {
 	}).Repeat(file)
 	must(t, err)
 	if again.Delay != "1ms" || again.Faults[0] != "kill:worker:0@1s" {
-		t.Errorf("what was given: %+v", again)
+		t.Errorf("given flags were not applied: %+v", again)
 	}
 	soon := map[string]bool{"delay": true}
 	for want, a := range map[string]*Asked{
@@ -161,7 +160,7 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
-// TestRefuseEmpty: an empty argument is refused, unless it belongs to another program or to a service.
+// TestRefuseEmpty checks that an empty argument is an error, unless it belongs to another program or to a service.
 func TestRefuseEmpty(t *testing.T) {
 	for _, c := range []struct {
 		args []string

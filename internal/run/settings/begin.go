@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/membership"
 )
 
-// WorkersAtFirst returns how many workers take part when the run begins.
+// WorkersAtFirst returns how many workers take part when the run starts.
 func (s *Run) WorkersAtFirst() (workers int) {
 	if len(s.Slots) == 0 {
 		return s.Job.Slots
@@ -22,7 +22,7 @@ func (s *Run) WorkersAtFirst() (workers int) {
 	return workers
 }
 
-// scalePlan is a --scale of train: a number of workers, and the clock from which they take part.
+// scalePlan is a --scale option of train: a number of workers and the clock at which it takes effect.
 type scalePlan struct {
 	workers int
 	at      perdure.Clock
@@ -38,16 +38,17 @@ func parseScale(text string) (p scalePlan, err error) {
 		}
 	}
 	if !ok || err != nil {
-		return p, fmt.Errorf("%w: --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", perdure.ErrUsage,
+		return p, fmt.Errorf("%w: invalid --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100",
+			perdure.ErrUsage,
 			text)
 	}
 	return p, nil
 }
 
-// Begin returns what the job begins with.
+// Begin returns the coordinator's initial state of the job.
 func (s *Run) Begin() (membership.Facts, error) {
 	f := membership.Begin(s.Job, s.Generation+1, s.Cut, s.Tables)
-	if s.Resumed != "" { // what was planned then is among its slots
+	if s.Resumed != "" { // the slots include the changes that were planned then
 		f.Resume(s.Slots, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil && sv.Current {
 			f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
@@ -56,7 +57,7 @@ func (s *Run) Begin() (membership.Facts, error) {
 		}
 		return f, nil
 	}
-	if sv := s.Saved; sv != nil { // of the model that it begins with
+	if sv := s.Saved; sv != nil { // of the model that the run starts with
 		f.Running = membership.ForkedRunning(sv.Number, sv.Files, sv.States)
 	}
 	for _, text := range s.Scale {
@@ -71,12 +72,12 @@ func (s *Run) Begin() (membership.Facts, error) {
 	return f, nil
 }
 
-// PlannedSlots returns how many slots the job will have, as far as that is planned, and the
-// most that work at a time.
+// PlannedSlots returns how many slots the job will have according to its plans, and the largest number that work at the
+// same time.
 func (s *Run) PlannedSlots() (all, most int) {
 	f, err := s.Begin()
 	if err != nil {
-		return s.Job.Slots, s.Job.Slots // check says so
+		return s.Job.Slots, s.Job.Slots // checkFlags reports the error
 	}
 	for i := range f.View.Slots {
 		_, of := f.View.Share(0, max(f.View.Slots[i].From, f.View.Cut))

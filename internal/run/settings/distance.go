@@ -14,23 +14,21 @@ import (
 )
 
 const (
-	// maxDelay bounds delay and spread together: what answers a hello and the
-	// first status after it must come well within the 1.5 s of silence that make a
-	// process a suspect.
+	// maxDelay bounds delay plus spread. The reply to a hello and the first status after it must arrive well within 1.5
+	// s: a process that is silent longer becomes a suspect.
 	maxDelay = 500 * time.Millisecond
-	// minBandwidth is what views and statuses need, so that health does not wait
-	// behind itself.
+	// minBandwidth is the rate that views and statuses need, so that health messages are not delayed by each other.
 	minBandwidth = 100_000
 	maxBandwidth = 1_000_000_000_000
 )
 
-// Distance is how far apart the job's processes are made to look.
+// Distance describes the simulated network between the job's processes.
 type Distance struct {
 	Delay     string `json:"delay,omitempty" group:"faults" placeholder:"TIME[±TIME]"` // "5ms±2ms"
-	Bandwidth string `json:"bandwidth,omitempty" group:"faults" placeholder:"BYTES"`   // "100MB", for a second
+	Bandwidth string `json:"bandwidth,omitempty" group:"faults" placeholder:"BYTES"`   // "100MB", per second
 }
 
-// Link turns what was asked into a model, without a seed, or says what is wrong.
+// Link returns the link model for the requested distance, without a seed, or an error that names the wrong flag.
 func (d Distance) Link() (m transport.LinkModel, err error) {
 	if d.Delay != "" {
 		if m.Delay, m.Spread, err = parseDelay(d.Delay); err != nil {
@@ -52,17 +50,20 @@ func parseDelay(text string) (delay, spread time.Duration, err error) {
 	}
 	switch {
 	case err != nil || delay < 0 || spread < 0:
-		return 0, 0, fmt.Errorf("%w: --delay %q: write a time, for example 5ms or 5ms±2ms", perdure.ErrUsage, text)
+		return 0, 0, fmt.Errorf("%w: invalid --delay %q: write a time, for example 5ms or 5ms±2ms", perdure.ErrUsage,
+			text)
 	case spread > delay:
-		return 0, 0, fmt.Errorf("%w: --delay %q: no message leaves before it is sent; choose a spread of at most %v",
+		return 0, 0, fmt.Errorf("%w: invalid --delay %q: a message cannot arrive before it is sent; choose a spread "+
+			"of at most %v",
 			perdure.ErrUsage, text, delay)
 	case delay > maxDelay-spread:
-		return 0, 0, fmt.Errorf("%w: --delay %q: choose at most %v, spread included", perdure.ErrUsage, text, maxDelay)
+		return 0, 0, fmt.Errorf("%w: invalid --delay %q: choose at most %v, spread included", perdure.ErrUsage, text,
+			maxDelay)
 	}
 	return delay, spread, nil
 }
 
-// byteUnits are in the order in which they are tried: longer ones first.
+// byteUnits lists units in the order in which they are tried: units that end in another unit come first.
 var byteUnits = []struct {
 	name  string
 	bytes float64
@@ -80,22 +81,24 @@ func parseBandwidth(text string) (bytesPerSecond int64, err error) {
 			break
 		}
 		if n *= u.bytes; n < minBandwidth || n > maxBandwidth {
-			return 0, fmt.Errorf("%w: --bandwidth %q: choose 100KB to 1000GB (per second)", perdure.ErrUsage, text)
+			return 0, fmt.Errorf("%w: invalid --bandwidth %q: choose 100KB to 1000GB (per second)", perdure.ErrUsage,
+				text)
 		}
 		return int64(n), nil
 	}
-	return 0, fmt.Errorf("%w: --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", perdure.ErrUsage,
+	return 0, fmt.Errorf("%w: invalid --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB",
+		perdure.ErrUsage,
 		text)
 }
 
-// SeedOf is the seed of what one of the job's processes draws.
+// SeedOf returns the random seed for one of the job's processes.
 func (s *Run) SeedOf(role wire.Role, index int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %d", s.Job.Seed, role, index) // a hash cannot fail
 	return h.Sum64()
 }
 
-// Network is the network of one of the job's processes; of a job with keys that process has a ring, else nil.
+// Network returns the network of one of the job's processes. ring is nil for a job without keys.
 func (s *Run) Network(role wire.Role, index int, ring *keys.Ring) (*transport.FaultLayer, error) {
 	m, err := s.Link()
 	if err != nil {

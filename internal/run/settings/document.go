@@ -19,22 +19,22 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 )
 
-// Documents are what people write for the command in YAML or JSON: a job, a study, a list of prices. A
-// document consists of maps, lists and scalars, and each of these Nodes knows where it stands. A reader asks
-// a node for the type that it needs; an error is one line with the file, the line and the key. Nothing is
-// guessed: a quoted 4 is a text and not a number, and a duplicate or unknown key is an error. Anchors, tags
-// and several documents in one file are refused: a job needs none, and they hide what is meant.
+// Documents are YAML or JSON files that people write for the command: a job, a study, a list of prices. A document
+// consists of maps, lists and scalars, and each Node knows its line. Readers ask a node for the type that they need.
+// Errors are one line with the file, the line and the key. Values are never coerced: a quoted 4 is a text and not a
+// number, and a duplicate or unknown key is an error. Anchors, tags and multiple documents in one file are rejected: no
+// job needs them, and they obscure the meaning.
 //
-// A Node does not change, and any number of goroutines may read it.
+// A Node is immutable and safe for concurrent use.
 
-// MaxDocumentBytes is the longest document that is read: none that a person writes comes near it.
+// MaxDocumentBytes is the size of the longest document that is accepted. Documents written by hand are far smaller.
 const MaxDocumentBytes = 1 << 20
 
-// Node is a part of a document, or all of it.
+// Node is a document or a part of it.
 type Node struct {
 	file string // as the user named it
-	line int    // that of its key, where it has one
-	path string // keys and places on the way to it: "job.fault[2]"; "" for the document
+	line int    // line of the key if it has one
+	path string // keys and indexes that lead to it: "job.fault[2]"; "" for the document
 	node *yaml.Node
 }
 
@@ -48,7 +48,7 @@ type Entry struct {
 func ReadDocument(path string) (Node, error) {
 	text, err := readDocument(path)
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		err = pe.Err // which goes without the path, and without the name of a system call
+		err = pe.Err // without the path and the name of the system call
 	}
 	if err != nil {
 		return Node{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
@@ -65,15 +65,15 @@ func readDocument(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxDocumentBytes+1))
 }
 
-// ParseDocument reads a document of that name. One without a key is refused.
+// ParseDocument parses a document with the given name. It returns an error if the document has no key.
 func ParseDocument(name string, text []byte) (Node, error) {
 	v := Node{file: name, line: 1}
 	switch {
 	case len(text) > MaxDocumentBytes:
-		return v, fmt.Errorf("%w: %s is longer than %d bytes, and can be no document of a person's", perdure.ErrUsage,
-			name, MaxDocumentBytes)
+		return v, fmt.Errorf("%w: %s is longer than %d bytes, the limit for a document", perdure.ErrUsage, name,
+			MaxDocumentBytes)
 	case bytes.IndexByte(text, 0) >= 0:
-		return v, fmt.Errorf("%w: %s is no text; write YAML or JSON", perdure.ErrUsage, name)
+		return v, fmt.Errorf("%w: %s is not a text file; write YAML or JSON", perdure.ErrUsage, name)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var root, next yaml.Node
@@ -86,7 +86,7 @@ func ParseDocument(name string, text []byte) (Node, error) {
 	switch err := d.Decode(&next); {
 	case err == nil:
 		v.line = next.Line
-		return v, v.Errorf("a second document begins here; write one document in a file")
+		return v, v.Errorf("a second document starts here; write one document per file")
 	case !errors.Is(err, io.EOF):
 		return v, v.syntax(err)
 	}
@@ -97,7 +97,8 @@ func ParseDocument(name string, text []byte) (Node, error) {
 	return v, v.check()
 }
 
-// empty refuses a document that says nothing: it was cut off, say, or all of it is comments. All defaults would hold.
+// empty returns the error for a document without keys. Such a file is probably truncated or commented out, and
+// accepting it would silently apply all defaults.
 func (v Node) empty() error {
 	return fmt.Errorf("%w: %s is empty: it has no key; write at least one, as in workers: 4", perdure.ErrUsage, v.file)
 }
@@ -113,7 +114,7 @@ const (
 
 var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
 
-// syntax makes one line of what the parser says, in the form of all others.
+// syntax turns an error of the YAML parser into one line in the format of all other errors.
 func (v Node) syntax(err error) error {
 	m := syntaxLine.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -122,16 +123,16 @@ func (v Node) syntax(err error) error {
 	if n, err := strconv.Atoi(m[1]); err == nil {
 		v.line = n
 	}
-	return v.Errorf("this is no YAML: %s", strings.ReplaceAll(m[2], "\n", "; "))
+	return v.Errorf("invalid YAML: %s", strings.ReplaceAll(m[2], "\n", "; "))
 }
 
-// check refuses, in all below v, what no reader of a document knows what to do with.
+// check returns an error if v or a node below it uses an unsupported YAML feature.
 func (v Node) check() error {
 	switch n := v.node; {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return v.Errorf("anchors and aliases are not taken; write the value where it is wanted")
+		return v.Errorf("anchors and aliases are not supported; write the value where it is needed")
 	case n.Style&yaml.TaggedStyle != 0:
-		return v.Errorf("the tag %s is not taken; leave it out", n.Tag)
+		return v.Errorf("the tag %s is not supported; leave it out", n.Tag)
 	case n.Kind == yaml.MappingNode:
 		return v.checkMap()
 	case n.Kind == yaml.SequenceNode:
@@ -151,10 +152,10 @@ func (v Node) checkMap() error {
 		at := v.entry(i).Value
 		at.path = v.path
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || key.Anchor != "" || key.Value == "" {
-			return at.Errorf("a key is a word, as in workers: 4")
+			return at.Errorf("a key must be a word, as in workers: 4")
 		}
 		if first, twice := lines[key.Value]; twice {
-			return at.Errorf("%s stands here again; it stands in line %d", key.Value, first)
+			return at.Errorf("duplicate key %s; it is also in line %d", key.Value, first)
 		}
 		lines[key.Value] = key.Line
 		if err := v.entry(i).Value.check(); err != nil {
@@ -178,31 +179,31 @@ func (v Node) item(i int) Node {
 	return Node{file: v.file, line: n.Line, path: fmt.Sprintf("%s[%d]", v.path, i+1), node: n}
 }
 
-// Line is where the value stands, or its key, from 1.
+// Line returns the line of the value's key, or of the value if it has no key, counting from 1.
 func (v Node) Line() int { return v.line }
 
-// Path is the way to the value through the document, as "job.fault[2]"; "" is all of it.
+// Path returns the keys and indexes that lead to the value, as in "job.fault[2]"; "" is the document.
 func (v Node) Path() string { return v.path }
 
-// Folder is where the document lies; paths in it may be meant from there.
+// Folder returns the directory of the document. Relative paths in the document may refer to it.
 func (v Node) Folder() string { return filepath.Dir(v.file) }
 
-// Errorf makes an error of one line that begins with the file and the value's line.
+// Errorf returns an error of one line that starts with the file and the value's line.
 func (v Node) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s:%d: %w", perdure.ErrUsage, v.file, v.line, fmt.Errorf(format, args...))
 }
 
-// wrong says that the value is not what is wanted.
+// wrong returns the error for a value of another type than want.
 func (v Node) wrong(want string) error {
 	name := v.path
 	if name == "" {
 		name = "the document"
 	}
-	return v.Errorf("%s is %s; write %s", name, v.what(), want)
+	return v.Errorf("%s is %s; write %s", name, v.describe(), want)
 }
 
-// what says in words what the value is.
-func (v Node) what() string {
+// describe names the value in an error.
+func (v Node) describe() string {
 	switch n := v.node; {
 	case n.Kind == yaml.MappingNode:
 		return "a map"
@@ -217,7 +218,7 @@ func (v Node) what() string {
 	}
 }
 
-// shortened keeps an error to a line that can be read.
+// shortened truncates text so that an error fits on one line.
 func shortened(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -232,8 +233,8 @@ func (v Node) IsMap() bool { return v.node.Kind == yaml.MappingNode }
 // IsList reports whether the value is a list.
 func (v Node) IsList() bool { return v.node.Kind == yaml.SequenceNode }
 
-// Map is the value's keys, in their order. With known, another key is an error that names the
-// nearest of them.
+// Map returns the value's keys in document order. If known is not empty, any other key is an error that suggests the
+// nearest known key.
 func (v Node) Map(known ...string) ([]Entry, error) {
 	if !v.IsMap() {
 		return nil, v.wrong("a map, a line for each key, as in workers: 4")
@@ -251,15 +252,15 @@ func (v Node) Map(known ...string) ([]Entry, error) {
 	return entries, nil
 }
 
-// Known returns an error where the entry's key is none of the known, which names the nearest.
+// Known returns an error if the entry's key is not one of known. The error suggests the nearest known key.
 func (e Entry) Known(known ...string) error {
 	if slices.Contains(known, e.Key) {
 		return nil
 	}
-	return e.Value.Errorf("there is no key %s%s", strconv.Quote(shortened(e.Key)), Suggest(e.Key, known))
+	return e.Value.Errorf("unknown key %s%s", strconv.Quote(shortened(e.Key)), Suggest(e.Key, known))
 }
 
-// List is the value's items.
+// List returns the value's items.
 func (v Node) List() ([]Node, error) {
 	if !v.IsList() {
 		return nil, v.wrong("a list, as in [a, b]")
@@ -271,7 +272,7 @@ func (v Node) List() ([]Node, error) {
 	return items, nil
 }
 
-// Text is a scalar as it is written: of a number, its digits.
+// Text returns a scalar as it is written in the document; for a number, that is its digits.
 func (v Node) Text() (string, error) {
 	if v.node.Kind != yaml.ScalarNode || v.node.ShortTag() == nullTag {
 		return "", v.wrong("a word or a number")
@@ -279,7 +280,7 @@ func (v Node) Text() (string, error) {
 	return v.node.Value, nil
 }
 
-// Texts is a list of scalars as they are written; one alone is a list of one.
+// Texts returns a list of scalars as they are written. A single scalar counts as a list of one.
 func (v Node) Texts() ([]string, error) {
 	if !v.IsList() {
 		text, err := v.Text()
@@ -301,7 +302,7 @@ func (v Node) Texts() ([]string, error) {
 	return texts, nil
 }
 
-// Int is a whole number.
+// Int returns a whole number.
 func (v Node) Int() (int64, error) {
 	if v.node.ShortTag() == intTag {
 		if n, err := strconv.ParseInt(v.node.Value, 10, 64); err == nil {
@@ -311,7 +312,7 @@ func (v Node) Int() (int64, error) {
 	return 0, v.wrong("a whole number")
 }
 
-// Float is a number, which is finite.
+// Float returns a finite number.
 func (v Node) Float() (float64, error) {
 	if tag := v.node.ShortTag(); tag == intTag || tag == floatTag {
 		if x, err := strconv.ParseFloat(v.node.Value, 64); err == nil && !math.IsInf(x, 0) && !math.IsNaN(x) {
@@ -321,7 +322,7 @@ func (v Node) Float() (float64, error) {
 	return 0, v.wrong("a number")
 }
 
-// Bool is true or false.
+// Bool returns true or false.
 func (v Node) Bool() (bool, error) {
 	if v.node.ShortTag() == boolTag {
 		return strings.EqualFold(v.node.Value, "true"), nil

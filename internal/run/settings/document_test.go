@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) settings.Node {
 	return v
 }
 
-// at walks to the value at a path of keys.
+// at returns the value at a path of keys.
 func at(t *testing.T, v settings.Node, keys ...string) settings.Node {
 	t.Helper()
 	for _, key := range keys {
@@ -52,7 +52,7 @@ vary:
 - two: [1, 2]
 `
 
-// TestNodes: all that a document has is found, in its order, with its line.
+// TestNodes checks that all values of a document are found, in document order, with their lines.
 func TestNodes(t *testing.T) {
 	v := parse(t, study)
 	if n, err := at(t, v, "job", "workers").Int(); err != nil || n != 4 {
@@ -91,7 +91,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestDocumentJSON: what programs write is read as well, with tabs, too.
+// TestDocumentJSON checks that JSON files written by programs are accepted, including tabs.
 func TestDocumentJSON(t *testing.T) {
 	v := parse(t, "{\n\t\"workers\": 4,\n\t\"fault\": [\n\t\t\"a\\u0062\"\n\t],\n\t\"url\":\"s3://b/p?x=1\"\n}\n")
 	if n, err := at(t, v, "workers").Int(); err != nil || n != 4 {
@@ -105,25 +105,25 @@ func TestDocumentJSON(t *testing.T) {
 	}
 }
 
-// TestDocumentRefused: what cannot be read is refused in one line, which says where.
+// TestDocumentRefused checks that an invalid document is rejected with an error of one line that names the position.
 func TestDocumentRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"a: 1\nb: 2\na: 3\n":              "a.yaml:3: a stands here again; it stands in line 1",
-		"a: {b: 1, b: 2}":                 "a.yaml:1: b stands here again",
-		"a: &x 1\nb: *x\n":                "a.yaml:1: anchors and aliases are not taken",
-		"a:\n  <<: {b: 1}\n":              "a.yaml:2: a key is a word",
-		"a: [1]\n? [b]\n: c\n":            "a.yaml:2: a key is a word",
-		"\"\": 1":                         "a.yaml:1: a key is a word",
-		"a: !!binary aGk=":                "a.yaml:1: the tag !!binary is not taken",
-		"a: !x 1":                         "a.yaml:1: the tag !x is not taken",
-		"a: 1\n---\nb: 1\n":               "a.yaml:2: a second document begins here",
-		"a: 1\n b: 2\n":                   "a.yaml:2: this is no YAML: mapping values are not allowed in this context",
-		"a: [1, 2\nb: 1\n":                "a.yaml:1: this is no YAML",
-		"a:\n\t- 1\n":                     "a.yaml:2: this is no YAML: found character that cannot start any token",
-		"a: \xff":                         "a.yaml:1: this is no YAML: invalid",
-		"a: 1\x00":                        "a.yaml is no text",
+		"a: 1\nb: 2\na: 3\n":              "a.yaml:3: duplicate key a; it is also in line 1",
+		"a: {b: 1, b: 2}":                 "a.yaml:1: duplicate key b",
+		"a: &x 1\nb: *x\n":                "a.yaml:1: anchors and aliases are not supported",
+		"a:\n  <<: {b: 1}\n":              "a.yaml:2: a key must be a word",
+		"a: [1]\n? [b]\n: c\n":            "a.yaml:2: a key must be a word",
+		"\"\": 1":                         "a.yaml:1: a key must be a word",
+		"a: !!binary aGk=":                "a.yaml:1: the tag !!binary is not supported",
+		"a: !x 1":                         "a.yaml:1: the tag !x is not supported",
+		"a: 1\n---\nb: 1\n":               "a.yaml:2: a second document starts here",
+		"a: 1\n b: 2\n":                   "a.yaml:2: invalid YAML: mapping values are not allowed in this context",
+		"a: [1, 2\nb: 1\n":                "a.yaml:1: invalid YAML",
+		"a:\n\t- 1\n":                     "a.yaml:2: invalid YAML: found character that cannot start any token",
+		"a: \xff":                         "a.yaml:1: invalid YAML: invalid",
+		"a: 1\x00":                        "a.yaml is not a text file",
 		strings.Repeat("# x\n", 300_000):  "a.yaml is longer than",
-		"a: " + strings.Repeat("[", 20e3): "a.yaml:1: this is no YAML: exceeded max depth",
+		"a: " + strings.Repeat("[", 20e3): "a.yaml:1: invalid YAML: exceeded max depth",
 	} {
 		_, err := settings.ParseDocument("a.yaml", []byte(text))
 		refused(t, err, want)
@@ -138,7 +138,7 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestNodeKinds: a value that is not what its reader wants is refused with what it is.
+// TestNodeKinds checks that a value of the wrong type is reported with its actual type.
 func TestNodeKinds(t *testing.T) {
 	v := parse(t, "n: four\nq: \"4\"\nf: 4.5\nnone:\nlist: [a, {b: 1}]\nmap: {a: 1}\nbig: 99999999999999999999\n"+
 		"inf: .inf\nyes: yes\nhex: 0x10\nlong: "+strings.Repeat("x", 100)+"\n")
@@ -190,13 +190,13 @@ func TestNodeKinds(t *testing.T) {
 		`xxx…"; write a number`: func() (any, error) {
 			return of("long").Float()
 		},
-		`a.yaml:1: there is no key "n"; did you mean m?`: func() (any, error) {
+		`a.yaml:1: unknown key "n"; did you mean m?`: func() (any, error) {
 			return v.Map("m")
 		},
-		`a.yaml:6: there is no key "map"`: func() (any, error) {
+		`a.yaml:6: unknown key "map"`: func() (any, error) {
 			return v.Map("n", "q", "f", "none", "list")
 		},
-		`a.yaml:6: there is no key "a"; did you mean b?`: func() (any, error) {
+		`a.yaml:6: unknown key "a"; did you mean b?`: func() (any, error) {
 			return of("map").Map("b")
 		},
 		`a.yaml:1: the document is a list; write a map, a line`: func() (any, error) {
@@ -208,7 +208,7 @@ func TestNodeKinds(t *testing.T) {
 	}
 }
 
-// TestReadDocument: what is not there, or no file, is said without a system call's name.
+// TestReadDocument checks that errors for missing and special files do not name a system call.
 func TestReadDocument(t *testing.T) {
 	dir := t.TempDir()
 	_, err := settings.ReadDocument(filepath.Join(dir, "none.yaml"))
@@ -228,8 +228,8 @@ func TestReadDocument(t *testing.T) {
 	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
 }
 
-// TestEmptyDocument: a document without a key is refused, since all defaults would apply: the file was cut off, or
-// every line is commented out. A byte order mark does not matter.
+// TestEmptyDocument checks that a document without a key is rejected. The file is truncated or commented out, and all
+// defaults would apply silently. A byte order mark does not matter.
 func TestEmptyDocument(t *testing.T) {
 	for _, text := range []string{
 		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",
@@ -246,7 +246,7 @@ func TestEmptyDocument(t *testing.T) {
 	}
 }
 
-// TestNearest: slips of the hand are understood, and what is something else is not.
+// TestNearest checks that typing errors get a suggestion and that unrelated words do not.
 func TestNearest(t *testing.T) {
 	known := []string{"workers", "servers", "seed", "recovery", "on-outage", "lr", "l2"}
 	for word, want := range map[string]string{
@@ -260,7 +260,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// FuzzParseDocument: nothing that somebody writes makes it panic, and an error is one line.
+// FuzzParseDocument checks that no input causes a panic and that every error is one line.
 func FuzzParseDocument(f *testing.F) {
 	f.Add([]byte(study))
 	f.Add([]byte("a: &b [*b]"))

@@ -22,48 +22,48 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// An ended run leaves in its update log, for each shard, the state that the newest snapshot and the records
-// after it make: what a server would have that took the shard over. Clocks that workers had begun are decided
-// as when all workers die at once. Another run can start with these states: each is written as the first
-// snapshot of a new stream.
+// A run that has ended leaves, for each shard, a snapshot and later records in its update log. Together they define the
+// state that a server would have after taking over the shard. Clocks that workers had started are decided as if all
+// workers had died at the same time. Another run can start with these states: each is written as the first snapshot of
+// a new stream.
 //
 // An EndedState is not safe for concurrent use.
 
-// EndedRun is a run that has ended, whose updates are in a log.
+// EndedRun is a run that has ended and whose updates are in a log.
 type EndedRun struct {
 	Job perdure.JobSpec
-	// View is the one that it began with: its generation, and, where it had gone on from a checkpoint
-	// itself, that one's cut, tables and slots.
+	// View is the view that the run started with: its generation and, if the run was itself resumed from a checkpoint,
+	// the cut, tables and slots of that checkpoint.
 	View words.View
 
 	Checkpoints, Snapshots store.Store
 	Log                    EndedLog
 }
 
-// EndedLog is an update log that is only looked at: an [updatelog.Inspector], or what stands for one in tests.
+// EndedLog is a read-only update log: an [updatelog.Inspector], or its replacement in tests.
 type EndedLog interface {
 	URL() string
 	Streams(ctx context.Context) ([]updatelog.Stream, error)
 	Records(ctx context.Context, s updatelog.Stream, show func(updatelog.Record) error) error
 }
 
-// EndedState is what a run has left.
+// EndedState is the state that a run left in its update log.
 type EndedState struct {
 	Job        perdure.JobSpec
 	Generation perdure.Generation
-	Cut        perdure.Clock // all shards have all updates of the clocks below it
-	Furthest   perdure.Clock // the most clocks that any shard has of any slot
+	Cut        perdure.Clock // all shards have all updates of clocks below it
+	Furthest   perdure.Clock // the largest number of clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
-	Slots      []words.Span // nil: all take part throughout
-	PastClocks int64        // that slots did in spans before these
+	Slots      []words.Span // nil: all slots take part throughout
+	PastClocks int64        // clocks that slots did in earlier membership intervals
 
 	shards []*endedShard
 }
 
-// ErrNothingLeft is wrapped when a run has ended before there was anything to go on from.
-var ErrNothingLeft = errors.New("nothing to go on from")
+// ErrNothingLeft reports that a run ended before there was anything to resume from.
+var ErrNothingLeft = errors.New("nothing to resume from")
 
-// ReadEnded reads all that a run has left. It has all rows in memory then.
+// ReadEnded reads everything that a run left in its log. It keeps all rows in memory.
 func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
 	streams, err := r.Log.Streams(ctx)
 	if err != nil {
@@ -74,8 +74,8 @@ func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
 		at := slices.IndexFunc(streams,
 			func(s updatelog.Stream) bool { return s.Job == r.Job.ID && s.Shard == int(id) })
 		if at < 0 {
-			return nil, fmt.Errorf("stream %s is not in the log at %s: it was removed, as when a run is done, or the "+
-				"run ended before it was made, or this is another log", updatelog.StreamName(r.Job.ID, int(id)),
+			return nil, fmt.Errorf("stream %s is not in the log at %s: it was removed when the run finished, or the "+
+				"run ended before creating it, or this is a different log", updatelog.StreamName(r.Job.ID, int(id)),
 				r.Log.URL())
 		}
 		sh := newEndedShard(r, id)
@@ -87,7 +87,7 @@ func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
 	return st, st.settle()
 }
 
-// Manifest is what a checkpoint of the state would say of the job.
+// Manifest returns the manifest that a checkpoint of the state would have.
 func (st *EndedState) Manifest() checkpoint.Manifest {
 	return checkpoint.Manifest{
 		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
@@ -95,8 +95,7 @@ func (st *EndedState) Manifest() checkpoint.Manifest {
 	}
 }
 
-// settle brings all shards to the same roster and the same tables, and decides what becomes of the clocks that
-// workers had begun.
+// settle brings all shards to the same membership and tables, and decides the clocks that workers had started.
 func (st *EndedState) settle() error {
 	roster, spans := st.shards[0].rep.Roster()
 	for _, sh := range st.shards {
@@ -132,13 +131,14 @@ func (st *EndedState) settle() error {
 	}
 	st.PastClocks = st.past()
 	if st.Cut == 0 {
-		return fmt.Errorf("%w: the run ended before every worker had ended its first clock", ErrNothingLeft)
+		return fmt.Errorf("%w: the run ended before every worker had finished its first clock", ErrNothingLeft)
 	}
 	return nil
 }
 
-// past returns how many clocks slots did in spans before the present ones: a log loses nothing, so they are what the
-// rows contain beyond those of these. A shard may have more of a slot that was given up than its span says.
+// past returns how many clocks slots did in earlier membership intervals. A log loses nothing, so these are the clocks
+// that the rows contain in addition to those of the current intervals. A shard may have more clocks of an abandoned
+// slot than its interval covers.
 func (st *EndedState) past() int64 {
 	least := int64(math.MaxInt64)
 	for _, sh := range st.shards {
@@ -155,20 +155,21 @@ func (st *EndedState) past() int64 {
 	return max(least, 0)
 }
 
-// agree takes the tables of a shard for those of all: who has ended a clock has made them everywhere.
+// agree uses the tables of the first shard for all shards. A worker that finished a clock has created its tables on
+// every shard.
 func (st *EndedState) agree() error {
 	for _, p := range st.shards[0].rep.State.Parts() {
 		st.Tables = append(st.Tables, p.Spec)
 	}
 	for _, sh := range st.shards {
 		if len(sh.rep.State.Parts()) != len(st.Tables) {
-			return fmt.Errorf("%w: the run ended while its tables were made", ErrNothingLeft)
+			return fmt.Errorf("%w: the run ended while its tables were being created", ErrNothingLeft)
 		}
 	}
 	return nil
 }
 
-// decide carries out what becomes of the clocks that a slot had begun: see [membership.Start].
+// decide decides the clocks that a slot had started: see [membership.Start].
 func (st *EndedState) decide(slot perdure.Slot) error {
 	fences := make([]words.Fence, len(st.shards))
 	for i, sh := range st.shards {
@@ -176,8 +177,8 @@ func (st *EndedState) decide(slot perdure.Slot) error {
 	}
 	start, torn := membership.Start(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
-		return fmt.Errorf("%w: some shards have clock %d of slot %d, others have lost their part of it; bring a copy "+
-			"of the log back", updatelog.ErrDamaged, start-1, slot)
+		return fmt.Errorf("%w: some shards have clock %d of slot %d, and others lost their part of it; restore a copy "+
+			"of the log", updatelog.ErrDamaged, start-1, slot)
 	}
 	for _, sh := range st.shards {
 		sh.fact(wire.KindFence, slot, 0, nil)
@@ -203,12 +204,12 @@ func (st *EndedState) Write(ctx context.Context, to store.Store, job *perdure.Jo
 	return nil
 }
 
-// Applied returns how many of each slot's clocks a shard has.
+// Applied returns how many clocks of each slot a shard has.
 func (st *EndedState) Applied(shard perdure.ShardID) []perdure.Clock {
 	return slices.Clone(st.shards[shard].rep.State.Applied())
 }
 
-// States are what slots have saved in the earlier run's store, which the shards only refer to.
+// States returns the saved slot states in the earlier run's store. The shards only refer to them.
 func (st *EndedState) States() (files []words.SavedFile) {
 	for _, sh := range st.shards {
 		files = append(files, states.Files(sh.rep.State.States())...)
@@ -216,7 +217,7 @@ func (st *EndedState) States() (files []words.SavedFile) {
 	return files
 }
 
-// Remove takes back what Write has written.
+// Remove deletes the snapshots that Write has written.
 func (st *EndedState) Remove(from store.Store) (err error) {
 	for _, sh := range st.shards {
 		err = errors.Join(err, shardstore.PruneSnapshots(from, sh.id, uint64(firstPosition)+1))
@@ -224,16 +225,16 @@ func (st *EndedState) Remove(from store.Store) (err error) {
 	return err
 }
 
-// nobody is the incarnation of whom none comes after.
-const nobody = math.MaxUint32
+// lastIncarnation is the highest incarnation: no process can replace one with it.
+const lastIncarnation = math.MaxUint32
 
-// firstPosition is where a new stream begins.
+// firstPosition is the position of the first record of a new stream.
 const firstPosition updatelog.Position = 1
 
-// endedShard is one shard's state.
+// endedShard is the state of one shard.
 type endedShard struct {
 	id     perdure.ShardID
-	mu     sync.Mutex // of the stream, though nobody else is there
+	mu     sync.Mutex // required by the stream; there is no concurrency
 	rep    *replica.Replica
 	link   link.Link
 	stream *shardstore.Stream
@@ -247,13 +248,14 @@ func newEndedShard(r *EndedRun, id perdure.ShardID) *endedShard {
 	return sh
 }
 
-// read makes it what its newest snapshot says, or what it was before its first record, and then what its stream
-// makes of that.
+// read loads the shard's newest snapshot, or its content before the first record if there is none. Then it applies the
+// records of its stream.
 func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream) error {
 	sh.stream = shardstore.NewStream(ctx, shardstore.StreamSettings{
 		Shard: sh.id, Lock: &sh.mu, Store: r.Snapshots, Limits: shardstore.SnapshotLimits{Job: r.Job.ID},
 	})
-	in, from, err := sh.stream.Load(&r.Job, slog.New(slog.DiscardHandler)) // the log may make up for a damaged one
+	// the log may compensate for a damaged snapshot
+	in, from, err := sh.stream.Load(&r.Job, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -285,7 +287,7 @@ func (sh *endedShard) read(ctx context.Context, r *EndedRun, s updatelog.Stream)
 	})
 }
 
-// take takes an entry of the stream.
+// take processes an entry of the stream.
 func (sh *endedShard) take(e *updatelog.Entry) error {
 	entry, ok, err := sh.stream.Entry(e.Payload, &sh.link, &sh.rep.State, len(sh.rep.State.Parts()), false)
 	if err != nil || !ok {
@@ -299,7 +301,7 @@ func (sh *endedShard) step(e *replica.Entry) error {
 	return sh.settle()
 }
 
-// settle applies what may be applied. Nobody reads, so that nothing else follows.
+// settle applies everything that can be applied. There are no readers, so no other effects follow.
 func (sh *endedShard) settle() error {
 	sh.rep.Settle()
 	fx := sh.rep.Effects()
@@ -310,15 +312,16 @@ func (sh *endedShard) settle() error {
 	return fx.Fail
 }
 
-// fact has the shard take what a head would have appended when all workers had died.
+// fact makes the shard process an entry that a head would have appended after all workers had died.
 func (sh *endedShard) fact(kind wire.Kind, slot perdure.Slot, clock perdure.Clock, body []byte) {
 	e := replica.Entry{Frame: wire.Frame{
-		Header: wire.Header{Kind: kind, Shard: sh.id, Slot: slot, Incarnation: nobody, Clock: clock}, Payload: body,
+		Header:  wire.Header{Kind: kind, Shard: sh.id, Slot: slot, Incarnation: lastIncarnation, Clock: clock},
+		Payload: body,
 	}}
 	sh.rep.Step(&e, nil)
 }
 
-// write writes it as a snapshot of another job's, with which a view says that it begins.
+// write writes the shard as a snapshot of another job, which starts with the view v.
 func (sh *endedShard) write(ctx context.Context, to store.Store, job *perdure.JobSpec, v *words.View) error {
 	was := &sh.rep.State
 	rep := replica.New(replica.Settings{Shard: sh.id, Job: *job})

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/shardstore"
 )
 
-// endedTestLog is a log with what jobs of two shards and one slot have appended.
+// endedTestLog is a log that jobs of two shards and one slot have appended to.
 type endedTestLog struct {
 	*testing.T
 	serves *logserver.Server
@@ -41,7 +41,8 @@ func jobOf(id, consistency string) perdure.JobSpec {
 	}
 }
 
-// appends appends to the shards' streams of a job what a line says: "u0" is an update of clock 0, "t0" its tick.
+// appends appends entries to the streams of a job's shards, one line per shard: "u0" is an update of clock 0, "t0" its
+// tick.
 func (l *endedTestLog) appends(job *perdure.JobSpec, lines ...string) {
 	l.Helper()
 	to, err := updatelog.Dial(l.Context(), l.serves.URL(),
@@ -84,8 +85,9 @@ func (l *endedTestLog) read(job perdure.JobSpec) (*EndedState, error) {
 	return ReadEnded(l.Context(), &EndedRun{Job: job, View: begin.View, Checkpoints: none, Snapshots: none, Log: looks})
 }
 
-// TestReadEnded: a clock counts on all shards or on none where clocks take two steps, whatever workers had
-// begun, and by itself on each where they do not. What is then written has the same rows, and nobody's incarnation.
+// TestReadEnded checks which clocks of an ended run count. With two-step clocks a clock counts on all shards or on
+// none, whatever workers had started. Otherwise it counts on each shard separately. The written snapshots must have the
+// same rows and no incarnation.
 func TestReadEnded(t *testing.T) {
 	l := newEndedLog(t)
 	for i, c := range []struct {
@@ -111,7 +113,7 @@ func TestReadEnded(t *testing.T) {
 		}
 		if furthest := c.cut + perdure.Clock(strings.Count(c.consistency, "a")); st.Furthest != furthest ||
 			st.Cut != c.cut || len(st.Tables) != 1 || st.Slots != nil {
-			t.Errorf("%s: it stands at clock %d, with %d tables, %v", job.ID, st.Cut, len(st.Tables), st.Slots)
+			t.Errorf("%s: the cut is clock %d, with %d tables, %v", job.ID, st.Cut, len(st.Tables), st.Slots)
 		}
 		to, next := store.Folder(disk.NewMemory(), "x"), jobOf("next", c.consistency)
 		must(t, st.Write(t.Context(), to, &next))
@@ -129,15 +131,15 @@ func TestReadEnded(t *testing.T) {
 				t.Errorf("%s: shard %d has %v, want %v; from record %d, %v", job.ID, id, row, want, from, s.Applied())
 			}
 			if s.Counts(0).Staged != s.Applied()[0] {
-				t.Errorf("%s: shard %d has begun clocks: %+v", job.ID, shard, s.Counts(0))
+				t.Errorf("%s: shard %d still has started clocks: %+v", job.ID, shard, s.Counts(0))
 			}
 		}
 		must(t, st.Remove(to))
 		if left, err := to.List(""); err != nil || len(left) > 0 {
-			t.Errorf("%s: %v are left, %v", job.ID, left, err)
+			t.Errorf("%s: files left after Remove: %v, %v", job.ID, left, err)
 		}
 	}
 	if _, err := l.read(jobOf("other", "bsp")); err == nil || !strings.Contains(err.Error(), "perdure-other-0 is not") {
-		t.Errorf("a job that has no streams there: %v", err)
+		t.Errorf("job without streams in the log: %v", err)
 	}
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Goal is what --until asks for: "accuracy:0.8", "loss:0.5", "rmse:0.9", or
-// "time:2m", whose value is in seconds.
+// Goal is the goal of --until: "accuracy:0.8", "loss:0.5", "rmse:0.9", or "time:2m", whose value is in seconds.
 type Goal struct {
 	Metric string  `json:"metric,omitempty"`
 	Value  float64 `json:"value,omitempty"`
 }
 
-// parseGoal reads a goal that a workload of that name can reach.
+// parseGoal parses a goal and checks that the named workload can reach it.
 func parseGoal(s, name string) (g Goal, err error) {
 	if s == "" {
 		return g, nil
@@ -32,7 +31,7 @@ func parseGoal(s, name string) (g Goal, err error) {
 	if metric == OverTime {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return g, fmt.Errorf("%w: --until %q: write time:T with a time above 0, for example time:2m",
+			return g, fmt.Errorf("%w: invalid --until %q: write time:T with a time above 0, for example time:2m",
 				perdure.ErrUsage, s)
 		}
 		return Goal{metric, d.Seconds()}, nil
@@ -40,8 +39,8 @@ func parseGoal(s, name string) (g Goal, err error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) || metric == "accuracy" && v > 1 ||
 		!slices.Contains([]string{"accuracy", "loss", "rmse"}, metric) {
-		return g, fmt.Errorf("%w: --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R with R > "+
-			"0, or time:T", perdure.ErrUsage, s)
+		return g, fmt.Errorf("%w: invalid --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R "+
+			"with R > 0, or time:T", perdure.ErrUsage, s)
 	}
 	if !slices.Contains(info.Measures, metric) {
 		return g, fmt.Errorf("%w: --until %q: workload %s has no %s; choose %s", perdure.ErrUsage, s, name, metric,
@@ -50,10 +49,10 @@ func parseGoal(s, name string) (g Goal, err error) {
 	return Goal{metric, v}, nil
 }
 
-// OverTime is the goal that is reached when so much time is over.
+// OverTime is the metric of a goal that ends the run after a fixed duration.
 const OverTime = "time"
 
-// Reached compares with what the evaluation has: what does not apply is NaN.
+// Reached reports whether an evaluation meets the goal. Metrics that the evaluation lacks are NaN.
 func (g Goal) Reached(e workload.Eval) bool {
 	v := g.Of(e)
 	if g.Metric == "accuracy" {
@@ -62,7 +61,7 @@ func (g Goal) Reached(e workload.Eval) bool {
 	return v <= g.Value
 }
 
-// Of returns what the goal is about; NaN: the evaluation does not have it.
+// Of returns the evaluation's value of the goal's metric, or NaN if the evaluation lacks it.
 func (g Goal) Of(e workload.Eval) float64 {
 	switch g.Metric {
 	case "accuracy":

@@ -13,18 +13,19 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// This file has how a run begins with a model that another one has made.
+// This file implements starting a run with the model of another run.
 
-// Init is the model that a run begins with. Its hash is the job's.
+// Init is the model that a run starts with. Its hash is part of the job.
 type Init struct {
 	File string `json:"file"`
 
-	Read  bool             `json:"-"` // this run begins with it, and is no later one that goes on
-	Model *modelfile.Model `json:"-"` // nil: it was not read, or is written where the run has its checkpoints
+	Read  bool             `json:"-"` // this run starts with it; false if a later run resumes from one that did
+	Model *modelfile.Model `json:"-"` // nil: not read, or written to the run's checkpoints
 }
 
-// inherit reads the model that a job begins with, and refuses one that does not fit its workload, which asks for these
-// tables. It returns them as the job will have them: they are known before anybody asks for them.
+// inherit reads the model that a job starts with. It returns an error if the model does not fit the workload, which
+// needs the asked tables. It returns the tables as the job will create them, because they must be known before any
+// worker requests them.
 func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdure.TableSpec,
 ) (tables []perdure.TableSpec, err error) {
 	if in.File, err = filepath.Abs(in.File); err != nil {
@@ -35,8 +36,8 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 	}
 	sum := safetensors.Hash(in.Model.Tensors)
 	if was := job.Init; was != "" && was != sum {
-		return nil, fmt.Errorf("%w: %s is another model than the one with which the run began: its hash is %.16s…, "+
-			"and was %.16s…; bring that back", perdure.ErrUsage, in.Model.Path, sum, was)
+		return nil, fmt.Errorf("%w: %s is not the model that the run started with: its hash is %.16s…, "+
+			"and was %.16s…; restore the original file", perdure.ErrUsage, in.Model.Path, sum, was)
 	}
 	job.Init = sum
 	for _, spec := range asked {
@@ -47,11 +48,11 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 	return tables, in.Model.Fits(context.Background(), w, tables)
 }
 
-// odd: a run began with a model, and then its job says with which.
-func (in *Init) odd(job *perdure.JobSpec) error {
+// validate checks that a run started with a model if and only if its job names that model's hash.
+func (in *Init) validate(job *perdure.JobSpec) error {
 	switch {
 	case (in == nil) != (job.Init == ""):
-		return errors.New("a run that began with a model has it and job.init, and another one neither")
+		return errors.New("it and job.init must both be set, or neither")
 	case in != nil && in.File == "":
 		return errors.New("file is empty")
 	}

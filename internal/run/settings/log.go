@@ -24,7 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/logserver"
 )
 
-// Log are what they ask for, in run.json.
+// Log holds the settings of the update log in run.json.
 type Log struct {
 	Sync       updatelog.Sync `json:"sync"`
 	MB         int            `json:"mb"`
@@ -36,25 +36,25 @@ type Log struct {
 	Key        string         `json:"nats_key,omitempty"`
 	Replicas   int            `json:"nats_replicas,omitempty"`
 
-	chosen bool // by the user, how large it is
+	chosen bool // the user chose the size
 }
 
 const (
 	defaultLogMB      = 4096
-	LeastLogMB        = 32      // for each shard: what is on its way together must fit
+	LeastLogMB        = 32      // for each shard: all updates in flight at the same time must fit
 	MostLogMB         = 1 << 30 // a PiB
 	defaultSnapshotMB = 256
-	mostReplicas      = 5 // that a NATS cluster keeps
+	maxReplicas       = 5 // the most that a NATS cluster supports
 )
 
-// LogAsked is what a user asks of a job's log; what is empty is chosen. Given are the options that the user wrote: one
-// that is given and empty is a mistake.
+// LogAsked holds a user's settings of a job's log. Empty options get a default. Given holds the options that the
+// user wrote: an option that is given but empty is an error.
 type LogAsked struct {
 	Log
 	Given map[string]bool
 }
 
-// NewLog makes the settings of a job's log; nil for a job that has none.
+// NewLog makes the settings of a job's log. It returns nil for a job without a log.
 func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 	if !recovery.Of(job.Recovery).Traits().Logged() {
 		return nil, nil
@@ -71,25 +71,25 @@ func NewLog(asked LogAsked, job *perdure.JobSpec) (*Log, error) {
 		return nil, err
 	}
 	if l.Replicas == 0 && asked.Given["replicas"] {
-		return nil, wrongOption("nats_replicas", l.oddReplicas())
+		return nil, wrongOption("nats_replicas", l.invalidReplicas())
 	}
 	return l, CheckPair(l.Cert, l.Key)
 }
 
-// CheckPair refuses half of a certificate.
+// CheckPair returns an error if only one of a certificate and its key is given.
 func CheckPair(cert, key string) error {
 	if (cert == "") != (key == "") {
-		return fmt.Errorf("%w: cert and key of a log belong together; give both, or neither", perdure.ErrUsage)
+		return fmt.Errorf("%w: a log needs both cert and key; give both, or neither", perdure.ErrUsage)
 	}
 	return nil
 }
 
-// least is how small, in MiB, the log of a job may be.
+// least returns the smallest permitted size of a job's log, in MiB.
 func (l *Log) least(job *perdure.JobSpec) int { return LeastLogMB * job.Shards }
 
-// odd says what no log of the job can have: its key in run.json, and what is wrong with its
-// value, which it begins with; "": nothing.
-func (l *Log) odd(job *perdure.JobSpec) (key, wrong string) {
+// invalid returns the key in run.json of the first setting that no log of the job can have, and a message that starts
+// with its value. Both are "" if all settings are valid.
+func (l *Log) invalid(job *perdure.JobSpec) (key, wrong string) {
 	switch {
 	case l.MB < l.least(job):
 		return "mb", fmt.Sprintf("%d; a log of %d shards needs at least %d", l.MB, job.Shards, l.least(job))
@@ -99,34 +99,33 @@ func (l *Log) odd(job *perdure.JobSpec) (key, wrong string) {
 		return "sync", fmt.Sprintf("%s; choose interval or always", l.Sync)
 	case l.SnapshotMB < 1 || l.SnapshotMB > l.MB:
 		return "snapshot_mb", fmt.Sprintf("%d; choose 1 to %d, the size of the log", l.SnapshotMB, l.MB)
-	case l.Replicas < 0 || l.Replicas > mostReplicas:
-		return "nats_replicas", l.oddReplicas()
+	case l.Replicas < 0 || l.Replicas > maxReplicas:
+		return "nats_replicas", l.invalidReplicas()
 	}
 	return "", ""
 }
 
-// oddReplicas says what is wrong with their number. In run.json 0 is one that nobody chose.
-func (l *Log) oddReplicas() string {
-	return fmt.Sprintf("%d; choose 1 to %d", l.Replicas, mostReplicas)
+// invalidReplicas returns the message for a wrong number of replicas. In run.json, 0 means that the user chose none.
+func (l *Log) invalidReplicas() string {
+	return fmt.Sprintf("%d; choose 1 to %d", l.Replicas, maxReplicas)
 }
 
-// wrongOption is the error of an option of --log, by its key in run.json.
+// wrongOption returns the error for an option of --log, given its key in run.json.
 func wrongOption(key, wrong string) error {
 	name := strings.ReplaceAll(strings.TrimPrefix(key, "nats_"), "_", "-")
 	return fmt.Errorf("%w: --log: %s %s", perdure.ErrUsage, name, wrong)
 }
 
-// check refuses what odd finds, by the option.
+// check returns the error for the first invalid option.
 func (l *Log) check(job *perdure.JobSpec) error {
-	if key, wrong := l.odd(job); key != "" {
+	if key, wrong := l.invalid(job); key != "" {
 		return wrongOption(key, wrong)
 	}
 	return nil
 }
 
-// Fit sees that the disk on which the job's own log is to be kept has room for all that
-// the log may come to take. One whose size nobody chose takes three quarters of what is
-// free, where that is less.
+// Fit checks that the disk of the job's own log has space for the largest size of the log. If the user did not choose a
+// size, Fit reduces it to three quarters of the free space where that is less.
 func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 	if err := l.check(job); err != nil {
 		return err
@@ -140,15 +139,15 @@ func (l *Log) Fit(job *perdure.JobSpec, folder string) error {
 		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
 		return nil
 	}
-	return fmt.Errorf("%w: the update log may take %d MiB, and %d are free for %s; make room, choose another --out, "+
-		"or a smaller log with mb in --log (%d at least)",
+	return fmt.Errorf("%w: the update log may grow to %d MiB, but only %d MiB are free for %s; free some space, "+
+		"choose another --out, or set a smaller log with mb in --log (at least %d)",
 		perdure.ErrUsage, l.MB, free, folder, l.least(job))
 }
 
-// bytes is the size of the log of one shard. A run.json that somebody has written may name no shards.
+// bytes returns the size of the log of one shard. A run.json that was edited by hand may have 0 shards.
 func (l *Log) bytes(shards int) int64 { return int64(l.MB) << 20 / int64(max(1, shards)) }
 
-// SnapshotBytes is how much of the log is read before shards are written; 0: the usual.
+// SnapshotBytes returns how many bytes of the log are read between two snapshots; 0 means the default.
 func (s *Run) SnapshotBytes() int64 {
 	if s.Log == nil {
 		return 0
@@ -156,7 +155,7 @@ func (s *Run) SnapshotBytes() int64 {
 	return int64(s.Log.SnapshotMB) << 20
 }
 
-// LogBytes bounds the log of all shards; 0: there is no bound, or no log.
+// LogBytes returns the limit for the log of all shards; 0 means no limit or no log.
 func (s *Run) LogBytes() int64 {
 	if s.Log == nil {
 		return 0
@@ -164,8 +163,8 @@ func (s *Run) LogBytes() int64 {
 	return int64(s.Log.MB) << 20
 }
 
-// OpenLog opens a job's update log, as the run's settings say, for a server, which makes it, or for who only appends.
-// ring is what the process shows; nil: the job has no keys.
+// OpenLog returns a function that opens a job's update log with the run's settings. Servers create the log; a process
+// with appends set only appends to it. ring holds the credentials of the process and is nil if the job has no keys.
 func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, string, updatelog.Options) (
 	updatelog.Log, error,
 ) {
@@ -176,8 +175,8 @@ func (s *Run) OpenLog(ring *keys.Ring, appends bool) func(context.Context, strin
 	}
 }
 
-// LogOptions are how the run's settings say that its log is to be reached, and what it is like; access is what is shown
-// to one that asks for keys.
+// LogOptions returns the options for connecting to the run's log and for creating it. access holds the credentials for
+// a log that requires keys.
 func (s *Run) LogOptions(o updatelog.Options, access *updatelog.Access) updatelog.DialOptions {
 	d := updatelog.DialOptions{Options: o, Access: access}
 	if l := s.Log; l != nil {
@@ -187,7 +186,8 @@ func (s *Run) LogOptions(o updatelog.Options, access *updatelog.Access) updatelo
 	return d
 }
 
-// LogAccess returns the credentials of a role for the run's log, from the run's keys; nil if the log asks for none.
+// LogAccess returns a role's credentials for the run's log, from the run's keys. It returns nil if the log requires
+// none.
 func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 	if !updatelog.AsksForKeys(s.Job.Log) {
 		return nil, nil
@@ -195,7 +195,7 @@ func (s *Run) LogAccess(role keys.Role) (*updatelog.Access, error) {
 	return logkeys.Open(s.Reach.Keys, role)
 }
 
-// readEnded reads what the job has left in its update log, which is that of a run's folder, or elsewhere.
+// readEnded reads the state that the job left in its update log, which is in the run's directory or elsewhere.
 func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err error) {
 	begin, err := s.Begin()
 	if err != nil {
@@ -218,9 +218,9 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	var log *updatelog.Inspector
 	looks := s.LogOptions(updatelog.Options{Shards: s.Job.Shards}, access)
 	if s.HasOwnLog() {
-		log, err = logserver.InspectFolder(ctx, LogFolder(folder), logPatience, looks)
+		log, err = logserver.InspectFolder(ctx, LogFolder(folder), logTimeout, looks)
 	} else {
-		soon, cancel := context.WithTimeout(ctx, logPatience)
+		soon, cancel := context.WithTimeout(ctx, logTimeout)
 		defer cancel()
 		log, err = updatelog.Inspect(soon, s.Log.NATS, looks)
 	}
@@ -232,23 +232,23 @@ func (s *Run) readEnded(ctx context.Context, folder string) (st *EndedState, err
 	return ReadEnded(ctx, &r)
 }
 
-// TakeEnded has a run go on from what an earlier one has left in its update log. It returns what a checkpoint
-// of that would say of the job.
+// TakeEnded makes a run resume from the state that an earlier run left in its update log. It returns the manifest that
+// a checkpoint of that state would have.
 func TakeEnded(st *EndedState, s *Run) checkpoint.Manifest {
 	s.Checkpoints.Ended, s.Checkpoints.furthest = st, st.Furthest
 	m := st.Manifest()
 	if len(m.Slots) == 0 {
-		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks // no shard had heard of them
+		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks // no shard knew of them
 	}
 	return m
 }
 
-// recorded is what a run's coordinator has recorded last: the job with the seal of what it began with, and who takes
-// part; nil: that cannot be read, and the job is that of the settings.
+// recorded returns the last record of a run's coordinator: the job, with the seal of its initial settings, and the
+// membership. It returns nil if the record cannot be read; then the job of the settings applies.
 func recorded(ctx context.Context, folder string) *membership.Facts {
 	f := new(membership.Facts)
 	file := filepath.Join(folder, "registry", "facts")
-	if _, err := os.Stat(file); err != nil { // to open it would make its directory
+	if _, err := os.Stat(file); err != nil { // opening it would create its directory
 		return nil
 	}
 	reg, err := registry.OpenFile(disk.OS(), file)
@@ -262,13 +262,13 @@ func recorded(ctx context.Context, folder string) *membership.Facts {
 	return f
 }
 
-// logPatience is how long the log of a run that has ended may take to answer.
-const logPatience = 5 * time.Second
+// logTimeout is how long the log of an ended run may take to answer.
+const logTimeout = 5 * time.Second
 
 func LogFolder(run string) string { return filepath.Join(run, "log") }
 
-// OpenSnapshots opens where the job has its snapshots, if it has any: with its checkpoints, or in a folder of
-// their own in the run's.
+// OpenSnapshots opens the store of the job's snapshots if it has any. They are stored with the checkpoints, or in a
+// directory of their own in the run's directory.
 func (s *Run) OpenSnapshots(ctx context.Context, folder string) (store.Store, error) {
 	switch {
 	case !recovery.Of(s.Job.Recovery).Traits().Logged():

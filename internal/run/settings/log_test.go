@@ -9,8 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// TestOddLog: what no log can have is told in the same words to who writes a flag, and to who has
-// changed run.json.
+// TestOddLog checks that an invalid log setting is reported in the same words for a flag and for an edited run.json.
 func TestOddLog(t *testing.T) {
 	job, err := Shape{
 		Workers: 1, Servers: 1, Shards: 2, Consistency: "bsp", Recovery: "stateless", Clocks: 5,
@@ -37,13 +36,13 @@ func TestOddLog(t *testing.T) {
 			!strings.HasSuffix(err.Error(), "--log: "+c.flag+" "+c.wrong) {
 			t.Errorf("%s: %v, want %s", c.flag, err, c.wrong)
 		}
-		if err := (&Run{Job: job, Log: &l}).oddLog(); err == nil || err.Error() != "log."+c.key+" "+c.wrong {
+		if err := (&Run{Job: job, Log: &l}).validateLog(); err == nil || err.Error() != "log."+c.key+" "+c.wrong {
 			t.Errorf("log.%s: %v, want %s", c.key, err, c.wrong)
 		}
 	}
 	for flag, want := range map[string]string{
 		"mb": "0; a log of 2 shards", "snapshot-mb": "0; choose 1 to 4096", "replicas": "0; choose 1 to 5",
-	} { // of who writes 0, and so has chosen
+	} { // the user explicitly chose 0
 		asked := LogAsked{Given: map[string]bool{flag: true}}
 		if _, err := NewLog(asked, &job); err == nil || !strings.Contains(err.Error(), "--log: "+flag+" "+want) {
 			t.Errorf("%s 0: %v", flag, err)
@@ -51,7 +50,7 @@ func TestOddLog(t *testing.T) {
 	}
 }
 
-// TestParseLog: a log is read as people write it, and what is wrong is said with its option.
+// TestParseLog checks that a log is parsed as people write it, and that errors name the option.
 func TestParseLog(t *testing.T) {
 	l, err := ParseLog("file:?sync=always&mb=600&snapshot-mb=5")
 	if err != nil || l.Sync != "always" || l.MB != 600 || l.SnapshotMB != 5 || l.NATS != "" || !l.Given["mb"] {
@@ -63,16 +62,17 @@ func TestParseLog(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	for written, want := range map[string]string{
-		"file:?replicas=3":             "replicas is for a log on a cluster; leave it out, or write nats://HOST:PORT",
-		"nats://a:1?sync=always":       "sync is for the job's own log",
-		"file:?mb=4&mb=5":              "mb stands there twice",
-		"file:?mb=many":                `mb: "many" is no whole number`,
+		"file:?replicas=3": "replicas applies only to a log on a cluster; leave it out, or write " +
+			"nats://HOST:PORT",
+		"nats://a:1?sync=always":       "sync applies only to the job's own log",
+		"file:?mb=4&mb=5":              "mb is given twice",
+		"file:?mb=many":                `mb: "many" is not a whole number`,
 		"file:?size=4":                 `no option "size"; choose mb, snapshot-mb, sync`,
 		"file:?sync=":                  "sync: it is empty",
-		"file:///tmp/log":              "--log file:///tmp/log; write file:?sync=always",
-		"http://me:secret@a:1?mb=4":    "--log http://a:1; write file:",
-		"me:secret@a:1":                "--log a:1; write file:",
-		"here":                         "--log here; write file:",
+		"file:///tmp/log":              "--log file:///tmp/log; write for example file:?sync=always",
+		"http://me:secret@a:1?mb=4":    "--log http://a:1; write for example file:",
+		"me:secret@a:1":                "--log a:1; write for example file:",
+		"here":                         "--log here; write for example file:",
 		"nats://a:1?creds=%zz":         "--log: creds: invalid",
 		"nats://a:1?mb=4&log=5&key=/k": `no option "log"; choose ca, cert, creds, key, mb, replicas, snapshot-mb`,
 	} {

@@ -15,23 +15,24 @@ import (
 	"github.com/perdure/perdure/internal/data/updatelog"
 )
 
-// logOption is what may stand behind the ? of --log.
+// logOption is an option that may follow the ? of --log.
 type logOption struct {
-	own, elsewhere bool             // of a log of the job's own, of one elsewhere
-	nats           bool             // not of one that asks for keys: that is no cluster, and takes the job's
-	to             func(l *Log) any // *int; *updatelog.Sync; or *string, which is a file
+	own, elsewhere bool // applies to the job's own log, or to a log elsewhere
+	// applies only to NATS: a log that requires keys is not a cluster and uses the job's keys
+	nats bool
+	to   func(l *Log) any // *int; *updatelog.Sync; or *string, which is a file
 }
 
-// set takes an option's value.
+// set parses an option's value.
 func (o *logOption) set(l *Log, value string) (err error) {
 	switch to := o.to(l).(type) {
 	case *int:
 		if *to, err = strconv.Atoi(value); err != nil {
-			err = fmt.Errorf("%q is no whole number", value)
+			err = fmt.Errorf("%q is not a whole number", value)
 		}
 	case *updatelog.Sync:
 		if *to = updatelog.Sync(value); value == "" {
-			err = errors.New("it is empty; leave it out, or say what it is to be")
+			err = errors.New("it is empty; leave it out, or give it a value")
 		}
 	case *string:
 		if home, known := os.LookupEnv("HOME"); known && strings.HasPrefix(value, "~/") {
@@ -55,23 +56,24 @@ var logOptions = map[string]logOption{
 	"key":         {elsewhere: true, nats: true, to: func(l *Log) any { return &l.Key }},
 }
 
-// OwnLog is how the job's own log is written, before its options.
+// OwnLog is the address of the job's own log, without options.
 const OwnLog = "file:"
 
-// IsLogURL reports whether a text is the address of a log, and no folder.
+// IsLogURL reports whether text is the address of a log rather than a directory.
 func IsLogURL(text string) bool {
 	return strings.HasPrefix(text, "nats://") || strings.HasPrefix(text, "tls://") || updatelog.AsksForKeys(text)
 }
 
-// ParseLog reads a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
+// ParseLog parses a log as people write it: file:?sync=always, nats://HOST:PORT?creds=FILE, or perdure://HOST:PORT.
 func ParseLog(written string) (l LogAsked, err error) {
 	where, behind, _ := strings.Cut(written, "?")
 	l.Given = map[string]bool{}
 	if where != OwnLog {
 		u, err := url.Parse(where)
 		if err != nil || u.Host == "" || !IsLogURL(where) {
-			return l, fmt.Errorf("%w: --log %s; write file:?sync=always&mb=4096, say, or nats://HOST:PORT, "+
-				"tls://HOST:PORT or perdure://HOST:PORT", perdure.ErrUsage, updatelog.WithoutSecrets(where))
+			return l, fmt.Errorf("%w: invalid --log %s; write for example file:?sync=always&mb=4096, "+
+				"nats://HOST:PORT, tls://HOST:PORT or perdure://HOST:PORT", perdure.ErrUsage,
+				updatelog.WithoutSecrets(where))
 		}
 		l.NATS = where
 	}
@@ -90,7 +92,7 @@ func ParseLog(written string) (l LogAsked, err error) {
 	return l, nil
 }
 
-// take takes one option.
+// take parses one option.
 func (l *LogAsked) take(name, value string) error {
 	var known []string
 	for _, n := range slices.Sorted(maps.Keys(logOptions)) {
@@ -102,15 +104,16 @@ func (l *LogAsked) take(name, value string) error {
 	option, there := logOptions[name]
 	switch {
 	case l.Given[name]:
-		return fmt.Errorf("%w: --log: %s stands there twice", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: --log: %s is given twice", perdure.ErrUsage, name)
 	case there && !slices.Contains(known, name) && l.NATS == "":
-		return fmt.Errorf("%w: --log: %s is for a log on a cluster; leave it out, or write nats://HOST:PORT for %s",
+		return fmt.Errorf("%w: --log: %s applies only to a log on a cluster; leave it out, or write nats://HOST:PORT "+
+			"for %s",
 			perdure.ErrUsage, name, OwnLog)
 	case there && option.nats && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s is for a NATS cluster; %s://HOST:PORT takes the job's keys: name them with "+
-			"--keys", perdure.ErrUsage, name, updatelog.KeysScheme)
+		return fmt.Errorf("%w: --log: %s applies only to a NATS cluster; %s://HOST:PORT uses the job's keys: name "+
+			"them with --keys", perdure.ErrUsage, name, updatelog.KeysScheme)
 	case there && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s is for the job's own log; a cluster syncs as it is configured",
+		return fmt.Errorf("%w: --log: %s applies only to the job's own log; a cluster syncs as it is configured",
 			perdure.ErrUsage, name)
 	case !there:
 		return fmt.Errorf("%w: --log has no option %q; choose %s", perdure.ErrUsage, name, strings.Join(known, ", "))

@@ -1,6 +1,6 @@
 package settings
 
-// Nearest returns the one of known that a person most likely meant by word; "": none comes near.
+// Nearest returns the element of known that the user most likely meant by word, or "" if none is close enough.
 func Nearest(word string, known []string) string {
 	best, least := "", max(1, len([]rune(word))/3)+1
 	for _, k := range known {
@@ -11,7 +11,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Suggest says in an error which of known may be meant: `; did you mean workers?`, or nothing.
+// Suggest returns a suggestion to append to an error, such as `; did you mean workers?`, or "" if no known word is
+// close.
 func Suggest(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -19,10 +20,10 @@ func Suggest(word string, known []string) string {
 	return ""
 }
 
-// distance counts the letters that are put in, left out or changed on the way from a to b; two
-// neighbours that change places count as one (optimal string alignment).
+// distance returns the number of insertions, deletions, substitutions and swaps of adjacent letters that turn a into b
+// (optimal string alignment).
 func distance(a, b []rune) int {
-	const longest = 64 // no key is
+	const longest = 64 // longer than any key
 	if len(a) > longest || len(b) > longest {
 		return max(len(a), len(b))
 	}

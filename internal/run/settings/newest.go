@@ -14,15 +14,15 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// This file has how the newest checkpoint is found where a store's list may lack it: by the name that the run's
-// coordinator has recorded.
+// This file finds the newest checkpoint even if the store's listing lacks it, by the name that the run's coordinator
+// recorded.
 
-// unpublished is of how many manifests of a running checkpoint, that were recorded last, none may be there: the disk
-// was full, say.
+// unpublished is how many of the most recently recorded manifests of a running checkpoint may be missing, for example
+// because the disk was full.
 const unpublished = 4
 
-// naming is a store whose lists have the manifests of the running checkpoints that were recorded last. known is nil
-// where nothing is.
+// naming wraps a store so that its listings include the most recently recorded manifests of the running checkpoints.
+// known is nil if nothing is recorded.
 func naming(from store.Store, known *membership.Facts) store.Store {
 	if known == nil {
 		return from
@@ -34,7 +34,7 @@ func naming(from store.Store, known *membership.Facts) store.Store {
 	return store.Named{Store: from, Names: names}
 }
 
-// newest returns the newest checkpoint of a store: of those that it lists, and of the one that was recorded last.
+// newest returns the newest checkpoint of a store among those that it lists and the last recorded one.
 func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, err error) {
 	m, err = checkpoint.Latest(from)
 	if known == nil || err != nil && !errors.Is(err, checkpoint.ErrNoCheckpoint) {
@@ -45,17 +45,18 @@ func newest(from store.Store, known *membership.Facts) (m checkpoint.Manifest, e
 	if bad == nil && (err != nil || older) {
 		return k, nil
 	}
-	return m, err // and what is recorded is damaged, say, and what is listed will do
+	return m, err // the recorded one may be damaged; the listed one serves
 }
 
-// readNewest returns the newest checkpoint of a store for a run to start from, and notes damaged ones that are newer.
+// readNewest returns the newest usable checkpoint of a store for a run to start from, and notes newer ones that are
+// damaged.
 func readNewest(from store.Store, known *membership.Facts, s *Run) (m checkpoint.Manifest, err error) {
 	if m, err = newest(from, known); err != nil {
 		return m, err
 	}
 	found, err := checkpoint.Look(from)
 	var passed []checkpoint.Defect
-	for i := range found.Kept { // the newest first
+	for i := range found.Kept { // newest first
 		if k := &found.Kept[i]; k.File == m.Names()[0] {
 			break
 		} else if errors.Is(k.Err, checkpoint.ErrCorrupt) {
@@ -66,23 +67,24 @@ func readNewest(from store.Store, known *membership.Facts, s *Run) (m checkpoint
 	return m, err
 }
 
-// noteLost notes that the store lacks the checkpoint that the run recorded last, and that m is used in its place. saved
-// is nil unless m describes a running checkpoint.
+// noteLost notes that the store lacks the last recorded checkpoint, and that the run starts from m instead. saved is
+// nil unless m describes a running checkpoint.
 func (c *Checkpoints) noteLost(from store.Store, known *membership.Facts, m *checkpoint.Manifest, saved *Saved) {
 	k := lost(known, func(k *checkpoint.Kept) bool {
 		if saved != nil {
-			return k.Number <= saved.Number || saved.Note != "" // the newer one is there, and damaged
+			return k.Number <= saved.Number || saved.Note != "" // the newer one exists but is damaged
 		}
-		return k.Cut <= m.Cut || c.Passed != "" // the same
+		return k.Cut <= m.Cut || c.Passed != "" // the same checkpoint
 	})
 	if k != nil {
 		c.Lost = fmt.Sprintf("%s/%s; this run starts from clock %d", from, k.Defects()[0], m.Cut)
 	}
 }
 
-// Lost returns the checkpoint that the coordinator of a run in a folder recorded last, if the store lacks its manifest;
-// nil: it does not, or nothing is recorded. found are those that the store lists, which may lack the newest: so it is
-// asked for by its name. A live job may be about to write it.
+// Lost returns the checkpoint that the coordinator of the run in a directory recorded last, if the store lacks its
+// manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that the store
+// lists. A listing may lack the newest checkpoint, so Lost also looks it up by name. A live job may still be about to
+// write it.
 func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint.Kept) *checkpoint.Kept {
 	known := recorded(ctx, folder)
 	return lost(known, func(k *checkpoint.Kept) bool {
@@ -100,11 +102,11 @@ func Lost(ctx context.Context, folder string, in store.Store, found []checkpoint
 	})
 }
 
-// errLost is the defect of a checkpoint that is only recorded.
-var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, and the run recorded it as its newest "+
+// errLost is the defect of a checkpoint that is recorded but missing.
+var errLost = store.Kind(fs.ErrNotExist, fmt.Errorf("%w: it is missing, although the run recorded it as its newest "+
 	"checkpoint", checkpoint.ErrCorrupt))
 
-// lost returns the checkpoint that was recorded last, unless it is there.
+// lost returns the last recorded checkpoint unless there reports that it exists.
 func lost(known *membership.Facts, there func(*checkpoint.Kept) bool) *checkpoint.Kept {
 	if known == nil {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store/storetest"
 )
 
-// keeping is a store with three checkpoints of a job, cuts or running ones, of which it does not list the newest.
+// keeping returns a store with three checkpoints of a job, of one clock each or running ones. It does not list the
+// newest.
 func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec) {
 	t.Helper()
 	job = perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Consistency: perdure.Consistency{Kind: perdure.ASP}}
@@ -49,8 +50,8 @@ func keeping(t *testing.T, recovery string) (in store.Store, job perdure.JobSpec
 	return &storetest.Lags{Store: in, Unlisted: []string{name}}, job
 }
 
-// TestNewestUnlisted: the newest checkpoint that a run's coordinator has recorded is found, though the store's list
-// lacks it; what nobody has recorded is found by the list.
+// TestNewestUnlisted checks that the newest checkpoint is found by its record although the store's listing lacks it,
+// and that a checkpoint without a record is found in the listing.
 func TestNewestUnlisted(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
 		in, job := keeping(t, recovery)
@@ -68,7 +69,8 @@ func TestNewestUnlisted(t *testing.T) {
 			}
 			return m.Cut
 		}
-		known := membership.Begin(job, 5, 30, nil) // it has gone back since, or a later manifest could not be published
+		// the job has rolled back since, or a later manifest could not be published
+		known := membership.Begin(job, 5, 30, nil)
 		known.Running.Number = 5
 		if at := find(&known); at != 30 {
 			t.Errorf("%s: clock 30 is recorded, and clock %d is found", recovery, at)
@@ -83,8 +85,8 @@ func TestNewestUnlisted(t *testing.T) {
 	}
 }
 
-// TestNewestLost: a run that starts from an older checkpoint, since the newest that was recorded is missing or damaged,
-// reports that.
+// TestNewestLost checks that a run reports starting from an older checkpoint because the newest recorded one is missing
+// or damaged.
 func TestNewestLost(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
 		for _, damage := range []string{"", "deleted", "changed"} {

@@ -13,16 +13,16 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// odd says what no run can have, by the key of run.json. What the workload and its data
-// have to say comes later, when they are opened.
-func (s *Run) odd() error {
+// validate returns an error, with the key in run.json, for a setting that no run can have. The workload and its data
+// are validated later, when they are opened.
+func (s *Run) validate() error {
 	for _, n := range []struct {
 		key                string
 		value, least, most int64
 	}{
 		{"job.clocks", int64(s.Job.Clocks), 1, math.MaxInt32},
 		{"job.suspend_ms", s.Job.SuspendMs, 0, math.MaxInt64 / 1_000_000},
-		{"checkpoints.max_failures", int64(s.Checkpoints.MaxFailures), 0, mostFailures},
+		{"checkpoints.max_failures", int64(s.Checkpoints.MaxFailures), 0, maxFailures},
 		{"job.take_over_ms", s.Job.TakeOverMs, 0, math.MaxInt64 / 1_000_000},
 		{"job.outage_bytes", s.Job.OutageBytes, 0, MaxOutageMB << 20},
 		{"eval_every", int64(s.EvalEvery), 0, math.MaxInt32},
@@ -36,7 +36,7 @@ func (s *Run) odd() error {
 		{"checkpoints.past_clocks", s.Checkpoints.PastClocks, 0, math.MaxInt64},
 	} {
 		if n.value < n.least || n.value > n.most {
-			return fmt.Errorf("%s is %d; it must be %d to %d", n.key, n.value, n.least, n.most)
+			return fmt.Errorf("%s is %d; it must be from %d to %d", n.key, n.value, n.least, n.most)
 		}
 	}
 	for _, part := range []struct {
@@ -44,14 +44,14 @@ func (s *Run) odd() error {
 		check func() error
 	}{
 		{"job", s.Job.Validate},
-		{"", s.oddParams},
-		{"until", s.oddGoal},
-		{"zones", s.oddZones},
-		{"resumed", s.oddResumed},
-		{"saved", s.oddSaved},
-		{"checkpoints.init", func() error { return s.Checkpoints.Init.odd(&s.Job) }},
-		{"checkpoints.store", s.oddStore},
-		{"", s.oddLog},
+		{"", s.validateParams},
+		{"until", s.validateGoal},
+		{"zones", s.validateZones},
+		{"resumed", s.validateResumed},
+		{"saved", s.validateSaved},
+		{"checkpoints.init", func() error { return s.Checkpoints.Init.validate(&s.Job) }},
+		{"checkpoints.store", s.validateStore},
+		{"", s.validateLog},
 		{"scale", func() error { _, err := s.Begin(); return err }},
 		{"faults", func() error { _, err := s.ParseFaults(); return err }},
 		{"delay, bandwidth", func() error { _, err := s.Link(); return err }},
@@ -59,26 +59,26 @@ func (s *Run) odd() error {
 		switch err := part.check(); {
 		case err != nil && part.key != "":
 			return fmt.Errorf("%s: %w", part.key, err)
-		case err != nil: // which names the key itself
+		case err != nil: // the error itself names the key
 			return err
 		}
 	}
 	return nil
 }
 
-// oddParams: what is there twice must be the same.
-func (s *Run) oddParams() error {
+// validateParams checks that values stored twice are equal.
+func (s *Run) validateParams() error {
 	switch {
 	case s.Params.Seed != s.Job.Seed:
-		return fmt.Errorf("params.Seed is %d, and job.seed %d; they are one", s.Params.Seed, s.Job.Seed)
+		return fmt.Errorf("params.Seed is %d, but job.seed is %d; they must be equal", s.Params.Seed, s.Job.Seed)
 	case s.Params.Slots != s.Job.Slots:
-		return fmt.Errorf("params.Slots is %d, and job.slots %d; they are one", s.Params.Slots, s.Job.Slots)
+		return fmt.Errorf("params.Slots is %d, but job.slots is %d; they must be equal", s.Params.Slots, s.Job.Slots)
 	case s.Job.Workload == OwnWorkload:
 		return nil
 	}
 	rule := s.Params.Rule
 	if info, err := workload.Find(s.Job.Workload); err == nil && len(info.Rates) == 0 && rule.Rate == 0 {
-		rule.Rate = 1 // it has none: the workload says whether it must have one
+		rule.Rate = 1 // the workload has no default rate, and itself checks whether one is required
 	}
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("params.Rule: %w", err)
@@ -86,7 +86,7 @@ func (s *Run) oddParams() error {
 	return nil
 }
 
-func (s *Run) oddGoal() error {
+func (s *Run) validateGoal() error {
 	switch g := s.Until; {
 	case g == Goal{}:
 		return nil
@@ -99,9 +99,9 @@ func (s *Run) oddGoal() error {
 	return err
 }
 
-func (s *Run) oddZones() error {
+func (s *Run) validateZones() error {
 	if len(s.Zones) > s.Job.Servers {
-		return fmt.Errorf("%d of them for %d servers", len(s.Zones), s.Job.Servers)
+		return fmt.Errorf("%d zones for %d servers; name at most one for each", len(s.Zones), s.Job.Servers)
 	}
 	for _, z := range s.Zones {
 		if z == "" {
@@ -114,13 +114,13 @@ func (s *Run) oddZones() error {
 	return nil
 }
 
-// oddResumed: only a run that went on from another begins later than at clock 0.
-func (s *Run) oddResumed() error {
+// validateResumed checks that only a resumed run starts later than at clock 0.
+func (s *Run) validateResumed() error {
 	tables := len(s.Tables) > 0 && s.Checkpoints.Init == nil
 	past := s.Checkpoints.PastClocks
 	if s.Resumed == "" && (s.Generation != 0 || s.Cut != 0 || tables || len(s.Slots) > 0 || past != 0) {
-		return errors.New("it is not there, but generation, cut, tables or slots are, which only a run has that " +
-			"went on from another")
+		return errors.New("it is missing, but generation, cut, tables or slots are set, which only a resumed " +
+			"run has")
 	}
 	for _, t := range s.Tables {
 		if err := t.Validate(s.Job.Shards); err != nil {
@@ -131,18 +131,19 @@ func (s *Run) oddResumed() error {
 		return span.From < 0 || span.Until < 0 || span.Until > 0 && span.Until < span.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {
-		return fmt.Errorf("slots: there are %d, and number %d takes part from clock %d to %d", len(s.Slots), i,
+		return fmt.Errorf("slots: there are %d, and number %d has the invalid interval from clock %d to %d",
+			len(s.Slots), i,
 			s.Slots[max(i, 0)].From, s.Slots[max(i, 0)].Until)
 	}
 	return nil
 }
 
-func (s *Run) oddLog() error {
+func (s *Run) validateLog() error {
 	l := s.Log
 	if l == nil || !recovery.Of(s.Job.Recovery).Traits().Logged() {
 		return nil
 	}
-	if key, wrong := l.odd(&s.Job); key != "" {
+	if key, wrong := l.invalid(&s.Job); key != "" {
 		return fmt.Errorf("log.%s %s", key, wrong)
 	}
 	return CheckPair(l.Cert, l.Key)

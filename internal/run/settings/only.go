@@ -9,8 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// onlyWith are flags that a job has use for under some choices only. Given without
-// them they would be ignored.
+// onlyWith lists flags that have an effect only with certain other choices. Given without them, they would be ignored.
 var onlyWith = []struct {
 	flags []string
 	used  func(job *perdure.JobSpec) bool
@@ -19,41 +18,41 @@ var onlyWith = []struct {
 	{
 		[]string{"outage-mb", "outage-rows"},
 		func(job *perdure.JobSpec) bool { return job.OnOutage.Continue },
-		"is for jobs that go on in an outage; leave it out, or add --on-outage continue",
+		"applies only to jobs that continue during an outage; leave it out, or add --on-outage continue",
 	},
 	{
 		[]string{"stale-scale"},
 		func(job *perdure.JobSpec) bool {
 			return !job.TwoStep(nil) || job.StaleScale == "" || job.StaleScale == perdure.ScaleNone
 		},
-		"is about updates from old rows, and under bsp there are none; leave it out, or choose another " +
-			"--consistency for all tables",
+		"scales updates computed from stale rows, which do not occur under bsp; leave it out, or choose " +
+			"another --consistency for all tables",
 	},
 	{
 		[]string{"stale-scale"},
 		func(job *perdure.JobSpec) bool {
 			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
 		},
-		"average is about what workers do while a shard is out, and these wait; leave it out, or add --on-outage " +
-			"continue",
+		"average applies only if workers continue while a shard is unavailable, and those of this job wait; " +
+			"leave it out, or add --on-outage continue",
 	},
 	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Retains() },
-		"is about updates that workers keep to send them again, as only --recovery resend:C has them do; leave it " +
-			"out, or choose it",
+		"limits the updates that workers keep for resending, as only --recovery resend:C makes them do; leave " +
+			"it out, or choose that strategy",
 	},
 	{
 		[]string{"mtbf"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Auto },
-		"is what the interval between checkpoints is chosen by, which only --recovery checkpoint:auto, resend:auto " +
-			"and chain:N,checkpoint:auto do; leave it out, or choose one",
+		"determines the interval between checkpoints, which only --recovery checkpoint:auto, resend:auto " +
+			"and chain:N,checkpoint:auto choose; leave it out, or choose one of them",
 	},
 	{
 		[]string{"keep-checkpoints"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Keeps() },
-		"is about checkpoints, and a job under that strategy makes none; leave it out, or choose --recovery " +
-			"resend:auto, say",
+		"applies to checkpoints, and a job with this recovery strategy makes none; leave it out, or choose " +
+			"another strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"store"},
@@ -61,18 +60,18 @@ var onlyWith = []struct {
 			t := recovery.Of(job.Recovery).Traits()
 			return t.Keeps() || t.Logged()
 		},
-		"is about checkpoints and snapshots, and a job under that strategy makes none; leave it out, or choose " +
-			"--recovery resend:auto, say",
+		"applies to checkpoints and snapshots, and a job with this recovery strategy makes none; leave it out, " +
+			"or choose another strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"log"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().Logged() },
-		"is about the update log, which only --recovery stateless has; leave it out, or choose it",
+		"configures the update log, which only --recovery stateless has; leave it out, or choose that strategy",
 	},
 }
 
-// refuseIdle refuses flags that were given and would be ignored: without another one, or
-// since they are empty.
+// refuseIdle returns an error for given flags that would be ignored, because another flag is missing or because they
+// are empty.
 func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 	for _, flag := range []struct{ name, value string }{
 		{"on-outage", a.Outage.On},
@@ -82,7 +81,7 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 		{"init", a.Work.Init},
 	} {
 		if flag.value == "" && a.Given[flag.name] {
-			return fmt.Errorf("%w: --%s is empty; leave it out, or say what it is to be", perdure.ErrUsage, flag.name)
+			return fmt.Errorf("%w: --%s is empty; leave it out, or give it a value", perdure.ErrUsage, flag.name)
 		}
 	}
 	for _, rule := range onlyWith {
@@ -94,11 +93,12 @@ func (a *Asked) refuseIdle(job *perdure.JobSpec) error {
 	return nil
 }
 
-// services are commands that units and charts start with variables, some of which may be empty: a host's zone.
+// services are commands that service units and charts start with variables. Some of these may be empty, for example a
+// host's zone.
 var services = []string{"agent", "coordinator", "host", "log", "server", "worker"}
 
-// RefuseEmpty refuses an argument without a value: a shell variable that is not set, for example. Otherwise the flag
-// would count as left out. Arguments after -- belong to another program.
+// RefuseEmpty returns an error for an argument without a value, for example from a shell variable that is not set.
+// Without this check the flag would count as omitted. Arguments after -- belong to another program and are not checked.
 func RefuseEmpty(args []string) error {
 	if len(args) > 0 && slices.Contains(services, args[0]) {
 		return nil

@@ -17,8 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Check completes the settings and refuses what cannot be run, before anything
-// is started or written.
+// Check completes the settings, and returns an error if they cannot be run, before anything is started or written.
 func (s *Run) Check() error {
 	if err := s.checkFlags(); err != nil {
 		return err
@@ -26,7 +25,7 @@ func (s *Run) Check() error {
 	return s.open(false)
 }
 
-// checkFlags is check without the workload and its data.
+// checkFlags is Check without the workload and its data.
 func (s *Run) checkFlags() error {
 	if err := recovery.Check(&s.Job); err != nil {
 		return err
@@ -42,18 +41,18 @@ func (s *Run) checkFlags() error {
 		return err
 	}
 	if s.ComputeMs < 0 || s.ComputeMs > maxComputeMs {
-		return fmt.Errorf("%w: --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs,
+		return fmt.Errorf("%w: invalid --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs,
 			maxComputeMs)
 	}
-	own := s.Job.Workload == OwnWorkload // whose programs choose both themselves
+	own := s.Job.Workload == OwnWorkload // such programs choose both themselves
 	if !own && (s.CacheMB < 1 || s.CacheMB > maxCacheMB) {
-		return fmt.Errorf("%w: --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
+		return fmt.Errorf("%w: invalid --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
 	}
 	if !own && (s.RetainMB < 1 || s.RetainMB > maxCacheMB) {
-		return fmt.Errorf("%w: --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
+		return fmt.Errorf("%w: invalid --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
 	}
 	if s.Checkpoints.Keep < 0 || s.Checkpoints.Keep > maxKept {
-		return fmt.Errorf("%w: --keep-checkpoints %d; choose 1 to %d, or 0 to keep all", perdure.ErrUsage,
+		return fmt.Errorf("%w: invalid --keep-checkpoints %d; choose 1 to %d, or 0 to keep all", perdure.ErrUsage,
 			s.Checkpoints.Keep, maxKept)
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
@@ -65,16 +64,16 @@ const (
 	DefaultCacheMB  = 256
 	DefaultRetainMB = 512
 	maxCacheMB      = 1 << 20
-	maxKept         = 10_000 // checkpoints, of which all manifests are read when one is deleted
+	maxKept         = 10_000 // checkpoints; all of their manifests are read whenever one is deleted
 	MaxOutageMB     = wire.MaxUpdate / 2 >> 20
 )
 
-// fitModels refuses models of tables that the job does not have, and writes the
-// others in the one shortest way: a model alone that no table uses would be told
-// of, and make clocks take two steps, for nothing.
+// fitModels returns an error for consistency models of tables that the job does not have, and normalises the others to
+// the shortest form. A default model that no table uses would be announced, and would make clocks take two steps, for
+// no benefit.
 func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
 	models, names := map[string]perdure.Consistency{}, []string{}
-	others := false // there is a table without a model of its own
+	others := false // some table has no model of its own
 	for _, t := range tables {
 		c, named := job.TableConsistency[t.Name]
 		if named {
@@ -84,7 +83,8 @@ func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(job.TableConsistency)) {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("%w: --consistency names table %s; the tables of %s are %s", perdure.ErrUsage, name,
+			return fmt.Errorf("%w: --consistency names the unknown table %s; the tables of %s are %s",
+				perdure.ErrUsage, name,
 				job.Workload, strings.Join(names, ", "))
 		}
 	}
@@ -120,7 +120,7 @@ func NewJobID() string {
 	return hex.EncodeToString(b)
 }
 
-// otherCommand refuses a run of the other command: its workers are others.
+// otherCommand returns an error for a run of the other command, whose workers are of another kind.
 func (s *Run) otherCommand(own bool, with, path string) error {
 	switch {
 	case own && s.Job.Workload != OwnWorkload:
@@ -134,9 +134,9 @@ func (s *Run) otherCommand(own bool, with, path string) error {
 	return nil
 }
 
-// openOf is open for the settings of a run.json, which is to blame for what is wrong.
+// openOf calls open for the settings of a run.json, and names that file in errors.
 func (s *Run) openOf(path string) (err error) {
-	if s.Job.Workload == OwnWorkload { // its tables come with its programs
+	if s.Job.Workload == OwnWorkload { // its programs create the tables
 		s.Job.Seal, err = s.Seal(nil, "")
 		return err
 	}
@@ -146,23 +146,23 @@ func (s *Run) openOf(path string) (err error) {
 	return nil
 }
 
-// open opens the workload, and completes the settings with what it has to say: it refuses
-// what cannot be trained. The seal is of what it then is. Where data are few, and nobody has said how many shards there
-// are to be, there are fewer than usual.
+// open opens the workload and completes the settings from it. It returns an error for settings that cannot be trained.
+// The seal covers the completed settings. If fewer is set, that is, the user did not choose the number of shards, a
+// small data set gets fewer shards than the default.
 func (s *Run) open(fewer bool) error {
 	most := s.WorkParams()
-	if _, most.Slots = s.PlannedSlots(); most.Slots > s.Params.Slots { // there must be data for all
+	if _, most.Slots = s.PlannedSlots(); most.Slots > s.Params.Slots { // there must be data for all of them
 		if _, err := workload.New(s.Job.Workload, most); err != nil {
 			return err
 		}
 	}
-	w, err := workload.New(s.Job.Workload, s.WorkParams()) // as its processes will
+	w, err := workload.New(s.Job.Workload, s.WorkParams()) // as the run's processes will
 	if err != nil {
 		return err
 	}
 	s.Trained = w.Describe()
 	s.Params.Marked = s.Trained.Marked
-	s.Params.Rule.Rate = s.Trained.Rate // which it may have chosen
+	s.Params.Rule.Rate = s.Trained.Rate // the workload may have chosen it
 	if err := fitModels(&s.Job, w.Tables()); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *Run) open(fewer bool) error {
 	return err
 }
 
-// WorkParams are what a process opens the workload with.
+// WorkParams returns the parameters that a process opens the workload with.
 func (s *Run) WorkParams() workload.Params {
 	p := s.Params
 	p.Lossy = recovery.Of(s.Job.Recovery).Traits().MayLose()
@@ -196,7 +196,7 @@ func (s *Run) WorkParams() workload.Params {
 	return p
 }
 
-// tables are those that the job is to have for a workload.
+// tables returns the tables that the job will have for a workload.
 func (s *Run) tables(w workload.Workload) []perdure.TableSpec {
 	list := w.Tables()
 	for i := range list {

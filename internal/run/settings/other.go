@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Other says in what a run that is asked for is another than the one that has begun: by the first key of
-// run.json that differs. "" where both are the same; what each run is told anew, and what is completed when
-// one begins, does not count.
+// Other returns the first key of run.json in which a requested run differs from the one that was started, with both
+// values. It returns "" if they are equal. Values that every run takes from its command line, and values that are
+// completed when a run starts, are not compared.
 func Other(begun, asked Run) string {
 	was, is := asTree(begun), asTree(asked)
 	key, a, b := differs("", was, is)
 	if key == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s is %s there, and %s is asked for", key, a, b)
+	return fmt.Sprintf("%s is %s there, but %s is requested", key, a, b)
 }
 
-// asTree is a run as maps and scalars, without what does not count.
+// asTree returns a run as maps and scalars, without the values that are not compared.
 func asTree(bare Run) any {
 	bare.Version, bare.Log, bare.Saved, bare.Tables, bare.Checkpoints.Init = "", nil, nil, nil, nil
 	job := &bare.Job
@@ -32,7 +32,7 @@ func asTree(bare Run) any {
 	var tree any
 	b, err := json.Marshal(bare)
 	if err == nil {
-		bare, err = Told(b) // as one that was read, with what such a one has where nothing is said
+		bare, err = Told(b) // as if it was read from a file, with the defaults for missing values
 	}
 	if err == nil {
 		b, err = json.Marshal(bare)
@@ -41,15 +41,15 @@ func asTree(bare Run) any {
 		err = json.Unmarshal(b, &tree)
 	}
 	if err != nil {
-		return err.Error() // settings that cannot be written have never begun
+		return err.Error() // settings that cannot be written have never started
 	}
 	return tree
 }
 
-// sealKey is what follows from all others: it is looked at last.
+// sealKey is compared last because it follows from all other keys.
 const sealKey = "seal"
 
-// differs finds the first key in which two trees differ, and what they have there.
+// differs returns the first key in which two trees differ, and both values.
 func differs(at string, a, b any) (key, was, is string) {
 	x, y := asMap(a), asMap(b)
 	if x == nil || y == nil {
@@ -78,19 +78,19 @@ func last(key string) int {
 }
 
 func asMap(v any) map[string]any {
-	m, _ := v.(map[string]any) // nil: it is none
+	m, _ := v.(map[string]any) // nil if it is not a map
 	return m
 }
 
-// short is a value in one line.
+// short returns a value as one line.
 func short(v any) string {
 	const most = 60
 	if v == nil {
-		return "not said"
+		return "not set"
 	}
 	b, err := json.Marshal(v)
 	if err != nil || len(b) > most {
-		return "something else"
+		return "a longer value"
 	}
 	return string(b)
 }

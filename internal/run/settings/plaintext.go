@@ -12,59 +12,61 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// etcdScheme is how the address of a registry in etcd begins. The client itself is not for a browser, where the
-// simulation runs, too, which knows settings.
+// etcdScheme is the URL scheme of a registry in etcd. It is repeated here because this package is also built for the
+// browser simulation, which cannot include the etcd client.
 const etcdScheme = "etcd://"
 
-// Services are what a job talks to that may be others': its registry and its store, as they were written, and its
-// update log.
+// Services are the services that a job uses and that others may run: its registry and store, as the user wrote them,
+// and its update log.
 type Services struct {
-	Registry, Store string // "": in the job's folder
+	Registry, Store string // "": in the job's directory
 	Log             *Log
 }
 
-// Exposed says which of the services are on other machines and reached without encryption, and refuses them where
-// that is not wished; "": none is. Keys are of no help there: they are the job's, and these are others'.
+// Exposed returns a warning about the services that are on other machines and reached without encryption, or "" if
+// there are none. If the job may not use such services, it returns an error instead. The job's keys do not help,
+// because these services do not use them.
 func (s *Services) Exposed(of *Reach) (text string, err error) {
-	found := s.inPlain()
+	found := s.unencrypted()
 	if len(found) == 0 {
 		return "", nil
 	}
-	where := "nothing is encrypted on the way to " + strings.Join(found, ", nor to ")
+	where := "traffic is not encrypted on the way to " + strings.Join(found, " or to ")
 	if !of.Insecure {
-		return "", fmt.Errorf("%w: %s: do that, or write --insecure if you trust everybody on that network",
+		return "", fmt.Errorf("%w: %s: do as suggested, or use --insecure if you trust everyone on that network",
 			perdure.ErrUsage, where)
 	}
-	return "INSECURE: " + where + ": whoever is on that network can read and change what is there", nil
+	return "INSECURE: " + where + ": anyone on that network can read and change the data", nil
 }
 
-// inPlain are the services that are on other machines and reached without encryption, each with what to do.
-func (s *Services) inPlain() []string {
+// unencrypted returns the services that are on other machines and reached without encryption, each with what to do
+// about it.
+func (s *Services) unencrypted() []string {
 	var found []string
 	if etcdInPlain(s.Registry) {
 		at, _, _ := strings.Cut(s.Registry, "?")
-		found = append(found, "its registry "+at+" (name the authority, by ?ca=FILE)")
+		found = append(found, "the registry "+at+" (name its certificate authority with ?ca=FILE)")
 	}
 	if at, err := s3.Parse(s.Store); err == nil && strings.HasPrefix(at.Endpoint, "http://") &&
-		!near(strings.TrimPrefix(at.Endpoint, "http://")) {
-		found = append(found, "its store "+at.Endpoint+" (write https://)")
+		!areLocal(strings.TrimPrefix(at.Endpoint, "http://")) {
+		found = append(found, "the store "+at.Endpoint+" (write https://)")
 	}
 	if log := s.Log; log != nil && natsInPlain(log.NATS) && log.CA == "" && log.Cert == "" {
-		found = append(found, "its update log "+updatelog.WithoutSecrets(log.NATS)+" (write tls://)")
+		found = append(found, "the update log "+updatelog.WithoutSecrets(log.NATS)+" (write tls://)")
 	}
 	return found
 }
 
-// etcdInPlain reports whether a registry is in etcd on another machine, and reached without TLS.
+// etcdInPlain reports whether a registry is in etcd on another machine and is reached without TLS.
 func etcdInPlain(registry string) bool {
 	rest, is := strings.CutPrefix(registry, etcdScheme)
 	rest, behind, _ := strings.Cut(rest, "?")
 	query, err := url.ParseQuery(behind)
 	hosts, _, _ := strings.Cut(rest, "/")
-	return is && err == nil && !query.Has("ca") && !query.Has("cert") && !near(strings.Split(hosts, ",")...)
+	return is && err == nil && !query.Has("ca") && !query.Has("cert") && !areLocal(strings.Split(hosts, ",")...)
 }
 
-// natsInPlain reports whether a log is on another machine, and its address does not ask for TLS.
+// natsInPlain reports whether a log is on another machine and its address does not ask for TLS.
 func natsInPlain(log string) bool {
 	var hosts []string
 	for one := range strings.SplitSeq(log, ",") {
@@ -73,14 +75,14 @@ func natsInPlain(log string) bool {
 		case err == nil && u.Scheme == "nats":
 			hosts = append(hosts, u.Host)
 		case err != nil || u.Scheme == "":
-			hosts = append(hosts, one) // one more of those before
+			hosts = append(hosts, one) // one more host of the preceding address
 		}
 	}
-	return strings.HasPrefix(log, "nats://") && !near(hosts...)
+	return strings.HasPrefix(log, "nats://") && !areLocal(hosts...)
 }
 
-// near reports whether all of some hosts, with their ports or without, are this machine.
-func near(hosts ...string) bool {
+// areLocal reports whether all hosts, with or without ports, are this machine.
+func areLocal(hosts ...string) bool {
 	for _, at := range hosts {
 		host, _, err := net.SplitHostPort(at)
 		if err != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/perdure/perdure/internal/data/registry/etcd"
 )
 
-// TestEtcdScheme: the word that settings has by itself is the client's.
+// TestEtcdScheme checks that the scheme in this package is that of the etcd client.
 func TestEtcdScheme(t *testing.T) {
 	if etcdScheme != etcd.Scheme+"://" {
-		t.Errorf("settings takes %s for an address of etcd, whose client takes %s://", etcdScheme, etcd.Scheme)
+		t.Errorf("settings has scheme %s for etcd, whose client has %s://", etcdScheme, etcd.Scheme)
 	}
 }
 
-// TestServicesExposed: it is said in one line, without what is secret, which of a job's services others on the network
-// can read, and the job is refused unless that is wished.
+// TestServicesExposed checks that services which others on the network can read are reported in one line without
+// secrets, and that the job is rejected unless the user allows that.
 func TestServicesExposed(t *testing.T) {
 	for _, c := range []struct {
 		registry, store, log, ca string
-		want                     string // "": nothing is said
+		want                     string // "": no warning
 	}{
 		{"", "", "", "", ""},
 		{"/srv/jobs", "file:///srv/store", "", "", ""},
@@ -31,15 +31,15 @@ func TestServicesExposed(t *testing.T) {
 		},
 		{"etcd://10.0.0.1:2379/p?cert=/c.pem&key=/k.pem", "s3://bucket/p", "perdure://log:4222", "", ""},
 		{"", "s3://bucket/p?endpoint=minio:9000", "nats://s3cret@log:4222", "/ca.pem", ""},
-		{"etcd://127.0.0.1:2379,10.0.0.1:2379/p", "", "", "", "its registry etcd://127.0.0.1:2379,10.0.0.1:2379/p ("},
-		{"", "s3://bucket/p?endpoint=http://minio:9000", "", "", "its store http://minio:9000 ("},
-		{"", "", "nats://s3cret@log:4222", "", "its update log nats://"},
-		{"", "", "nats://127.0.0.1:4222,nats://u:s3cret@log:4222", "", "its update log nats://"},
+		{"etcd://127.0.0.1:2379,10.0.0.1:2379/p", "", "", "", "the registry etcd://127.0.0.1:2379,10.0.0.1:2379/p ("},
+		{"", "s3://bucket/p?endpoint=http://minio:9000", "", "", "the store http://minio:9000 ("},
+		{"", "", "nats://s3cret@log:4222", "", "the update log nats://"},
+		{"", "", "nats://127.0.0.1:4222,nats://u:s3cret@log:4222", "", "the update log nats://"},
 		{"", "", "nats://127.0.0.1:4222", "", ""},
 		{
 			"etcd://[fd00::1]:2379/p", "s3://bucket/p?endpoint=http://minio", "nats://log:4222", "",
-			"registry etcd://[fd00::1]:2379/p (name the authority, by ?ca=FILE), nor to its store http://minio " +
-				"(write https://), nor to its update log nats://log:4222 (write tls://): ",
+			"registry etcd://[fd00::1]:2379/p (name its certificate authority with ?ca=FILE) or to the store " +
+				"http://minio (write https://) or to the update log nats://log:4222 (write tls://): ",
 		},
 	} {
 		s := Services{Registry: c.registry, Store: c.store, Log: &Log{NATS: c.log, CA: c.ca}}

@@ -10,21 +10,21 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// Saved is the running checkpoint that a run goes on from: of each row the value that was saved
-// of it last.
+// Saved is the running checkpoint that a run resumes from. It contains the last saved value of each row.
 type Saved struct {
 	Number uint64              `json:"number"` // of its manifest
-	Files  [][]words.SavedFile `json:"files"`  // by shard, the oldest first
-	// States are what slots have saved, where the newest files refer to it; nil: they have it all.
+	Files  [][]words.SavedFile `json:"files"`  // by shard, oldest first
+	// States are the saved slot states that the newest files refer to; nil if the files contain them all.
 	States [][]words.SavedFile `json:"states,omitempty"`
-	// Current says that the run begins with all rows as they were at its cut, which is a checkpoint beside this one:
-	// what is in these files a shard begins with that is lost.
-	Current bool   `json:"current,omitempty"`
-	Note    string `json:"-"` // a line that people are told of what was chosen; "": there is nothing to tell
+	// Current means that the run starts with all rows at its cut, from a separate checkpoint. The files of this one are
+	// used only to restore lost shards.
+	Current bool `json:"current,omitempty"`
+	// a line that tells the user which checkpoint was chosen; "" if there is nothing to report
+	Note string `json:"-"`
 }
 
-// ReadSaved has a run go on from the newest running checkpoint of a store that is whole, to the last byte.
-// It returns what a manifest of one clock would say of the job that made it.
+// ReadSaved makes a run resume from the newest running checkpoint of a store that is complete and undamaged. It returns
+// the manifest that a checkpoint of one clock of that job would have.
 func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 	r, passed, err := checkpoint.WholeRunning(from)
 	if err != nil {
@@ -46,8 +46,8 @@ func ReadSaved(from store.Store, s *Run) (m checkpoint.Manifest, err error) {
 	return r.Manifest(), nil
 }
 
-// passedOver is a line for the user about damaged checkpoints that are newer than the one that a run starts from; "" if
-// there are none.
+// passedOver returns a line for the user about damaged checkpoints that are newer than the one that a run starts from.
+// It returns "" without any.
 func passedOver(from store.Store, manifest string, at perdure.Clock, passed []checkpoint.Defect) string {
 	if len(passed) == 0 {
 		return ""
@@ -56,11 +56,11 @@ func passedOver(from store.Store, manifest string, at perdure.Clock, passed []ch
 	if n := len(passed); n > 1 {
 		more = fmt.Sprintf(", and %d more", n-1)
 	}
-	return fmt.Sprintf("%s: what is newer than %s, of clock %d, is damaged, and passed over: %s%s", from, manifest, at,
+	return fmt.Sprintf("%s: skipped damaged checkpoints that are newer than %s (clock %d): %s%s", from, manifest, at,
 		passed[0], more)
 }
 
-// Refer notes to which states of slots the newest file of a shard refers, in a job of that many shards.
+// Refer records the slot states that the newest file of a shard refers to, in a job with the given number of shards.
 func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
 	for _, f := range states {
 		if sv.States == nil {
@@ -70,11 +70,11 @@ func (sv *Saved) Refer(shard, shards int, states []checkpoint.FileRef) {
 	}
 }
 
-// sameForm refuses another strategy than a run had, where it cannot go on from what that has
-// saved: rows that are each of a clock of their own, or all of one.
+// sameForm returns an error if a run cannot resume under another strategy: one strategy saves each row at a clock of
+// its own, and the other all rows at one clock.
 func sameForm(was, now perdure.Recovery) error {
 	if recovery.Of(was).Traits().Logged() && !recovery.Of(now).Traits().Logged() {
-		return fmt.Errorf("%w: --recovery %s: the run has its updates in a log, and only %s goes on from that; "+
+		return fmt.Errorf("%w: --recovery %s: the run's updates are in a log, and only %s can resume from a log; "+
 			"leave it out", perdure.ErrUsage, now, was)
 	}
 	before, after := recovery.RoundsOf(was).Any(), recovery.RoundsOf(now).Any()
@@ -82,25 +82,27 @@ func sameForm(was, now perdure.Recovery) error {
 	case before == after:
 		return nil
 	case before:
-		return fmt.Errorf("%w: --recovery %s: the run has saved each row by itself, under %s, and only scar goes on "+
+		return fmt.Errorf("%w: --recovery %s: the run saved each row separately, under %s, and only scar can resume "+
 			"from that; choose scar:C,R,SELECTOR, or leave it out", perdure.ErrUsage, now, was)
 	}
-	return fmt.Errorf("%w: --recovery %s: the run has saved all rows of one clock, under %s; scar goes on from "+
-		"its own runs only", perdure.ErrUsage, now, was)
+	return fmt.Errorf("%w: --recovery %s: the run saved all rows at one clock, under %s; scar can resume only "+
+		"from a scar run", perdure.ErrUsage, now, was)
 }
 
-// oddSaved: who goes on from rows that were saved by themselves does the same.
-func (s *Run) oddSaved() error {
+// validateSaved checks that a run which resumes from separately saved rows has their files, and that no other run has
+// any.
+func (s *Run) validateSaved() error {
 	switch sv := s.Saved; {
 	case sv == nil && (s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any()):
 		return nil
 	case sv == nil:
-		return fmt.Errorf("it is not there, and the run goes on from another one, or begins with a model, under %s",
+		return fmt.Errorf("it is missing, although the run was resumed or started with a model, under %s",
 			s.Job.Recovery)
 	case s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
 		len(sv.Files) != s.Job.Shards || len(sv.States) != 0 && len(sv.States) != s.Job.Shards:
-		return fmt.Errorf("number %d, with the files of %d shards, is of no run under %s with %d shards that went "+
-			"on from another, or began with a model", sv.Number, len(sv.Files), s.Job.Recovery, s.Job.Shards)
+		return fmt.Errorf("number %d, with the files of %d shards, does not fit a run under %s with %d shards: only a "+
+			"run that was resumed or started with a model has it", sv.Number, len(sv.Files), s.Job.Recovery,
+			s.Job.Shards)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// The names of sealed settings begin so, as the keys of run.json do where there are some.
+// Prefixes of the names of sealed settings. They match the keys of run.json where such keys exist.
 const (
 	sealJob    = "job"
 	sealParams = "params"
@@ -21,8 +21,8 @@ const (
 	sealData   = "data"
 )
 
-// sealedJob is the part of a job that its model depends on. How many workers take part later, what
-// becomes of failures and where the job ends may be otherwise when it goes on.
+// sealedJob returns the parts of a job that its model depends on. The number of later workers, the handling of failures
+// and the end of the job may change when the job is resumed.
 func sealedJob(job *perdure.JobSpec) map[string]any {
 	scale := job.StaleScale
 	if scale == perdure.ScaleNone {
@@ -35,7 +35,7 @@ func sealedJob(job *perdure.JobSpec) map[string]any {
 	}
 }
 
-// sealedTables are the tables by name: their rules and models are in them.
+// sealedTables returns the tables by name. They include their update rules and consistency models.
 func sealedTables(list []perdure.TableSpec) map[string]any {
 	byName := map[string]any{}
 	for _, t := range list {
@@ -44,42 +44,41 @@ func sealedTables(list []perdure.TableSpec) map[string]any {
 	return byName
 }
 
-// Seal seals the settings that make the model: of programs of the user's own what the job
-// knows of them, and else also what is trained, on which data. w is nil for the former.
+// Seal seals the settings that determine the model. For the user's own programs these are the settings in the job.
+// Otherwise they include the workload and its data. w is nil for the user's own programs.
 func (s *Run) Seal(w workload.Workload, data string) (perdure.Seal, error) {
 	values := map[string]any{sealJob: sealedJob(&s.Job)}
 	if w != nil {
 		p := s.Params
-		p.Seed, p.Slots, p.Data = 0, 0, "" // they are the job's; and wherever the data are
-		p.Marked = false                   // which the data say
+		p.Seed, p.Slots, p.Data = 0, 0, "" // the job contains the first two, and the location of the data may differ
+		p.Marked = false                   // determined by the data
 		values[sealParams], values[sealTables], values[sealData] = p, sealedTables(s.tables(w)), data
 	}
 	return perdure.NewSeal(values)
 }
 
-// checkSeal refuses settings, of the run.json at path, that would go on from a checkpoint
-// to another model than the one that it is of.
+// checkSeal returns an error if the settings of the run.json at path would resume a checkpoint towards another model.
 func (s *Run) checkSeal(path string, m *checkpoint.Manifest) error {
 	return sameSeal(path, &s.Job.Seal, "the checkpoint was made", &m.Job.Seal)
 }
 
-// sameSeal says which setting of a run.json is another one than it was.
+// sameSeal returns an error that names the setting of a run.json that has changed.
 func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) error {
 	name, mine, others := now.Differs(was)
 	switch {
 	case name == "":
 		return nil
 	case name == sealData:
-		return fmt.Errorf("%w: the data of %s are not those with which %s: their digest is %s, and was %s; bring "+
-			"them back", perdure.ErrUsage, path, since, mine, others)
+		return fmt.Errorf("%w: the data of %s have changed since %s: their digest is %s, and was %s; restore "+
+			"the data", perdure.ErrUsage, path, since, mine, others)
 	}
-	return fmt.Errorf("%w: %s says %s %s, and %s with %s; put it back: another one makes another model",
+	return fmt.Errorf("%w: %s has %s %s, but %s with %s; change it back: a different value makes a different model",
 		perdure.ErrUsage, path, name, mine, since, others)
 }
 
-// readEarlier reads what a run of that folder is to go on from: its settings and its newest
-// checkpoint, or what it has left in its update log. It refuses a run that is alive, and settings that no run can
-// have; whether they are those of the checkpoint says checkSeal, once they are complete.
+// readEarlier reads what the run in a directory resumes from: its settings and its newest checkpoint, or the state in
+// its update log. It returns an error if that run is alive or if its settings are invalid. checkSeal compares the
+// settings with the checkpoint's once they are complete.
 func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err error) {
 	if err := refuseAlive(folder); err != nil {
 		return s, m, err
@@ -91,7 +90,7 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 		return s, m, err
 	}
 	if err := recovery.Of(s.Job.Recovery).MayResume(); err != nil {
-		return s, m, fmt.Errorf("%w: %s: %w; begin anew with --from %s", perdure.ErrUsage, folder, err,
+		return s, m, fmt.Errorf("%w: %s: %w; start over with --from %s", perdure.ErrUsage, folder, err,
 			filepath.Join(folder, "run.json"))
 	}
 	if recovery.Of(s.Job.Recovery).Traits().Logged() {
@@ -119,16 +118,16 @@ func readEarlier(folder string, own bool) (s Run, m checkpoint.Manifest, err err
 	return s, m, m.CheckJob(s.Job.ID)
 }
 
-// takeSlots puts the slots of a run in the place of those of the checkpoint that it went on from itself: it may have
-// gone on with other workers. One that it has saved says itself who takes part.
+// takeSlots replaces the slots of the checkpoint that a run was itself resumed from with those of the run, since the
+// run may have resumed with other workers. A checkpoint that the run saved itself has the right slots.
 func takeSlots(m *checkpoint.Manifest, s *Run) {
 	if s.Resumed != "" && m.Generation <= s.Generation {
 		m.Slots, m.PastClocks = s.Slots, s.Checkpoints.PastClocks
 	}
 }
 
-// ReadSealed reads the run.json with which a checkpoint was made, and opens what it trains: another
-// one, and other data, are refused.
+// ReadSealed reads the run.json with which a checkpoint was made, and opens its workload. It returns an error if the
+// settings or the data have changed.
 func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
 	if s, err = ReadToRun(path); err != nil {
 		return s, err
@@ -139,18 +138,18 @@ func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
 	return s, s.checkSeal(path, m)
 }
 
-// refuseAlive refuses the folder of a run that goes on, in a process that it names.
+// refuseAlive returns an error if the run in a directory is still running. The error names the process that runs it.
 func refuseAlive(folder string) error {
 	holder, err := rundir.Alive(folder)
 	if errors.Is(err, rundir.ErrAlive) {
-		return fmt.Errorf("%w: the run in %s goes on, in %s; end it first, with perdure stop --run %s",
+		return fmt.Errorf("%w: the run in %s is still running, in %s; stop it first with perdure stop --run %s",
 			perdure.ErrUsage, folder, holder, folder)
 	}
 	return err
 }
 
-// CheckSameJob refuses to work in a job whose seal is not of the run.json at path: it was changed
-// since the job began, say. The data are not read again: the run that began the job has read them.
+// CheckSameJob returns an error if the job's seal does not match the run.json at path, for example because the file was
+// changed after the job started. It does not read the data again: the run that started the job has read them.
 func (s *Run) CheckSameJob(path string, w workload.Workload, job perdure.JobSpec) error {
 	now, err := s.Seal(w, "")
 	if err != nil {

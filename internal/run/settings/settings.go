@@ -1,15 +1,15 @@
-// Package settings defines the settings of a run, run.json: it reads, checks and completes them. The run's parent
-// writes it, each of the run's processes reads it, and a later run goes on or begins again with it; so all that
-// two of them must agree on is here. A Run is completed and checked before anything is started or written: what is
-// wrong is told in one line, and nothing has happened.
+// Package settings defines the settings of a run, which are stored in run.json. It reads, checks and completes them.
+// The run's parent process writes the file, each process of the run reads it, and a later run resumes or repeats it. A
+// Run is completed and checked before anything is started or written: a mistake is reported in one line and has no side
+// effects.
 //
-// What somebody asks for is an Asked, in his own words: New makes the settings of it, Repeat those
-// of a run that begins another again, Resume those of one that goes on. What people write is read
-// here too (parseDelay, parseGoal, …), whether it comes from flags or from a run.json that
-// somebody has changed. Messages name the flag, since that is what people know. The YAML and JSON files
-// that people write for the command, a job among them, are read as trees of a Node that knows its line.
+// An Asked holds a user's request as the user wrote it. Asked.New makes the settings of a new run, Asked.Repeat those
+// of a run that starts another run over, and Asked.Resume those of a run that resumes. Values are parsed here
+// (parseDelay, parseGoal, …), whether they come from flags or from an edited run.json. Messages name the flag, because
+// users know the flags. YAML and JSON files that users write for the command, such as jobs, are read as trees of Nodes,
+// and each Node knows its line.
 //
-// Nothing here is changed once the run has begun, and then it is safe for concurrent use.
+// Settings do not change once the run has started, and are then safe for concurrent use.
 package settings
 
 import (
@@ -25,118 +25,118 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// Run is everything that a run was asked to be. The same settings run it again
-// (train --from).
+// Run holds all settings of a run. A run with the same settings repeats it (train --from).
 type Run struct {
-	Folder string `json:"-"` // where they were read; "": nowhere
+	Folder string `json:"-"` // where the settings were read; "" if they were not read from a file
 
 	Version   string          `json:"version"` // of Perdure
 	Job       perdure.JobSpec `json:"job"`
 	Params    workload.Params `json:"params"`
 	Faults    []string        `json:"faults"`
-	Zones     []string        `json:"zones,omitempty"` // of the servers; "": not known
+	Zones     []string        `json:"zones,omitempty"` // of the servers; "": unknown
 	EvalEvery perdure.Clock   `json:"eval_every"`
-	// between two evaluations by time, in milliseconds; 0: they are by clock
+	// time between two evaluations, in milliseconds; 0: evaluations are by clock
 	EvalMs    int64 `json:"eval_ms,omitempty"`
 	Until     Goal  `json:"until"`
-	ComputeMs int   `json:"compute_ms,omitempty"` // least computing of a worker's clock, in milliseconds
-	// of updates that a worker keeps until they are in a checkpoint, in MiB
+	ComputeMs int   `json:"compute_ms,omitempty"` // minimum computing time of a worker's clock, in milliseconds
+	// limit for the updates that a worker keeps until a checkpoint contains them, in MiB
 	RetainMB int `json:"retain_mb,omitempty"`
-	// of a worker's cached rows, in MiB; 0: of programs that choose it themselves
+	// limit for a worker's cached rows, in MiB; 0 for programs that choose it themselves
 	CacheMB int `json:"cache_mb,omitempty"`
-	// workers that take part from a clock on: WORKERS@clock:CLOCK
+	// changes of the number of workers: WORKERS@clock:CLOCK
 	Scale []string `json:"scale,omitempty"`
 	Distance
-	Log *Log `json:"log,omitempty"` // of a job that has an update log
+	Log *Log `json:"log,omitempty"` // nil if the job has no update log
 
-	Trained workload.Description `json:"-"` // once the workload was opened
+	Trained workload.Description `json:"-"` // set once the workload was opened
 
 	Reach       Reach       `json:"reach,omitzero"`
 	Checkpoints Checkpoints `json:"checkpoints"`
 
-	// Where the run goes on from: the checkpoint that was copied into its folder.
-	Resumed    string              `json:"resumed,omitempty"` // the earlier run's folder
+	// The state that the run resumed from: the checkpoint that was copied into its directory.
+	Resumed    string              `json:"resumed,omitempty"` // the earlier run's directory
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"`
-	Slots      []words.Span        `json:"slots,omitempty"` // when each takes part; none: throughout
+	Slots      []words.Span        `json:"slots,omitempty"` // when each takes part; empty: all throughout
 	Saved      *Saved              `json:"saved,omitempty"` // nil: the checkpoint is of one clock
 }
 
-// Reach is who can reach a run, and what for.
+// Reach determines who can reach a run, and over which addresses.
 type Reach struct {
-	// Listen is the coordinator's address, of this machine only.
+	// Listen is the coordinator's address on this machine.
 	Listen string `json:"-" group:"job" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	// Keys is the folder of the job's keys, of this machine; "": it has none.
+	// Keys is the directory of the job's keys on this machine; "" if the job has none.
 	Keys string `json:"keys,omitempty" group:"job" env:"PERDURE_KEYS" placeholder:"DIR" type:"path"`
-	// Insecure lets others reach it, though nothing is encrypted.
+	// Insecure lets other machines connect although the traffic is not encrypted.
 	Insecure bool `json:"-" group:"job"`
 }
 
-// Checkpoints is what a run does with its checkpoints.
+// Checkpoints holds the settings of a run's checkpoints.
 type Checkpoints struct {
-	Keep  int    `json:"keep"`            // how many stay, the newest; 0: all
-	Store string `json:"store,omitempty"` // where they are; "": in the run's folder
-	// how long a last one may take when the run is ended early; 0: none is made
+	Keep  int    `json:"keep"`            // how many of the newest are kept; 0: all
+	Store string `json:"store,omitempty"` // where they are; "": in the run's directory
+	// how long a final checkpoint may take when the run is ended early; 0: make none
 	Grace time.Duration `json:"-"`
-	// MaxFailures is how often the program of a slot may fail at one clock; 0: as usual.
+	// MaxFailures is how often the program of a slot may fail at one clock; 0 means the default.
 	MaxFailures int `json:"max_failures,omitempty"`
-	// The files of the one that the run goes on from, and where the earlier run has them, as Store.
+	// From holds the files of the checkpoint that the run resumes from. Earlier is where the earlier run has them, in
+	// the form of Store.
 	From    []string `json:"-"`
 	Earlier string   `json:"-"`
-	// Ended is what the earlier run has left in its update log, where the run goes on from that.
+	// Ended is the state in the earlier run's update log, if the run resumes from that.
 	Ended *EndedState `json:"-"`
-	// Fork is what a run goes on from that is another job, and Forked says that it did.
+	// Fork is the other job's checkpoint that a forked run starts from. Forked is true for such a run.
 	Fork   *checkpoint.Kept `json:"-"`
 	Forked bool             `json:"forked,omitempty"`
-	// Workers is how many go on, where that is another number than there were; 0: those who were there.
+	// Workers is the number of workers of a resumed run if it changed; 0: it did not.
 	Workers int `json:"workers,omitempty"`
-	// PastClocks are those that slots did before the spans of who goes on.
+	// PastClocks is the number of clocks that slots did before their current membership intervals.
 	PastClocks int64 `json:"past_clocks,omitempty"`
 	// Passed and Lost are lines for the user about checkpoints newer than the one that the run starts from: some are
 	// damaged, or the store lacks the newest. They are empty otherwise.
 	Passed string `json:"-"`
 	Lost   string `json:"-"`
-	// Init is of a run that begins with a model's file, or that went on from such a run; nil: it is of none.
+	// Init is the model that the run, or the run that it was resumed from, started with; nil if there is none.
 	Init *Init `json:"init,omitempty"`
 
-	furthest perdure.Clock // of what the run goes on from, the furthest clock that some shard has
+	furthest perdure.Clock // largest clock that any shard has in the state that the run resumes from
 }
 
 // Read reads the run.json of a run.
 func Read(path string) (s Run, err error) {
-	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1 // of runs that do not say
+	// defaults for files without these keys
+	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1
 	s.Folder = filepath.Dir(path)
 	return s, rundir.ReadRun(path, &s)
 }
 
-// Tell is what a process of the run that does not know its folder is told of the settings.
+// Tell encodes the settings for a process of the run that does not know its directory.
 func Tell(s Run) ([]byte, error) {
-	s.Slots, s.Saved, s.Faults = nil, nil, nil // the coordinator's alone
+	s.Slots, s.Saved, s.Faults = nil, nil, nil // only the coordinator needs these
 	return json.Marshal(s)
 }
 
-// Told reads what a run's coordinator tells of its settings.
+// Told decodes the settings that a run's coordinator sends.
 func Told(b []byte) (s Run, err error) {
 	s.CacheMB, s.RetainMB, s.Checkpoints.Keep = DefaultCacheMB, DefaultRetainMB, 1
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("the run's settings, as its coordinator tells them: %w", err)
+		return s, fmt.Errorf("invalid settings from the run's coordinator: %w", err)
 	}
 	return s, nil
 }
 
-// ReadToRun reads a run.json of which a new run is to be made, and refuses one that no run
-// can have written: people may have changed it. What is wrong is told with the file's name and
-// the key's.
+// ReadToRun reads a run.json from which a new run is made. It returns an error if no run can have written the file,
+// since users may have edited it. The error names the file and the key.
 func ReadToRun(path string) (s Run, err error) {
 	if s, err = Read(path); err != nil {
 		return s, err
 	}
-	if err := s.odd(); err != nil {
+	if err := s.validate(); err != nil {
 		return s, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, path, err)
 	}
 	return s, nil
 }
 
-// OwnWorkload is what the job of a user's own program trains.
+// OwnWorkload is the workload name of a job whose workers are the user's own programs.
 const OwnWorkload = "own"

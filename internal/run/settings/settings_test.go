@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// TestHeaderOfResumed: a run that goes on says how many workers there are from then on.
+// TestHeaderOfResumed checks that a resumed run reports the number of its current workers.
 func TestHeaderOfResumed(t *testing.T) {
 	for _, c := range []struct {
 		spans []words.Span
@@ -95,7 +95,7 @@ func TestParseBandwidth(t *testing.T) {
 	}
 }
 
-// A run.json whose distance is not one is refused.
+// TestDistanceOfSettings checks that a run.json with an invalid distance is rejected.
 func TestDistanceOfSettings(t *testing.T) {
 	_, err := (&Run{Distance: Distance{Delay: "soon"}}).Network(wire.RoleServer, 0, nil)
 	if err == nil {
@@ -115,8 +115,8 @@ func TestDistanceOfSettings(t *testing.T) {
 	}
 }
 
-// TestFitModels: models that no table uses are refused where they name one, and
-// dropped where they do not.
+// TestFitModels checks that consistency models for unknown tables are errors, and that unused default models are
+// dropped.
 func TestFitModels(t *testing.T) {
 	tables := []perdure.TableSpec{{Name: "w"}, {Name: "b"}}
 	for asked, want := range map[string]string{
@@ -152,7 +152,7 @@ func TestFitModels(t *testing.T) {
 	}
 }
 
-// TestGoalReached: which evaluations reach a goal.
+// TestGoalReached checks which evaluations reach a goal.
 func TestGoalReached(t *testing.T) {
 	for _, c := range []struct {
 		goal Goal
@@ -164,7 +164,8 @@ func TestGoalReached(t *testing.T) {
 		{Goal{Metric: "loss", Value: 0.2}, workload.Eval{Loss: 0.19}, true},
 		{Goal{Metric: "loss", Value: 0.2}, workload.Eval{Loss: 0.21}, false},
 		{Goal{Metric: "rmse", Value: 0.9}, workload.Eval{RMSE: math.NaN()}, false},
-		{Goal{Metric: OverTime, Value: 1}, workload.Eval{Accuracy: 1}, false}, // no evaluation ends a time
+		// a time goal does not depend on evaluations
+		{Goal{Metric: OverTime, Value: 1}, workload.Eval{Accuracy: 1}, false},
 		{Goal{}, workload.Eval{Accuracy: 1}, false},
 	} {
 		if got := c.goal.Reached(c.eval); got != c.want {
@@ -173,13 +174,12 @@ func TestGoalReached(t *testing.T) {
 	}
 }
 
-// TestShape: a job of which nothing else is asked is one that can run, and what is wrong with
-// its parts is told.
+// TestShape checks that a job with only these settings can run, and that errors name the wrong part.
 func TestShape(t *testing.T) {
 	p := Shape{Workers: 3, Servers: 2, Shards: 6, Consistency: "asp", Recovery: "chain:2", Clocks: 10, Seed: 7}
 	job, err := p.Job("softmax")
 	must(t, err)
-	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != usually.Milliseconds() ||
+	if job.Slots != 3 || job.Servers != 2 || job.Clocks != 10 || job.SuspendMs != defaultAfter.Milliseconds() ||
 		job.ID == "" {
 		t.Errorf("%+v", job)
 	}

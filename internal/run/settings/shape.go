@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// Shape is what every job has, as a user writes it.
+// Shape holds the settings that every job has, as a user writes them.
 type Shape struct {
 	Workers     int    `group:"job" main:"" default:"4" placeholder:"N"`
 	Servers     int    `group:"job" main:"" default:"2" placeholder:"N"`
@@ -19,7 +19,7 @@ type Shape struct {
 	Shards      int    `group:"job" default:"16" placeholder:"N"`
 }
 
-// Job makes a job of which nothing else is asked.
+// Job makes a job with these settings and defaults for all others.
 func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job, err = p.Parse(name); err != nil {
 		return job, err
@@ -33,7 +33,7 @@ func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	return job, recovery.Check(&job)
 }
 
-// Parse makes a job, which is not checked as a whole yet.
+// Parse makes a job from the settings. It does not check the job as a whole.
 func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
 	job = perdure.JobSpec{
 		ID: NewJobID(), Workload: name, Seed: p.Seed, Slots: p.Workers, Servers: p.Servers, Shards: p.Shards,
@@ -49,10 +49,10 @@ func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
 	return job, err
 }
 
-// parseClocks reads how many clocks a job is to have.
+// parseClocks checks the number of clocks of a job.
 func parseClocks(n int64) (perdure.Clock, error) {
 	if n < 1 || n > math.MaxInt32 {
-		return 0, fmt.Errorf("%w: %d clocks; choose 1 to %d", perdure.ErrUsage, n, math.MaxInt32)
+		return 0, fmt.Errorf("%w: invalid --clocks: %d clocks; choose 1 to %d", perdure.ErrUsage, n, math.MaxInt32)
 	}
 	return perdure.Clock(n), nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// OpenStore opens where a run has its checkpoints, whose folder is known. All that is done there
-// ends with ctx.
+// OpenStore opens the store of a run's checkpoints, given the run's directory. All operations on the store end with
+// ctx.
 func (s *Run) OpenStore(ctx context.Context, folder string) (store.Store, error) {
 	return openStore(ctx, s.Checkpoints.Store, folder)
 }
 
-// StoreAt says where that is, as a process that does not know the run's folder is told it: without what is secret.
+// StoreAt returns the location of the store, without secrets, for a process that does not know the run's directory.
 func (s *Run) StoreAt(folder string) (string, error) {
 	if s.Checkpoints.Store != "" {
 		return s.Checkpoints.Store, nil
@@ -28,7 +28,7 @@ func (s *Run) StoreAt(folder string) (string, error) {
 	return store.FolderLocation(filepath.ToSlash(filepath.Join(dir, "checkpoint"))).String(), nil
 }
 
-// OpenEarlier opens where the run has its checkpoints that this one goes on from.
+// OpenEarlier opens the store of the run that this one resumes from.
 func (s *Run) OpenEarlier(ctx context.Context) (store.Store, error) {
 	return openStore(ctx, s.Checkpoints.Earlier, s.Resumed)
 }
@@ -44,12 +44,12 @@ func openStore(ctx context.Context, text, folder string) (store.Store, error) {
 	return l.Open(ctx)
 }
 
-// takeStore completes settings with where checkpoints are to be. One run's place is no other's.
+// takeStore completes the settings with the store of the checkpoints. Two runs never share a store location.
 func (a *Asked) takeStore(s *Run, file string) error {
 	s.Checkpoints.Earlier = s.Checkpoints.Store
 	if s.Checkpoints.Store != "" && !a.Given["store"] {
-		return fmt.Errorf("%w: the run of %s has its checkpoints in %s; say with --store where those of this run are "+
-			"to be, another prefix, say", perdure.ErrUsage, file, s.Checkpoints.Store)
+		return fmt.Errorf("%w: the run of %s has its checkpoints in %s; use --store to say where this run stores its "+
+			"own, for example under another prefix", perdure.ErrUsage, file, s.Checkpoints.Store)
 	}
 	s.Checkpoints.Store = ""
 	if !a.Given["store"] {
@@ -63,14 +63,14 @@ func (a *Asked) takeStore(s *Run, file string) error {
 	return nil
 }
 
-// oddStore: what is there must be a location, as it is written here.
-func (s *Run) oddStore() error {
+// validateStore checks that the location is in canonical form.
+func (s *Run) validateStore() error {
 	if s.Checkpoints.Store == "" {
 		return nil
 	}
 	l, err := store.ParseLocation(s.Checkpoints.Store)
 	if err == nil && l.String() != s.Checkpoints.Store {
-		err = fmt.Errorf("%q is not how it is written; write %q", s.Checkpoints.Store, l)
+		err = fmt.Errorf("%q is not in canonical form; write %q", s.Checkpoints.Store, l)
 	}
 	return err
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestTakeStore: a run has a place of its own for its checkpoints, and knows where those are that it
-// goes on from.
+// TestTakeStore checks that each run has a store location of its own and remembers the location that it resumes from.
 func TestTakeStore(t *testing.T) {
 	const there = "s3://bucket/there"
 	for _, c := range []struct{ was, given, want, err string }{
@@ -32,13 +31,13 @@ func TestTakeStore(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.Checkpoints.Store != c.want || s.Checkpoints.Earlier != c.was || s.oddStore() != nil {
-			t.Errorf("%+v: %+v, %v, %v", c, s.Checkpoints, err, s.oddStore())
+		if err != nil || s.Checkpoints.Store != c.want || s.Checkpoints.Earlier != c.was || s.validateStore() != nil {
+			t.Errorf("%+v: %+v, %v, %v", c, s.Checkpoints, err, s.validateStore())
 		}
 	}
 	for _, text := range []string{"x", "s3://bucket/x/", "s3://bucket/x?endpoint=h"} {
-		if s := (Run{Checkpoints: Checkpoints{Store: text}}); s.oddStore() == nil {
-			t.Errorf("run.json may have %s", text)
+		if s := (Run{Checkpoints: Checkpoints{Store: text}}); s.validateStore() == nil {
+			t.Errorf("run.json with store %s is accepted ", text)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const (
 	maxEval = time.Hour
 )
 
-// parseEvalEvery reads --eval-every: a number of clocks, or a time; "" is none.
+// parseEvalEvery parses --eval-every: a number of clocks or a time; "" means no evaluations.
 func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	if s == "" {
 		return 0, 0, nil
@@ -24,54 +24,56 @@ func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < minEval || d > maxEval {
-		return 0, 0, fmt.Errorf("%w: --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for example 2s",
+		return 0, 0, fmt.Errorf("%w: invalid --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for "+
+			"example 2s",
 			perdure.ErrUsage, s, minEval, maxEval)
 	}
 	return 0, d.Milliseconds(), nil
 }
 
-// usually is after how long a worker is suspended that has no process, and others take over from a dead server, where
-// the user does not say.
-const usually = 30 * time.Second
+// defaultAfter is the default time after which a worker without a process is suspended, and after which other servers
+// take over from a dead server.
+const defaultAfter = 30 * time.Second
 
-// afterMs reads a flag for such a time; without it, it is as usual, or 0 where that is never.
+// afterMs parses a flag for such a time. Without the flag it returns the default, or 0 if never is set.
 func afterMs(flag, text string, never bool) (int64, error) {
 	switch {
 	case text == "" && never:
 		return 0, nil
 	case text == "":
-		return usually.Milliseconds(), nil
+		return defaultAfter.Milliseconds(), nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: --%s %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage, flag,
+		return 0, fmt.Errorf("%w: invalid --%s %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage,
+			flag,
 			text)
 	}
 	return d.Milliseconds(), nil
 }
 
-// mtbf reads --mtbf, in seconds; 0: it is not given.
+// mtbf parses --mtbf, in seconds; 0 if it is not given.
 func (a *Asked) mtbf() (float64, error) {
 	if a.MTBF == "" && !a.Given["mtbf"] {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(a.MTBF)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%w: --mtbf %q; write the time between two failures, above 0, for example 6h",
+		return 0, fmt.Errorf("%w: invalid --mtbf %q; write the time between two failures, above 0, for example 6h",
 			perdure.ErrUsage, a.MTBF)
 	}
 	return d.Seconds(), nil
 }
 
-// parseGrace reads --grace; "": no last checkpoint is made.
+// parseGrace parses --grace; "" means that no final checkpoint is made.
 func parseGrace(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%w: --grace %q; write how long a last checkpoint may take, for example 10s, or 0s to "+
-			"make none", perdure.ErrUsage, text)
+		return 0, fmt.Errorf("%w: invalid --grace %q; write how long a final checkpoint may take, for example 10s, "+
+			"or 0s to make none", perdure.ErrUsage, text)
 	}
 	return d, nil
 }

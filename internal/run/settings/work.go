@@ -11,12 +11,12 @@ import (
 	"github.com/perdure/perdure/internal/run/workload"
 )
 
-// WorkAsked is what a user asks of the workers of a job that trains one of the workloads, as flags of perdure train.
-// What is empty, or nil, is as the workload has it.
+// WorkAsked holds a user's request to the workers of a built-in workload, as flags of perdure train. Empty or nil
+// fields get the workload's defaults.
 type WorkAsked struct {
 	Until string `group:"job" main:"" placeholder:"GOAL"`
 	Data  string `group:"training" main:"" placeholder:"PATH"`
-	Init  string `group:"training" placeholder:"FILE"` // the model that the run begins with; "": none
+	Init  string `group:"training" placeholder:"FILE"` // the model that the run starts with; "": none
 
 	LR         *float64 `name:"lr" group:"training" placeholder:"RATE"`
 	Batch      *int     `group:"training" placeholder:"N"`
@@ -33,7 +33,7 @@ type WorkAsked struct {
 	ComputeMs int      `group:"faults" default:"0" placeholder:"N"`
 	Scale     []string `group:"job" placeholder:"SCALE" sep:"none"`
 
-	// The workloads' own settings are flags of their commands.
+	// The settings of single workloads are flags of their commands.
 	Factors FactorsAsked `kong:"-"`
 	Bowl    BowlAsked    `kong:"-"`
 	Convex  ConvexAsked  `kong:"-"`
@@ -41,19 +41,19 @@ type WorkAsked struct {
 	Network NetworkAsked `kong:"-"`
 }
 
-// NetworkAsked is what a user asks of cnn, as flags of perdure train.
+// NetworkAsked holds a user's settings of cnn, as flags of perdure train.
 type NetworkAsked struct {
 	FinalReLU bool   `name:"final-relu" main:"" group:"cnn"`
 	Partition string `main:"" group:"cnn" default:"row" placeholder:"row|layer"`
 }
 
-// ConvexAsked is what somebody asks of softmax, as flags of perdure train.
+// ConvexAsked holds a user's settings of softmax, as flags of perdure train.
 type ConvexAsked struct {
 	L2        float64 `name:"l2" main:"" group:"softmax" default:"0" placeholder:"X"`
 	FullBatch bool    `main:"" group:"softmax"`
 }
 
-// BowlAsked is what somebody asks of quadratic, as flags of perdure train.
+// BowlAsked holds a user's settings of quadratic, as flags of perdure train.
 type BowlAsked struct {
 	Rows      *int     `main:"" group:"quadratic" placeholder:"N"`
 	Dim       *int     `main:"" group:"quadratic" placeholder:"N"`
@@ -61,7 +61,7 @@ type BowlAsked struct {
 	Noise     float64  `main:"" group:"quadratic" default:"0" placeholder:"X"`
 }
 
-// bowl makes the settings of a quadratic function.
+// bowl returns the settings of a quadratic function.
 func (b *BowlAsked) bowl(info workload.Info) workload.Bowl {
 	of := info.Bowl
 	set(&of.Rows, b.Rows)
@@ -71,7 +71,7 @@ func (b *BowlAsked) bowl(info workload.Info) workload.Bowl {
 	return of
 }
 
-// FactorsAsked is what somebody asks of mf, as flags of perdure train.
+// FactorsAsked holds a user's settings of mf, as flags of perdure train.
 type FactorsAsked struct {
 	Rank       *int     `main:"" group:"mf" placeholder:"N"`
 	L2         *float64 `name:"l2" main:"" group:"mf" placeholder:"X"`
@@ -81,7 +81,7 @@ type FactorsAsked struct {
 	Implicit   float64  `main:"" group:"mf" default:"0" placeholder:"X"`
 }
 
-// askWork completes settings with what is asked of a workload.
+// askWork completes the settings from the user's request for a workload.
 func (a *Asked) askWork(s *Run) error {
 	w, p := &a.Work, &s.Params
 	info, err := a.info()
@@ -107,8 +107,8 @@ func (a *Asked) askWork(s *Run) error {
 		return err
 	}
 	if p.Rule.Schedule != perdure.ScheduleStep && (a.Given["step-every"] || a.Given["step-factor"]) {
-		return fmt.Errorf("%w: --step-every and --step-factor are about --schedule step, and it is %s; leave them out",
-			perdure.ErrUsage, p.Rule.Schedule)
+		return fmt.Errorf("%w: --step-every and --step-factor apply only to --schedule step, and the schedule is %s; "+
+			"leave them out", perdure.ErrUsage, p.Rule.Schedule)
 	}
 	if p.Combine, err = perdure.ParseCombine(cmp.Or(w.Combine, "each")); err != nil {
 		return fmt.Errorf("--combine: %w", err)
@@ -132,7 +132,7 @@ func (a *Asked) askWork(s *Run) error {
 	return nil
 }
 
-// info is what the workload takes where nothing is asked for.
+// info returns the workload's defaults for the chosen solver.
 func (a *Asked) info() (workload.Info, error) {
 	info, err := workload.Find(a.Workload)
 	if err != nil {
@@ -141,7 +141,7 @@ func (a *Asked) info() (workload.Info, error) {
 	return info.Solve(a.Work.Factors.Solver)
 }
 
-// byLayer reports whether a model is partitioned by layer.
+// byLayer reports whether the model is partitioned by layer.
 func (a *NetworkAsked) byLayer() (bool, error) {
 	switch a.Partition {
 	case "", "row":
@@ -149,10 +149,10 @@ func (a *NetworkAsked) byLayer() (bool, error) {
 	case "layer":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: --partition %s; choose row or layer", perdure.ErrUsage, a.Partition)
+	return false, fmt.Errorf("%w: invalid --partition %s; choose row or layer", perdure.ErrUsage, a.Partition)
 }
 
-// rule makes the update rule.
+// rule returns the update rule.
 func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 	r, err := perdure.ParseRule(cmp.Or(w.Rule, string(info.Rule), string(perdure.RuleSGD)))
 	if err != nil {
@@ -161,7 +161,7 @@ func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(cmp.Or(w.Schedule, string(perdure.ScheduleConst)))
 	if w.LR != nil {
 		if r.Rate = *w.LR; r.Rate == 0 {
-			return r, fmt.Errorf("%w: learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
+			return r, fmt.Errorf("%w: invalid learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
 		}
 	}
 	if r.Schedule == perdure.ScheduleStep {
@@ -170,7 +170,7 @@ func (w *WorkAsked) rule(info workload.Info) (perdure.Rule, error) {
 	return r, nil
 }
 
-// factors makes the settings of a matrix factorisation.
+// factors returns the settings of a matrix factorisation.
 func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	f := info.Factors
 	set(&f.Rank, w.Factors.Rank)
@@ -180,7 +180,7 @@ func (w *WorkAsked) factors(info workload.Info) workload.Factors {
 	return f
 }
 
-// TopicsAsked is what somebody asks of lda, as flags of perdure train.
+// TopicsAsked holds a user's settings of lda, as flags of perdure train.
 type TopicsAsked struct {
 	Topics    *int     `main:"" group:"lda" placeholder:"N"`
 	Alpha     *float64 `main:"" group:"lda" placeholder:"X"`
@@ -190,7 +190,7 @@ type TopicsAsked struct {
 	DocTopics string   `group:"lda" default:"slot" placeholder:"slot|table"`
 }
 
-// model makes the settings of a topic model.
+// model returns the settings of a topic model.
 func (a *TopicsAsked) model(info workload.Info) (workload.TopicModel, error) {
 	t := info.Topics
 	set(&t.Topics, a.Topics)
@@ -199,19 +199,19 @@ func (a *TopicsAsked) model(info workload.Info) (workload.TopicModel, error) {
 	set(&t.ClockFraction, a.Fraction)
 	t.Rebuild, t.OnTable = a.Rebuild, a.DocTopics == "table"
 	if !t.OnTable && a.DocTopics != "" && a.DocTopics != "slot" {
-		return t, fmt.Errorf("%w: --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
+		return t, fmt.Errorf("%w: invalid --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
 	}
 	return t, nil
 }
 
-// set takes over what was asked for; nil: nothing was.
+// set copies *asked to *to unless asked is nil.
 func set[T any](to, asked *T) {
 	if asked != nil {
 		*to = *asked
 	}
 }
 
-// absolute makes a path of data one that every process understands, whatever its folder.
+// absolute makes a path of data absolute, so that every process understands it in any working directory.
 func absolute(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, dataset.SyntheticPrefix) {
 		return path, nil

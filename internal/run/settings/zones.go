@@ -9,11 +9,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// zoneName is what a zone may be called.
+// zoneName matches valid zone names.
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// parseZones reads the zone of each server, nil where none is named: those of all of them, in
-// turn, and of some of them, "I=NAME".
+// parseZones returns the zone of each server, or nil if no zone is named. inTurn holds zones that are assigned to all
+// servers round-robin; some holds zones of single servers, as "I=NAME".
 func parseZones(servers int, inTurn, some []string) (zones []string, err error) {
 	if len(some) == 0 && len(inTurn) == 0 {
 		return nil, nil
@@ -36,7 +36,7 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 	for _, item := range some {
 		index, name, ok := strings.Cut(item, "=")
 		if !ok {
-			return nil, fmt.Errorf("%w: --zone %q: write I=NAME, for example 0=rack-a", perdure.ErrUsage, item)
+			return nil, fmt.Errorf("%w: invalid --zone %q: write I=NAME, for example 0=rack-a", perdure.ErrUsage, item)
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i >= len(zones) {
@@ -53,13 +53,13 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 
 func CheckZone(name string) error {
 	if !zoneName.MatchString(name) {
-		return fmt.Errorf("%q cannot be a zone's name; use letters, digits, dots, dashes and underscores, for "+
+		return fmt.Errorf("invalid zone name %q; use letters, digits, dots, dashes and underscores, for "+
 			"example rack-a", name)
 	}
 	return nil
 }
 
-// ZoneOf is the zone of a server; "": not known.
+// ZoneOf returns the zone of a server; "" if it is unknown.
 func (s *Run) ZoneOf(server int) string {
 	if server < len(s.Zones) {
 		return s.Zones[server]

@@ -245,11 +245,11 @@ func isUsage(t *testing.T, of string, err error, want string) {
 // TestMistakes are told with their lines.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"jobs: {}":                                    `a.yaml:1: there is no key "jobs"; did you mean job?`,
-		"job:\n  wokers: 2":                           `a.yaml:2: there is no key "wokers"; did you mean workers?`,
+		"jobs: {}":                                    `a.yaml:1: unknown key "jobs"; did you mean job?`,
+		"job:\n  wokers: 2":                           `a.yaml:2: unknown key "wokers"; did you mean workers?`,
 		"job: {seed: 2}":                              "the seed is the study's",
 		"job: {fault: x}":                             "faults are the study's",
-		"vary: {recover: [a]}":                        `there is no key "recover"; did you mean recovery?`,
+		"vary: {recover: [a]}":                        `unknown key "recover"; did you mean recovery?`,
 		"vary: {recovery: a}":                         "vary.recovery is the text \"a\"; write a list",
 		"vary: {recovery: []}":                        "the list of recovery is empty",
 		"name: x":                                     "the study does not say what runs; write job: {workload: mf}",
@@ -259,21 +259,21 @@ func TestMistakes(t *testing.T) {
 		"seeds: [1, 1]":                               "seed 1 is below 0, or stands twice",
 		"timeout: soon":                               "timeout is soon; write a time",
 		"impossible: maybe":                           "impossible is maybe; write leave-out or refuse",
-		"until: {figure: speed}":                      `there is no key "until"`,
+		"until: {figure: speed}":                      `unknown key "until"`,
 		"failures: {a b: []}":                         "a b names a folder",
 		"failures: {a: [burn:server:0@1s]}":           `unknown kind "burn"`,
 		"failures: {a: {mean: 3s}}":                   "failures.a says neither draw",
-		"failures: {a: {draw: weibull, men: 3s}}":     `there is no key "men"; did you mean mean?`,
+		"failures: {a: {draw: weibull, men: 3s}}":     `unknown key "men"; did you mean mean?`,
 		"failures: {a: {draw: weibull, shape: much}}": "failures.a.shape is the text",
 		"failures: {a: {replay: none.csv}}":           "none.csv cannot be read: no such file",
 		"failures: {a: {replay: file.go}}":            "file.go: line 1: write milliseconds,add|remove,name",
-		"quick: {name: b}":                            `there is no key "name"`,
-		"quick: {kind: losses}":                       `there is no key "kind"`,
+		"quick: {name: b}":                            `unknown key "name"`,
+		"quick: {kind: losses}":                       `unknown key "kind"`,
 		"kind: loss":                                  "kind is loss; write train or losses",
-		"kind: losses\nfailures: {a: []}":             `a.yaml:2: there is no key "failures"`,
-		"job: {trials: 3}":                            `there is no key "trials"`,
+		"kind: losses\nfailures: {a: []}":             `a.yaml:2: unknown key "failures"`,
+		"job: {trials: 3}":                            `unknown key "trials"`,
 		"vary: {problem: {a: 3}}":                     "vary.problem.a is 3; write a map",
-		"vary: {problem: {a: {rank: 3}}}":             `there is no key "rank"`,
+		"vary: {problem: {a: {rank: 3}}}":             `unknown key "rank"`,
 	} {
 		_, err := read(t, text, false)
 		isUsage(t, text, err, want)
