@@ -82,7 +82,7 @@ func TestWatch(t *testing.T) {
 		_, err := c.Clock(ctx)
 		must(t, err)
 	}
-	wants(t, seen.Addr(), "/healthz", http.StatusOK, "its work goes on")
+	wants(t, seen.Addr(), "/healthz", http.StatusOK, "the process is working")
 	_, body := get(t, seen.Addr(), "/metrics")
 	for _, line := range []string{
 		"\nperdure_worker_clock 3\n", "\nperdure_ready 1\n", "\nperdure_healthy 1\n",
