@@ -23,7 +23,8 @@ func TestGCPercent(t *testing.T) {
 		{64 * mib, 64 << 30, 12},
 	} {
 		if got := gcPercent(c.least, c.live); got != c.want {
-			t.Errorf("%d MiB live, %d MiB of garbage allowed: got %d%%, want %d%%", c.live/mib, c.least/mib, got, c.want)
+			t.Errorf("%d MiB live, %d MiB of garbage allowed: got %d%%, want %d%%", c.live/mib, c.least/mib, got,
+				c.want)
 		}
 	}
 }
