@@ -66,7 +66,7 @@ func TestWatch(t *testing.T) {
 	if host, _, _ := net.SplitHostPort(seen.Addr()); host != "127.0.0.1" {
 		t.Errorf("without a host it listens on %s", seen.Addr())
 	}
-	wants(t, seen.Addr(), "/readyz", http.StatusServiceUnavailable, "begins")
+	wants(t, seen.Addr(), "/readyz", http.StatusServiceUnavailable, "starting")
 	wants(t, seen.Addr(), "/metrics", http.StatusOK, "go_goroutines")
 	c, err := h.Life("worker:0").Dial(ctx, 0)
 	must(t, err)
@@ -157,7 +157,7 @@ func TestAddress(t *testing.T) {
 	seen, err = watch.Open("", nil)
 	must(t, err)
 	defer seen.Close()
-	wants(t, addr, "/healthz", http.StatusOK, "begins")
+	wants(t, addr, "/healthz", http.StatusOK, "starting")
 }
 
 var _ io.Closer = (*watch.Watch)(nil)

@@ -47,7 +47,8 @@ func TestLogKeysLive(t *testing.T) {
 		{"there are no streams of other in this log", append([]string{"verify", "--job", "other"}, as("operator")...)},
 		{"requires the job's keys; name their directory with --keys", []string{"verify", "perdure://" + at}},
 		{"does not accept the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
-		{"does not allow the holder of the keys of worker/worker to do this", append([]string{"verify"}, as("worker")...)},
+		{"does not allow the holder of the keys of worker/worker to do this", append([]string{"verify"},
+			as("worker")...)},
 		{"another job's keys", []string{"verify", "perdure://" + at, "--keys", newKeys(t)}},
 		{"does not answer", []string{"verify", "nats://" + at}},
 	} {

@@ -292,7 +292,8 @@ func TestLogOfRunLooked(t *testing.T) {
 			must(t, os.CopyFS(dir, os.DirFS(whole)))
 			must(t, c.damage(dir))
 			code, verdict := 1, []string{
-				"perdure: " + c.want + "its records cannot be replayed: restore a copy of the log, or start the job again\n",
+				"perdure: " + c.want + "its records cannot be replayed: restore a copy of the log, or start the job " +
+					"again\n",
 			}
 			if c.want == "" {
 				code, verdict = 0, soundStreams

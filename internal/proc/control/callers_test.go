@@ -131,7 +131,7 @@ func (c *crossing) revoke(name string) {
 	must(c.T, c.own.Refresh())
 }
 
-// tokens are callers who show no certificate.
+// tokens adds the callers with tokens and no certificate.
 func (c *crossing) tokens() {
 	bare, err := keys.Trusting(filepath.Join(c.dir, "ca"), "job")
 	must(c.T, err)
@@ -155,7 +155,7 @@ func (c *crossing) tokens() {
 	c.add("nothing, and without TLS", "", nil, "")
 }
 
-// secrets are callers of the job without keys.
+// secrets adds the callers of the job without keys.
 func (c *crossing) secrets() {
 	for _, x := range []struct{ name, who, shows string }{
 		{"the run's secret", "a holder of the run's secret", secret},
@@ -176,7 +176,7 @@ func (c *crossing) secrets() {
 	}
 }
 
-// articled is a name with who has it.
+// articled appends a role with its article, as in "token of an operator".
 func articled(what string, role keys.Role) string {
 	if role == keys.Operator {
 		return what + " an " + string(role)

@@ -32,7 +32,7 @@ func Sparing(to *slog.Logger) *slog.Logger {
 	return to
 }
 
-// Sparing returns the handler behind the function Sparing.
+// Sparing returns the handler that the function Sparing uses.
 func (n named) Sparing() slog.Handler { return sparing{n, "", &kinds{open: map[string]*kind{}}} }
 
 // ErrorLog returns a rate-limited logger for the connection errors of an HTTP server.

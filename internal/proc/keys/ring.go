@@ -59,8 +59,8 @@ type contents struct {
 	own      tls.Certificate
 	identity Identity
 	trusted  []*x509.Certificate
-	roots    *x509.CertPool  // of trusted
-	revoked  map[string]bool // serial numbers
+	roots    *x509.CertPool // pool of trusted
+	revoked  map[string]bool // revoked serial numbers
 }
 
 // stamp detects changes of a file. Files are replaced as a whole, so each version is another file. That detects a

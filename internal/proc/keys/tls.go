@@ -11,7 +11,7 @@ import (
 
 // Client returns the configuration for connections to peers of the given roles.
 func (r *Ring) Client(roles ...Role) *tls.Config {
-	c := r.config(x509.ExtKeyUsageServerAuth, "the peer that was called", roles...)
+	c := r.config(x509.ExtKeyUsageServerAuth, "the server", roles...)
 	// Host names are not checked. verify performs all other standard checks, and more.
 	c.InsecureSkipVerify = true
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return r.own(), nil }

@@ -45,7 +45,7 @@ func Of(role keys.Role, ofRun bool) updatelog.Rights {
 	return may
 }
 
-// Access returns the credentials and rights with which a process connects to a log.
+// Access returns the credentials and rights of a process that connects to a log.
 func Access(ring *keys.Ring) *updatelog.Access {
 	if ring == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // A NATS server opens its stream files without checking their type. It blocks forever on a named pipe, reads a device
-// without end, and ignores a directory in the place of a file, which loses the file's records. So the log checks the
+// without end, and ignores a directory where it expects a file, which loses the file's records. So the log checks the
 // types of its files before it starts and while it runs: the server reads some files only on demand.
 
 // checkFiles returns an error that names a path in the log's directory that is not a regular file.
@@ -35,7 +35,7 @@ func checkDir(dir string, depth int) error {
 	case errors.Is(err, fs.ErrNotExist) && !isLink(dir):
 		return nil
 	case err == nil && info.Mode().IsRegular():
-		return nil // for example, the file with which the server probes its disk
+		return nil // for example, the server's disk probe
 	case err != nil || !info.IsDir():
 		return notAFile(dir, "directory", err)
 	}

@@ -1,5 +1,5 @@
 // Package supervisor starts, watches, faults and ends the processes of a job on one machine. It does not interpret
-// deaths: the caller decides what a death means and whether the process is replaced.
+// deaths: its caller decides whether a dead process is replaced.
 //
 // A [Group] keeps one process at each place (a role and an index). Invariants:
 //

@@ -24,8 +24,8 @@ var consequences = []string{
 // operator, or the system, for example when it runs out of memory.
 var ownSignals = []string{"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"}
 
-// outsideCodes lists the exit codes with which shells and programs report that a signal from outside ended them or a
-// child: SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM.
+// outsideCodes lists the exit codes that shells and programs use after a signal from outside ended them or a child:
+// SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM.
 var outsideCodes = []int{128 + 1, exitSignal, 128 + 3, 128 + 9, 128 + 15}
 
 // Worker returns the report to the coordinator about a worker's exit that the supervisor did not cause. The coordinator

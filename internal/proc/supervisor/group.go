@@ -23,7 +23,7 @@ type Spec struct {
 	Index   int
 	Command []string // program and arguments
 	Env     []string // "KEY=value", added to this process's environment
-	LogPath string   // file to which stdout and stderr are appended; "": see Output
+	LogPath string // file that receives stdout and stderr (appended); "": see Output
 	Output  *os.File // receives stdout and stderr if LogPath is ""; nil: they are discarded
 	// Files become the process's descriptors 3, 4, … The caller owns them and must keep them open. So a listener
 	// outlives the process that serves it.
@@ -222,7 +222,7 @@ func (g *Group) at(pid int) (p place, ok bool) {
 	return p, false
 }
 
-// PID returns the ID of the process at a place, or 0 if there is none.
+// PID returns the ID of the process at a place, or 0.
 func (g *Group) PID(role wire.Role, index int) int {
 	pid, _ := g.life(place{role, index})
 	return pid

@@ -97,8 +97,8 @@ func (j *Job) inject(f Fault, p place) error {
 	return nil
 }
 
-// EndSoon asks worker 0 to end the job at its next clock, as if it had reached the goal. There is no acknowledgement:
-// the request may be lost if a process dies.
+// EndSoon asks worker 0 to end the job at its next clock, as if it had reached the goal. The request is not
+// acknowledged and may be lost if a process dies.
 func (j *Job) EndSoon() {
 	j.tell(wire.Order{Kind: wire.OrderPass, Target: targetName(place{role: wire.RoleWorker}), Spec: "end 0 0s"})
 }

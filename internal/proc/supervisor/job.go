@@ -33,7 +33,7 @@ type JobConfig struct {
 	// Control is the address where the coordinator's process answers control.AlivePath, even if its disk does not
 	// answer. "": the coordinator is not watched.
 	Control   string
-	Ring      *keys.Ring // keys with which to connect to the job's processes; nil: the job has none
+	Ring      *keys.Ring // keys for connections to the job's processes; nil: the job has none
 	Faults    []Fault
 	Seed      uint64 // seed for random choices of faults
 	NoReplace bool   // servers that end are not replaced

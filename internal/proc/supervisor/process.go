@@ -170,7 +170,7 @@ func lastLines(path string, from int64) (last, tail string) {
 	return strings.TrimSpace(last), strings.Join(lines, "\n")
 }
 
-// tracebacks finds the exceptions with which Python processes end in a shared log.
+// tracebacks finds the exceptions that ended Python processes, in a log that they share.
 type tracebacks struct {
 	inside   bool   // inside a traceback, before its exception
 	raised   string // the last exception that is not a launcher's
@@ -181,7 +181,7 @@ var (
 	// rankPrefix starts each traceback line of a process that torchrun started, once the process knows its rank.
 	rankPrefix = regexp.MustCompile(`^\[rank\d+\]:\s?`)
 	exception  = regexp.MustCompile(`^[A-Za-z_][\w.]*(: |:?$)`)
-	// launchers matches the exceptions with which torchrun and accelerate launch report a failed process.
+	// launchers matches the exceptions that torchrun and accelerate launch raise for a failed process.
 	launchers = regexp.MustCompile(`^(torch\.distributed\..*\.ChildFailedError|subprocess\.CalledProcessError)\b`)
 )
 
@@ -211,7 +211,7 @@ func (t *tracebacks) hiddenByLauncher() string {
 
 func wordRune(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// goPanic reports whether the line is the reason with which Go's runtime ended a process.
+// goPanic reports whether a line states why Go's runtime ended the process.
 func goPanic[T string | []byte](line T) bool {
 	return strings.HasPrefix(string(line), "panic: ") || strings.HasPrefix(string(line), "fatal error: ")
 }

@@ -81,8 +81,8 @@ func folderName(who keys.Identity) string {
 	return string(who.Role) + "-" + who.Name
 }
 
-// New creates an authority in a new directory, and the keys of one holder of each role. On failure it removes what it
-// created.
+// New creates an authority in a new directory, and the keys of one holder of each role. On failure it removes
+// everything that it created.
 func New(dir, job string, good time.Duration, now func() time.Time) (list []Holder, err error) {
 	if err := (keys.Identity{Domain: job, Role: keys.Worker, Name: "worker"}).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
