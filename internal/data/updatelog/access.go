@@ -84,15 +84,16 @@ func (a *Access) ReadsOneByOne() bool { return a != nil && a.OneByOne }
 // Rights is a set of operations that a client may perform on a log.
 type Rights uint
 
-// append records
+// The rights. The server enforces them by message subject, as NATS does. It does not check which shards of the job a
+// client uses, or the contents of records.
 const (
 	MayLook   Rights = 1 << iota // read the state of named streams, and single records
 	MayList                      // list all streams and their consumers
-	MayAppend                    // records
+	MayAppend                    // append records
 	MayRead                      // follow streams with a consumer
 	MayTrim                      // trim streams
-	MayMake                      // remove streams
-	MayRemove                    // create streams
+	MayMake                      // create streams
+	MayRemove                    // remove streams
 )
 
 // Inbox returns the subject prefix under which a log that requires keys answers clients of a kind.

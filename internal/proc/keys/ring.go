@@ -277,7 +277,7 @@ func certificates(path string) (list []*x509.Certificate, err error) {
 	return list, err
 }
 
-// revoked serial numbers
+// revoked returns the serial numbers in a revocation list, which one of the trusted certificates must have signed.
 func revoked(path string, trusted []*x509.Certificate) (map[string]bool, error) {
 	text, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestBackoff checks that a first failure and failures after a longer life are restarted immediately, and that the
-// pause grows while processes end right after they start.
+// TestBackoff checks that the first process that ends, and those that ran for a while, are replaced immediately, and
+// that the pause grows while processes end right after they start.
 func TestBackoff(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct{ lived, want []time.Duration }{

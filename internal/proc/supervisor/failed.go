@@ -10,11 +10,11 @@ import (
 // ExitUsage is the exit code of a program that was used wrongly. A restart would fail in the same way.
 const ExitUsage = 2
 
-// usageError is the start of the last line of a Python program that did not catch Perdure's usage error.
+// usageError is the prefix of the last line of a Python program that did not catch Perdure's usage error.
 const usageError = "perdure.errors.UsageError: "
 
-// consequences lists the starts of the last line of a Python program that ended for another reason: its slot was given
-// to another process, its agent was killed, or it lost the coordinator.
+// consequences lists prefixes of the last line of a Python program that ended because of something else: its slot was
+// given to another process, its agent was killed, or it lost the coordinator.
 var consequences = []string{
 	"perdure.errors.Fenced: ", "perdure.errors.AgentDied: ", "perdure.errors.Lost: ", "perdure.errors.Stopped: ",
 	"perdure.errors.Done: ",

@@ -282,7 +282,7 @@ func (g *Group) Stop(ctx context.Context) error {
 	return err
 }
 
-// NoMore cancels all pending and future restarts.
+// NoMore cancels pending restarts: places that wait for one stay empty.
 func (g *Group) NoMore() { g.last.Do(func() { close(g.noMore) }) }
 
 // Await waits until no place of a role has a process or a pending restart, or until ctx is done.

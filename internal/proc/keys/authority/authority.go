@@ -389,7 +389,7 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 }
 
 func noKeys(name string) error {
-	return fmt.Errorf("%w: there are no keys %s; list the existing keys with perdure keys ls", perdure.ErrUsage, name)
+	return fmt.Errorf("%w: keys %s do not exist; list the existing ones with perdure keys ls", perdure.ErrUsage, name)
 }
 
 // List returns the holders of keys in the order of their directories. Then follow all other certificates and tokens
