@@ -59,7 +59,7 @@ type contents struct {
 	own      tls.Certificate
 	identity Identity
 	trusted  []*x509.Certificate
-	roots    *x509.CertPool // pool of trusted
+	roots    *x509.CertPool  // pool of trusted
 	revoked  map[string]bool // revoked serial numbers
 }
 

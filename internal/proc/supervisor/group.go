@@ -23,7 +23,7 @@ type Spec struct {
 	Index   int
 	Command []string // program and arguments
 	Env     []string // "KEY=value", added to this process's environment
-	LogPath string // file that receives stdout and stderr (appended); "": see Output
+	LogPath string   // file that receives stdout and stderr (appended); "": see Output
 	Output  *os.File // receives stdout and stderr if LogPath is ""; nil: they are discarded
 	// Files become the process's descriptors 3, 4, … The caller owns them and must keep them open. So a listener
 	// outlives the process that serves it.
